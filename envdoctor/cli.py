@@ -1,0 +1,289 @@
+"""The command line: parse, call, render, exit code. No logic."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from envdoctor.errors import EnvdoctorError
+    from envdoctor.output.reporter import Reporter
+    from envdoctor.results import Answer
+
+app = typer.Typer(
+    name="envdoctor",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: it starts 90 ms sooner and reads well in a pipe
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+profiles_app = typer.Typer(
+    no_args_is_help=False, rich_markup_mode=None, help="List the bundled profiles, or show one."
+)
+app.add_typer(profiles_app, name="profiles")
+
+
+class Format(str, Enum):
+    """How a result is printed."""
+
+    human = "human"
+    json = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="human, or json: one envelope on stdout.")]
+MachineOption = Annotated[
+    str, typer.Option("--machine", metavar="FILE|NAME", help="A recorded machine instead of this one.")
+]
+FactOption = Annotated[
+    list[str] | None,
+    typer.Option("--fact", metavar="NAME=VALUE", help="Replace one fact, as driver.version=570.26."),
+]
+ProfileOption = Annotated[
+    str, typer.Option("--profile", metavar="NAME|FILE", help="A bundled profile, or a TOML file of yours.")
+]
+VenvOption = Annotated[str, typer.Option("--venv", metavar="PATH", help="The environment's folder.")]
+PythonOption = Annotated[str, typer.Option("--python", metavar="PATH", help="An interpreter that holds the stack.")]
+PythonVersionOption = Annotated[
+    str, typer.Option("--python", metavar="X.Y", help="The Python version to resolve for.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Doctor and provisioner for GPU training environments.
+
+    Example: envdoctor quickstart
+    """
+    if version:
+        from envdoctor import __version__
+
+        typer.echo(f"envdoctor {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def check(
+    machine: MachineOption = "",
+    fact: FactOption = None,
+    save: Annotated[str, typer.Option("--save", metavar="FILE", help="Record this machine's facts in a file.")] = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Show this machine's facts, what is wrong with it, and which profile fits.
+
+    Example: envdoctor check --machine gh200-480gb
+    """
+    from envdoctor import workflow
+
+    _finish("check", format, lambda _: workflow.check(machine, fact or [], save))
+
+
+@profiles_app.callback(invoke_without_command=True)
+def profiles(context: typer.Context, format: FormatOption = Format.human) -> None:
+    """List the bundled profiles, or show one.
+
+    Example: envdoctor profiles show gh200
+    """
+    if context.invoked_subcommand is None:
+        from envdoctor import workflow
+
+        _finish("profiles", format, lambda _: workflow.list_profiles())
+
+
+@profiles_app.command("show")
+def profiles_show(name: str, format: FormatOption = Format.human) -> None:
+    """Show a profile: what it needs, its pins and why, and the evidence.
+
+    Example: envdoctor profiles show cpu
+    """
+    from envdoctor import workflow
+
+    _finish("profiles show", format, lambda _: workflow.show_profile(name))
+
+
+@app.command()
+def resolve(
+    profile: Annotated[
+        list[str] | None, typer.Option("--profile", metavar="NAME|FILE", help="May be given several times.")
+    ] = None,
+    all_profiles: Annotated[bool, typer.Option("--all", help="Every bundled profile: the CI dry run.")] = False,
+    machine: MachineOption = "",
+    fact: FactOption = None,
+    python: PythonVersionOption = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Say what would be installed and from which source, without installing.
+
+    Example: envdoctor resolve --profile gh200 --machine gh200-480gb
+    """
+    from envdoctor import workflow
+    from envdoctor.errors import BadInput
+
+    def answer(reporter: Reporter) -> Answer:
+        if bool(profile) == all_profiles:
+            raise BadInput(
+                "neither --profile nor --all is given" if not profile else "--profile and --all are both given",
+                expected="one of them",
+                hint="envdoctor resolve --all",
+            )
+        return workflow.resolve(profile or [], machine, fact or [], python, reporter)
+
+    _finish("resolve", format, answer)
+
+
+@app.command()
+def install(
+    profile: ProfileOption = "",
+    venv: VenvOption = "",
+    python: PythonVersionOption = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan as shell commands and stop.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Install though the profile's conditions do not hold here.")
+    ] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Build a profile's environment; without --profile the one that fits this machine.
+
+    Example: envdoctor install --profile cpu --venv ./venv
+    """
+    from envdoctor import workflow
+
+    _finish(
+        "install",
+        format,
+        lambda r: workflow.install(profile, venv, python, dry_run=dry_run, force=force, reporter=r),
+    )
+
+
+@app.command()
+def verify(
+    venv: VenvOption = "",
+    python: PythonOption = "",
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="PROBE", help="Run just this probe.")] = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Prove an environment's kernels and libraries by numbers, each in a process of its own.
+
+    Example: envdoctor verify --python /opt/venv/bin/python
+    """
+    from envdoctor import workflow
+
+    _finish("verify", format, lambda reporter: workflow.verify(venv, python, only or [], reporter))
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A bundled recipe, or a TOML file of yours.")] = "sort",
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe.")
+    ] = None,
+    venv: VenvOption = "",
+    python: PythonOption = "",
+    run: Annotated[
+        str, typer.Option("--run", metavar="FOLDER", help="The run's folder; default runs/RECIPE-TIME.")
+    ] = "",
+    resume: Annotated[str, typer.Option("--resume", metavar="latest|CHECKPOINT", help="Go on with a run.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check settings and data, print them, and stop.")
+    ] = False,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Train though the environment is not verified.")
+    ] = False,
+    list_recipes: Annotated[bool, typer.Option("--list", help="List the bundled recipes.")] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Train a recipe with the bundled GRPO trainer in a verified environment.
+
+    Example: envdoctor train tes --set data=./weeks --set steps=100
+    """
+    from envdoctor import workflow
+
+    def answer(reporter: Reporter) -> Answer:
+        if list_recipes:
+            return workflow.list_recipes()
+        request = workflow.TrainRequest(
+            recipe, tuple(assignments or ()), venv, python, run, resume, dry_run, unverified
+        )
+        return workflow.train(request, reporter)
+
+    _finish("train", format, answer)
+
+
+@app.command()
+def quickstart(profile: ProfileOption = "", venv: VenvOption = "", format: FormatOption = Format.human) -> None:
+    """Check this machine, install the profile that fits, verify it and train the embedded default.
+
+    Example: envdoctor quickstart
+    """
+    import time
+
+    from envdoctor import workflow
+
+    _finish("quickstart", format, lambda reporter: workflow.quickstart(profile, venv, reporter, time.monotonic))
+
+
+def _finish(command: str, form: Format, work: Callable[[Reporter], Answer]) -> None:
+    """Do the work, print its answer or its error, and end with its exit code."""
+    from envdoctor.errors import EXIT_INTERRUPTED, EnvdoctorError
+    from envdoctor.output.reporter import Reporter
+
+    reporter = Reporter()
+    try:
+        answer = work(reporter)
+    except EnvdoctorError as error:
+        reporter.close()
+        _print_error(command, form, error)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        reporter.close()
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    reporter.close()
+    if form is Format.json:
+        from envdoctor.output.envelope import to_json
+
+        typer.echo(to_json(command, answer))
+    else:
+        from envdoctor.output.human import render
+
+        render(answer)
+    raise typer.Exit(answer.exit_code)
+
+
+def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
+    if form is Format.json:
+        from envdoctor.output.envelope import to_json
+
+        typer.echo(to_json(command, None, error))
+    else:
+        from envdoctor.output.human import render_error
+
+        render_error(error)
+
+
+def main() -> None:
+    """Run the command line. Whatever goes wrong in here that nobody foresaw is told without a traceback."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        _print_fault(error)
+        sys.exit(3)
+
+
+def _print_fault(error: Exception) -> None:
+    """A fault of envdoctor itself: the trace goes into a file, for the report."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="envdoctor-fault-", suffix=".log", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    typer.echo(f"error: envdoctor itself failed: {type(error).__name__}: {error}", err=True)
+    typer.echo(f"hint: please report it with {file.name}", err=True)

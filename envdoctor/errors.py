@@ -1,0 +1,55 @@
+"""Errors that reach the user: what was seen, what was expected, what to run next."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_NO = 1
+EXIT_BAD_INPUT = 2
+EXIT_FAILED = 3
+EXIT_INTERRUPTED = 130
+
+
+class EnvdoctorError(Exception):
+    """The tool could not do its work (network, disk, a crashed child): exit code 3.
+
+    `message` holds the observed value and where it was read, `expected` what would have been right,
+    `hint` one command or action to take next.
+    """
+
+    exit_code = EXIT_FAILED
+    kind = "failed"
+
+    def __init__(self, message: str, *, expected: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.expected = expected
+        self.hint = hint
+
+
+class BadInput(EnvdoctorError):  # noqa: N818  the name states the problem
+    """The user's input cannot be used: exit code 2, and nothing on disk was changed."""
+
+    exit_code = EXIT_BAD_INPUT
+    kind = "bad-input"
+
+
+class Refused(EnvdoctorError):  # noqa: N818
+    """The answer is no: exit code 1."""
+
+    exit_code = EXIT_NO
+    kind = "refused"
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """The known name that `name` most likely meant, or an empty string."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1, cutoff=0.5)
+    return found[0] if found else ""
+
+
+def unknown_name(kind: str, name: str, known: list[str], *, hint: str) -> BadInput:
+    """The error for a name that is not among the known ones, with the nearest of them."""
+    close = nearest(name, known)
+    meant = f"; did you mean '{close}'?" if close else ""
+    return BadInput(f"unknown {kind} '{name}'{meant}", expected="one of: " + ", ".join(sorted(known)), hint=hint)

@@ -1,0 +1,105 @@
+"""Recorded machines: by name from the bundled ones, or from a file; and recording one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from envdoctor.bundled import bundled
+from envdoctor.errors import BadInput, unknown_name
+from envdoctor.model import MACHINE_SCHEMA, Machine
+from envdoctor.records import convert, read_text
+
+WHAT = "a machine file as `envdoctor check --save FILE` writes it"
+HINT = "envdoctor check --save machine.json"
+
+
+def machine_names() -> list[str]:
+    """The bundled reference machines."""
+    return sorted(path.stem for path in (bundled("profiles") / "machines").glob("*.json"))
+
+
+def read_recorded(name_or_file: str) -> Machine:
+    """A machine from a file, or a bundled one by name."""
+    path = Path(name_or_file)
+    if path.suffix == ".json" or "/" in name_or_file or path.is_file():
+        return parse_machine(read_text(path, what=WHAT, hint=HINT), where=name_or_file)
+    if name_or_file not in machine_names():
+        raise unknown_name("machine", name_or_file, machine_names(), hint="or give the path of a machine file")
+    bundled_file = bundled("profiles") / "machines" / f"{name_or_file}.json"
+    return parse_machine(bundled_file.read_text(), where=name_or_file)
+
+
+def parse_machine(text: str, *, where: str) -> Machine:
+    """A machine from its JSON; refuses other JSON, missing fields and newer schemas, each by name."""
+    try:
+        data = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{where} is not JSON: {error}", expected=WHAT, hint=HINT) from error
+    if not isinstance(data, dict):
+        raise BadInput(f"{where} holds a JSON {type(data).__name__}", expected=WHAT, hint=HINT)
+    schema = data.get("schema", MACHINE_SCHEMA)
+    if not isinstance(schema, int) or schema > MACHINE_SCHEMA or schema < 1:
+        raise BadInput(
+            f"{where} has schema {schema!r}",
+            expected=f"schema 1 to {MACHINE_SCHEMA}, which this envdoctor knows",
+            hint="upgrade envdoctor, or record the machine again with this version",
+        )
+    return convert(data, Machine, where=where, what=WHAT, hint=HINT)
+
+
+def machine_json(machine: Machine) -> str:
+    """The machine as a file to keep; `schema` is always written."""
+    data = {"schema": MACHINE_SCHEMA} | msgspec.to_builtins(machine)
+    return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
+
+
+def override(machine: Machine, settings: list[str]) -> Machine:
+    """The machine with single facts replaced, as `driver.version=570.26` or `gpus.0.memory_total=...`.
+
+    A value is read as JSON where it is JSON, else as text.
+    """
+    data = msgspec.to_builtins(machine)
+    for setting in settings:
+        path, separator, text = setting.partition("=")
+        if not separator:
+            raise BadInput(f"--fact {setting}", expected="NAME=VALUE, as driver.version=570.26", hint=HINT)
+        _replace(data, path, _value(text))
+    return convert(data, Machine, where="--fact", what="a fact's name and a value of its type", hint=HINT)
+
+
+def _replace(data: Any, path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for part in parents:
+        if isinstance(data, dict) and "value" in data and part not in data:
+            data = data["value"]  # through a fact that holds records: gpus.0.name
+        data = _child(data, part, path)
+    fact = _child(data, last, path)
+    if not isinstance(fact, dict) or "source" not in fact:
+        raise BadInput(f"--fact {path} names no single fact", expected="for instance driver.version", hint=HINT)
+    fact.clear()
+    fact.update({"value": value, "source": "override"})
+
+
+def _child(data: Any, part: str, path: str) -> Any:
+    if isinstance(data, dict) and "value" in data and part not in data:
+        data = data["value"]
+    if isinstance(data, list) and re.fullmatch(r"\d+", part) and int(part) < len(data):
+        return data[int(part)]
+    if isinstance(data, dict) and part in data:
+        return data[part]
+    names = sorted(data) if isinstance(data, dict) else [str(i) for i in range(len(data or ()))]
+    raise BadInput(f"--fact {path}: there is no '{part}'", expected="one of: " + ", ".join(names), hint=HINT)
+
+
+def _value(text: str) -> object:
+    """JSON where it is; but `570.26` stays text, since versions are not numbers."""
+    if re.fullmatch(r"\d+\.\d+", text):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

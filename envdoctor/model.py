@@ -1,0 +1,312 @@
+"""The frozen, JSON-serialisable records that travel between the parts of envdoctor.
+
+Every record is immutable, refuses unknown fields, and reads back from its own JSON: so the same answers come
+from a recorded machine as from the one you stand on.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+MACHINE_SCHEMA = 1
+
+T = TypeVar("T")
+
+State = Literal["known", "absent", "unreadable"]
+Status = Literal["ok", "info", "warning", "error", "unknown", "skipped", "crashed"]
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of all records."""
+
+
+class Fact(Record, Generic[T], frozen=True, kw_only=True):
+    """One observation: a value or none, how it stands, and where it came from.
+
+    `absent` means looked for and not there ("no GPU"); `unreadable` means it could not be read, with the
+    reason in `note` ("NVML error 18"). They must never look the same.
+    """
+
+    value: T | None = None
+    state: State = "known"
+    source: str
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a known fact without a value, and a value on a fact that is not known."""
+        if (self.state == "known") != (self.value is not None):
+            raise ValueError(f"state '{self.state}' does not fit value {self.value!r}")
+
+
+def known(value: T, source: str, note: str = "") -> Fact[T]:
+    """A fact that was read."""
+    return Fact(value=value, source=source, note=note)
+
+
+def absent(source: str, note: str = "") -> Fact[T]:
+    """A thing that was looked for and is not there."""
+    return Fact(state="absent", source=source, note=note)
+
+
+def unreadable(source: str, note: str) -> Fact[T]:
+    """A fact that could not be read, and why."""
+    return Fact(state="unreadable", source=source, note=note)
+
+
+class System(Record, frozen=True):
+    """Operating system and processor."""
+
+    architecture: Fact[str]  # as `uname -m`: x86_64, aarch64
+    os: Fact[str]  # PRETTY_NAME of os-release
+    kernel: Fact[str]
+    glibc: Fact[str]
+    cpu_model: Fact[str]
+    cpu_count: Fact[int]  # processors this process may run on
+    container: Fact[str]  # docker, podman, kubernetes, apptainer ...
+    wsl: Fact[str]  # WSL kernel release, absent on native Linux
+
+
+class Memory(Record, frozen=True):
+    """Host memory in bytes; the cgroup limit is what the kernel will really give."""
+
+    total: Fact[int]
+    available: Fact[int]
+    cgroup_limit: Fact[int]
+
+
+class Filesystem(Record, frozen=True):
+    """One place that a stack writes to. Sizes in bytes."""
+
+    path: str
+    total: int
+    free: int
+    kind: str = ""
+
+
+class Storage(Record, frozen=True):
+    """Places by role: home, cache, tmp, shm, environments."""
+
+    places: Fact[dict[str, Filesystem]]
+
+
+class Limits(Record, frozen=True):
+    """Soft process limits; -1 means unlimited. memlock and stack in bytes."""
+
+    open_files: Fact[int]
+    processes: Fact[int]
+    locked_memory: Fact[int]
+    stack: Fact[int]
+
+
+class Interpreter(Record, frozen=True):
+    """A Python at hand. `headers` says whether Python.h lies where it belongs."""
+
+    path: str
+    version: str
+    headers: bool = False
+
+
+class Driver(Record, frozen=True):
+    """The NVIDIA driver. `version` is the kernel module's, `library` that of the user-space NVML."""
+
+    version: Fact[str]
+    library: Fact[str]
+    cuda: Fact[str]  # highest CUDA version that the driver supports, "13.0"
+    module: Fact[str]  # open or proprietary
+
+
+class Process(Record, frozen=True):
+    """A process that holds memory on a GPU (bytes; None where the driver does not tell)."""
+
+    pid: int
+    kind: Literal["compute", "graphics", "mps"]
+    memory: int | None = None
+
+
+class NvLink(Record, frozen=True):
+    """NVLink links of one GPU."""
+
+    links: int
+    active: int
+
+
+class Fabric(Record, frozen=True):
+    """NVSwitch fabric registration of one GPU (nvmlGpuFabricInfo: state and its status code)."""
+
+    state: Literal["not supported", "not started", "in progress", "completed"]
+    status: int = 0
+
+
+class RemappedRows(Record, frozen=True):
+    """HBM row remapping: corrected, uncorrectable, pending a reset, and failed."""
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    failed: bool
+
+
+class PcieLink(Record, frozen=True):
+    """PCIe link now and at most. Links downshift at idle: judge under load."""
+
+    generation: int
+    width: int
+    max_generation: int
+    max_width: int
+
+
+class Clocks(Record, frozen=True):
+    """Clocks in MHz."""
+
+    sm: int
+    memory: int
+    max_sm: int
+
+
+class Gpu(Record, frozen=True):
+    """One GPU as NVML shows it. Memory in bytes, power in watts, temperature in degrees Celsius."""
+
+    index: int
+    name: Fact[str]
+    uuid: Fact[str]
+    pci_bus: Fact[str]
+    compute_capability: Fact[str]  # "9.0"
+    memory_total: Fact[int]
+    memory_used: Fact[int]
+    ecc: Fact[bool]
+    ecc_uncorrected: Fact[int]  # volatile: since the last reset
+    remapped_rows: Fact[RemappedRows]
+    mig: Fact[bool]
+    compute_mode: Fact[str]  # default, exclusive-process, prohibited
+    persistence: Fact[bool]
+    clocks: Fact[Clocks]
+    throttle_reasons: Fact[tuple[str, ...]]
+    temperature: Fact[int]
+    power: Fact[float]
+    power_limit: Fact[float]
+    pcie: Fact[PcieLink]
+    nvlink: Fact[NvLink]
+    fabric: Fact[Fabric]
+    c2c: Fact[bool]
+    processes: Fact[tuple[Process, ...]]
+
+
+class CudaToolkit(Record, frozen=True):
+    """The CUDA toolkit on this machine, if any; a stack of wheels needs none until it compiles."""
+
+    nvcc: Fact[str]  # path
+    nvcc_version: Fact[str]
+    cuda_home: Fact[str]
+    ptxas_version: Fact[str]
+    compiler: Fact[str]  # host C compiler and version
+
+
+class Machine(Record, frozen=True, kw_only=True):
+    """All facts of one machine."""
+
+    schema: int = MACHINE_SCHEMA
+    name: str = ""
+    origin: str = ""  # how these facts were made: read here, recorded on a date, written from sources
+    system: System
+    memory: Memory
+    storage: Storage
+    limits: Limits
+    pythons: Fact[tuple[Interpreter, ...]]
+    driver: Driver
+    gpus: Fact[tuple[Gpu, ...]]
+    cuda: CudaToolkit
+    environment: Fact[dict[str, str]]  # variables that matter; secrets only as "(set)"
+    interfaces: Fact[tuple[str, ...]]  # network interfaces
+    slurm: Fact[dict[str, str]]
+
+
+class Evidence(Record, frozen=True):
+    """A fact that a finding rests on."""
+
+    fact: str
+    value: str
+    source: str
+
+
+class Finding(Record, frozen=True):
+    """What one rule has to say of a machine."""
+
+    id: str
+    cause: str  # a slug of the common taxonomy
+    status: Status
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    fix: str = ""
+    commands: tuple[str, ...] = ()
+    url: str = ""
+
+
+class Condition(Record, frozen=True):
+    """One demand of a profile held against one fact. `holds` is None where the fact is not known."""
+
+    name: str
+    expected: str
+    observed: str
+    holds: bool | None
+    source: str = ""
+
+
+class Candidate(Record, frozen=True):
+    """One profile, accepted or rejected, with every reason."""
+
+    profile: str
+    accepted: bool
+    preference: int
+    conditions: tuple[Condition, ...]
+
+
+class Choice(Record, frozen=True):
+    """The profile that fits, and the whole trace of the others."""
+
+    profile: str | None
+    reason: str
+    candidates: tuple[Candidate, ...]
+
+
+Outcome = Literal["passed", "failed", "unavailable", "crashed", "hung", "no-result", "garbage", "error"]
+
+
+class ProbeResult(Record, frozen=True):
+    """What one probe showed, by numbers.
+
+    `failed`: it ran and the numbers are wrong; `unavailable`: its library or device is not there; `crashed`: killed
+    by a signal; `hung`: past its deadline; `no-result`: exit 0 and nothing written; `garbage`: something written
+    that is no result; `error`: a non-zero exit code.
+    """
+
+    probe: str
+    outcome: Outcome
+    message: str
+    seconds: float
+    numbers: dict[str, float] = {}
+    tolerances: dict[str, float] = {}
+    versions: dict[str, str] = {}
+    output: str = ""  # last lines of what it printed, kept when it did not pass
+
+
+class Verification(Record, frozen=True):
+    """All probes of one environment, with what they were true for."""
+
+    schema: int
+    python: str
+    when: str  # ISO 8601, UTC
+    driver: str
+    gpus: tuple[str, ...]
+    lock: str  # digest of the lock that the environment was built from, empty if unknown
+    required: tuple[str, ...]
+    results: tuple[ProbeResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every required probe passed and none that could run came out wrong."""
+        by_name = {result.probe: result.outcome for result in self.results}
+        return all(by_name.get(name) == "passed" for name in self.required) and all(
+            outcome in ("passed", "unavailable") for outcome in by_name.values()
+        )

@@ -1,0 +1,39 @@
+"""The one JSON envelope of all commands. Its keys are pinned by a test; `schema` grows when they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from envdoctor import __version__
+from envdoctor.errors import EnvdoctorError
+from envdoctor.results import Answer
+
+ENVELOPE_SCHEMA = 1
+
+
+def envelope(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
+    """What `--format json` prints: data of a finished command, or the error that ended it."""
+    code = error.exit_code if error else answer.exit_code if answer else 0
+    return {
+        "schema": ENVELOPE_SCHEMA,
+        "envdoctor": __version__,
+        "command": command,
+        "ok": code == 0,
+        "exit_code": code,
+        "data": msgspec.to_builtins(answer.data) if answer else None,
+        "error": {
+            "kind": error.kind,
+            "message": error.message,
+            "expected": error.expected,
+            "hint": error.hint,
+        }
+        if error
+        else None,
+    }
+
+
+def to_json(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> str:
+    """The envelope as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(envelope(command, answer, error)), indent=1).decode()

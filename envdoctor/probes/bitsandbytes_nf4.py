@@ -1,0 +1,80 @@
+"""4-bit quantisation by bitsandbytes: its error has the known size, and its product has gradients."""
+
+from _needs import half_precision, need, need_cuda, read_device
+from _result import Result, run
+
+DEADLINE_SECONDS = 180
+NEEDS_GPU = True
+
+# Mean absolute error of randn quantised in blocks of 64, and the room around it: bitsandbytes' own
+# tests/test_functional.py (test_4bit_quant) has upper bounds; the lower ones catch one that never ran.
+EXPECTED_ERROR = {"nf4": (0.0728, 7e-4), "fp4": (0.0965, 1e-3)}
+TOLERANCE = 1.6e-2  # torch.testing.assert_close for bfloat16, as in cuda_matmul
+
+
+def probe(result: Result) -> str:
+    """The native library first: without it bitsandbytes imports all the same, with a mock in its place."""
+    need_cuda()
+    need("bitsandbytes")
+    import bitsandbytes
+    import torch
+
+    result.read_versions("torch", "bitsandbytes")
+    read_device(result)
+    library = bitsandbytes.cextension.lib
+    if getattr(library, "compiled_with_cuda", False) is not True:
+        why = getattr(library, "error_msg", "")  # only the mock has a text there
+        first = why.strip().splitlines()[:1] if isinstance(why, str) else []
+        result.require(False, ": ".join(["bitsandbytes has not loaded its CUDA library", *first]))
+        return ""
+    torch.manual_seed(result.seed())
+    check_quantisation(result, "cuda")
+    check_product(result, "cuda", half_precision())
+    errors = ", ".join(
+        f"{kind.upper()} {result.numbers[f'{kind}_mean_error']:.4f}" for kind in EXPECTED_ERROR
+    )
+    return f"mean error {errors}; matmul_4bit and its gradient right"
+
+
+def check_quantisation(result: Result, device) -> None:
+    """Quantise and dequantise a million normal numbers in each 4-bit type."""
+    import torch
+    from bitsandbytes import functional
+
+    values = torch.randn(1024, 1024, device=device)
+    for kind, (expected, room) in EXPECTED_ERROR.items():
+        packed, state = functional.quantize_4bit(values, blocksize=64, quant_type=kind)
+        result.require(packed.numel() == values.numel() // 2, f"{kind} packed into {packed.numel()} bytes")
+        back = functional.dequantize_4bit(packed, state)
+        error = (back - values).abs().mean().item()
+        result.between(f"{kind}_mean_error", error, expected - room, expected + room)
+
+
+def check_product(result: Result, device, dtype) -> None:
+    """matmul_4bit against the dequantised weight: with a gradient, and one row, which has its own kernel."""
+    import torch
+    from bitsandbytes import functional, matmul_4bit
+
+    weight = torch.randn(256, 512, device=device).to(dtype)
+    packed, state = functional.quantize_4bit(weight, blocksize=64, quant_type="nf4")
+    exact = functional.dequantize_4bit(packed, state).double()
+    x = torch.randn(32, 512, device=device).to(dtype).requires_grad_()
+    cotangent = torch.randn(32, 256, device=device).to(dtype)
+    product = matmul_4bit(x, packed.t(), quant_state=state)
+    product.backward(cotangent)
+    with torch.no_grad():
+        row = matmul_4bit(x[:1].detach(), packed.t(), quant_state=state)
+    wide = x.detach().double()
+    hold(result, "product_error", product, wide @ exact.T)
+    hold(result, "row_error", row, wide[:1] @ exact.T)
+    hold(result, "gradient_error", x.grad, cotangent.double() @ exact)
+
+
+def hold(result: Result, name: str, found, exact) -> None:
+    """Hold the largest error against the tolerance, relative to each value and to their root mean square."""
+    error = (found.double() - exact).abs() / (exact.abs() + exact.square().mean().sqrt())
+    result.at_most(name, error.max().item(), TOLERANCE)
+
+
+if __name__ == "__main__":
+    run(probe)

@@ -1,0 +1,72 @@
+"""cuBLAS in 16 and 32 bits against float64, and the same bits 200 times."""
+
+from _needs import half_precision, need_cuda, read_device
+from _result import Result, run
+
+DEADLINE_SECONDS = 180
+NEEDS_GPU = True
+
+SIZE = 1024
+REPEATS = 200
+
+# torch.testing.assert_close takes rtol 1.6e-2 for bfloat16. Its atol of 1e-5 is for values of order
+# one; these are sums of 1024 products, so the absolute part is 1.6e-2 of their root mean square.
+HALF_TOLERANCE = 1.6e-2
+# Rounding errors of K products add up as sqrt(K) u, u = 2^-24 (Higham and Mary, A new approach to
+# probabilistic rounding error analysis, 2019): 1.9e-6; times 4 for room. TF32 (u = 2^-11) lies near 3e-4.
+SINGLE_TOLERANCE = 4 * SIZE**0.5 * 2.0**-24
+
+
+def probe(result: Result) -> str:
+    """Forward and gradients in both precisions, then repeats."""
+    need_cuda()
+    import torch
+
+    result.read_versions("torch")
+    read_device(result)
+    torch.manual_seed(result.seed())
+    half = half_precision()
+    compare(result, "cuda", half)
+    compare(result, "cuda", torch.float32)
+    repeat(result, "cuda", half, REPEATS)
+    repeat(result, "cuda", torch.float32, REPEATS)
+    name = str(half).removeprefix("torch.")
+    return f"{SIZE} cubed in {name} and float32 right, {REPEATS} repeats bit-identical"
+
+
+def compare(result: Result, device, dtype) -> None:
+    """Hold a product into a poisoned output, and both gradients, against float64."""
+    import torch
+
+    a = torch.randn(SIZE, SIZE, device=device).to(dtype).requires_grad_()
+    b = torch.randn(SIZE, SIZE, device=device).to(dtype).requires_grad_()
+    cotangent = torch.randn(SIZE, SIZE, device=device).to(dtype)
+    poisoned = torch.full((SIZE, SIZE), float("nan"), device=device, dtype=dtype)
+    product = torch.matmul(a.detach(), b.detach(), out=poisoned)
+    torch.matmul(a, b).backward(cotangent)
+    wide_a, wide_b, wide_c = a.detach().double(), b.detach().double(), cotangent.double()
+    pairs = ((product, wide_a @ wide_b), (a.grad, wide_c @ wide_b.T), (b.grad, wide_a.T @ wide_c))
+    for name, (found, exact) in zip(("forward", "gradient", "gradient"), pairs, strict=True):
+        error = (found.double() - exact).abs()
+        scale = exact.square().mean().sqrt()
+        if dtype == torch.float32:
+            share = (error.square().mean().sqrt() / scale).item()
+            result.at_most(f"float32_{name}_error", share, SINGLE_TOLERANCE)
+        else:
+            share = (error / (exact.abs() + scale)).max().item()
+            result.at_most(f"{str(dtype).removeprefix('torch.')}_{name}_error", share, HALF_TOLERANCE)
+
+
+def repeat(result: Result, device, dtype, times: int) -> None:
+    """cuBLAS promises the same bits for the same call on the same GPU in one stream."""
+    import torch
+
+    a = torch.randn(SIZE, SIZE, device=device).to(dtype)
+    b = torch.randn(SIZE, SIZE, device=device).to(dtype)
+    first = torch.matmul(a, b)
+    different = sum(not torch.equal(torch.matmul(a, b), first) for _ in range(times))
+    result.at_most(f"{str(dtype).removeprefix('torch.')}_repeats_that_differ", different, 0)
+
+
+if __name__ == "__main__":
+    run(probe)

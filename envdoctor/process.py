@@ -1,0 +1,190 @@
+"""The one place that starts a process.
+
+Argument lists only, never a shell; a cleaned environment; a deadline; output into a file, so that nothing can
+block on a full pipe; a process group of its own, which is interrupted, then terminated, then killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from envdoctor.errors import EnvdoctorError
+from envdoctor.model import Record
+
+# Variables that bend a child's Python or uv away from what it was asked to use.
+# UV_* that say where packages come from and where the cache lies are the user's own settings and stay.
+DROPPED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
+KEPT_UV = (
+    "UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
+    "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_INSECURE_HOST", "UV_KEYRING_PROVIDER", "UV_LINK_MODE",
+    "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_CONCURRENT_DOWNLOADS", "UV_CONFIG_FILE",
+)  # fmt: skip
+
+GRACE_SECONDS = 3.0  # between interrupt, terminate and kill
+TAIL_BYTES = 16_384
+
+
+class Finished(Record, frozen=True):
+    """How a process ended. `signal` is the signal that killed it, 0 if none; `output` its last lines."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    signal: int
+    timed_out: bool
+    seconds: float
+    output: str
+    log: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with exit code 0."""
+        return self.returncode == 0 and not self.timed_out
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if self.timed_out:
+            return f"did not finish within {self.seconds:.0f} s and was stopped"
+        if self.signal:
+            return f"was killed by {signal.Signals(self.signal).name}"
+        return f"ended with exit code {self.returncode}"
+
+
+def cleaned_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without what would mislead a child, plus `extra`."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in DROPPED and (not name.startswith("UV_") or name in KEPT_UV)
+    }
+    return kept | dict(extra or {})
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    deadline: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    log: Path | None = None,
+    stdin: bytes = b"",
+    separate_stderr: bool = False,
+    poll: Callable[[str], None] | None = None,
+) -> Finished:
+    """Run a program to its end or its deadline (seconds) and say how it ended.
+
+    Output (both streams, unless `separate_stderr` drops the second) goes to `log`, which is appended to, or to a
+    nameless temporary file. `poll` is called about five times a second with the text that is new.
+    Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, stops the
+    whole process group first.
+    """
+    command = tuple(str(part) for part in argv)
+    started = time.monotonic()
+    with _output_file(log) as out, _stdin_file(stdin) as source:
+        offset = out.seek(0, os.SEEK_END)
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=source,
+                stdout=out,
+                stderr=subprocess.DEVNULL if separate_stderr else subprocess.STDOUT,
+                env=cleaned_environment(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EnvdoctorError(
+                f"cannot start {command[0]}: {error.strerror or error}", expected="an executable file"
+            ) from error
+        try:
+            timed_out = _watch(child, started + deadline, out, offset, poll)
+        finally:
+            stop(child)
+        tail, _ = _text_since(out, max(offset, out.seek(0, os.SEEK_END) - TAIL_BYTES))
+    code = child.returncode
+    return Finished(
+        argv=command,
+        returncode=code,
+        signal=-code if code < 0 else 0,
+        timed_out=timed_out,
+        seconds=time.monotonic() - started,
+        output=tail,
+        log=str(log) if log else "",
+    )
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """End a process group: interrupt, then terminate, then kill; what it left behind is killed too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if child.poll() is not None:
+            break
+        _signal_group(child, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_SECONDS)
+    _signal_group(child, signal.SIGKILL)
+    child.wait()
+
+
+def _watch(
+    child: subprocess.Popen[bytes],
+    end: float,
+    out: BinaryIO,
+    offset: int,
+    poll: Callable[[str], None] | None,
+) -> bool:
+    """Wait for the child; True when the deadline passed first."""
+    while True:
+        left = end - time.monotonic()
+        try:
+            child.wait(max(0.0, min(left, 0.2)) if poll else max(0.0, left))
+            ended = True
+        except subprocess.TimeoutExpired:
+            ended = False
+        if poll:
+            text, offset = _text_since(out, offset)
+            poll(text)
+        if ended:
+            return False
+        if left <= 0:
+            return True
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+def _text_since(out: BinaryIO, offset: int) -> tuple[str, int]:
+    """What the file holds past `offset`, and where it ends now."""
+    end = out.seek(0, os.SEEK_END)
+    return os.pread(out.fileno(), max(0, end - offset), offset).decode("utf-8", "replace"), end
+
+
+@contextlib.contextmanager
+def _output_file(log: Path | None) -> Iterator[BinaryIO]:
+    if log is None:
+        with tempfile.TemporaryFile() as out:
+            yield out
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a+b") as out:
+        yield out
+
+
+@contextlib.contextmanager
+def _stdin_file(data: bytes) -> Iterator[BinaryIO | int]:
+    if not data:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as source:
+        source.write(data)
+        source.seek(0)
+        yield source

@@ -1,0 +1,74 @@
+"""Reading records from files that people write: TOML and JSON into frozen structs, with errors that help."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from envdoctor.errors import BadInput, nearest
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+FILE_BYTES = 4 << 20  # no profile, recipe or machine file comes near this; a larger one is not one
+
+
+def read_text(path: Path, *, what: str, hint: str) -> str:
+    """The text of a small file that the user named."""
+    try:
+        if path.stat().st_size > FILE_BYTES:
+            raise BadInput(f"{path} has {path.stat().st_size} bytes", expected=f"{what} below 4 MiB", hint=hint)
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}", expected=what, hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text (byte {error.start})", expected=what, hint=hint) from error
+
+
+def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
+    """A TOML file as plain values."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_text(path, what=what, hint=hint))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not TOML: {error}", expected=what, hint=hint) from error
+
+
+def convert(data: object, kind: type[R], *, where: str, what: str, hint: str) -> R:
+    """Plain values as a record; a wrong field is named with its place and the nearest known name."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        raise BadInput(f"{where}: {message}", expected=_expected(message, kind) or what, hint=hint) from error
+
+
+def _expected(message: str, kind: type[msgspec.Struct]) -> str:
+    """For an unknown field, the known names at that place and the nearest of them."""
+    found = re.search(r"unknown field `([^`]+)`", message)
+    if not found:
+        return ""
+    place = re.search(r"at `\$\.?([^`]*)`", message)
+    names = _field_names(kind, re.sub(r"\[[^\]]*\]", "", place[1]) if place else "")
+    close = nearest(found[1], names)
+    return (f"'{close}', or " if close else "") + "one of: " + ", ".join(names)
+
+
+def _field_names(kind: type[msgspec.Struct], place: str) -> list[str]:
+    """The TOML names of the fields of the record at a dotted place below `kind`."""
+    info = msgspec.inspect.type_info(kind)
+    for part in filter(None, place.split(".")):
+        info = _record_type(next(f.type for f in info.fields if f.encode_name == part))  # type: ignore[attr-defined]
+    return [field.encode_name for field in info.fields]  # type: ignore[attr-defined]
+
+
+def _record_type(info: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """The record inside an optional, a tuple or a list."""
+    if isinstance(info, msgspec.inspect.UnionType):
+        return _record_type(next(t for t in info.types if not isinstance(t, msgspec.inspect.NoneType)))
+    if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+        return _record_type(info.item_type)
+    return info

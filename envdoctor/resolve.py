@@ -1,0 +1,241 @@
+"""Resolve a profile for a target: uv does the solving, for the target's platform and Python, not for this machine's.
+
+The profile's sources are tried in order, and for each the Python versions on offer. An attempt counts only if torch
+came out as the build that the profile names: on aarch64 the same pins "resolve" to a CPU torch without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.model import Machine, Record
+from envdoctor.profiles import Profile, Source
+from envdoctor.sources import Sources, source_of, uv_arguments, uv_environment
+from envdoctor.uv import is_unreachable, reason, run_uv, unreachable_url
+
+RESOLVE_SECONDS = 180.0
+RETRIES = "1"  # a source that does not answer twice is named, not waited for
+
+# manylinux platforms that uv can resolve for (uv pip compile --help).
+GLIBC_MINORS = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
+
+
+class Target(Record, frozen=True):
+    """What is resolved for."""
+
+    architecture: str
+    glibc: str
+    pythons: tuple[str, ...]  # in order of preference
+
+    @property
+    def platform(self) -> str:
+        """uv's name of the platform: the newest manylinux that this glibc runs."""
+        minor = int(self.glibc.split(".")[1])
+        fitting = next((known for known in GLIBC_MINORS if known <= minor), 17)
+        return f"{self.architecture}-manylinux_2_{fitting}"
+
+
+class Package(Record, frozen=True):
+    """One wheel of a lock."""
+
+    name: str
+    version: str
+    wheel: str
+    sha256: str
+    source: str
+
+
+class Attempt(Record, frozen=True):
+    """One source and Python that was tried, and how it went."""
+
+    source: str
+    python: str
+    outcome: Literal["resolved", "no solution", "unreachable", "wrong build"]
+    reason: str = ""
+
+
+class Lock(Record, frozen=True):
+    """Every wheel that would be installed, with its hash."""
+
+    profile: str
+    platform: str
+    python: str
+    backend: str  # of the PyTorch index, empty if torch came from the configured sources
+    torch_build: str  # "cpu" or the CUDA version
+    packages: tuple[Package, ...]
+
+    @property
+    def text(self) -> str:
+        """A requirements file with hashes: names, versions and hashes only, no addresses."""
+        return "".join(f"{p.name}=={p.version} --hash=sha256:{p.sha256}\n" for p in self.packages)
+
+    @property
+    def digest(self) -> str:
+        """A short name of exactly these wheels."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+
+class Resolution(Record, frozen=True):
+    """The outcome for one profile: a lock or none, and everything that was tried."""
+
+    profile: str
+    platform: str
+    lock: Lock | None
+    attempts: tuple[Attempt, ...]
+
+
+def target_of(machine: Machine, profile: Profile) -> Target:
+    """What to resolve for on this machine: the profile's Pythons, those at hand first.
+
+    A machine that recorded no interpreters gets the profile's order.
+    """
+    architecture, glibc = machine.system.architecture.value, machine.system.glibc.value
+    if not architecture or not glibc or not re.fullmatch(r"2\.\d+", glibc):
+        raise BadInput(
+            f"architecture {architecture!r} and glibc {glibc!r} of the machine do not name a wheel platform",
+            expected="an architecture and a glibc 2.x (musl has no wheels of these stacks)",
+            hint="--fact system.architecture=x86_64 --fact system.glibc=2.35",
+        )
+    at_hand = [python.version for python in machine.pythons.value or ()]
+    wanted = [version for version in dict.fromkeys(at_hand) if version in profile.python.versions]
+    return Target(architecture, glibc, tuple(wanted) or profile.python.versions)
+
+
+def resolve(
+    profile: Profile,
+    target: Target,
+    sources: Sources,
+    on_attempt: Callable[[Attempt], None] = lambda _: None,
+) -> Resolution:
+    """Try each source with each Python until one gives a coherent lock."""
+    attempts: list[Attempt] = []
+    lock = None
+    for source in profile.sources:
+        for python in target.pythons:
+            lock, attempt = _attempt(profile, target, source, python, sources)
+            attempts.append(attempt)
+            on_attempt(attempt)
+            if lock or attempt.outcome == "unreachable":
+                break
+        if lock:
+            break
+    return Resolution(profile.id, target.platform, lock, tuple(attempts))
+
+
+def failure(resolution: Resolution, sources: Sources) -> EnvdoctorError:
+    """The error for a profile without a lock; exit code 3 when a source could not be reached."""
+    tried = "; ".join(
+        f"{a.source}, Python {a.python}: {a.outcome}" + (f" ({a.reason})" if a.reason else "")
+        for a in resolution.attempts
+    )
+    out_of_reach = any(attempt.outcome == "unreachable" for attempt in resolution.attempts)
+    error = EnvdoctorError(
+        f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {tried}",
+        expected="a source that has these wheels; asked were " + ", ".join(sources.names()),
+        hint="check the network or name a mirror: export PIP_INDEX_URL=... or PIP_FIND_LINKS=/folder/of/wheels"
+        if out_of_reach
+        else f"envdoctor profiles show {resolution.profile}",
+    )
+    if not out_of_reach:
+        error.exit_code = 1
+    return error
+
+
+def _attempt(
+    profile: Profile, target: Target, source: Source, python: str, sources: Sources
+) -> tuple[Lock | None, Attempt]:
+    label = describe(source, sources)
+    output, pylock = _compile(profile, target, source, python, sources, dated=True)
+    if pylock is None and "has no publish time" in output:
+        # Many mirrors give no upload dates. Then the pins and constraints alone hold the stack together.
+        label += f", without the cut-off {profile.exclude_newer} (a source gives no upload dates)"
+        output, pylock = _compile(profile, target, source, python, sources, dated=False)
+    if pylock is None:
+        if is_unreachable(output):
+            url = unreachable_url(output)
+            return None, Attempt(label, python, "unreachable", f"{url or 'a source'} does not answer")
+        return None, Attempt(label, python, "no solution", reason(output))
+    packages = tuple(_packages(pylock, sources, source.backend))
+    build = torch_build(packages)
+    wanted = profile.cuda.build if profile.cuda else "cpu"
+    if build != wanted:
+        return None, Attempt(
+            label, python, "wrong build", f"torch would be the {_named(build)}, not the {_named(wanted)}"
+        )
+    lock = Lock(profile.id, target.platform, python, source.backend, build, packages)
+    return lock, Attempt(label, python, "resolved")
+
+
+def describe(source: Source, sources: Sources) -> str:
+    """A source in words."""
+    if source.kind == "torch-index":
+        return f"the PyTorch index ({source.backend}) with PyPI"
+    return " + ".join(sources.names())
+
+
+def torch_build(packages: Iterable[Package]) -> str:
+    """ "cpu" or the CUDA version of the torch in a lock, read from names and versions.
+
+    The PyTorch index marks its builds (`2.8.0+cu129`, `2.13.0+cpu`). PyPI's CUDA builds have no mark but require the
+    CUDA runtime as a package: `nvidia-cuda-runtime-cu12 12.8.90`, from CUDA 13 on `nvidia-cuda-runtime 13.0.96`.
+    """
+    by_name = {package.name: package.version for package in packages}
+    local = by_name.get("torch", "").partition("+")[2]
+    if marked := re.fullmatch(r"cu(\d+)(\d)", local):
+        return f"{marked[1]}.{marked[2]}"
+    for name, version in by_name.items():
+        if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name):
+            return ".".join(version.split(".")[:2])
+    return "cpu"
+
+
+def _named(build: str) -> str:
+    return "CPU build" if build == "cpu" else f"CUDA {build} build"
+
+
+def _compile(
+    profile: Profile, target: Target, source: Source, python: str, sources: Sources, *, dated: bool
+) -> tuple[str, dict[str, Any] | None]:
+    """uv's output, and the lock as data if there is one."""
+    import tomllib
+
+    with tempfile.TemporaryDirectory(prefix="envdoctor-resolve-") as folder:
+        wanted, out = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
+        wanted.write_text("".join(f"{pin.spec}\n" for pin in profile.requirements))
+        limits = Path(folder, "constraints.txt")
+        limits.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
+        command: Sequence[str | Path] = [
+            "pip", "compile", wanted, "--constraints", limits, "--output-file", out, "--format", "pylock.toml",
+            "--python-version", python, "--python-platform", target.platform,
+            "--only-binary", ":all:",  # a wheel that does not fit must never end in a surprise source build
+            "--no-header", *uv_arguments(sources),
+            *(["--torch-backend", source.backend] if source.backend else []),
+            *(["--exclude-newer", profile.exclude_newer] if dated and profile.exclude_newer else []),
+        ]  # fmt: skip
+        # For binary-only resolution uv needs no interpreter of the target's version.
+        environment = {"UV_HTTP_RETRIES": RETRIES, "UV_PYTHON_DOWNLOADS": "never"} | uv_environment(sources)
+        result = run_uv(command, environment=environment, deadline=RESOLVE_SECONDS)
+        if not result.ok:
+            return result.output if not result.timed_out else "operation timed out", None
+        return result.output, tomllib.loads(out.read_text())
+
+
+def _packages(pylock: dict[str, Any], sources: Sources, backend: str) -> Iterable[Package]:
+    """The wheels of a pylock.toml (PEP 751); one wheel a package, since it was resolved for one platform."""
+    for entry in sorted(pylock.get("packages", ()), key=lambda entry: str(entry["name"])):
+        wheel = entry["wheels"][0]
+        url = str(wheel.get("url") or wheel.get("path"))
+        yield Package(
+            name=entry["name"],
+            version=entry["version"],
+            wheel=unquote(Path(urlsplit(url).path).name),
+            sha256=wheel["hashes"]["sha256"],
+            source=source_of(url, sources, backend),
+        )

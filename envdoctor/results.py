@@ -1,0 +1,91 @@
+"""What each command answers with: one record a command, rendered for people or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from envdoctor.errors import EXIT_OK
+from envdoctor.model import Choice, Finding, Machine, Record, Verification
+from envdoctor.profiles import Profile
+
+if TYPE_CHECKING:
+    from envdoctor.handoff import Recipe, Run
+    from envdoctor.install import InstallResult
+    from envdoctor.resolve import Lock, Resolution
+
+
+class Checked(Record, frozen=True):
+    """Facts, findings and the choice of a profile."""
+
+    machine: Machine
+    findings: tuple[Finding, ...]
+    rules: int
+    choice: Choice
+
+
+class ProfileList(Record, frozen=True):
+    """The bundled profiles."""
+
+    profiles: tuple[Profile, ...]
+
+
+class Resolved(Record, frozen=True):
+    """One profile's resolution, whether the machine meets its conditions, and the error if there is no lock."""
+
+    profile: str
+    machine: str
+    fits: bool
+    violated: tuple[str, ...]
+    resolution: Resolution | None
+    digest: str
+    error: str = ""
+
+
+class ResolvedAll(Record, frozen=True):
+    """The outcome for each profile that was asked for."""
+
+    results: tuple[Resolved, ...]
+
+
+class Planned(Record, frozen=True):
+    """An install that was not carried out."""
+
+    profile: str
+    venv: str
+    commands: tuple[str, ...]
+    lock: Lock
+    fits: bool
+    violated: tuple[str, ...]
+
+
+class RecipeList(Record, frozen=True):
+    """The bundled recipes."""
+
+    recipes: tuple[Recipe, ...]
+
+
+class Trained(Record, frozen=True):
+    """A run: its directory, and what the trainer wrote at its end (nothing for a dry run)."""
+
+    run: Run
+    summary: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    seconds: float = 0.0
+    dry_run: bool = False
+
+
+class Quickstarted(Record, frozen=True):
+    """The main job from end to end."""
+
+    checked: Checked
+    installed: InstallResult
+    verification: Verification
+    trained: Trained
+    seconds: dict[str, float]
+
+
+class Answer(Record, frozen=True):
+    """A command's data and its exit code."""
+
+    data: Any
+    exit_code: int = EXIT_OK

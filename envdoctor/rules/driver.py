@@ -1,0 +1,116 @@
+"""Rules on the NVIDIA driver: loaded, whole, and of one version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.model import Machine
+from envdoctor.rules.registry import Problem, evidence, rule
+
+
+@rule(
+    "DRV001",
+    cause="nvml-driver-library-mismatch",
+    url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
+)
+def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
+    """The loaded kernel module and the installed driver libraries are of different versions.
+
+    The driver was upgraded while the old module stayed loaded (NVML error 18, CUDA error 803). Every CUDA program
+    fails until the module is reloaded; a reboot is the sure way.
+    """
+    module, library = machine.driver.version, machine.driver.library
+    differ = module.value and library.value and not library.value.endswith(module.value)
+    if differ or "NVML error 18" in machine.gpus.note:
+        yield Problem(
+            "error",
+            f"kernel module {module.value or 'unknown'}, driver libraries {library.value or 'another version'}",
+            (
+                evidence("driver.version", module),
+                evidence("driver.library", library),
+                evidence("gpus", machine.gpus),
+            ),
+            "Reload the kernel module so that it matches the libraries; if it is in use, reboot.",
+            (
+                "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia nvidia_uvm",
+                "sudo reboot",
+            ),
+        )
+
+
+@rule("DRV002", cause="driver-not-loaded")
+def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
+    """The driver's libraries are installed, but the kernel module is not loaded.
+
+    After a kernel upgrade the module was not rebuilt, Secure Boot refused it, or nothing has loaded it since the
+    start (NVML error 9).
+    """
+    if "NVML error 9:" in machine.gpus.note:
+        yield Problem(
+            "error",
+            "the NVIDIA libraries are there, but the kernel module is not loaded",
+            (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
+            "Load the module; if that fails, rebuild it for the running kernel.",
+            ("sudo modprobe nvidia", "sudo dkms autoinstall && sudo modprobe nvidia"),
+        )
+
+
+@rule("DRV003", cause="no-nvidia-gpu")
+def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
+    """There is no NVIDIA driver and no GPU. A CUDA stack has nothing to run on; the CPU profile does."""
+    if machine.gpus.state == "absent" and not _given_gpus(machine):
+        yield Problem(
+            "info",
+            "no NVIDIA GPU",
+            (evidence("gpus", machine.gpus),),
+            "Use the CPU profile here, or a machine with a GPU.",
+            ("envdoctor install --profile cpu",),
+        )
+
+
+@rule(
+    "DRV004",
+    cause="container-no-gpu",
+    url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
+)
+def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
+    """A container that was made for GPUs sees none.
+
+    It was started without `--gpus all` (or the CDI device), or it lost the devices when systemd was reloaded on the
+    host. Inside the container nothing can mend that: start it again.
+    """
+    if machine.gpus.state == "absent" and _given_gpus(machine):
+        yield Problem(
+            "error",
+            f"this container ({machine.system.container.value}) asks for GPUs "
+            f"(NVIDIA_VISIBLE_DEVICES={_given_gpus(machine)}) and sees none",
+            (evidence("gpus", machine.gpus), evidence("system.container", machine.system.container)),
+            "Start the container with the NVIDIA runtime; on the host, the container toolkit must be configured.",
+            (
+                "docker run --gpus all IMAGE",
+                "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+            ),
+        )
+
+
+@rule("DRV005", cause="driver-not-loaded")
+def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
+    """NVML fails for a reason that no other rule names: no permission, no answer, or an unknown error."""
+    note = machine.gpus.note
+    named = ("NVML error 18", "NVML error 9:")
+    if machine.gpus.state == "unreadable" and machine.gpus.source != "report" and not any(n in note for n in named):
+        yield Problem(
+            "error",
+            f"the GPUs cannot be read: {note}",
+            (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
+            "See what nvidia-smi and the kernel log say; a driver that hangs needs a reboot.",
+            ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
+        )
+
+
+def _given_gpus(machine: Machine) -> str:
+    """What a container was told to show of the GPUs, empty outside of containers and for none."""
+    if machine.system.container.state != "known":
+        return ""
+    devices = (machine.environment.value or {}).get("NVIDIA_VISIBLE_DEVICES", "")
+    return "" if devices in ("void", "none") else devices

@@ -1,0 +1,221 @@
+"""Rules on each GPU: health, modes, and who else uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from envdoctor.model import Evidence, Fact, Gpu, Machine
+from envdoctor.rules.registry import Problem, evidence, need, rule
+
+GIB = 1 << 30
+BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}
+BUSY_SHARE = 0.05  # of a GPU's memory, held by others before we start
+
+
+def _gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs; none where NVML failed, since rules on the driver already say so."""
+    return machine.gpus.value or ()
+
+
+def _label(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.name.value or 'name unreadable'})"
+
+
+def _shown(gpu: Gpu, name: str) -> Evidence:
+    fact: Fact[Any] = getattr(gpu, name)
+    return evidence(f"gpus.{gpu.index}.{name}", fact)
+
+
+@rule("GPU001", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html")
+def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
+    """A GPU has fallen off the bus or demands a reset (NVML errors 15 and 16, Xid 79).
+
+    No software change helps: drain the machine, reset or power-cycle, and have the card replaced if it comes back.
+    """
+    for gpu in _gpus(machine):
+        note = gpu.name.note or gpu.memory_total.note
+        if any(f"NVML error {code}:" in note for code in (15, 16)):
+            yield Problem(
+                "error",
+                f"GPU {gpu.index} does not answer: {note}",
+                (_shown(gpu, "name"), _shown(gpu, "memory_total")),
+                "Stop what uses it, reset the GPU or power-cycle the machine; rented machines: ask for another one.",
+                ("sudo dmesg | grep -i xid | tail", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+            )
+
+
+@rule("GPU002", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
+def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
+    """The GPU's memory had errors that ECC could not correct since the last reset: results cannot be trusted."""
+    for gpu in _gpus(machine):
+        if gpu.ecc_uncorrected.value:
+            yield Problem(
+                "error",
+                f"{_label(gpu)}: {gpu.ecc_uncorrected.value} uncorrectable ECC errors since the last reset",
+                (_shown(gpu, "ecc_uncorrected"),),
+                "Reset the GPU so that bad rows are remapped; if errors return, have it replaced.",
+                (
+                    f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}",
+                    f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
+                ),
+            )
+
+
+@rule("GPU003", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
+def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
+    """Bad memory rows wait for a reset to be remapped, or could not be remapped: then the card is worn out."""
+    for gpu in _gpus(machine):
+        rows = gpu.remapped_rows.value
+        if rows and rows.failed:
+            yield Problem(
+                "error",
+                f"{_label(gpu)}: row remapping failed, the spare rows are used up",
+                (_shown(gpu, "remapped_rows"),),
+                "Have the GPU replaced.",
+                (f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.index}",),
+            )
+        elif rows and rows.pending:
+            yield Problem(
+                "warning",
+                f"{_label(gpu)}: row remapping is pending until a reset",
+                (_shown(gpu, "remapped_rows"),),
+                "Reset the GPU before a long run.",
+                (f"sudo nvidia-smi --gpu-reset -i {gpu.index}",),
+            )
+
+
+@rule("GPU004", cause="mig-or-compute-mode", url="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/")
+def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
+    """MIG cuts the GPU into instances; CUDA sees one instance at most, and none if none was made."""
+    for gpu in _gpus(machine):
+        if gpu.mig.value:
+            yield Problem(
+                "warning",
+                f"{_label(gpu)}: MIG is enabled, a process sees one instance of it at most",
+                (_shown(gpu, "mig"),),
+                "Name an instance in CUDA_VISIBLE_DEVICES, or switch MIG off to have the whole GPU.",
+                ("nvidia-smi -L", f"sudo nvidia-smi -i {gpu.index} -mig 0"),
+            )
+
+
+@rule("GPU005", cause="mig-or-compute-mode")
+def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
+    """Compute mode `prohibited` lets no process in, `exclusive-process` one: a trainer beside a vLLM server fails."""
+    for gpu in _gpus(machine):
+        mode = gpu.compute_mode.value
+        if mode and mode != "default":
+            yield Problem(
+                "error" if mode == "prohibited" else "warning",
+                f"{_label(gpu)}: compute mode is {mode}",
+                (_shown(gpu, "compute_mode"),),
+                "Set the compute mode to default.",
+                (f"sudo nvidia-smi -i {gpu.index} -c DEFAULT",),
+            )
+
+
+@rule(
+    "GPU006",
+    cause="gpu-throttled",
+    url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
+)
+def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
+    """Heat or power supply holds the clocks down now. A power cap under load is normal and not reported."""
+    for gpu in _gpus(machine):
+        reasons = sorted(BAD_THROTTLES.intersection(gpu.throttle_reasons.value or ()))
+        if reasons:
+            yield Problem(
+                "warning",
+                f"{_label(gpu)}: clocks are held down by {', '.join(reasons)} at {gpu.temperature.value} degrees Celsius",
+                (_shown(gpu, "throttle_reasons"), _shown(gpu, "clocks"), _shown(gpu, "temperature")),
+                "Check cooling and power; rented machines: ask for another one, since every step will be slow.",
+                (f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.index}",),
+            )
+
+
+@rule("GPU007", cause="gpu-oom")
+def others_hold_gpu_memory(machine: Machine) -> Iterator[Problem]:
+    """Other processes hold memory of the GPU. vLLM refuses to start when its share is not free."""
+    for gpu in _gpus(machine):
+        total, used = gpu.memory_total.value, gpu.memory_used.value
+        holders = gpu.processes.value or ()
+        if total and used and holders and used > BUSY_SHARE * total:
+            who = ", ".join(f"process {p.pid}" + (f" {p.memory / GIB:.1f} GiB" if p.memory else "") for p in holders)
+            yield Problem(
+                "warning",
+                f"{_label(gpu)}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use by {who}",
+                (_shown(gpu, "memory_used"), _shown(gpu, "processes")),
+                "End what is left over, or choose another GPU.",
+                ("nvidia-smi", f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in holders)}"),
+            )
+
+
+@rule(
+    "GPU008",
+    cause="fabric-manager",
+    url="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
+)
+def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
+    """The GPU has not joined the NVSwitch fabric: CUDA ends with error 802, "system not yet initialized".
+
+    The fabric manager does not run, or is of another version than the driver.
+    """
+    for gpu in _gpus(machine):
+        fabric = gpu.fabric.value
+        if fabric and fabric.state in ("not started", "in progress"):
+            version = (machine.driver.version.value or "").split(".")[0]
+            yield Problem(
+                "error",
+                f"{_label(gpu)}: joining the NVSwitch fabric is {fabric.state}",
+                (_shown(gpu, "fabric"),),
+                f"Start the fabric manager of the driver's version ({machine.driver.version.value}).",
+                (
+                    "sudo systemctl status nvidia-fabricmanager",
+                    f"sudo apt-get install nvidia-fabricmanager-{version} && sudo systemctl enable --now nvidia-fabricmanager",
+                ),
+            )
+        elif fabric and fabric.state == "completed" and fabric.status:
+            yield Problem(
+                "error",
+                f"{_label(gpu)}: joining the NVSwitch fabric failed with NVML status {fabric.status}",
+                (_shown(gpu, "fabric"),),
+                "Restart the fabric manager and read its log.",
+                ("sudo systemctl restart nvidia-fabricmanager", "sudo tail -50 /var/log/fabricmanager.log"),
+            )
+
+
+@rule("GPU009", cause="ecc-or-xid")
+def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
+    """Some NVLinks of a GPU are down: all-reduce falls to the speed of what is left."""
+    for gpu in _gpus(machine):
+        link = gpu.nvlink.value
+        if link and link.active < link.links:
+            yield Problem(
+                "warning",
+                f"{_label(gpu)}: {link.active} of {link.links} NVLinks are active",
+                (_shown(gpu, "nvlink"),),
+                "See which links are down; a reset may bring them back, a card or cable may be faulty.",
+                (f"nvidia-smi nvlink --status -i {gpu.index}",),
+            )
+
+
+@rule("GPU010", cause="gpu-throttled")
+def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
+    """The PCIe link has fewer lanes than card and slot allow. Width, unlike speed, does not drop at idle."""
+    for gpu in _gpus(machine):
+        link = gpu.pcie.value
+        if link and 0 < link.width < link.max_width:
+            yield Problem(
+                "info",
+                f"{_label(gpu)}: PCIe runs x{link.width} of x{link.max_width}",
+                (_shown(gpu, "pcie"),),
+                "Loading and offloading are slower; check the slot or riser.",
+                (f"nvidia-smi -q -i {gpu.index} | grep -A8 'Link Width'",),
+            )
+
+
+@rule("GPU011", cause="no-nvidia-gpu")
+def gpus_cannot_be_judged(machine: Machine) -> Iterator[Problem]:
+    """Whether there are GPUs at all could not be read; nothing of the above says anything then."""
+    need("gpus", machine.gpus)
+    yield from ()

@@ -1,0 +1,107 @@
+"""Rules on the host: memory, disk, limits, compilers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.model import Machine
+from envdoctor.rules.registry import Problem, evidence, need, rule
+
+GIB = 1 << 30
+SHM_BYTES = 1 * GIB  # Docker's default is 64 MiB; NCCL and data-loader workers need more
+OPEN_FILES = 1024  # what Linux starts with; below that Ray and data loaders fail
+DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
+
+
+@rule(
+    "HOST001",
+    cause="shm-too-small",
+    url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory",
+)
+def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
+    """/dev/shm is smaller than what NCCL and data-loader workers put there: bus errors in the middle of a run."""
+    shm = (need("storage", machine.storage.places) or {}).get("shm")
+    if shm and shm.total < SHM_BYTES:
+        several = len(machine.gpus.value or ()) > 1
+        yield Problem(
+            "error" if several else "warning" if machine.gpus.value else "info",
+            f"/dev/shm has {shm.total / (1 << 20):.0f} MiB, needed are 1024",
+            (evidence("storage.places", machine.storage.places),),
+            "Start the container with more shared memory, or remount it.",
+            ("docker run --shm-size=16g ...", "sudo mount -o remount,size=16G /dev/shm"),
+        )
+
+
+@rule("HOST002", cause="ulimit-too-low")
+def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
+    """Fewer open files allowed than Linux's own default: Ray, vLLM's server and data loaders run out of them."""
+    limit = need("limits.open_files", machine.limits.open_files)
+    if limit is not None and 0 <= limit < OPEN_FILES:
+        yield Problem(
+            "warning",
+            f"{limit} open files are allowed (ulimit -n), needed are {OPEN_FILES} or more",
+            (evidence("limits.open_files", machine.limits.open_files),),
+            "Raise the soft limit in this shell before starting a run.",
+            ("ulimit -n 65536",),
+        )
+
+
+@rule("HOST003", cause="disk-full")
+def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
+    """A place that installs, caches or checkpoints write to has almost no room left."""
+    for role, place in (need("storage", machine.storage.places) or {}).items():
+        if role == "shm" or place.free >= DISK_WARNING:
+            continue
+        yield Problem(
+            "error" if place.free < DISK_ERROR else "warning",
+            f"{place.free / GIB:.1f} GiB free for {role} ({place.path})",
+            (evidence("storage.places", machine.storage.places),),
+            "Free some room, or point the cache to a larger disk.",
+            (
+                "uv cache prune",
+                f"du -xh --max-depth=2 {place.path} | sort -h | tail",
+                "export HF_HOME=/large/disk/hf",
+            ),
+        )
+
+
+@rule("HOST004", cause="compiler-missing", url="https://github.com/triton-lang/triton/issues/2564")
+def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
+    """No C compiler: triton and torch.compile build a small launcher at run time and stop without one."""
+    if machine.cuda.compiler.state == "absent":
+        yield Problem(
+            "warning" if machine.gpus.value else "info",
+            "no C compiler (cc, gcc or clang) on PATH",
+            (evidence("cuda.compiler", machine.cuda.compiler),),
+            "Install a compiler.",
+            ("sudo apt-get install -y build-essential", "conda install -c conda-forge gcc gxx"),
+        )
+
+
+@rule("HOST005", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/2997")
+def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
+    """No Python at hand has its headers (Python.h), which triton's launcher is compiled against."""
+    pythons = need("pythons", machine.pythons) or ()
+    if pythons and not any(python.headers for python in pythons):
+        version = pythons[0].version
+        yield Problem(
+            "warning" if machine.gpus.value else "info",
+            "no Python at hand has Python.h: " + ", ".join(f"{p.path} ({p.version})" for p in pythons[:3]),
+            (evidence("pythons", machine.pythons),),
+            "Install the headers, or let uv fetch a Python that has them.",
+            (f"sudo apt-get install -y python{version}-dev", f"uv python install {version}"),
+        )
+
+
+@rule("HOST006", cause="cuda-home-missing")
+def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
+    """CUDA_HOME names a folder without nvcc: every source build of an extension fails there."""
+    home, nvcc = machine.cuda.cuda_home, machine.cuda.nvcc
+    if home.value and not (nvcc.value or "").startswith(home.value.rstrip("/") + "/"):
+        yield Problem(
+            "warning",
+            f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'nowhere'}",
+            (evidence("cuda.cuda_home", home), evidence("cuda.nvcc", nvcc)),
+            "Point CUDA_HOME at the toolkit that has nvcc, or unset it; wheels need none.",
+            ("unset CUDA_HOME", "ls -d /usr/local/cuda*"),
+        )

@@ -1,0 +1,94 @@
+"""The shape of a rule, and running all of them.
+
+A rule is one function of a machine whose name states the problem and whose docstring is its documentation. It yields
+what it found. A fact that could not be read makes it answer `unknown`; a rule that raises is a finding `crashed`,
+and the others still run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from envdoctor.model import Evidence, Fact, Finding, Machine, Record, Status
+
+T = TypeVar("T")
+
+
+class Problem(Record, frozen=True):
+    """What a rule found: one problem, how bad, and what fixes it."""
+
+    status: Status
+    message: str
+    evidence: tuple[Evidence, ...]
+    fix: str
+    commands: tuple[str, ...] = ()
+
+
+Check = Callable[[Machine], Iterator[Problem]]
+
+
+class Rule(Record, frozen=True):
+    """A registered rule."""
+
+    id: str
+    cause: str
+    url: str
+    check: Check
+
+
+class NotReadableError(Exception):
+    """A fact that a rule needs could not be read."""
+
+    def __init__(self, name: str, fact: Fact[Any]) -> None:
+        super().__init__(name)
+        self.name = name
+        self.fact = fact
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(identifier: str, *, cause: str, url: str = "") -> Callable[[Check], Check]:
+    """Register a function as the rule `identifier` for a cause of the taxonomy."""
+
+    def register(check: Check) -> Check:
+        if identifier in RULES:
+            raise ValueError(f"rule {identifier} exists twice")
+        RULES[identifier] = Rule(identifier, cause, url, check)
+        return check
+
+    return register
+
+
+def need(name: str, fact: Fact[T]) -> T | None:
+    """The fact's value; None where it is absent. A fact that could not be read ends the rule as `unknown`."""
+    if fact.state == "unreadable":
+        raise NotReadableError(name, fact)
+    return fact.value
+
+
+def evidence(name: str, fact: Fact[Any]) -> Evidence:
+    """A fact as evidence of a finding."""
+    return Evidence(name, str(fact.value) if fact.state == "known" else fact.note or fact.state, fact.source)
+
+
+def evaluate(machine: Machine) -> list[Finding]:
+    """Run every rule; what is fine yields nothing. Worst first."""
+    findings = [finding for each in RULES.values() for finding in _apply(each, machine)]
+    order = {"error": 0, "crashed": 1, "warning": 2, "unknown": 3, "info": 4}
+    return sorted(findings, key=lambda finding: (order.get(finding.status, 9), finding.id))
+
+
+def _apply(each: Rule, machine: Machine) -> list[Finding]:
+    try:
+        return [
+            Finding(each.id, each.cause, p.status, p.message, p.evidence, p.fix, p.commands, each.url)
+            for p in each.check(machine)
+        ]
+    except NotReadableError as missing:
+        shown = evidence(missing.name, missing.fact)
+        message = f"cannot tell: {missing.name} could not be read ({missing.fact.note})"
+        return [Finding(each.id, each.cause, "unknown", message, (shown,), url=each.url)]
+    except Exception as error:
+        return [Finding(each.id, each.cause, "crashed", f"the rule failed: {type(error).__name__}: {error}")]

@@ -1,0 +1,123 @@
+"""Rules on environment variables that send a stack the wrong way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.model import Evidence, Machine
+from envdoctor.rules.registry import Problem, evidence, need, rule
+
+
+def _variable(machine: Machine, name: str) -> str | None:
+    return (need("environment", machine.environment) or {}).get(name)
+
+
+def _shown(name: str, value: str | None) -> Evidence:
+    return Evidence(name, value or "(empty)", "environment")
+
+
+@rule(
+    "ENV001",
+    cause="cuda-device-selection",
+    url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
+)
+def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
+    """CUDA_VISIBLE_DEVICES is set and names no GPU: empty or -1 hides all, and so does a number past the last one."""
+    value = _variable(machine, "CUDA_VISIBLE_DEVICES")
+    gpus = machine.gpus.value
+    if value is None or not gpus:
+        return
+    first = value.split(",")[0].strip()
+    past = first.isdigit() and int(first) >= len(gpus)
+    if first in ("", "-1") or past:
+        yield Problem(
+            "error",
+            f"CUDA_VISIBLE_DEVICES={value!r} hides all {len(gpus)} GPUs",
+            (_shown("CUDA_VISIBLE_DEVICES", value), evidence("gpus", machine.gpus)),
+            "Unset it, or name existing GPUs.",
+            ("unset CUDA_VISIBLE_DEVICES", "export CUDA_VISIBLE_DEVICES=0"),
+        )
+
+
+@rule("ENV002", cause="rocr-visible-devices", url="https://github.com/volcengine/verl/issues/3174")
+def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
+    """ROCR_VISIBLE_DEVICES is set on an NVIDIA machine: Ray and verl then refuse to choose between AMD and NVIDIA.
+
+    SLURM sets it on some clusters.
+    """
+    value = _variable(machine, "ROCR_VISIBLE_DEVICES")
+    if value is not None and machine.gpus.value:
+        yield Problem(
+            "warning",
+            f"ROCR_VISIBLE_DEVICES={value!r} is set beside NVIDIA GPUs",
+            (_shown("ROCR_VISIBLE_DEVICES", value),),
+            "Unset it before Ray starts.",
+            ("unset ROCR_VISIBLE_DEVICES",),
+        )
+
+
+@rule(
+    "ENV003",
+    cause="nccl-interface",
+    url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname",
+)
+def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
+    """NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names a network interface that this machine does not have.
+
+    NCCL matches prefixes; `=eth0` is exact, `^docker` excludes.
+    """
+    interfaces = need("interfaces", machine.interfaces) or ()
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        value = _variable(machine, name)
+        if not value or value.startswith("^"):
+            continue
+        wanted = [part.strip().removeprefix("=") for part in value.removeprefix("=").split(",")]
+        if not any(interface.startswith(part) for part in wanted for interface in interfaces):
+            yield Problem(
+                "error",
+                f"{name}={value}, but the interfaces are {', '.join(interfaces)}",
+                (_shown(name, value), evidence("interfaces", machine.interfaces)),
+                "Name an interface that exists, or leave the choice to NCCL.",
+                (f"unset {name}", "ip -br addr"),
+            )
+
+
+@rule(
+    "ENV004",
+    cause="cuda-compat-lib-conflict",
+    url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
+)
+def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
+    """LD_LIBRARY_PATH puts a forward-compatibility libcuda before the driver's.
+
+    If it is older than the driver, or the GPU is no data-centre GPU, CUDA ends with error 803 or 804.
+    """
+    value = _variable(machine, "LD_LIBRARY_PATH") or ""
+    compat = [part for part in value.split(":") if part.rstrip("/").endswith("compat")]
+    if compat and machine.gpus.value:
+        kept = ":".join(part for part in value.split(":") if part not in compat)
+        yield Problem(
+            "warning",
+            f"LD_LIBRARY_PATH holds {', '.join(compat)}, whose libcuda comes before the driver's",
+            (_shown("LD_LIBRARY_PATH", value),),
+            "Take it out unless the driver is older than the stack needs.",
+            (f"export LD_LIBRARY_PATH={kept}",),
+        )
+
+
+@rule("ENV005", cause="wrong-python-env")
+def python_variables_bend_the_path(machine: Machine) -> Iterator[Problem]:
+    """PYTHONHOME or PYTHONPATH is set: packages from elsewhere come before those of the environment.
+
+    envdoctor drops both for what it starts itself; programs that you start get them.
+    """
+    for name in ("PYTHONHOME", "PYTHONPATH"):
+        value = _variable(machine, name)
+        if value:
+            yield Problem(
+                "warning" if name == "PYTHONHOME" else "info",
+                f"{name}={value}",
+                (_shown(name, value),),
+                "Unset it for the stack's programs.",
+                (f"unset {name}",),
+            )

@@ -1,0 +1,437 @@
+"""What each command does, from its inputs to its result: small verbs that call the parts in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from envdoctor import machines
+from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused
+from envdoctor.facts.storage import environments_home
+from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
+from envdoctor.profiles import Profile, choose, read_profile, read_profiles, violations
+from envdoctor.results import (
+    Answer,
+    Checked,
+    Planned,
+    ProfileList,
+    Quickstarted,
+    RecipeList,
+    Resolved,
+    ResolvedAll,
+    Trained,
+)
+
+if TYPE_CHECKING:
+    from envdoctor.handoff import Event, Run
+    from envdoctor.install import InstallResult, Progress
+    from envdoctor.resolve import Attempt
+
+
+class Reporter(Protocol):
+    """What shows progress while a command works; the result itself is rendered at the end."""
+
+    def phase(self, title: str) -> None: ...  # noqa: D102
+    def attempt(self, attempt: Attempt) -> None: ...  # noqa: D102
+    def installing(self, progress: Progress) -> None: ...  # noqa: D102
+    def probe_started(self, name: str) -> None: ...  # noqa: D102
+    def probe_ended(self, result: ProbeResult) -> None: ...  # noqa: D102
+    def event(self, event: Event) -> None: ...  # noqa: D102
+
+
+class TrainRequest(Record, frozen=True):
+    """What `train` was asked for."""
+
+    recipe: str
+    assignments: tuple[str, ...] = ()
+    venv: str = ""
+    python: str = ""
+    run: str = ""
+    resume: str = ""
+    dry_run: bool = False
+    unverified: bool = False
+
+
+def machine_of(recorded: str, facts: Sequence[str]) -> Machine:
+    """The machine in question: a recorded one, or this one; with facts replaced."""
+    if recorded:
+        machine = machines.read_recorded(recorded)
+    else:
+        from envdoctor.facts.collect import read_machine
+
+        machine = read_machine()
+    return machines.override(machine, list(facts)) if facts else machine
+
+
+def check(recorded: str, facts: Sequence[str], save: str) -> Answer:
+    """Facts, then findings, then the profile that fits."""
+    from envdoctor.rules import RULES, evaluate
+
+    machine = machine_of(recorded, facts)
+    findings = tuple(evaluate(machine))
+    answer = Checked(machine, findings, len(RULES), choose(machine, read_profiles()))
+    if save:
+        _save(machine, Path(save))
+    bad = any(finding.status in ("error", "crashed") for finding in findings)
+    return Answer(answer, EXIT_NO if bad else EXIT_OK)
+
+
+def _save(machine: Machine, path: Path) -> None:
+    import msgspec
+
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d")
+    named = msgspec.structs.replace(machine, name=path.stem, origin=f"recorded by envdoctor on {stamp}")
+    try:
+        path.write_text(machines.machine_json(named))
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {path}: {error.strerror}",
+            expected="a file in a folder of yours",
+            hint="envdoctor check --save machine.json",
+        ) from error
+
+
+def list_profiles() -> Answer:
+    """All bundled profiles."""
+    return Answer(ProfileList(tuple(read_profiles())))
+
+
+def show_profile(name: str) -> Answer:
+    """One profile, bundled or from a file."""
+    return Answer(read_profile(name))
+
+
+def resolve(names: Sequence[str], recorded: str, facts: Sequence[str], python: str, reporter: Reporter) -> Answer:
+    """Resolve profiles (all if none is named) for a machine; on this one, or for the machine each was made for."""
+    machine = machine_of(recorded, facts)
+    profiles = [read_profile(name) for name in names] if names else read_profiles()
+    results = tuple(
+        _resolve_one(profile, machine, python, bool(names) or bool(recorded), reporter) for profile in profiles
+    )
+    unreachable = any(r.error and _out_of_reach(r) for r in results)
+    failed = any(r.error for r in results)
+    return Answer(ResolvedAll(results), EXIT_FAILED if unreachable else EXIT_NO if failed else EXIT_OK)
+
+
+def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool, reporter: Reporter) -> Resolved:
+    """Resolve one profile; in a dry run over all, one for another architecture is resolved for that one."""
+    from envdoctor.resolve import failure, target_of
+    from envdoctor.resolve import resolve as run_resolve
+    from envdoctor.sources import read_sources
+
+    if not as_asked and machine.system.architecture.value not in profile.when.architectures:
+        architecture, glibc = profile.when.architectures[0], _larger(profile.when.glibc, "2.35")
+        machine = machines.override(machine, [f"system.architecture={architecture}", f"system.glibc={glibc}"])
+    sources = read_sources()
+    target = target_of(machine, profile)
+    if python:
+        target = _with_python(target, profile, python)
+    reporter.phase(f"Resolving {profile.id} for {target.platform}")
+    resolution = run_resolve(profile, target, sources, reporter.attempt)
+    candidate = choose(machine, [profile]).candidates[0]
+    return Resolved(
+        profile=profile.id,
+        machine=machine.name or "this machine",
+        fits=candidate.accepted,
+        violated=_words(candidate),
+        resolution=resolution,
+        digest=resolution.lock.digest if resolution.lock else "",
+        error="" if resolution.lock else failure(resolution, sources).message,
+    )
+
+
+def _with_python(target: Any, profile: Profile, python: str) -> Any:
+    import msgspec
+
+    if python not in profile.python.versions:
+        raise BadInput(
+            f"--python {python}",
+            expected="one of " + ", ".join(profile.python.versions),
+            hint=f"envdoctor profiles show {profile.id}",
+        )
+    return msgspec.structs.replace(target, pythons=(python,))
+
+
+def _larger(one: str, other: str) -> str:
+    return max(one, other, key=lambda version: int(version.split(".")[1]))
+
+
+def _out_of_reach(resolved: Resolved) -> bool:
+    attempts = resolved.resolution.attempts if resolved.resolution else ()
+    return any(attempt.outcome == "unreachable" for attempt in attempts)
+
+
+def _words(candidate: Candidate) -> tuple[str, ...]:
+    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in violations(candidate))
+
+
+def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, reporter: Reporter) -> Answer:
+    """Resolve a profile for this machine (or the one that fits it best) and build its environment."""
+    from envdoctor.install import install as run_install
+    from envdoctor.plan import shell_lines
+
+    machine = machine_of("", ())
+    profile = read_profile(name) if name else chosen_profile(choose(machine, read_profiles()))
+    violated = _words(choose(machine, [profile]).candidates[0])
+    if violated and not (force or dry_run):
+        raise Refused(
+            f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
+            expected="a machine that meets the profile's conditions",
+            hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
+        )
+    plan = _plan(profile, machine, Path(venv) if venv else default_venv(profile.id), python, dry_run, reporter)
+    if dry_run:
+        return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
+    return Answer(run_install(plan, _log_file("install", profile.id), reporter.installing))
+
+
+def _plan(profile: Profile, machine: Machine, venv: Path, python: str, dry_run: bool, reporter: Reporter) -> Any:
+    from envdoctor.environments import refuse_foreign
+    from envdoctor.install import check_before
+    from envdoctor.plan import plan_install
+    from envdoctor.resolve import failure, target_of
+    from envdoctor.resolve import resolve as run_resolve
+    from envdoctor.sources import read_sources
+
+    refuse_foreign(venv := venv.absolute())
+    sources, target = read_sources(), target_of(machine, profile)
+    if python:
+        target = _with_python(target, profile, python)
+    reporter.phase(f"Resolving {profile.id} for {target.platform}")
+    resolution = run_resolve(profile, target, sources, reporter.attempt)
+    if resolution.lock is None:
+        raise failure(resolution, sources)
+    plan = plan_install(profile, resolution.lock, venv, sources)
+    if not dry_run:
+        check_before(plan)
+    return plan
+
+
+def chosen_profile(choice: Choice) -> Profile:
+    """The profile of a choice, or the error that says what would have to change."""
+    if choice.profile is None:
+        raise Refused(choice.reason, expected="a machine that some profile fits", hint="envdoctor check")
+    return read_profile(choice.profile)
+
+
+def default_venv(profile: str) -> Path:
+    """Where a profile's environment lies unless told otherwise."""
+    return environments_home(os.environ) / Path(profile).stem
+
+
+def _log_file(command: str, name: str) -> Path:
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return home / "envdoctor" / "logs" / f"{command}-{Path(name).stem}-{stamp}.log"
+
+
+def verify(venv: str, python: str, only: Sequence[str], reporter: Reporter) -> Answer:
+    """Prove an environment by its probes and keep the result with it."""
+    from envdoctor import verify as verifying
+    from envdoctor.environments import read_installed
+
+    interpreter = interpreter_for(venv, python)
+    installed = read_installed(interpreter.parent.parent)
+    required = _required(installed.profile if installed else "")
+    driver, gpus = _driver_and_gpus()
+    verification = verifying.verify(
+        interpreter,
+        only or tuple(probe.name for probe in verifying.bundled_probes()),
+        required=tuple(name for name in required if not only or name in only),
+        driver=driver,
+        gpus=gpus,
+        lock=installed.lock if installed else "",
+        on_start=reporter.probe_started,
+        on_result=reporter.probe_ended,
+    )
+    if not only:
+        verifying.write_verification(verification_path(interpreter), verification)
+    return Answer(verification, EXIT_OK if verification.passed else EXIT_NO)
+
+
+def _required(profile: str) -> tuple[str, ...]:
+    """The probes that must pass: the profile's; without one, those that need no GPU."""
+    try:
+        return read_profile(profile or "cpu").verify.required
+    except EnvdoctorError:  # the profile's file has gone; its environment is judged by the basics
+        return read_profile("cpu").verify.required
+
+
+def interpreter_for(venv: str, python: str) -> Path:
+    """The interpreter that was asked for: a Python, an environment, or the only environment envdoctor made."""
+    from envdoctor.environments import interpreter_of, read_installed
+
+    if python and venv:
+        raise BadInput("--python and --venv are both given", expected="one of them", hint="envdoctor verify --help")
+    if python:
+        return Path(python).absolute()
+    if venv:
+        return interpreter_of(Path(venv).absolute())
+    home = environments_home(os.environ)
+    made = [path for path in sorted(home.glob("*")) if read_installed(path)]
+    if len(made) == 1:
+        return interpreter_of(made[0])
+    raise BadInput(
+        f"{len(made)} environments lie in {home}" + (": " + ", ".join(path.name for path in made) if made else ""),
+        expected="--venv PATH or --python PATH to say which",
+        hint="envdoctor install" if not made else f"envdoctor verify --venv {made[0]}",
+    )
+
+
+def verification_path(interpreter: Path) -> Path:
+    """Where an interpreter's verification is kept: inside an environment of ours, else in our state folder."""
+    import hashlib
+
+    from envdoctor.environments import VERIFICATION, read_installed
+
+    venv = interpreter.parent.parent
+    if read_installed(venv):
+        return venv / VERIFICATION
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+    return home / "envdoctor" / "verifications" / f"{hashlib.sha256(str(interpreter).encode()).hexdigest()[:16]}.json"
+
+
+def _driver_and_gpus() -> tuple[str, tuple[str, ...]]:
+    from envdoctor.facts.driver import read_driver
+    from envdoctor.facts.gpu import read_nvml
+
+    nvml = read_nvml()
+    names = tuple(gpu.name.value or "unreadable" for gpu in nvml.gpus.value or ())
+    return read_driver(nvml).version.value or "", names
+
+
+def require_verified(interpreter: Path) -> Verification:
+    """The verification of an interpreter; refused where it is missing, failed, or of another driver or lock."""
+    from envdoctor import verify as verifying
+    from envdoctor.environments import read_installed
+
+    hint = f"envdoctor verify --python {interpreter}, or go on without: envdoctor train --unverified"
+    path = verification_path(interpreter)
+    if not path.exists():
+        raise Refused(f"{interpreter} has not been verified (no {path})", expected="passed probes", hint=hint)
+    verification = verifying.read_verification(path)
+    installed = read_installed(interpreter.parent.parent)
+    driver, gpus = _driver_and_gpus()
+    if stale := verifying.stale_reason(verification, driver, gpus, installed.lock if installed else ""):
+        raise Refused(
+            f"the verification of {interpreter} no longer holds: {stale}", expected="passed probes", hint=hint
+        )
+    if not verification.passed:
+        failed = ", ".join(
+            f"{r.probe} {r.outcome}" for r in verification.results if r.outcome not in ("passed", "unavailable")
+        )
+        raise Refused(
+            f"probes did not pass: {failed or 'required ones are missing'}",
+            expected="passed probes",
+            hint=hint,
+        )
+    return verification
+
+
+def list_recipes() -> Answer:
+    """All bundled recipes."""
+    from envdoctor.handoff import read_recipe, recipe_names
+
+    return Answer(RecipeList(tuple(read_recipe(name) for name in recipe_names())))
+
+
+def train(request: TrainRequest, reporter: Reporter) -> Answer:
+    """Check settings and data, then the environment, write the run directory, and start the trainer."""
+    from envdoctor import handoff
+
+    recipe = handoff.read_recipe(request.recipe)
+    runs = Path("runs").absolute()
+    if request.resume:
+        if request.assignments:
+            raise BadInput(
+                "--set beside --resume",
+                expected="the settings that the run began with",
+                hint=f"envdoctor train {recipe.name} --resume latest",
+            )
+        directory = Path(request.run).absolute() if request.run else handoff.newest_run(recipe.name, runs)
+        planned = handoff.reopen_run(directory, _ready_python(request), request.resume)
+        return _started(planned, {}, reporter)
+    checked = handoff.check_settings(recipe, handoff.apply_settings(recipe, request.assignments))
+    directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(recipe.name, runs)
+    if request.dry_run:
+        python = Path(request.python or "PYTHON")
+        planned = handoff.plan_run(directory, recipe.name, checked.settings, python)
+        return Answer(Trained(planned, checked.summary, dry_run=True))
+    python = _ready_python(request)
+    provenance = _provenance(python)
+    planned = handoff.prepare_run(directory, recipe.name, checked.settings, python, provenance)
+    return _started(planned, checked.summary, reporter)
+
+
+def _ready_python(request: TrainRequest) -> Path:
+    python = interpreter_for(request.venv, request.python)
+    if not request.unverified:
+        require_verified(python)
+    return python
+
+
+def _provenance(python: Path) -> dict[str, str]:
+    from envdoctor.environments import read_installed
+
+    installed = read_installed(python.parent.parent)
+    return {"profile": installed.profile, "lock": installed.lock} if installed else {}
+
+
+def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answer:
+    from envdoctor import handoff
+
+    finished = handoff.start_run(planned, _run_environment(Path(planned.python)), reporter.event)
+    result = handoff.read_result(Path(planned.directory))
+    if not finished.ok:
+        raise _run_failed(planned, finished.ending, finished.output)
+    return Answer(Trained(planned, summary, result, finished.seconds))
+
+
+def _run_environment(python: Path) -> dict[str, str]:
+    profile = _provenance(python).get("profile")
+    try:
+        return dict(read_profile(profile).environment) if profile else {}
+    except EnvdoctorError:
+        return {}
+
+
+def _run_failed(planned: Run, ending: str, output: str) -> EnvdoctorError:
+    last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
+    return EnvdoctorError(
+        f"the trainer {ending}: {last.strip()}",
+        expected="exit code 0",
+        hint=f"read {planned.directory}/train.log; go on with: "
+        f"envdoctor train {planned.recipe} --run {planned.directory} --resume latest",
+    )
+
+
+def quickstart(name: str, venv: str, reporter: Reporter, clock: Callable[[], float]) -> Answer:
+    """Check, install, verify, train the embedded default."""
+    seconds: dict[str, float] = {}
+    began = clock()
+
+    def lap(step: str) -> None:
+        nonlocal began
+        seconds[step] = clock() - began
+        began = clock()
+
+    reporter.phase("Checking this machine")
+    checked: Checked = check("", (), "").data
+    lap("check")
+    profile = read_profile(name) if name else chosen_profile(checked.choice)
+    installed: InstallResult = install(
+        name or profile.id, venv, "", dry_run=False, force=False, reporter=reporter
+    ).data
+    lap("install")
+    reporter.phase("Verifying the environment")
+    verification: Verification = verify(installed.venv, "", (), reporter).data
+    lap("verify")
+    if not verification.passed:
+        return Answer(verification, EXIT_NO)
+    reporter.phase(f"Training {profile.train.recipe}")
+    trained: Trained = train(TrainRequest(profile.train.recipe, venv=installed.venv), reporter).data
+    lap("train")
+    return Answer(Quickstarted(checked, installed, verification, trained, seconds))

@@ -1,0 +1,207 @@
+"""What a run leaves behind, written as it goes: events.jsonl, metrics.csv, generations.csv. Standard library only."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from settings import BadInput
+
+COMPLETE = "complete.json"  # written last into a checkpoint, with every file's size
+
+
+class RunDirectory:
+    """The files of one run. A run killed at any moment can be read, and continued from its newest checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._events: io.TextIOWrapper | None = None
+
+    def read_settings(self) -> tuple[str, dict[str, Any]]:
+        """Recipe name and settings out of run.json, which the tool wrote."""
+        file = self.path / "run.json"
+        expected = '{"schema": 1, "recipe": "sort", "settings": {...}}'
+        hint = "start the run with: envdoctor train"
+        try:
+            run = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read: {error.strerror}", expected=expected, hint=hint) from None
+        except ValueError as error:
+            raise BadInput(f"{file} is not JSON: {error}", expected=expected, hint=hint) from None
+        if not isinstance(run, dict) or run.get("schema") != 1 or not isinstance(run.get("recipe"), str):
+            seen = {key: run.get(key) for key in ("schema", "recipe")} if isinstance(run, dict) else type(run).__name__
+            raise BadInput(f"{file} holds {seen}", expected=expected, hint=hint)
+        return run["recipe"], run.get("settings", {})
+
+    def refuse_a_used_directory(self) -> None:
+        """A fresh start must not overwrite a run."""
+        used = [name for name in ("result.json", "metrics.csv") if (self.path / name).exists()]
+        if used:
+            raise BadInput(
+                f"{self.path} already holds a run ({', '.join(used)})",
+                expected="a directory that holds run.json alone, or --resume",
+                hint="continue it with --resume latest, or start in a new directory",
+            )
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Append one line to events.jsonl, at once."""
+        if self._events is None:
+            _drop_half_line(self.path / "events.jsonl")
+            self._events = (self.path / "events.jsonl").open("a", encoding="utf-8")
+        record = {"t": round(time.time(), 3), "event": event, **fields}
+        self._events.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
+        self._events.flush()
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """A phase begins."""
+        self.event("phase", name=name, detail=detail)
+        print(f"{name}: {detail}" if detail else name, flush=True)
+
+    def read_events(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+        """Events of a kind whose fields have these values, oldest first."""
+        file = self.path / "events.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        events = [parsed for line in lines if (parsed := _parse_json(line)) and parsed.get("event") == kind]
+        return [event for event in events if all(event.get(key) == value for key, value in fields.items())]
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Write result.json whole or not at all."""
+        temporary = self.path / "result.json.part"
+        temporary.write_text(json.dumps(finite(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(self.path / "result.json")
+
+
+class Table:
+    """A CSV file with a fixed header that grows by rows, flushed; on resume the rows after `keep_up_to` go."""
+
+    def __init__(self, path: Path, header: list[str], keep_up_to: int = 0) -> None:
+        self.header = header
+        kept = parse_rows(path.read_text(encoding="utf-8"), header, keep_up_to) if path.exists() else []
+        temporary = path.with_suffix(".csv.part")
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([header, *kept])
+        temporary.replace(path)
+        self.last = dict(zip(header, kept[-1], strict=True)) if kept else {}
+        self._file = path.open("a", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file)
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows (a missing value is an empty cell) and flush."""
+        for row in rows:
+            self._writer.writerow([format_cell(row.get(key)) for key in self.header])
+        self._file.flush()
+
+
+def parse_rows(text: str, header: list[str], keep_up_to: int) -> list[list[str]]:
+    r"""Rows whose step is at most `keep_up_to`; a half-written row is dropped.
+
+    Sample, keep_up_to=2: "step,reward\r\n1,0.5\r\n2,0.25\r\n3,0.7\r\n4,0." -> [["1", "0.5"], ["2", "0.25"]]
+    """
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    if not rows or rows[0] != header:
+        return []
+    return [row for row in rows[1:] if len(row) == len(header) and row[0].isdigit() and int(row[0]) <= keep_up_to]
+
+
+def format_cell(value: Any) -> str:
+    """A number with the digits that matter, anything else as text."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def mark_complete(checkpoint: Path) -> None:
+    """Say that a checkpoint is whole: its files and their sizes, written last."""
+    sizes = {file.name: file.stat().st_size for file in sorted(checkpoint.iterdir()) if file.name != COMPLETE}
+    temporary = checkpoint / f"{COMPLETE}.part"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump({"files": sizes}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(checkpoint / COMPLETE)
+
+
+def find_defect(checkpoint: Path) -> str:
+    """Why a checkpoint cannot be resumed from; empty when it can."""
+    try:
+        sizes = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["files"]
+    except OSError:
+        return f"{COMPLETE} is missing: it was not written to its end"
+    except (ValueError, KeyError, TypeError):
+        return f"{COMPLETE} is damaged"
+    for name, size in sizes.items():
+        file = checkpoint / name
+        if not file.exists():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} bytes, not {size}"
+    return ""
+
+
+def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[Path, str]]]:
+    """The checkpoint that `--resume wanted` means, and the newer ones skipped, each with its defect."""
+    found = list_checkpoints(checkpoints)
+    if wanted != "latest":
+        path = Path(wanted).resolve()
+        defect = find_defect(path) if path.is_dir() else "there is no such directory"
+        if defect or not step_of(path):
+            raise BadInput(
+                f"--resume {wanted}: {defect or 'its name is not checkpoint-STEP'}",
+                expected=f"a checkpoint of this run: {', '.join(p.name for p in found) or 'it has none'}",
+                hint="--resume latest",
+            )
+        return path, []
+    skipped = []
+    for path in reversed(found):
+        defect = find_defect(path)
+        if not defect:
+            return path, skipped
+        skipped.append((path, defect))
+    seen = "; ".join(f"{path.name}: {defect}" for path, defect in skipped) or "it holds no checkpoint-STEP"
+    raise BadInput(
+        f"--resume latest: no complete checkpoint in {checkpoints} ({seen})",
+        expected="a run that went on past its first save_every steps",
+        hint="start the run again in a new directory, without --resume",
+    )
+
+
+def list_checkpoints(checkpoints: Path) -> list[Path]:
+    """Every checkpoint-STEP directory, oldest first."""
+    found = [path for path in checkpoints.glob("checkpoint-*") if path.is_dir() and step_of(path)]
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """50 for .../checkpoint-50, else 0."""
+    number = checkpoint.name.rpartition("checkpoint-")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def finite(value: Any) -> Any:
+    """JSON has no nan and no infinity: null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value
+
+
+def _drop_half_line(file: Path) -> None:
+    """A kill in the middle of a write leaves a line without its end."""
+    if file.exists() and not (content := file.read_bytes()).endswith(b"\n"):
+        file.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def _parse_json(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,113 @@
+"""A tiny Qwen2 and its tokenizer, made on the spot; its warm-up by next-token loss; its answers to prompts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+IGNORED = -100  # label that the loss leaves out
+
+
+def make_tokenizer(symbols: list[str]) -> PreTrainedTokenizerFast:
+    """One token a symbol; a prompt is symbols with spaces between, a decoded answer has none."""
+    vocabulary = {symbol: number for number, symbol in enumerate(["<pad>", "<eos>", "<unk>", *symbols])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        model_input_names=["input_ids", "attention_mask"],  # not a default: without it TRL gets token_type_ids
+    )
+
+
+def make_model(settings: dict[str, Any], tokenizer: PreTrainedTokenizerFast, longest: int) -> Qwen2ForCausalLM:
+    """Random weights, float32: bfloat16 would gain nothing at this size and loses the small updates."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=settings["hidden_size"],
+        intermediate_size=settings["intermediate_size"],
+        num_hidden_layers=settings["layers"],
+        num_attention_heads=settings["heads"],
+        num_key_value_heads=settings["heads"],
+        max_position_embeddings=longest,
+        tie_word_embeddings=False,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def warm_up(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    examples: Iterator[tuple[str, str]],
+    settings: dict[str, Any],
+    report: Callable[[int, float], None],
+) -> None:
+    """Next-token loss on the answers alone (prompt tokens are not learnt)."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["warmup_learning_rate"])
+    model.train()
+    for step in range(1, settings["warmup_steps"] + 1):
+        batch = collate([next(examples) for _ in range(settings["warmup_batch"])], tokenizer)
+        loss = model(**{key: tensor.to(model.device) for key, tensor in batch.items()}).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        report(step, loss.item())
+
+
+def collate(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
+    """Left-padded input_ids, attention_mask and labels, each (batch, longest)."""
+    rows = []
+    for prompt, answer in pairs:
+        asked = tokenizer(prompt)["input_ids"]
+        answered = [*tokenizer(answer)["input_ids"], tokenizer.eos_token_id]
+        rows.append((asked + answered, [IGNORED] * len(asked) + answered))
+    longest = max(len(ids) for ids, _ in rows)
+    pad = tokenizer.pad_token_id
+    return {
+        "input_ids": torch.tensor([[pad] * (longest - len(ids)) + ids for ids, _ in rows]),
+        "attention_mask": torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids, _ in rows]),
+        "labels": torch.tensor([[IGNORED] * (longest - len(labels)) + labels for _, labels in rows]),
+    }
+
+
+@torch.no_grad()
+def answer(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    prompts: list[str],
+    *,
+    length: int,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> list[str]:
+    """One answer a prompt: greedy at temperature 0, else sampled. The training's random state is left as it was."""
+    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+    was_training = model.training
+    model.eval()
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        batch = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
+        ids = model.generate(
+            **batch, max_new_tokens=length, pad_token_id=tokenizer.pad_token_id, **(sampling or {"do_sample": False})
+        )
+    model.train(was_training)
+    return tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def seed_everything(seed: int) -> random.Random:
+    """Seed torch; Python's own generator for the warm-up comes back."""
+    torch.manual_seed(seed)
+    return random.Random(seed)
