@@ -23,9 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it starts 90 ms sooner and reads well in a pipe
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-profiles_app = typer.Typer(
-    no_args_is_help=False, rich_markup_mode=None, help="List the bundled profiles, or show one."
-)
+profiles_app = typer.Typer(no_args_is_help=False, rich_markup_mode=None)
 app.add_typer(profiles_app, name="profiles")
 
 

@@ -57,6 +57,17 @@ def machine_json(machine: Machine) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
 
 
+def shareable(machine: Machine, *, name: str, origin: str, home: str) -> Machine:
+    """The machine as a file to hand around: the home folder as `~`, no GPU serials (UUIDs)."""
+    data = msgspec.to_builtins(machine)
+    for gpu in data["gpus"].get("value", ()):
+        gpu["uuid"] = {"state": "absent", "source": gpu["uuid"]["source"], "note": "left out when recorded"}
+    text = msgspec.json.encode(data).decode().replace(f'"{home}/', '"~/').replace(f'"{home}"', '"~"')
+    text = text.replace(f" {home}/", " ~/").replace(f":{home}/", ":~/")
+    read = convert(msgspec.json.decode(text), Machine, where="this machine", what=WHAT, hint=HINT)
+    return msgspec.structs.replace(read, name=name, origin=origin)
+
+
 def override(machine: Machine, settings: list[str]) -> Machine:
     """The machine with single facts replaced, as `driver.version=570.26` or `gpus.0.memory_total=...`.
 

@@ -30,6 +30,7 @@ KEPT_UV = (
 
 GRACE_SECONDS = 3.0  # between interrupt, terminate and kill
 TAIL_BYTES = 16_384
+BURST_BYTES = 2**20  # a child may print gigabytes between two polls; they are not for this process's memory
 
 
 class Finished(Record, frozen=True):
@@ -54,8 +55,16 @@ class Finished(Record, frozen=True):
         if self.timed_out:
             return f"did not finish within {self.seconds:.0f} s and was stopped"
         if self.signal:
-            return f"was killed by {signal.Signals(self.signal).name}"
+            return f"was killed by {signal_name(self.signal)}"
         return f"ended with exit code {self.returncode}"
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; most real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def cleaned_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -82,7 +91,8 @@ def run(
     """Run a program to its end or its deadline (seconds) and say how it ended.
 
     Output (both streams, unless `separate_stderr` drops the second) goes to `log`, which is appended to, or to a
-    nameless temporary file. `poll` is called about five times a second with the text that is new.
+    nameless temporary file. `poll` is called about five times a second with the text that is new (of a burst, its
+    last MiB).
     Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, stops the
     whole process group first.
     """
@@ -163,9 +173,10 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _text_since(out: BinaryIO, offset: int) -> tuple[str, int]:
-    """What the file holds past `offset`, and where it ends now."""
+    """What the file holds past `offset`, of a burst the end alone, and where it ends now."""
     end = out.seek(0, os.SEEK_END)
-    return os.pread(out.fileno(), max(0, end - offset), offset).decode("utf-8", "replace"), end
+    start = max(offset, end - BURST_BYTES)
+    return os.pread(out.fileno(), end - start, start).decode("utf-8", "replace"), end
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from envdoctor import machines
+from envdoctor import __version__, machines
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
@@ -80,12 +80,10 @@ def check(recorded: str, facts: Sequence[str], save: str) -> Answer:
 
 
 def _save(machine: Machine, path: Path) -> None:
-    import msgspec
-
-    stamp = datetime.now(UTC).strftime("%Y-%m-%d")
-    named = msgspec.structs.replace(machine, name=path.stem, origin=f"recorded by envdoctor on {stamp}")
+    origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
+    recorded = machines.shareable(machine, name=path.stem, origin=origin, home=str(Path.home()))
     try:
-        path.write_text(machines.machine_json(named))
+        path.write_text(machines.machine_json(recorded))
     except OSError as error:
         raise BadInput(
             f"cannot write {path}: {error.strerror}",
@@ -352,7 +350,8 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
                 hint=f"envdoctor train {recipe.name} --resume latest",
             )
         directory = Path(request.run).absolute() if request.run else handoff.newest_run(recipe.name, runs)
-        planned = handoff.reopen_run(directory, _ready_python(request), request.resume)
+        recipe_name, settings = handoff.read_run(directory)
+        planned = handoff.plan_run(directory, recipe_name, settings, _ready_python(request), request.resume)
         return _started(planned, {}, reporter)
     checked = handoff.check_settings(recipe, handoff.apply_settings(recipe, request.assignments))
     directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(recipe.name, runs)

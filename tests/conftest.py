@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
 
 
 @pytest.fixture(scope="session")

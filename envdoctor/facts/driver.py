@@ -23,8 +23,8 @@ VERSION = r"\d+\.\d+(?:\.\d+)?"
 def read_driver(nvml: NvmlReading, root: Path = Path("/")) -> Driver:
     """The driver's version, from the first that answers: NVML, /proc, /sys, nvidia-smi.
 
-    With NVML silent (error 18, not started, no library), `version` is the kernel module's and `library` that of the
-    library file on disk: so a mismatch is visible.
+    Where NVML does not start (error 18, say), `version` is the kernel module's and `library` that of the file that
+    was loaded: so a mismatch is visible.
     """
     proc = _read_text(root, PROC_VERSION)
     version, module = parse_proc_version(proc.value or "")
@@ -42,12 +42,12 @@ def parse_proc_version(text: str) -> tuple[str, str]:
     `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)`
     `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024`
     """
-    found = re.search(rf"^NVRM version:.*?(Open )?Kernel Module\b.*?\s({VERSION})\s", f"{text}\n", re.MULTILINE)
+    found = re.search(rf"^NVRM version:.*?(Open )?Kernel Module\b.*?\s({VERSION})\b", text, re.MULTILINE)
     return (found[2], "open" if found[1] else "proprietary") if found else ("", "")
 
 
 def parse_smi_query(text: str) -> str:
-    """The version from `nvidia-smi --query-gpu=driver_version --format=csv,noheader`: one line a GPU, all alike.
+    """The version in what `nvidia-smi --query-gpu=driver_version --format=csv,noheader` prints for each GPU.
 
     `580.159.04`; but also `No devices were found`, with exit code 0.
     """
@@ -78,7 +78,7 @@ def _read_smi_version() -> Fact[str] | None:
     if not path:
         return None
     try:
-        result = run([path, *SMI_QUERY], deadline=SMI_SECONDS, separate_stderr=False)
+        result = run([path, *SMI_QUERY], deadline=SMI_SECONDS)
     except EnvdoctorError as error:
         return unreadable("nvidia-smi", error.message)
     version = parse_smi_query(result.output) if result.ok else ""

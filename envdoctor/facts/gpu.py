@@ -26,7 +26,7 @@ from envdoctor.model import (
     absent,
     known,
     unreadable,
-)  # fmt: skip
+)
 
 LIBRARY = "libnvidia-ml.so.1"
 # nvmlInit_v2 brings up no GPU yet (NVML API reference), so it is quick; the first question about a GPU without
@@ -89,7 +89,7 @@ class Reader(NamedTuple):
 
 
 def read_nvml(root: Path = Path("/"), *, init_seconds: float = INIT_SECONDS) -> NvmlReading:
-    """All that NVML tells; without a library, `root` holds the /proc and /sys that say whether one should be."""
+    """All that NVML tells; without its library, /proc and /sys under `root` say whether there should be one."""
     if trouble := _find_loading_trouble(root):
         return NvmlReading(trouble, trouble, trouble, trouble, trouble)
     import pynvml  # takes 25 ms: only where there is a library to talk to
@@ -137,7 +137,7 @@ def throttle_reasons(mask: int) -> tuple[str, ...]:
 def parse_library_file(maps: str) -> str:
     """The path of the loaded NVML in /proc/self/maps, which shows links resolved.
 
-    `7f5c2a400000-7f5c2a4d1000 r-xp 0002b000 fe:00 1183    /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.159.04`
+    `7f5c2a400000-7f5c2a4d1000 r-xp 0002b000 fe:00 1183   /usr/lib64/libnvidia-ml.so.580.159.04`
     """
     found = re.search(r"(/.*/libnvidia-ml\.so\S*)$", maps, re.MULTILINE)
     return found[1] if found else ""
@@ -199,28 +199,26 @@ def _read_gpu(nvml: Nvml, index: int) -> Gpu:
 
 def _ask_gpu(nvml: Nvml, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    return Gpu(index=index, **{name: _first_answer(nvml, handle, readers) for name, readers in READERS.items()})
+    facts = {name: _first_answer(nvml, handle, readers) for name, readers in READERS.items()}
+    return Gpu(index=index, **facts)
 
 
 def _first_answer(nvml: Nvml, handle: Any, readers: tuple[Reader, ...]) -> Fact[Any]:
     """The newest symbol's answer; an older one is asked where driver or binding do not know the newer."""
-    *newer, oldest = readers
-    for symbol, read in newer:
-        try:
-            return known(read(nvml, handle), symbol)
-        except nvml.NVMLError as error:
-            if error.value not in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
-                return _failure(nvml, symbol, error)
-    return _answer(nvml, oldest.symbol, lambda: oldest.read(nvml, handle))
-
-
-def _answer(nvml: Nvml, symbol: str, ask: Callable[[], Any]) -> Fact[Any]:
+    (symbol, read), *older = readers
     try:
-        return known(ask(), symbol)
+        return known(read(nvml, handle), symbol)
     except nvml.NVMLError as error:
+        if older and error.value in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
+            return _first_answer(nvml, handle, tuple(older))
         return _failure(nvml, symbol, error)
     except ValueError as error:  # a name that is no UTF-8, a number that nvml.h does not list
         return unreadable(symbol, f"unexpected answer: {error}")
+
+
+def _answer(nvml: Nvml, symbol: str, ask: Callable[[], Any]) -> Fact[Any]:
+    """What a question about no GPU in particular is answered."""
+    return _first_answer(nvml, None, (Reader(symbol, lambda *_: ask()),))
 
 
 def _failure(nvml: Nvml, symbol: str, error: Any) -> Fact[Any]:
@@ -296,18 +294,18 @@ def _nvlink(nvml: Nvml, handle: Any) -> NvLink:
     return NvLink(links=len(states), active=sum(states))
 
 
-def _fabric(structure: str, function: str) -> Callable[[Nvml, Any], Fabric]:
+def _fabric(symbol: str, structure: str) -> Reader:
     def read(nvml: Nvml, handle: Any) -> Fabric:
         from ctypes import byref
 
         info = getattr(nvml, structure)()
-        getattr(nvml, function)(handle, byref(info))
+        getattr(nvml, symbol)(handle, byref(info))
         state = info.state & 0xFF  # nvml.h has an unsigned char here, nvidia-ml-py an unsigned int
         if state not in FABRIC_STATES:
             raise ValueError(f"fabric state {state}")
         return Fabric(state=FABRIC_STATES[state], status=info.status)
 
-    return read
+    return Reader(symbol, read)
 
 
 def _processes(nvml: Nvml, handle: Any) -> tuple[Process, ...]:
@@ -330,7 +328,7 @@ def _processes(nvml: Nvml, handle: Any) -> tuple[Process, ...]:
 READERS: dict[str, tuple[Reader, ...]] = {
     "name": (_reader("nvmlDeviceGetName"),),
     "uuid": (_reader("nvmlDeviceGetUUID"),),
-    "pci_bus": (_reader("nvmlDeviceGetPciInfo_v3", lambda pci: pci.busId.decode()),),
+    "pci_bus": (_reader("nvmlDeviceGetPciInfo_v3", lambda pci: pci.busId),),
     "compute_capability": (_reader("nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}"),),
     "memory_total": (_memory_v2("total"), _memory_v1("total")),
     "memory_used": (_memory_v2("used"), _memory_v1("used")),
@@ -359,8 +357,8 @@ READERS: dict[str, tuple[Reader, ...]] = {
     "pcie": (Reader("nvmlDeviceGetCurrPcieLinkGeneration", _pcie),),
     "nvlink": (Reader("nvmlDeviceGetNvLinkState", _nvlink),),
     "fabric": (
-        Reader("nvmlDeviceGetGpuFabricInfoV", _fabric("c_nvmlGpuFabricInfoV_t", "nvmlDeviceGetGpuFabricInfoV")),
-        Reader("nvmlDeviceGetGpuFabricInfo", _fabric("c_nvmlGpuFabricInfo_t", "nvmlDeviceGetGpuFabricInfo")),
+        _fabric("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfoV_t"),
+        _fabric("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
     ),
     "c2c": (_reader("nvmlDeviceGetC2cModeInfoV", lambda mode: bool(mode.isC2cEnabled)),),
     "processes": (Reader("nvmlDeviceGetComputeRunningProcesses_v3", _processes),),

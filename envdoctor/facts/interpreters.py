@@ -31,7 +31,7 @@ def read_interpreters(environ: Mapping[str, str] = os.environ) -> Fact[tuple[Int
         if not name or real in found or version_key(name[1]) < OLDEST:
             continue
         if os.access(real, os.X_OK) and not _is_script(real):
-            found[real] = Interpreter(path=str(path), version=name[1], headers=has_headers(real, name[1]))
+            found[real] = Interpreter(path=str(real), version=name[1], headers=has_headers(real, name[1]))
     return known(tuple(found.values()), "PATH, pyenv, uv") if found else absent("PATH, pyenv, uv")
 
 

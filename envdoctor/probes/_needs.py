@@ -89,9 +89,7 @@ def missing_build_tools(*, language: str) -> str:
     named = os.environ.get(variable)
     missing = []
     if not any(shutil.which(program) for program in ([named] if named else programs)):
-        missing.append(
-            f"{variable}={named}" if named else f"a {language.upper()} compiler ({' or '.join(programs)})"
-        )
+        missing.append(f"{variable}={named}" if named else f"a {language.upper()} compiler ({' or '.join(programs)})")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not header.is_file():
         missing.append(f"the Python headers ({header})")

@@ -9,9 +9,7 @@ def add(x, y, out, count, BLOCK: tl.constexpr):  # noqa: N803  Triton's spelling
     """out[i] = x[i] + y[i] for i < count."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < count
-    tl.store(
-        out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside
-    )
+    tl.store(out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
 
 
 @triton.jit

@@ -30,9 +30,7 @@ def probe(result: Result) -> str:
     torch.manual_seed(result.seed())
     check_quantisation(result, "cuda")
     check_product(result, "cuda", half_precision())
-    errors = ", ".join(
-        f"{kind.upper()} {result.numbers[f'{kind}_mean_error']:.4f}" for kind in EXPECTED_ERROR
-    )
+    errors = ", ".join(f"{kind.upper()} {result.numbers[f'{kind}_mean_error']:.4f}" for kind in EXPECTED_ERROR)
     return f"mean error {errors}; matmul_4bit and its gradient right"
 
 

@@ -44,9 +44,7 @@ def probe(result: Result) -> str:
         optimizer.step()
     still = [name for name, p in trained.items() if p.grad is None or not bool(p.grad.abs().sum() > 0)]
     result.require(not still, f"no gradient reached {', '.join(still[:3])}")
-    moved = [
-        name for name, p in model.named_parameters() if name in frozen and not torch.equal(p, frozen[name])
-    ]
+    moved = [name for name, p in model.named_parameters() if name in frozen and not torch.equal(p, frozen[name])]
     result.require(not moved, f"frozen weights changed: {', '.join(moved[:3])}")
 
     with torch.no_grad():

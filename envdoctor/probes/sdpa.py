@@ -86,9 +86,7 @@ def forced(name: str):
                 if not any(sign in str(error) for sign in NO_KERNEL):
                     raise
                 reasons = [str(w.message).split(" (Triggered")[0] for w in said]
-                own = [
-                    r for r in reasons if "not used because" not in r and "has been runtime disabled" not in r
-                ]
+                own = [r for r in reasons if "not used because" not in r and "has been runtime disabled" not in r]
                 raise NotOffered((own or ["no available kernel"])[0]) from error
 
     return attention

@@ -17,9 +17,7 @@ SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 def probe(result: Result) -> str:
     """Compile, run, compare, and make sure that a kernel was really generated."""
     need("torch")
-    switched_off = [
-        f"{name}={os.environ[name]}" for name in SWITCHES if os.environ.get(name, "0") not in ("", "0")
-    ]
+    switched_off = [f"{name}={os.environ[name]}" for name in SWITCHES if os.environ.get(name, "0") not in ("", "0")]
     if switched_off:
         raise Unavailable(f"torch.compile is switched off by {', '.join(switched_off)}")
     import torch
@@ -44,9 +42,7 @@ def probe(result: Result) -> str:
     from torch._inductor import metrics
 
     result.note("kernels", metrics.generated_kernel_count)
-    result.require(
-        metrics.generated_kernel_count > 0, "inductor generated no kernel: the function ran uncompiled"
-    )
+    result.require(metrics.generated_kernel_count > 0, "inductor generated no kernel: the function ran uncompiled")
     return f"{metrics.generated_kernel_count} kernels generated on {device}, forward and backward right"
 
 

@@ -16,18 +16,14 @@ def probe(result: Result) -> str:
     need("torch", "transformers")
     import torch
 
-    result.read_versions(
-        "torch", "transformers", "tokenizers", "accelerate", "huggingface-hub", "safetensors"
-    )
+    result.read_versions("torch", "transformers", "tokenizers", "accelerate", "huggingface-hub", "safetensors")
     torch.manual_seed(result.seed())
     model = tiny_model()
     tokens = torch.randint(3, model.config.vocab_size, (2, 12))
     loss = model(input_ids=tokens, labels=tokens).loss
     loss.backward()
     result.note("loss", loss.item())
-    dead = [
-        name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.isfinite().all())
-    ]
+    dead = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.isfinite().all())]
     result.require(not dead, f"no finite gradient for {', '.join(dead[:3])}")
 
     model.eval()
@@ -37,9 +33,7 @@ def probe(result: Result) -> str:
     result.require(torch.equal(first.sequences, again.sequences), "greedy generation twice gave two answers")
     scores = torch.stack(first.scores, dim=1)
     chosen = first.sequences[:, tokens.shape[1] :]
-    result.require(
-        torch.equal(scores.argmax(-1), chosen), "greedy generation did not take the likeliest token"
-    )
+    result.require(torch.equal(scores.argmax(-1), chosen), "greedy generation did not take the likeliest token")
     with torch.no_grad():
         whole = model(input_ids=first.sequences, use_cache=False).logits[:, tokens.shape[1] - 1 : -1]
     result.note("logit_scale", whole.abs().max().item())

@@ -1,0 +1,49 @@
+"""Run the command line as its users do: a process of its own, with an empty home."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+def environment(home: Path, **extra: str) -> dict[str, str]:
+    """What a user's shell has, without this machine's own settings of the tools under test."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("UV_", "NVIDIA_", "CUDA_", "NCCL_", "SLURM_")) and name not in ("COLUMNS", "NO_COLOR")
+    }
+    return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | extra
+
+
+def envdoctor(
+    *arguments: str | Path, home: Path, cwd: Path | None = None, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """One command, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "envdoctor", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(home, **extra),
+        cwd=cwd or home,
+        timeout=300,
+        check=False,
+    )
+
+
+def envelope(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The JSON envelope on stdout; nothing else may be there."""
+    data = json.loads(done.stdout)
+    assert isinstance(data, dict)
+    return data
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Everything below a folder, to show that nothing changed."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

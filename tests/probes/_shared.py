@@ -1,0 +1,1 @@
+"""No probe: its name begins with an underscore."""

@@ -1,0 +1,7 @@
+"""Prints for ever."""
+
+DEADLINE_SECONDS = 60
+NEEDS_GPU = False
+
+while True:
+    print("x" * 10_000)

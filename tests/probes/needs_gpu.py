@@ -1,0 +1,10 @@
+"""Comes after the others, alone."""
+
+import json
+import sys
+from pathlib import Path
+
+DEADLINE_SECONDS = 30
+NEEDS_GPU = True
+
+Path(sys.argv[1]).write_text(json.dumps({"outcome": "unavailable", "message": "no device"}))

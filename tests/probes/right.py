@@ -1,0 +1,20 @@
+"""Writes a good result among a lot of chatter."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+DEADLINE_SECONDS = 30
+NEEDS_GPU = False
+
+print('{"outcome": "failed"}')
+seen = {name: os.environ.get(name, "") for name in ("TMPDIR", "TRITON_CACHE_DIR", "PYTHONPATH", "HF_HUB_OFFLINE")}
+report = {
+    "outcome": "passed",
+    "message": "all well",
+    "numbers": {"error": 0.5, "count": 3},
+    "tolerances": {"error": 1.0},
+    "versions": seen | {"cwd": str(Path.cwd())},
+}
+Path(sys.argv[1]).write_text(json.dumps(report))

@@ -1,0 +1,238 @@
+"""The command line as people and programs use it: exit codes, errors, envelope, width, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command import environment, envdoctor, envelope, snapshot
+
+COMMANDS = ["check", "profiles", "profiles show", "resolve", "install", "verify", "train", "quickstart"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, home: Path) -> None:
+    done = envdoctor(*command.split(), "--help", home=home)
+    assert done.returncode == 0
+    assert "Example: envdoctor" in done.stdout
+
+
+def test_the_envelope_has_these_keys(home: Path) -> None:
+    data = envelope(envdoctor("check", "--machine", "cpu-2core", "--format", "json", home=home))
+    assert list(data) == ["schema", "envdoctor", "command", "ok", "exit_code", "data", "error"]
+    assert (data["schema"], data["command"], data["ok"], data["exit_code"], data["error"]) == (
+        1,
+        "check",
+        True,
+        0,
+        None,
+    )
+    assert list(data["data"]) == ["machine", "findings", "rules", "choice"]
+    finding = data["data"]["findings"][0]
+    assert {"id", "cause", "status", "message", "evidence", "fix", "commands"} <= finding.keys()
+
+
+def test_an_error_has_the_same_envelope(home: Path) -> None:
+    done = envdoctor("check", "--machine", "nowhere", "--format", "json", home=home)
+    data = envelope(done)
+    assert done.returncode == data["exit_code"] == 2
+    assert data["data"] is None
+    assert list(data["error"]) == ["kind", "message", "expected", "hint"]
+
+
+PROFILE = """
+id = "mine"
+title = "Mine"
+summary = "A profile of my own"
+preference = 1
+requirements = [{ spec = "six" }]
+sources = [{ kind = "configured" }]
+[when]
+architectures = ["x86_64"]
+glibc = "2.17"
+disk_gb = 0.1
+[python]
+versions = ["3.11"]
+[verify]
+required = []
+[train]
+recipe = "sort"
+"""
+
+
+def write_bad_files(folder: Path) -> None:
+    files = {
+        "text.json": "not json",
+        "list.json": "[1]",
+        "empty.json": "{}",
+        "newer.json": '{"schema": 99}',
+        "binary.json": "\udcff\udcfe",
+        "unknown.toml": PROFILE + "[when2]\n",
+        "misspelt.toml": PROFILE.replace("glibc =", "glibcc ="),
+        "broken.toml": "id = ",
+        "direct.toml": PROFILE.replace('"six"', '"six @ https://example.org/six.whl"'),
+        "not-a-requirement.toml": PROFILE.replace('"six"', '"--index-url=x"'),
+        "newer.toml": "schema = 9\n" + PROFILE,
+    }
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    (folder / "file").write_text("mine")
+    (folder / "foreign").mkdir()
+    (folder / "foreign/pyvenv.cfg").write_text("home = /usr")
+    (folder / "full").mkdir()
+    (folder / "full/thesis.txt").write_text("mine")
+
+
+# Arguments, and what the error must name.
+BAD_INPUTS: dict[str, tuple[list[str], str]] = {
+    "unknown profile": (["install", "--profile", "gh20"], "'gh20'; did you mean 'gh200'?"),
+    "unknown profile to show": (["profiles", "show", "cpus"], "did you mean 'cpu'?"),
+    "unknown recipe": (["train", "srot"], "'srot'; did you mean 'sort'?"),
+    "unknown machine": (["check", "--machine", "gh200"], "unknown machine 'gh200'"),
+    "missing machine file": (["check", "--machine", "./none.json"], "cannot read none.json"),
+    "not JSON": (["check", "--machine", "./text.json"], "is not JSON"),
+    "JSON of another kind": (["check", "--machine", "./list.json"], "holds a JSON list"),
+    "machine lacks fields": (["check", "--machine", "./empty.json"], "missing required field `system`"),
+    "newer machine": (["check", "--machine", "./newer.json"], "schema 99"),
+    "not text": (["check", "--machine", "./binary.json"], "is not UTF-8"),
+    "unknown table": (["install", "--profile", "./unknown.toml"], "unknown field `when2`"),
+    "unknown key": (["install", "--profile", "./misspelt.toml"], "'glibc'"),
+    "not TOML": (["install", "--profile", "./broken.toml"], "is not TOML"),
+    "address without hash": (["resolve", "--profile", "./direct.toml"], "direct address without a hash"),
+    "option in a requirement": (["resolve", "--profile", "./not-a-requirement.toml"], "--index-url=x"),
+    "newer profile": (["resolve", "--profile", "./newer.toml"], "schema 9"),
+    "unknown fact": (["check", "--machine", "cpu-2core", "--fact", "driver.versoin=1"], "'versoin'"),
+    "fact of another type": (["check", "--machine", "cpu-2core", "--fact", "system.cpu_count=many"], "cpu_count"),
+    "fact without a value": (["check", "--machine", "cpu-2core", "--fact", "driver.version"], "NAME=VALUE"),
+    "venv is a file": (["install", "--profile", "cpu", "--venv", "file"], "is a file"),
+    "venv of others": (["install", "--profile", "cpu", "--venv", "foreign"], "did not make"),
+    "folder of others": (["install", "--profile", "cpu", "--venv", "full"], "did not make"),
+    "no environment": (["verify", "--venv", "nowhere"], "no environment at"),
+    "no interpreter": (["verify", "--python", "nowhere/python"], "nowhere/python"),
+    "two interpreters": (["verify", "--venv", "a", "--python", "b"], "both given"),
+    "unknown probe": (["verify", "--python", sys.executable, "--only", "torch_matmull"], "'torch_matmul'"),
+    "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
+    "setting of another type": (["train", "sort", "--set", "steps=many"], "steps=many"),
+    "setting out of range": (["train", "sort", "--set", "steps=-3"], "steps = -3"),
+    "setting without a value": (["train", "sort", "--set", "steps"], "key=value"),
+    "no data": (["train", "tes"], "data is not set"),
+    "data nowhere": (["train", "tes", "--set", "data=nowhere"], "nowhere"),
+    "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),
+    "resume what is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
+    "neither profile nor all": (["resolve"], "neither --profile nor --all"),
+    "Python outside the profile": (["resolve", "--profile", "cpu", "--python", "2.7"], "--python 2.7"),
+    "save into nowhere": (["check", "--save", "nowhere/machine.json"], "cannot write"),
+    "unknown option": (["check", "--nonsense"], "--nonsense"),
+    "unknown command": (["chekc"], "chekc"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS)
+def test_bad_input_is_a_clear_error_and_changes_nothing(case: str, home: Path) -> None:
+    arguments, named = BAD_INPUTS[case]
+    write_bad_files(home)
+    before = snapshot(home)
+    done = envdoctor(*arguments, home=home, COLUMNS="400")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert named in done.stderr
+    assert done.stdout == ""
+    assert snapshot(home) == before
+
+
+def test_the_answer_no_is_exit_code_1(home: Path) -> None:
+    done = envdoctor("check", "--machine", "cpu-2core", "--fact", "storage.places=" + json.dumps(
+        {"home": {"path": "/home", "total": 100, "free": 1}}), home=home)  # fmt: skip
+    assert done.returncode == 1
+    assert "HOST003" in done.stdout
+
+
+def test_a_profile_that_does_not_fit_is_refused(home: Path) -> None:
+    done = envdoctor("install", "--profile", "gh200", home=home, COLUMNS="400")
+    assert done.returncode == 1
+    assert "architecture: x86_64, needed aarch64" in done.stderr or "GPUs: none" in done.stderr
+    assert not (home / ".local").exists()
+
+
+def test_training_in_an_unverified_environment_is_refused(home: Path) -> None:
+    done = envdoctor("train", "sort", "--python", sys.executable, home=home, COLUMNS="400")
+    assert done.returncode == 1
+    assert "has not been verified" in done.stderr
+    assert "--unverified" in done.stderr
+    assert not (home / "runs").exists()
+
+
+def test_a_saved_machine_gives_the_same_answers(home: Path) -> None:
+    first = envelope(envdoctor("check", "--save", "here.json", "--format", "json", home=home))
+    again = envelope(envdoctor("check", "--machine", "here.json", "--format", "json", home=home))
+    assert again["data"]["findings"] == first["data"]["findings"]
+    assert again["data"]["choice"]["profile"] == first["data"]["choice"]["profile"]
+    assert str(home) not in (home / "here.json").read_text()
+
+
+def test_a_dry_run_of_training_writes_nothing(home: Path) -> None:
+    done = envdoctor("train", "sort", "--dry-run", "--set", "steps=7", home=home)
+    assert done.returncode == 0
+    assert "steps" in done.stdout
+    assert snapshot(home) == {}
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_output_keeps_to_the_width_of_the_terminal(columns: str, home: Path) -> None:
+    done = envdoctor("check", "--machine", "cpu-2core", home=home, COLUMNS=columns)
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= int(columns)
+
+
+def test_a_pipe_gets_no_colour(home: Path) -> None:
+    done = envdoctor("check", "--machine", "cpu-2core", home=home)
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_reader_that_stops_early_gets_no_traceback(home: Path) -> None:
+    command = [sys.executable, "-m", "envdoctor", "check", "--machine", "cpu-2core"]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(home)
+    )
+    assert child.stdout and child.stderr
+    child.stdout.close()
+    child.wait(30)
+    assert "Traceback" not in child.stderr.read()
+    child.stderr.close()
+
+
+def test_ctrl_c_ends_with_130_and_leaves_no_child(home: Path, tmp_path: Path) -> None:
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\nsleep 300\n")
+    hanging.chmod(0o755)
+    command = [sys.executable, "-m", "envdoctor", "verify", "--python", str(hanging)]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(home)
+    )
+    time.sleep(1.5)
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "Traceback" not in output
+
+
+def test_every_bundled_machine_can_be_checked(home: Path) -> None:
+    from envdoctor.machines import machine_names
+
+    assert {"cpu-2core"} <= set(machine_names())
+    for name in machine_names():
+        done = envdoctor("check", "--machine", name, "--format", "json", home=home)
+        assert done.returncode == 0, (name, done.stderr, done.stdout[-2000:])

@@ -1,0 +1,110 @@
+"""The import direction of the design, and what starting the command line may load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "envdoctor"
+
+# Each room may import from itself and from those before it.
+ORDER = [
+    {"errors", "bundled", "model", "records"},
+    {"process"},
+    {"facts", "knowledge", "stack"},
+    {"rules", "profiles", "machines", "sources", "environments"},
+    {"uv", "resolve"},
+    {"plan"},
+    {"install", "verify", "handoff"},
+    {"results"},
+    {"workflow"},
+    {"output"},
+    {"cli"},
+    {"__main__"},
+]
+PURE = {"rules", "profiles", "plan", "model"}
+STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
+FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
+
+
+def modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not path.is_relative_to(PACKAGE / "probes")]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, early or late, with names of our own package in full."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            if node.module == "envdoctor":
+                found.update(f"envdoctor.{alias.name}" for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: Path) -> None:
+    rank = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
+    room = room_of(path)
+    if room == "__init__":
+        return
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "envdoctor" or len(parts) == 1 or parts[1] == "__version__":
+            continue
+        assert rank[parts[1]] <= rank[room], f"{room} imports {name}, which comes after it"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_tool_imports_nothing_that_it_diagnoses(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imported(path)} & FOREIGN
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if room_of(p) in PURE], ids=lambda p: p.name)
+def test_pure_rooms_start_nothing(path: Path) -> None:
+    assert not imported(path) & STARTS_THINGS
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_typer_stays_in_the_command_line(path: Path) -> None:
+    assert room_of(path) == "cli" or "typer" not in imported(path)
+
+
+@pytest.mark.parametrize("folder", ["probes", "../train"])
+def test_programs_for_the_stack_import_nothing_of_the_tool(folder: str) -> None:
+    files = list((PACKAGE / folder).rglob("*.py"))
+    assert files
+    for path in files:
+        assert not [name for name in imported(path) if name.split(".")[0] == "envdoctor"], path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], {"rich", "asyncio", "http", "ssl", "packaging", "msgspec", "pynvml", "torch", "pydantic"}),
+        (
+            ["check", "--format", "json", "--machine", "cpu-2core"],
+            {"rich", "asyncio", "http", "ssl", "torch", "pydantic"},
+        ),
+    ],
+)
+def test_starting_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -> None:
+    code = (
+        "import sys; from envdoctor.cli import app\n"
+        f"try: app({arguments!r})\n"
+        "except SystemExit: pass\n"
+        "print('LOADED', *{name.split('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert not loaded & heavy

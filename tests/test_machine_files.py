@@ -1,0 +1,50 @@
+"""The reference machines of profiles/machines: each decodes strictly, says where it comes from, and is formatted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envdoctor.machines import machine_json, parse_machine
+from envdoctor.model import Machine
+
+FILES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
+NAMES = [path.stem for path in FILES]
+
+
+def machine_of(name: str) -> Machine:
+    path = FILES[NAMES.index(name)]
+    return parse_machine(path.read_text(), where=str(path))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decodes_says_its_origin_and_is_formatted(name: str) -> None:
+    machine = machine_of(name)
+    assert machine.name == name
+    assert machine.origin
+    assert FILES[NAMES.index(name)].read_text() == machine_json(machine)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "mib", "count", "stack"),
+    [
+        ("gh200-480gb", "NVIDIA GH200 480GB", 97871, 1, ("aarch64", "570.148.08", "9.0")),
+        ("h100x8", "NVIDIA H100 80GB HBM3", 81559, 8, ("x86_64", "570.133.20", "9.0")),
+        ("a100", "NVIDIA A100-SXM4-80GB", 81920, 1, ("x86_64", "535.129.03", "8.0")),
+        ("rtx4090", "NVIDIA GeForce RTX 4090", 24564, 1, ("x86_64", "550.78", "8.9")),
+        ("rtx5090", "NVIDIA GeForce RTX 5090", 32607, 1, ("x86_64", "575.57.08", "12.0")),
+        ("t4", "Tesla T4", 15360, 1, ("x86_64", "535.104.05", "7.5")),
+    ],
+)
+def test_machines_written_from_sources(
+    name: str, gpu: str, mib: int, count: int, stack: tuple[str, str, str]
+) -> None:
+    machine = machine_of(name)
+    assert "written from sources on 2026-11-21, not read from a machine" in machine.origin
+    gpus = machine.gpus.value or ()
+    assert [(g.index, g.name.value, g.memory_total.value) for g in gpus] == [
+        (i, gpu, mib << 20) for i in range(count)
+    ]
+    capability = gpus[0].compute_capability.value
+    assert (machine.system.architecture.value, machine.driver.version.value, capability) == stack
