@@ -85,8 +85,6 @@ def override(machine: Machine, settings: list[str]) -> Machine:
 def _replace(data: Any, path: str, value: object) -> None:
     *parents, last = path.split(".")
     for part in parents:
-        if isinstance(data, dict) and "value" in data and part not in data:
-            data = data["value"]  # through a fact that holds records: gpus.0.name
         data = _child(data, part, path)
     fact = _child(data, last, path)
     if not isinstance(fact, dict) or "source" not in fact:
@@ -97,8 +95,8 @@ def _replace(data: Any, path: str, value: object) -> None:
 
 def _child(data: Any, part: str, path: str) -> Any:
     if isinstance(data, dict) and "value" in data and part not in data:
-        data = data["value"]
-    if isinstance(data, list) and re.fullmatch(r"\d+", part) and int(part) < len(data):
+        data = data["value"]  # through a fact that holds records: gpus.0.name
+    if isinstance(data, list | tuple) and re.fullmatch(r"\d+", part) and int(part) < len(data):
         return data[int(part)]
     if isinstance(data, dict) and part in data:
         return data[part]

@@ -17,6 +17,7 @@ from envdoctor.records import convert, decode_toml
 
 PROFILE_SCHEMA = 1
 GIB = 1 << 30
+DISK = "disk"
 WHAT = "a profile in TOML, as `envdoctor profiles show cpu` prints one"
 HINT = "envdoctor profiles"
 
@@ -172,7 +173,9 @@ def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
         return Choice(None, _nearest_reason(candidates), candidates)
     best = max(fitting, key=lambda candidate: candidate.preference)
     others = [candidate.profile for candidate in fitting if candidate is not best]
-    reason = "every condition holds" + (f"; preferred to {', '.join(others)}" if others else "")
+    unknown = ", ".join(f"{c.name} {c.observed}" for c in violations(best))
+    reason = f"fits as far as is known: {unknown}" if unknown else "every condition holds"
+    reason += f"; preferred to {', '.join(others)}" if others else ""
     return Choice(best.profile, reason, candidates)
 
 
@@ -191,7 +194,8 @@ def _nearest_reason(candidates: Sequence[Candidate]) -> str:
 
 def _candidate(machine: Machine, profile: Profile) -> Candidate:
     conditions = tuple(_conditions(machine, profile))
-    accepted = all(condition.holds is True for condition in conditions)
+    # Room on the disk may be unknown (a recorded machine): it is measured again before anything is written.
+    accepted = all(c.holds is True or (c.holds is None and c.name == DISK) for c in conditions)
     return Candidate(profile.id, accepted, profile.preference, conditions)
 
 
@@ -232,8 +236,8 @@ def _disk(machine: Machine, needed: float) -> Condition:
     here: Filesystem | None = (places.value or {}).get("environments")
     expected = f">= {needed:g} GiB free"
     if here is None:
-        return Condition("disk", expected, f"could not be read ({places.note})", None, places.source)
-    return Condition("disk", expected, f"{here.free / GIB:.1f} GiB free", here.free >= needed * GIB, here.path)
+        return Condition(DISK, expected, f"could not be read ({places.note})", None, places.source)
+    return Condition(DISK, expected, f"{here.free / GIB:.1f} GiB free", here.free >= needed * GIB, here.path)
 
 
 def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "envdoctor"
 ORDER = [
     {"errors", "bundled", "model", "records"},
     {"process"},
-    {"facts", "knowledge", "stack"},
+    {"facts", "knowledge"},
     {"rules", "profiles", "machines", "sources", "environments"},
     {"uv", "resolve"},
     {"plan"},

@@ -49,7 +49,20 @@ def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]
     title = Text.assemble(("\nFindings", "title"), f"  {len(findings)} from {rules} rules")
     if not findings:
         return [title, Text.assemble(("  ✓ ", "ok"), "nothing wrong found")]
-    return [title, *(part for finding in findings for part in _finding(finding))]
+    told = [finding for finding in findings if finding.status != "unknown"]
+    return [title, *(part for finding in told for part in _finding(finding)), *_unknown(findings)]
+
+
+def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
+    """Rules that could not judge, by the fact that they lacked."""
+    lacking: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.status == "unknown":
+            lacking.setdefault(f"{finding.evidence[0].fact} ({finding.evidence[0].value})", []).append(finding.id)
+    return [
+        Text.assemble(("  ? ", "unknown"), f"{fact} could not be read, so nothing is said by ", ", ".join(rules))
+        for fact, rules in lacking.items()
+    ]
 
 
 def _finding(finding: Finding) -> list[RenderableType]:

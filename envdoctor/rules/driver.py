@@ -20,8 +20,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
     fails until the module is reloaded; a reboot is the sure way.
     """
     module, library = machine.driver.version, machine.driver.library
-    differ = module.value and library.value and not library.value.endswith(module.value)
-    if differ or "NVML error 18" in machine.gpus.note:
+    if _differ(module.value, library.value) or "NVML error 18" in machine.gpus.note:
         yield Problem(
             "error",
             f"kernel module {module.value or 'unknown'}, driver libraries {library.value or 'another version'}",
@@ -106,6 +105,14 @@ def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
             "See what nvidia-smi and the kernel log say; a driver that hangs needs a reboot.",
             ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
         )
+
+
+def _differ(module: str | None, library: str | None) -> bool:
+    """Whether two versions differ in the parts that both have: some sources leave out the last one."""
+    if not module or not library:
+        return False
+    pairs = zip(module.split("."), library.split("."), strict=False)
+    return any(one != other for one, other in pairs)
 
 
 def _given_gpus(machine: Machine) -> str:

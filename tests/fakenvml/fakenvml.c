@@ -173,13 +173,6 @@ Result nvmlInitWithFlags(uint flags)
     return result;
 }
 
-Result nvmlShutdown(void)
-{
-    ENTER(SYSTEM);
-    initialized--;
-    return SUCCESS;
-}
-
 const char *nvmlErrorString(Result result)
 {
     switch (result) {
@@ -189,7 +182,6 @@ const char *nvmlErrorString(Result result)
     case 13: return "Function Not Found";
     case 15: return "GPU is lost";
     case 18: return "Driver/library version mismatch";
-    case 25: return "Argument version mismatch";
     default: return "Unknown Error";
     }
 }
@@ -201,6 +193,7 @@ const char *nvmlErrorString(Result result)
         return answer;                   \
     }
 
+SYSTEM_CALL(nvmlShutdown, (initialized--, SUCCESS), void)
 SYSTEM_CALL(nvmlSystemGetDriverVersion, give_text(SYSTEM, "driver_version", text, size), char *text, uint size)
 SYSTEM_CALL(nvmlSystemGetCudaDriverVersion_v2, give_uint(SYSTEM, "cuda", number), uint *number)
 SYSTEM_CALL(nvmlDeviceGetCount_v2, give_uint(SYSTEM, "count", number), uint *number)
@@ -234,17 +227,12 @@ Result nvmlDeviceGetHandleByIndex_v2(uint index, Device *device)
 #define TEXT_CALL(symbol, key) CALL(symbol, give_text(gpu, key, buffer, size), char *buffer, uint size)
 #define UINT_CALL(symbol, key) CALL(symbol, give_uint(gpu, key, out), uint *out)
 #define ULONGLONG_CALL(symbol, key) CALL(symbol, give_ulonglong(gpu, key, out), ulonglong *out)
-#define MODE_CALL(symbol, key) CALL(symbol, give_mode(gpu, key, now, pending), uint *now, uint *pending)
+/* A mode now and after the next reset: the same, here. */
+#define MODE_CALL(symbol, key) \
+    CALL(symbol, give_uint(gpu, key, now) ? NOT_SUPPORTED : give_uint(gpu, key, later), uint *now, uint *later)
 #define INDEXED_CALL(symbol, key) CALL(symbol, give_indexed(gpu, key, which, out), int which, uint *out)
 #define PROCESSES_CALL(symbol, key) \
     CALL(symbol, give_processes(gpu, key, count, processes), uint *count, ProcessInfo *processes)
-
-/* A mode now and after the next reset: the same, here. */
-static Result give_mode(int gpu, const char *key, uint *now, uint *pending)
-{
-    Result result = give_uint(gpu, key, now);
-    return result ? result : give_uint(gpu, key, pending);
-}
 
 /* `which` is a clock domain or a sensor: key "clock.1". */
 static Result give_indexed(int gpu, const char *prefix, int which, uint *out)
@@ -322,9 +310,8 @@ Result nvmlDeviceGetRemappedRows(Device device, uint *correctable, uint *uncorre
 {
     ENTER(device->index);
     const char *rows = setting(device->index, "remapped_rows"); /* "0 2 1 0" */
-    if (!rows || sscanf(rows, "%u %u %u %u", correctable, uncorrectable, pending, failed) != 4)
-        return NOT_SUPPORTED;
-    return SUCCESS;
+    int found = rows ? sscanf(rows, "%u %u %u %u", correctable, uncorrectable, pending, failed) : 0;
+    return found == 4 ? SUCCESS : NOT_SUPPORTED;
 }
 
 Result nvmlDeviceGetNvLinkState(Device device, uint link, uint *active)

@@ -1,0 +1,87 @@
+"""Bundled profiles and machines, and the choice between them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from envdoctor.machines import machine_names, override, read_recorded
+from envdoctor.profiles import choose, profile_names, read_profile, read_profiles, violations
+
+# The profile that each recorded machine gets. Adding a machine or a profile means saying so here.
+CHOSEN = {
+    "a100": "x86-cu128-vllm",
+    "cpu-2core": "cpu",
+    "gh200-480gb": "gh200",
+    "h100x8": "x86-cu128-vllm",
+    "h200": "x86-cu128-vllm",
+    "rtx4090": "x86-cu128-vllm",
+    "rtx5090": "x86-cu128-vllm",
+    "t4": "cpu",
+}
+
+
+@pytest.mark.parametrize("machine", machine_names())
+def test_each_recorded_machine_gets_its_profile(machine: str) -> None:
+    assert choose(read_recorded(machine), read_profiles()).profile == CHOSEN[machine]
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_bundled_profile_is_whole(name: str) -> None:
+    from envdoctor.handoff import recipe_names
+    from envdoctor.verify import bundled_probes
+
+    profile = read_profile(name)
+    assert profile.id == name
+    assert set(profile.verify.required) <= {probe.name for probe in bundled_probes()}
+    assert profile.train.recipe in recipe_names()
+    assert len({pin.spec for pin in profile.requirements}) == len(profile.requirements)
+
+
+def test_every_candidate_has_every_reason() -> None:
+    choice = choose(read_recorded("t4"), read_profiles())
+    rejected = {c.profile: [v.name for v in violations(c) if v.holds is False] for c in choice.candidates}
+    assert rejected["gh200"] == ["architecture", "compute capability of GPU 0", "memory of GPU 0"]
+    assert rejected["x86-cu128-vllm"] == ["compute capability of GPU 0", "memory of GPU 0"]
+    assert rejected["cpu"] == []
+
+
+def test_a_driver_that_is_too_old_is_named_with_what_it_needs() -> None:
+    machine = override(read_recorded("a100"), ["driver.version=470.256.02"])
+    choice = choose(machine, [read_profile("x86-cu128-vllm")])
+    assert choice.profile is None
+    assert "driver: 470.256.02, needed >= 525.60.13 for CUDA 12.8" in choice.reason
+
+
+def test_one_weak_gpu_among_strong_ones_rejects_and_is_named() -> None:
+    machine = override(read_recorded("h100x8"), ["gpus.5.compute_capability=7.0"])
+    (candidate,) = choose(machine, [read_profile("x86-cu128-vllm")]).candidates
+    assert [(v.name, v.observed) for v in violations(candidate) if v.holds is False] == [
+        ("compute capability of GPU 5", "7.0")
+    ]
+
+
+def test_gpus_that_cannot_be_read_are_not_taken_for_none() -> None:
+    machine = read_recorded("h100x8")
+    from envdoctor.model import unreadable
+
+    blind = msgspec.structs.replace(
+        machine, gpus=unreadable("nvmlInit", "NVML error 18: Driver/library version mismatch")
+    )
+    (candidate,) = choose(blind, [read_profile("x86-cu128-vllm")]).candidates
+    assert not candidate.accepted
+    (gpus,) = [c for c in candidate.conditions if c.name == "GPUs"]
+    assert gpus.holds is None
+    assert "error 18" in gpus.observed
+
+
+def test_a_full_disk_rejects_and_an_unknown_one_does_not() -> None:
+    machine = read_recorded("cpu-2core")
+    full = override(machine, ['storage.places={"environments": {"path": "/", "total": 100, "free": 50}}'])
+    assert choose(full, [read_profile("cpu")]).profile is None
+    from envdoctor.model import Storage, unreadable
+
+    unknown = msgspec.structs.replace(machine, storage=Storage(places=unreadable("statvfs", "not recorded")))
+    choice = choose(unknown, [read_profile("cpu")])
+    assert choice.profile == "cpu"
+    assert "as far as is known: disk" in choice.reason

@@ -1,0 +1,130 @@
+"""Every rule: quiet on healthy machines, loud on its own problem, honest about what it cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from envdoctor.machines import machine_names, override, read_recorded
+from envdoctor.model import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
+from envdoctor.rules import RULES, evaluate
+from envdoctor.rules.registry import Problem, Rule, _apply
+
+ENVIRONMENT = "environment={}"
+
+
+def healthy() -> Machine:
+    """Eight H100s with nothing unknown that a rule asks for."""
+    machine = read_recorded("h100x8")
+    places = '{"shm": {"path": "/dev/shm", "total": 68719476736, "free": 68719476736}, "home": {"path": "~", "total": 1099511627776, "free": 549755813888}}'
+    return override(machine, [
+        f"storage.places={places}", "limits.open_files=65536", 'interfaces=["eth0", "lo"]', "environment={}",
+        'pythons=[{"path": "/usr/bin/python3.12", "version": "3.12", "headers": true}]', "cuda.compiler=gcc 13.3.0",
+        "cuda.nvcc=/usr/local/cuda/bin/nvcc", "cuda.cuda_home=/usr/local/cuda",
+    ])  # fmt: skip
+
+
+def with_gpu(machine: Machine, index: int = 3, **facts: Fact[object]) -> Machine:
+    """The machine with facts of one GPU replaced."""
+    gpus = list(machine.gpus.value or ())
+    gpus[index] = msgspec.structs.replace(gpus[index], **facts)
+    return msgspec.structs.replace(machine, gpus=known(tuple(gpus), machine.gpus.source))
+
+
+def broken() -> Iterator[tuple[str, str, Machine]]:
+    """For each rule a machine with its problem, and the status that it must get."""
+    fine = healthy()
+    failed = lambda note: msgspec.structs.replace(fine, gpus=unreadable("nvmlInit", note))  # noqa: E731
+    lost: Fact[object] = unreadable("nvmlDeviceGetName", "NVML error 15: GPU is lost")
+    yield "DRV001", "error", override(fine, ["driver.library=580.159.04"])
+    yield "DRV001", "error", failed("NVML error 18: Driver/library version mismatch")
+    yield "DRV002", "error", failed("NVML error 9: Driver Not Loaded")
+    yield "DRV003", "info", msgspec.structs.replace(fine, gpus=absent("libnvidia-ml.so.1"))
+    container = override(msgspec.structs.replace(fine, gpus=absent("libnvidia-ml.so.1")),
+                         ["system.container=docker", 'environment={"NVIDIA_VISIBLE_DEVICES": "all"}'])  # fmt: skip
+    yield "DRV004", "error", container
+    yield "DRV005", "error", failed("NVML error 4: Insufficient Permissions")
+    yield "GPU001", "error", with_gpu(fine, name=lost, memory_total=lost)
+    yield "GPU002", "error", override(fine, ["gpus.3.ecc_uncorrected=2"])
+    yield "GPU003", "error", with_gpu(fine, remapped_rows=known(RemappedRows(0, 8, False, True), "test"))
+    yield "GPU003", "warning", with_gpu(fine, remapped_rows=known(RemappedRows(0, 1, True, False), "test"))
+    yield "GPU004", "warning", override(fine, ["gpus.3.mig=true"])
+    yield "GPU005", "error", override(fine, ["gpus.3.compute_mode=prohibited"])
+    yield "GPU005", "warning", override(fine, ["gpus.3.compute_mode=exclusive-process"])
+    yield "GPU006", "warning", override(fine, ['gpus.3.throttle_reasons=["hw-thermal"]'])
+    yield "GPU007", "warning", override(fine, ["gpus.3.memory_used=40000000000",
+                                               'gpus.3.processes=[{"pid": 7, "kind": "compute"}]'])  # fmt: skip
+    yield "GPU008", "error", with_gpu(fine, fabric=known(Fabric("in progress"), "test"))
+    yield "GPU008", "error", with_gpu(fine, fabric=known(Fabric("completed", 999), "test"))
+    yield "GPU009", "warning", override(fine, ['gpus.3.nvlink={"links": 18, "active": 17}'])
+    narrow = '{"generation": 5, "width": 8, "max_generation": 5, "max_width": 16}'
+    yield "GPU010", "info", override(fine, [f"gpus.3.pcie={narrow}"])
+    yield "GPU011", "unknown", failed("anything")
+    small = '{"shm": {"path": "/dev/shm", "total": 67108864, "free": 67108864}}'
+    yield "HOST001", "error", override(fine, [f"storage.places={small}"])
+    yield "HOST002", "warning", override(fine, ["limits.open_files=256"])
+    nearly = '{"home": {"path": "~", "total": 1099511627776, "free": 1000000}}'
+    yield "HOST003", "error", override(fine, [f"storage.places={nearly}"])
+    yield (
+        "HOST004",
+        "warning",
+        msgspec.structs.replace(fine, cuda=msgspec.structs.replace(fine.cuda, compiler=absent("PATH"))),
+    )
+    yield "HOST005", "warning", override(fine, ['pythons=[{"path": "/usr/bin/python3.12", "version": "3.12"}]'])
+    yield "HOST006", "warning", override(fine, ["cuda.cuda_home=/opt/cuda-12.4"])
+    yield "ENV001", "error", override(fine, ['environment={"CUDA_VISIBLE_DEVICES": ""}'])
+    yield "ENV001", "error", override(fine, ['environment={"CUDA_VISIBLE_DEVICES": "8"}'])
+    yield "ENV002", "warning", override(fine, ['environment={"ROCR_VISIBLE_DEVICES": "0"}'])
+    yield "ENV003", "error", override(fine, ['environment={"NCCL_SOCKET_IFNAME": "ib0"}'])
+    yield "ENV004", "warning", override(fine, ['environment={"LD_LIBRARY_PATH": "/usr/local/cuda/compat:/x"}'])
+    yield "ENV005", "warning", override(fine, ['environment={"PYTHONHOME": "/opt/python"}'])
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "machine"), list(broken()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_rule_sees_its_problem(rule: str, status: str, machine: Machine) -> None:
+    (finding,) = [finding for finding in evaluate(machine) if finding.id == rule]
+    assert finding.status == status
+    assert finding.evidence
+    assert finding.message
+    if status not in ("unknown",):
+        assert finding.fix
+        assert finding.commands
+
+
+def test_every_rule_has_such_a_machine() -> None:
+    assert {rule for rule, _, _ in broken()} == set(RULES)
+
+
+def test_a_healthy_machine_has_no_findings() -> None:
+    assert evaluate(healthy()) == []
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_recorded_machines_are_not_blamed(name: str) -> None:
+    assert [f for f in evaluate(read_recorded(name)) if f.status not in ("info", "unknown")] == []
+
+
+@pytest.mark.parametrize("value", ["eth", "=eth0", "^docker", "ib0,eth0"])
+def test_interface_patterns_that_nccl_accepts_are_fine(value: str) -> None:
+    machine = override(healthy(), [f'environment={{"NCCL_SOCKET_IFNAME": "{value}"}}'])
+    assert [f for f in evaluate(machine) if f.id == "ENV003"] == []
+
+
+@pytest.mark.parametrize("rule", list(RULES.values()), ids=lambda rule: rule.id)
+def test_every_rule_is_documented(rule: Rule) -> None:
+    doc = rule.check.__doc__ or ""
+    assert doc.strip().splitlines()[0].endswith((".", ":")) or "." in doc
+    assert rule.cause
+
+
+def test_a_rule_that_raises_is_a_finding_and_the_others_still_run() -> None:
+    def breaks(machine: Machine) -> Iterator[Problem]:
+        """Breaks."""
+        raise RuntimeError("on purpose")
+
+    (finding,) = _apply(Rule("X001", "healthy", "", breaks), healthy())
+    assert (finding.status, "on purpose" in finding.message) == ("crashed", True)
