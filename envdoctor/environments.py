@@ -25,6 +25,8 @@ class Installed(Record, frozen=True, kw_only=True):
     packages: int
     size: int  # bytes on disk
     created: str  # ISO 8601, UTC
+    required: tuple[str, ...]  # probes that must pass before anything is trained
+    environment: dict[str, str]  # variables for what runs in it
     envdoctor: str
 
 

@@ -186,6 +186,8 @@ def _describe(plan: Plan, staging: Path) -> Installed:
         packages=len(plan.lock.packages),
         size=size_on_disk(staging),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        required=plan.required_probes,
+        environment=plan.run_environment,
         envdoctor=__version__,
     )
 

@@ -32,6 +32,8 @@ class Plan(Record, frozen=True):
     lock: Lock
     disk_gb: float
     environment: dict[str, str]  # package sources for uv
+    required_probes: tuple[str, ...]
+    run_environment: dict[str, str]  # variables for what will run in the environment
     steps: tuple[Step, ...]
 
 
@@ -49,7 +51,17 @@ def plan_install(profile: Profile, lock: Lock, venv: Path, sources: Sources) -> 
               *uv_arguments(sources), str(staging / "envdoctor-lock.txt")), 120 * MINUTE),
         Step("check", "Check that every requirement is met", ("pip", "check", "--python", interpreter), 5 * MINUTE),
     )  # fmt: skip
-    return Plan(profile.id, str(venv), str(staging), lock, profile.when.disk_gb, uv_environment(sources), steps)
+    return Plan(
+        profile=profile.id,
+        venv=str(venv),
+        staging=str(staging),
+        lock=lock,
+        disk_gb=profile.when.disk_gb,
+        environment=uv_environment(sources),
+        required_probes=profile.verify.required,
+        run_environment=profile.environment,
+        steps=steps,
+    )
 
 
 def shell_lines(plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from envdoctor import __version__, machines
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
-from envdoctor.profiles import Profile, choose, read_profile, read_profiles, violations
+from envdoctor.profiles import DISK, Profile, choose, read_profile, read_profiles, violations
 from envdoctor.results import (
     Answer,
     Checked,
@@ -28,7 +28,8 @@ from envdoctor.results import (
 if TYPE_CHECKING:
     from envdoctor.handoff import Event, Run
     from envdoctor.install import InstallResult, Progress
-    from envdoctor.resolve import Attempt
+    from envdoctor.resolve import Attempt, Lock, Target
+    from envdoctor.sources import Sources
 
 
 class Reporter(Protocol):
@@ -116,7 +117,7 @@ def resolve(names: Sequence[str], recorded: str, facts: Sequence[str], python: s
 
 def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool, reporter: Reporter) -> Resolved:
     """Resolve one profile; in a dry run over all, one for another architecture is resolved for that one."""
-    from envdoctor.resolve import failure, target_of
+    from envdoctor.resolve import failure
     from envdoctor.resolve import resolve as run_resolve
     from envdoctor.sources import read_sources
 
@@ -124,9 +125,7 @@ def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool
         architecture, glibc = profile.when.architectures[0], _larger(profile.when.glibc, "2.35")
         machine = machines.override(machine, [f"system.architecture={architecture}", f"system.glibc={glibc}"])
     sources = read_sources()
-    target = target_of(machine, profile)
-    if python:
-        target = _with_python(target, profile, python)
+    target = _target(machine, profile, python)
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
     resolution = run_resolve(profile, target, sources, reporter.attempt)
     candidate = choose(machine, [profile]).candidates[0]
@@ -141,18 +140,6 @@ def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool
     )
 
 
-def _with_python(target: Any, profile: Profile, python: str) -> Any:
-    import msgspec
-
-    if python not in profile.python.versions:
-        raise BadInput(
-            f"--python {python}",
-            expected="one of " + ", ".join(profile.python.versions),
-            hint=f"envdoctor profiles show {profile.id}",
-        )
-    return msgspec.structs.replace(target, pythons=(python,))
-
-
 def _larger(one: str, other: str) -> str:
     return max(one, other, key=lambda version: int(version.split(".")[1]))
 
@@ -162,50 +149,65 @@ def _out_of_reach(resolved: Resolved) -> bool:
     return any(attempt.outcome == "unreachable" for attempt in attempts)
 
 
-def _words(candidate: Candidate) -> tuple[str, ...]:
-    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in violations(candidate))
+def _words(candidate: Candidate, leave_out: str = "") -> tuple[str, ...]:
+    """What a machine lacks for a profile."""
+    wrong = [condition for condition in violations(candidate) if condition.name != leave_out]
+    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in wrong)
 
 
 def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, reporter: Reporter) -> Answer:
     """Resolve a profile for this machine (or the one that fits it best) and build its environment."""
+    from envdoctor.environments import refuse_foreign
     from envdoctor.install import install as run_install
-    from envdoctor.plan import shell_lines
+    from envdoctor.plan import plan_install, shell_lines
+    from envdoctor.sources import read_sources
 
     machine = machine_of("", ())
     profile = read_profile(name) if name else chosen_profile(choose(machine, read_profiles()))
-    violated = _words(choose(machine, [profile]).candidates[0])
+    # Room is judged where the environment will really lie, by the install itself.
+    violated = _words(choose(machine, [profile]).candidates[0], leave_out=DISK)
     if violated and not (force or dry_run):
         raise Refused(
             f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
             expected="a machine that meets the profile's conditions",
             hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
         )
-    plan = _plan(profile, machine, Path(venv) if venv else default_venv(profile.id), python, dry_run, reporter)
+    folder = (Path(venv) if venv else default_venv(profile.id)).absolute()
+    refuse_foreign(folder)
+    sources = read_sources()
+    lock = _lock(profile, _target(machine, profile, python), sources, reporter)
+    plan = plan_install(profile, lock, folder, sources)
     if dry_run:
         return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
     return Answer(run_install(plan, _log_file("install", profile.id), reporter.installing))
 
 
-def _plan(profile: Profile, machine: Machine, venv: Path, python: str, dry_run: bool, reporter: Reporter) -> Any:
-    from envdoctor.environments import refuse_foreign
-    from envdoctor.install import check_before
-    from envdoctor.plan import plan_install
-    from envdoctor.resolve import failure, target_of
-    from envdoctor.resolve import resolve as run_resolve
-    from envdoctor.sources import read_sources
+def _target(machine: Machine, profile: Profile, python: str) -> Target:
+    """What to resolve for: the machine's platform, and the Python that was asked for or those that fit."""
+    import msgspec
 
-    refuse_foreign(venv := venv.absolute())
-    sources, target = read_sources(), target_of(machine, profile)
-    if python:
-        target = _with_python(target, profile, python)
+    from envdoctor.resolve import target_of
+
+    target = target_of(machine, profile)
+    if python and python not in profile.python.versions:
+        raise BadInput(
+            f"--python {python}",
+            expected="one of " + ", ".join(profile.python.versions),
+            hint=f"envdoctor profiles show {profile.id}",
+        )
+    return msgspec.structs.replace(target, pythons=(python,)) if python else target
+
+
+def _lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> Lock:
+    """The lock of a profile, or the error that tells everything that was tried."""
+    from envdoctor.resolve import failure
+    from envdoctor.resolve import resolve as run_resolve
+
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
     resolution = run_resolve(profile, target, sources, reporter.attempt)
     if resolution.lock is None:
         raise failure(resolution, sources)
-    plan = plan_install(profile, resolution.lock, venv, sources)
-    if not dry_run:
-        check_before(plan)
-    return plan
+    return resolution.lock
 
 
 def chosen_profile(choice: Choice) -> Profile:
@@ -228,13 +230,15 @@ def _log_file(command: str, name: str) -> Path:
 
 def verify(venv: str, python: str, only: Sequence[str], reporter: Reporter) -> Answer:
     """Prove an environment by its probes and keep the result with it."""
+    from envdoctor import proof
     from envdoctor import verify as verifying
     from envdoctor.environments import read_installed
 
-    interpreter = interpreter_for(venv, python)
+    interpreter = proof.interpreter_for(venv, python)
     installed = read_installed(interpreter.parent.parent)
-    required = _required(installed.profile if installed else "")
-    driver, gpus = _driver_and_gpus()
+    # An interpreter that no profile made is held against what any training needs.
+    required = installed.required if installed else read_profile("cpu").verify.required
+    driver, gpus = proof.driver_and_gpus()
     verification = verifying.verify(
         interpreter,
         only or tuple(probe.name for probe in verifying.bundled_probes()),
@@ -246,87 +250,8 @@ def verify(venv: str, python: str, only: Sequence[str], reporter: Reporter) -> A
         on_result=reporter.probe_ended,
     )
     if not only:
-        verifying.write_verification(verification_path(interpreter), verification)
+        verifying.write_verification(proof.verification_path(interpreter), verification)
     return Answer(verification, EXIT_OK if verification.passed else EXIT_NO)
-
-
-def _required(profile: str) -> tuple[str, ...]:
-    """The probes that must pass: the profile's; without one, those that need no GPU."""
-    try:
-        return read_profile(profile or "cpu").verify.required
-    except EnvdoctorError:  # the profile's file has gone; its environment is judged by the basics
-        return read_profile("cpu").verify.required
-
-
-def interpreter_for(venv: str, python: str) -> Path:
-    """The interpreter that was asked for: a Python, an environment, or the only environment envdoctor made."""
-    from envdoctor.environments import interpreter_of, read_installed
-
-    if python and venv:
-        raise BadInput("--python and --venv are both given", expected="one of them", hint="envdoctor verify --help")
-    if python:
-        return Path(python).absolute()
-    if venv:
-        return interpreter_of(Path(venv).absolute())
-    home = environments_home(os.environ)
-    made = [path for path in sorted(home.glob("*")) if read_installed(path)]
-    if len(made) == 1:
-        return interpreter_of(made[0])
-    raise BadInput(
-        f"{len(made)} environments lie in {home}" + (": " + ", ".join(path.name for path in made) if made else ""),
-        expected="--venv PATH or --python PATH to say which",
-        hint="envdoctor install" if not made else f"envdoctor verify --venv {made[0]}",
-    )
-
-
-def verification_path(interpreter: Path) -> Path:
-    """Where an interpreter's verification is kept: inside an environment of ours, else in our state folder."""
-    import hashlib
-
-    from envdoctor.environments import VERIFICATION, read_installed
-
-    venv = interpreter.parent.parent
-    if read_installed(venv):
-        return venv / VERIFICATION
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-    return home / "envdoctor" / "verifications" / f"{hashlib.sha256(str(interpreter).encode()).hexdigest()[:16]}.json"
-
-
-def _driver_and_gpus() -> tuple[str, tuple[str, ...]]:
-    from envdoctor.facts.driver import read_driver
-    from envdoctor.facts.gpu import read_nvml
-
-    nvml = read_nvml()
-    names = tuple(gpu.name.value or "unreadable" for gpu in nvml.gpus.value or ())
-    return read_driver(nvml).version.value or "", names
-
-
-def require_verified(interpreter: Path) -> Verification:
-    """The verification of an interpreter; refused where it is missing, failed, or of another driver or lock."""
-    from envdoctor import verify as verifying
-    from envdoctor.environments import read_installed
-
-    hint = f"envdoctor verify --python {interpreter}, or go on without: envdoctor train --unverified"
-    path = verification_path(interpreter)
-    if not path.exists():
-        raise Refused(f"{interpreter} has not been verified (no {path})", expected="passed probes", hint=hint)
-    verification = verifying.read_verification(path)
-    installed = read_installed(interpreter.parent.parent)
-    driver, gpus = _driver_and_gpus()
-    if stale := verifying.stale_reason(verification, driver, gpus, installed.lock if installed else ""):
-        raise Refused(
-            f"the verification of {interpreter} no longer holds: {stale}", expected="passed probes", hint=hint
-        )
-    if not verification.passed:
-        failed = ", ".join(
-            f"{r.probe} {r.outcome}" for r in verification.results if r.outcome not in ("passed", "unavailable")
-        )
-        raise Refused(
-            f"probes did not pass: {failed or 'required ones are missing'}",
-            expected="passed probes",
-            hint=hint,
-        )
-    return verification
 
 
 def list_recipes() -> Answer:
@@ -366,9 +291,11 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
 
 
 def _ready_python(request: TrainRequest) -> Path:
-    python = interpreter_for(request.venv, request.python)
+    from envdoctor import proof
+
+    python = proof.interpreter_for(request.venv, request.python)
     if not request.unverified:
-        require_verified(python)
+        proof.require_verified(python)
     return python
 
 
@@ -381,20 +308,14 @@ def _provenance(python: Path) -> dict[str, str]:
 
 def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answer:
     from envdoctor import handoff
+    from envdoctor.environments import read_installed
 
-    finished = handoff.start_run(planned, _run_environment(Path(planned.python)), reporter.event)
+    installed = read_installed(Path(planned.python).parent.parent)
+    finished = handoff.start_run(planned, installed.environment if installed else {}, reporter.event)
     result = handoff.read_result(Path(planned.directory))
     if not finished.ok:
         raise _run_failed(planned, finished.ending, finished.output)
     return Answer(Trained(planned, summary, result, finished.seconds))
-
-
-def _run_environment(python: Path) -> dict[str, str]:
-    profile = _provenance(python).get("profile")
-    try:
-        return dict(read_profile(profile).environment) if profile else {}
-    except EnvdoctorError:
-        return {}
 
 
 def _run_failed(planned: Run, ending: str, output: str) -> EnvdoctorError:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from command import environment
 from fakenvml.fixture import FakeNvml, machine_ini
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from command import environment, envdoctor, envelope, snapshot
+from command import envdoctor, envelope, environment, snapshot
 
 COMMANDS = ["check", "profiles", "profiles show", "resolve", "install", "verify", "train", "quickstart"]
 
@@ -207,7 +205,8 @@ def test_a_reader_that_stops_early_gets_no_traceback(home: Path) -> None:
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(home)
     )
-    assert child.stdout and child.stderr
+    assert child.stdout
+    assert child.stderr
     child.stdout.close()
     child.wait(30)
     assert "Traceback" not in child.stderr.read()

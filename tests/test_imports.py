@@ -20,7 +20,7 @@ ORDER = [
     {"uv", "resolve"},
     {"plan"},
     {"install", "verify", "handoff"},
-    {"results"},
+    {"proof", "results"},
     {"workflow"},
     {"output"},
     {"cli"},

@@ -14,7 +14,7 @@ CHOSEN = {
     "cpu-2core": "cpu",
     "gh200-480gb": "gh200",
     "h100x8": "x86-cu128-vllm",
-    "h200": "x86-cu128-vllm",
+    "h200": "x86-cu130",
     "rtx4090": "x86-cu128-vllm",
     "rtx5090": "x86-cu128-vllm",
     "t4": "cpu",

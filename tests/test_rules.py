@@ -18,7 +18,10 @@ ENVIRONMENT = "environment={}"
 def healthy() -> Machine:
     """Eight H100s with nothing unknown that a rule asks for."""
     machine = read_recorded("h100x8")
-    places = '{"shm": {"path": "/dev/shm", "total": 68719476736, "free": 68719476736}, "home": {"path": "~", "total": 1099511627776, "free": 549755813888}}'
+    places = (
+        '{"shm": {"path": "/dev/shm", "total": 68719476736, "free": 68719476736},'
+        ' "home": {"path": "~", "total": 1099511627776, "free": 549755813888}}'
+    )
     return override(machine, [
         f"storage.places={places}", "limits.open_files=65536", 'interfaces=["eth0", "lo"]', "environment={}",
         'pythons=[{"path": "/usr/bin/python3.12", "version": "3.12", "headers": true}]', "cuda.compiler=gcc 13.3.0",
@@ -90,7 +93,7 @@ def test_the_rule_sees_its_problem(rule: str, status: str, machine: Machine) -> 
     assert finding.status == status
     assert finding.evidence
     assert finding.message
-    if status not in ("unknown",):
+    if status != "unknown":
         assert finding.fix
         assert finding.commands
 

@@ -1,34 +1,38 @@
 """The bundled trainer: GRPO by TRL on a recipe, in a run directory that a killed run can be continued from.
 
     PYTHON -B train/grpo.py RUN_DIR [--resume latest|CHECKPOINT]     # RUN_DIR/run.json says what to train
-    PYTHON -B train/grpo.py --check < {"recipe": "tes", "settings": {"data": "..."}}
+    echo '{"recipe": "tes", "settings": {"data": "..."}}' | PYTHON -B train/grpo.py --check
 
-It runs in the training stack's interpreter and imports nothing of the tool. `--check` needs the standard library alone.
+It runs in the training stack's interpreter and imports nothing of the tool. `--check` needs the standard library
+alone.
 Exit status: 0 done, 1 crash, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
-import signal
 import sys
 import time
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from interrupt import Interrupt
 from run_directory import RunDirectory, Table, choose_checkpoint, finite, mark_complete
 from settings import BadInput, read_recipe, validate_settings
 from sort_task import SortTask, check_sort
 from tes_task import TesTask, check_tes
 
 TASKS: dict[str, Any] = {"sort": (check_sort, SortTask), "tes": (check_tes, TesTask)}
-TRAINING_FIELDS = ["loss", "grad_norm", "learning_rate", "entropy", "frac_reward_zero_std", "completion_length", "seconds"]
+# Columns of metrics.csv that TRL reports; `kl` stays empty at beta 0.
+TRAINING_FIELDS = [
+    "loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std", "completion_length", "seconds",
+]  # fmt: skip
 
 
 def check(recipe_name: str, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
@@ -54,14 +58,16 @@ def main() -> int:
     except BadInput as error:
         print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
         if run.path.is_dir():
-            run.event("error", kind="bad-input", message=error.message, expected=error.expected, hint=error.hint)
+            run.event("error", kind="bad-input", **error.as_record())
         return 2
     except KeyboardInterrupt:
         run.event("interrupted", step=None)
         return 130
     except Exception as error:
         traceback.print_exc()
-        run.event("error", kind="crash", message=f"{type(error).__name__}: {error}", hint="the traceback is on stderr")
+        with contextlib.suppress(OSError):  # a full disk may be the very reason
+            message = f"{type(error).__name__}: {error}"
+            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
         return 1
 
 
@@ -79,30 +85,13 @@ def answer_check(request: bytes) -> int:
             ) from None
         settings, summary = check(recipe, settings)
     except BadInput as error:
-        print(json.dumps({"ok": False, "error": {"message": error.message, "expected": error.expected, "hint": error.hint}}))
+        print(json.dumps({"ok": False, "error": error.as_record()}))
         return 2
     print(json.dumps(finite({"ok": True, "settings": settings, "summary": summary})))
     return 0
 
 
-class Interrupt:
-    """The first SIGINT or SIGTERM asks for an end after the running step, with a checkpoint; the next one ends now."""
-
-    def __init__(self) -> None:
-        self.asked_at: float | None = None
-        self.training = False
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, self._handle)
-
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        # A terminal and a parent process may both pass on the same Ctrl-C: within a second it counts once.
-        if not self.training or (self.asked_at is not None and now - self.asked_at > 1.0):
-            raise KeyboardInterrupt
-        self.asked_at = self.asked_at or now
-
-
-def train(run: RunDirectory, resume: str | None) -> int:
+def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (a story read from top to bottom)
     """One run, from run.json to result.json."""
     interrupt = Interrupt()
     started = time.monotonic()
@@ -123,7 +112,9 @@ def train(run: RunDirectory, resume: str | None) -> int:
     for path, defect in skipped:
         run.event("checkpoint_skipped", path=str(path.relative_to(run.path)), reason=defect)
     if first_step > settings["steps"]:
-        raise BadInput(f"{checkpoint} is past steps = {settings['steps']}", expected="an earlier one", hint="--resume latest")
+        raise BadInput(
+            f"{checkpoint} is past steps = {settings['steps']}", expected="an earlier one", hint="--resume latest"
+        )
 
     # 2. The libraries. No network: nothing here has a name on any hub.
     run.phase("load", "torch, transformers, TRL")
@@ -132,13 +123,14 @@ def train(run: RunDirectory, resume: str | None) -> int:
     if "WORLD_SIZE" not in os.environ:
         # Several GPUs in one process would make transformers wrap the model in DataParallel, which cannot generate.
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    import tiny_model
     import torch
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
+    from transformers.utils import logging as transformers_logging
     from trl import GRPOConfig, GRPOTrainer
 
-    import tiny_model
-
+    transformers_logging.disable_progress_bar()
     device = settings["device"]
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput(
@@ -162,21 +154,30 @@ def train(run: RunDirectory, resume: str | None) -> int:
         greedy_rows, sampled_rows = task.held_out, task.held_out * settings["eval_samples"]
         greedy = tiny_model.answer(model, tokenizer, [row["prompt"] for row in greedy_rows], length=length)
         sampled = tiny_model.answer(
-            model, tokenizer, [row["prompt"] for row in sampled_rows], length=length, temperature=settings["temperature"]
+            model,
+            tokenizer,
+            [row["prompt"] for row in sampled_rows],
+            length=length,
+            temperature=settings["temperature"],
         )
         numbers = {}
         for kind, rows, answers in (("greedy", greedy_rows, greedy), ("sampled", sampled_rows, sampled)):
             scores = [task.score(row, text) for row, text in zip(rows, answers, strict=True)]
             numbers |= {f"{kind}_{name}": value for name, value in task.summarise(scores).items()}
         run.event("eval", when=when, step=step, metrics=numbers)
-        print(f"held out, {when}, step {step}: " + ", ".join(f"{k} {numbers[k]:.3f}" for k in task.headline), flush=True)
+        print(
+            f"held out, {when}, step {step}: " + ", ".join(f"{k} {numbers[k]:.3f}" for k in task.headline), flush=True
+        )
         return numbers
 
     # 4. Warm-up: GRPO compares answers, so some of them have to be right from the start.
     if checkpoint is None:
         run.phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
         tiny_model.warm_up(
-            model, tokenizer, task.warmup_examples(rng), settings,
+            model,
+            tokenizer,
+            task.warmup_examples(rng),
+            settings,
             lambda step, loss: run.event("warmup", step=step, steps=settings["warmup_steps"], loss=loss),
         )
         clock("warmup")
@@ -184,10 +185,17 @@ def train(run: RunDirectory, resume: str | None) -> int:
         before = look("before", 0)
         clock("evaluate")
     else:
-        before = run.read_events("eval", when="before")[-1]["metrics"]
+        looks = run.read_events("eval", when="before")
+        if not looks:
+            raise BadInput(
+                f"{run.path / 'events.jsonl'} does not tell the held-out numbers before GRPO",
+                expected="the events of the run that wrote the checkpoint",
+                hint="start the run again in a new directory, without --resume",
+            )
+        before = looks[-1]["metrics"]
 
     # 5. The tables, whole over a resume: what came after the checkpoint is dropped and made again.
-    metric_fields = list(task.summarise([])) + ["reward_std"]
+    metric_fields = [*task.summarise([]), "reward_std"]
     smooth_fields = [f"{name}_smooth" for name in task.smoothed]
     metrics = Table(run.path / "metrics.csv", ["step", *metric_fields, *smooth_fields, *TRAINING_FIELDS], first_step)
     generations = Table(
@@ -303,11 +311,11 @@ def train(run: RunDirectory, resume: str | None) -> int:
     model.save_pretrained(run.path / "model")
     tokenizer.save_pretrained(run.path / "model")
     clock("save")
-    looks = {event["step"]: event for event in run.read_events("eval")}  # a repeated step's last look counts
+    by_step = {event["step"]: event for event in run.read_events("eval")}  # a repeated step's last look counts
     title = f"{recipe_name}, seed {settings['seed']}: " + ", ".join(
         f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in task.headline
     )
-    no_curves = plot(run, [looks[step] for step in sorted(looks)], task.curves, title)
+    no_curves = plot(run, [by_step[step] for step in sorted(by_step)], task.curves, title)
     clock("plot")
     result = {
         "schema": 1,

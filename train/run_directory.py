@@ -36,7 +36,9 @@ class RunDirectory:
         except ValueError as error:
             raise BadInput(f"{file} is not JSON: {error}", expected=expected, hint=hint) from None
         if not isinstance(run, dict) or run.get("schema") != 1 or not isinstance(run.get("recipe"), str):
-            seen = {key: run.get(key) for key in ("schema", "recipe")} if isinstance(run, dict) else type(run).__name__
+            seen = (
+                {key: run.get(key) for key in ("schema", "recipe")} if isinstance(run, dict) else type(run).__name__
+            )
             raise BadInput(f"{file} holds {seen}", expected=expected, hint=hint)
         return run["recipe"], run.get("settings", {})
 

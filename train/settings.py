@@ -48,12 +48,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
-class BadInput(Exception):
+class BadInput(Exception):  # noqa: N818  (named after the event that it becomes)
     """What a person gave cannot be used: the value seen and where, what was expected, what to do next."""
 
     def __init__(self, message: str, *, expected: str, hint: str) -> None:
         super().__init__(message)
         self.message, self.expected, self.hint = message, expected, hint
+
+    def as_record(self) -> dict[str, str]:
+        """For JSON."""
+        return {"message": self.message, "expected": self.expected, "hint": self.hint}
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,9 @@ def suggest(word: str, known: list[str]) -> str:
 def validate_settings(recipe: Recipe, given: object, source: str = "settings") -> dict[str, Any]:
     """The recipe's defaults with `given` laid over them, each value of the default's type and within its bounds."""
     if not isinstance(given, dict):
-        raise BadInput(f"{source} is {_describe(given)}", expected="an object of settings", hint="use --set key=value")
+        raise BadInput(
+            f"{source} is {_describe(given)}", expected="an object of settings", hint="use --set key=value"
+        )
     known = list(recipe.settings)
     for key in given:
         if key not in recipe.settings:

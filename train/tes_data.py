@@ -178,7 +178,9 @@ def _parse_q(path: Path, where: str, column: str, cell: str) -> float:
     return value
 
 
-def _bad_file(path: Path, problem: str, expected: str = f"a UTF-8 CSV file with the columns {', '.join(COLUMNS)}") -> BadInput:
+def _bad_file(
+    path: Path, problem: str, expected: str = f"a UTF-8 CSV file with the columns {', '.join(COLUMNS)}"
+) -> BadInput:
     return BadInput(f"{path} {problem}", expected=expected, hint=f"correct {path.name}, or --set data to other files")
 
 

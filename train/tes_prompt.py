@@ -1,8 +1,8 @@
 """A prompt of the thermal energy storage data: its facts, read strictly, and the few tokens a tiny model sees.
 
-A model made from scratch cannot learn to read 2,800 characters of prose from 120 rows. What varies between the prompts
-is a handful of numbers; they are read here, and said again as eight relative, quantised tokens. Nothing but the prompt
-goes in: no q value, no reward, no best action.
+A model made from scratch cannot learn to read 2,800 characters of prose from 120 rows. What varies between the
+prompts is a handful of numbers; they are read here, and said again as eight relative, quantised tokens. Nothing but
+the prompt goes in: no q value, no reward, no best action.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def parse_prompt(prompt: str) -> Facts:
 
 def _check_ranges(facts: Facts) -> None:
     if facts.capacity <= 0 or facts.rated <= 0:
-        raise PromptError(f"TES capacity {facts.capacity} kWh and ASHP rated capacity {facts.rated} kW must be positive")
+        raise PromptError(
+            f"TES capacity {facts.capacity} kWh and ASHP rated capacity {facts.rated} kW must be positive"
+        )
     if not -1 <= facts.energy <= facts.capacity + 1:
         raise PromptError(f"current TES energy {facts.energy} kWh lies outside 0 to {facts.capacity}")
     if min(facts.co2) <= 0 or facts.next_low5 <= 0 or facts.next_min <= 0:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class TesTask:
             "parsed": float(action is not None),
         }
 
-    def reward(self, q: list[float], action: int | None) -> float:
+    def reward(self, q: Sequence[float], action: int | None) -> float:
         """The reward of an action by its values q, as the settings say."""
         if action is None:
             return self.settings["invalid_reward"]
@@ -99,20 +99,22 @@ class TesTask:
     def baselines(self) -> dict[str, dict[str, float]]:
         """Policies without learning, on the held-out rows."""
         constant = self._best_constant()
-        every = [f"[{action}]" for action in range(ACTIONS)]
         return {
-            "uniform_random": self._summarise_policy(lambda row: every),
-            "always_0": self._summarise_policy(lambda row: ["[0]"]),
-            "best_constant_of_training": {"action": constant} | self._summarise_policy(lambda row: [f"[{constant}]"]),
-            "least_action_that_meets_the_load": self._summarise_policy(lambda row: [f"[{row['least']}]"]),
+            "uniform_random": self._summarise_answers([(row, a) for row in self.held_out for a in range(ACTIONS)]),
+            "always_0": self._summarise_answers([(row, 0) for row in self.held_out]),
+            "best_constant_of_training": {"action": constant}
+            | self._summarise_answers([(row, constant) for row in self.held_out]),
+            "least_action_that_meets_the_load": self._summarise_answers(
+                [(row, row["least"]) for row in self.held_out]
+            ),
         }
 
     def _best_constant(self) -> int:
-        means = [_mean([regret(list(one.q), action) for one in self._training_decisions]) for action in range(ACTIONS)]
+        means = [_mean([regret(row.q, action) for row in self._training_decisions]) for action in range(ACTIONS)]
         return means.index(min(means))
 
-    def _summarise_policy(self, answers: Callable[[dict[str, Any]], list[str]]) -> dict[str, float]:
-        return self.summarise([self.score(row, text) for row in self.held_out for text in answers(row)])
+    def _summarise_answers(self, answers: list[tuple[dict[str, Any], int]]) -> dict[str, float]:
+        return self.summarise([self.score(row, f"[{action}]") for row, action in answers])
 
     def describe(self) -> dict[str, Any]:
         """Counts and files for the run's record."""
@@ -138,19 +140,19 @@ def parse_answer(completion: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def softmax_reward(q: list[float], action: int, tau: float) -> float:
+def softmax_reward(q: Sequence[float], action: int, tau: float) -> float:
     """The action's share in softmax((q - max q) / tau): 1 for a clear best, 1/4 each among equals."""
     top = max(q)
     weights = [math.exp((value - top) / tau) for value in q]
     return weights[action] / sum(weights)
 
 
-def advantage_reward(q: list[float], action: int) -> float:
+def advantage_reward(q: Sequence[float], action: int) -> float:
     """q of the action less the mean of the four: unbounded, a missed load weighs as much as it costs."""
     return q[action] - sum(q) / len(q)
 
 
-def regret(q: list[float], action: int | None) -> float:
+def regret(q: Sequence[float], action: int | None) -> float:
     """What the action loses against the best one; an invalid answer counts as the worst action."""
     return max(q) - (min(q) if action is None else q[action])
 

@@ -46,11 +46,12 @@ def parse_cpu_model(text: str) -> str:
     x86: `model name      : AMD EPYC 9654 96-Core Processor`. Arm names no model, only numbers:
     `CPU implementer : 0x41` and `CPU part        : 0xd4f`.
     """
-    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
+    fields: dict[str, str] = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
     if name := fields.get("model name"):
         return name.strip()
     core = (fields.get("CPU implementer", ""), fields.get("CPU part", ""))
-    return ARM_CORES.get(core, f"Arm implementer {core[0]} part {core[1]}" if all(core) else "")
+    unnamed = f"Arm implementer {core[0]} part {core[1]}" if all(core) else ""
+    return ARM_CORES.get(core, unnamed)
 
 
 def read_container(root: Path, environ: Mapping[str, str]) -> Fact[str]:

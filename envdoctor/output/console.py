@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
+from typing import TextIO
 
 from rich.console import Console
 from rich.theme import Theme
@@ -23,20 +25,24 @@ THEME = Theme(
 )
 
 
-def _width() -> int | None:
-    """COLUMNS where it is set; a pipe has no width of its own and gets 100."""
+PIPE_WIDTH = 120  # a pipe has no width of its own
+
+
+def _width(stream: TextIO) -> int | None:
+    """COLUMNS where it is set, the terminal's own (None), or a pipe's."""
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdigit() and int(columns) > 0 else None
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
+    return None if stream.isatty() else PIPE_WIDTH
 
 
 @cache
 def out() -> Console:
     """For data."""
-    console = Console(theme=THEME, highlight=False, width=_width())
-    return console if console.is_terminal or _width() else Console(theme=THEME, highlight=False, width=100)
+    return Console(theme=THEME, highlight=False, width=_width(sys.stdout))
 
 
 @cache
 def err() -> Console:
     """For progress and errors."""
-    return Console(theme=THEME, highlight=False, stderr=True, width=_width())
+    return Console(theme=THEME, highlight=False, stderr=True, width=_width(sys.stderr))

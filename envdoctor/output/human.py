@@ -34,7 +34,7 @@ def render(answer: Answer) -> None:
 def render_error(error: EnvdoctorError) -> None:
     """Print an error on stderr: what was seen, what was expected, what to run next."""
     console = err()
-    console.print(Text.assemble(("error: ", "error"), error.message), soft_wrap=False)
+    console.print(Text.assemble(("error: ", "error"), error.message))
     if error.expected:
         console.print(Text.assemble(("expected: ", "dim"), error.expected))
     if error.hint:
@@ -251,9 +251,9 @@ def _trained(data: results.Trained) -> list[RenderableType]:
     table = _table("held-out", "before", "after")
     for name in metrics:
         table.add_row(name, _number(result.get("before", {}).get(name)), _number(result.get("after", {}).get(name)))
-    baselines = result.get("baselines") or {}
-    for name, value in baselines.items():
-        table.add_row(Text(f"baseline {name}", style="dim"), "", _number(value))
+    for name, values in (result.get("baselines") or {}).items():
+        shown = ", ".join(f"{metric} {_number(value)}" for metric, value in values.items())
+        table.add_row(Text(f"against {name}", style="dim"), "", Text(shown, style="dim"))
     device = result.get("gpu") or result.get("device", "")
     versions = " ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
     return [

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envdoctor.resolve import Attempt
 
 MIB = 1 << 20
+ALWAYS = ("entropy", "completion_length", "seconds")  # shown beside the smoothed metrics
 PLAIN_EVERY_SECONDS = 10.0  # in a pipe, one line now and then says that it lives
 
 
@@ -34,6 +35,7 @@ class Shown:
         self.began = self.said = time.monotonic()
         self.step = 0
         self.running: list[str] = []
+        self.first = (0, self.began)  # step and moment that the pace is counted from
 
     def close(self) -> None:
         """Take the changing line away."""
@@ -90,11 +92,22 @@ class Shown:
             )
         elif kind in ("step", "warmup"):
             metrics = event.get("metrics") or {"loss": event.get("loss")}
-            self._now(f"  {kind} {event.get('step')}/{event.get('steps')}  {numbers(metrics)}")
+            self._now(f"  {kind} {event.get('step')}/{event.get('steps')}{self._left(event)}  {numbers(metrics)}")
         elif kind == "eval":
             self._say(Text(f"  held-out {event.get('when')}: {numbers(event.get('metrics') or {})}"))
         elif kind == "error":
             self._say(Text(f"  {event.get('message')}", style="error"))
+
+    def _left(self, event: Event) -> str:
+        """How long the steps that are left will take at the pace of those done."""
+        step, steps = int(event.get("step") or 0), int(event.get("steps") or 0)
+        if step <= 1:
+            self.first = (step, time.monotonic())
+        done = step - self.first[0]
+        if done < 1:
+            return ""
+        left = (time.monotonic() - self.first[1]) / done * (steps - step)
+        return f"  {left:.0f} s left"
 
     def _say(self, line: Text) -> None:
         """A line that stays."""
@@ -114,5 +127,8 @@ class Shown:
 
 
 def numbers(metrics: dict[str, object]) -> str:
-    """Metrics on one line."""
-    return "  ".join(f"{name} {value:.3g}" for name, value in metrics.items() if isinstance(value, int | float))
+    """The metrics that matter on one line: smoothed ones where there are such, and how the policy is doing."""
+    smooth = [name for name in metrics if name.endswith("_smooth")]
+    kept = [*smooth, *(name for name in ALWAYS if name in metrics)] if smooth else list(metrics)
+    shown = {name.removesuffix("_smooth"): metrics[name] for name in kept}
+    return "  ".join(f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, int | float))

@@ -126,7 +126,7 @@ def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
         if reasons:
             yield Problem(
                 "warning",
-                f"{_label(gpu)}: clocks are held down by {', '.join(reasons)} at {gpu.temperature.value} degrees Celsius",
+                f"{_label(gpu)}: {', '.join(reasons)} holds the clocks down at {gpu.temperature.value} °C",
                 (_shown(gpu, "throttle_reasons"), _shown(gpu, "clocks"), _shown(gpu, "temperature")),
                 "Check cooling and power; rented machines: ask for another one, since every step will be slow.",
                 (f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.index}",),
@@ -171,7 +171,8 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
                 f"Start the fabric manager of the driver's version ({machine.driver.version.value}).",
                 (
                     "sudo systemctl status nvidia-fabricmanager",
-                    f"sudo apt-get install nvidia-fabricmanager-{version} && sudo systemctl enable --now nvidia-fabricmanager",
+                    f"sudo apt-get install nvidia-fabricmanager-{version}",
+                    "sudo systemctl enable --now nvidia-fabricmanager",
                 ),
             )
         elif fabric and fabric.state == "completed" and fabric.status:

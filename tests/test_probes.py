@@ -1,0 +1,248 @@
+"""The bundled probes: they name what is missing, pass in a real stack, and fail when a library is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from envdoctor import process, verify
+
+PYTHON = Path(sys.executable)
+CPU_PROBES = tuple(probe.name for probe in verify.bundled_probes() if not probe.needs_gpu)
+GPU_PROBES = tuple(probe.name for probe in verify.bundled_probes() if probe.needs_gpu)
+
+
+def test_every_bundled_probe_tells_its_summary_and_its_deadline() -> None:
+    assert {"torch_matmul", "trl_grpo"} <= set(CPU_PROBES)
+    assert {"sdpa", "triton_jit"} <= set(GPU_PROBES)
+    for probe in verify.bundled_probes():
+        assert probe.summary.endswith(".")
+        assert 60 <= probe.deadline <= 600
+
+
+def fake_torch(folder: Path, cuda: str | None) -> Path:
+    package = folder / "site" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('importing torch was not needed')")
+    (package / "version.py").write_text(f"__version__ = '2.9.0+x'\ncuda = {cuda!r}\nhip = None\n")
+    return package.parent
+
+
+def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **variables: str) -> dict:
+    """Run a bundled probe in `python` after a patch of its libraries, and read what it wrote."""
+    result = folder / "result.json"
+    script = verify.PROBES_FOLDER / f"{name}.py"
+    start = f"import sys; sys.path.insert(0, {str(script.parent)!r}); sys.argv = [{str(script)!r}, {str(result)!r}]"
+    code = f"{start}\n{patch}\nimport runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    environment = verify.probe_environment(folder) | variables
+    finished = process.run([python, "-c", code], deadline=300, env=environment, cwd=folder)
+    assert finished.ok, finished.output
+    return json.loads(result.read_text())
+
+
+@pytest.mark.parametrize("name", GPU_PROBES)
+def test_a_gpu_probe_names_what_is_missing_without_importing_torch(tmp_path: Path, name: str) -> None:
+    use = f"sys.path.append({str(fake_torch(tmp_path, None))!r}); import _needs; _needs.DEVICE_FILES = "
+    none = run_probe_script(PYTHON, name, tmp_path, "sys.path = [p for p in sys.path if 'site-packages' not in p]")
+    blind = run_probe_script(PYTHON, name, tmp_path, use + "()")
+    seeing = run_probe_script(PYTHON, name, tmp_path, use + "('/dev/null',)")
+    assert {none["outcome"], blind["outcome"], seeing["outcome"]} == {"unavailable"}
+    assert none["message"] == "torch is not installed"
+    assert blind["message"] == "torch sees no CUDA device: torch 2.9.0+x is a CPU build"
+    assert seeing["message"] == "torch 2.9.0+x is a CPU build, though this machine has an NVIDIA GPU (/dev/null)"
+
+
+# --- the bundled probes in a real stack
+
+
+@pytest.mark.stack
+def test_all_cpu_probes_pass_in_a_real_stack(stack_python: Path) -> None:
+    verification = verify.verify(stack_python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock="")
+    assert verification.passed, verification.results
+    assert {result.probe: result.outcome for result in verification.results} == dict.fromkeys(CPU_PROBES, "passed"), (
+        verification.results
+    )
+    assert all(result.versions for result in verification.results)
+
+
+WRONG = {
+    "torch_matmul computes in bfloat16": (
+        "torch_matmul",
+        """
+import torch
+right = torch.matmul
+def wrong(a, b, out=None):
+    value = right(a.bfloat16(), b.bfloat16()).float()
+    return value if out is None else out.copy_(value)
+torch.matmul = wrong
+""",
+        "forward_error is",
+    ),
+    "torch_matmul leaves its output as it was": (
+        "torch_matmul",
+        """
+import torch
+right = torch.matmul
+torch.matmul = lambda a, b, out=None: right(a, b) if out is None else out
+""",
+        "forward_error is nan",
+    ),
+    "torch_matmul has a wrong gradient": (
+        "torch_matmul",
+        """
+import torch
+right = torch.matmul
+def wrong(a, b, out=None):
+    if out is not None:
+        return right(a, b, out=out)
+    value = right(a, b)
+    value.register_hook(lambda g: g * 1.001)
+    return value
+torch.matmul = wrong
+""",
+        "gradient_error is",
+    ),
+    "torch_compile compiles nothing": (
+        "torch_compile",
+        "import torch; torch.compile = lambda function, **_: function",
+        "generated no kernel",
+    ),
+    "torch_compile computes something else": (
+        "torch_compile",
+        "import torch; torch.compile = lambda function, **_: lambda x, y: function(x, y) + 1e-3 * x.sum(-1)",
+        "forward_error is",
+    ),
+    "transformers has a wrong cache": (
+        "transformers_generate",
+        """
+from transformers import DynamicCache
+right = DynamicCache.update
+def wrong(self, key, value, *rest, **named):
+    keys, values = right(self, key, value, *rest, **named)
+    return keys * 1.05, values
+DynamicCache.update = wrong
+""",
+        "cached_logit_error is",
+    ),
+    "peft starts with a delta": (
+        "peft_lora",
+        """
+import peft
+right = peft.LoraConfig
+peft.LoraConfig = lambda **named: right(**named, init_lora_weights=False)
+""",
+        "initial_delta is",
+    ),
+    "peft merges something else": (
+        "peft_lora",
+        """
+from peft.tuners.lora import Linear
+right = Linear.get_delta_weight
+Linear.get_delta_weight = lambda self, adapter: right(self, adapter) * 1.01
+""",
+        "merge_error is",
+    ),
+    "peft trains the model under the adapter": (
+        "peft_lora",
+        """
+import peft
+right = peft.get_peft_model
+def wrong(*rest):
+    model = right(*rest)
+    next(p for n, p in model.named_parameters() if "lora_" not in n).requires_grad_()
+    return model
+peft.get_peft_model = wrong
+""",
+        "trainable outside the adapter",
+    ),
+    "datasets forgets its filter": (
+        "datasets_map",
+        "import datasets; datasets.Dataset.filter = lambda self, *_, **__: self",
+        "1000 rows came back, expected 500",
+    ),
+    "trl takes a step that changes nothing": (
+        "trl_grpo",
+        "import torch; torch.optim.AdamW.step = lambda self, closure=None: None",
+        "weights that the step left as they were",
+    ),
+}
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("case", WRONG)
+def test_a_probe_fails_where_its_library_is_wrong(stack_python: Path, tmp_path: Path, case: str) -> None:
+    name, patch, fault = WRONG[case]
+    report = run_probe_script(stack_python, name, tmp_path, patch)
+    assert report["outcome"] == "failed"
+    assert fault in report["message"]
+
+
+@pytest.mark.stack
+def test_torch_compile_names_the_compiler_or_the_switch_that_stops_it(stack_python: Path, tmp_path: Path) -> None:
+    without = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
+    assert (without["outcome"], without["message"]) == ("unavailable", "torch.compile needs CXX=/gone/g++")
+    switched = run_probe_script(stack_python, "torch_compile", tmp_path, TORCH_COMPILE_DISABLE="1")
+    assert switched["message"] == "torch.compile is switched off by TORCH_COMPILE_DISABLE=1"
+
+
+ON_CPU = """
+import torch
+from _result import Result
+{setup}
+torch.manual_seed(0)  # the CPU's flash attention comes near the bound that the GPU's keeps well away from
+result = Result()
+{call}
+import json, pathlib
+pathlib.Path(sys.argv[1]).write_text(json.dumps([result.numbers, result.faults]))
+sys.exit(0)
+"""
+
+
+DROPS_A_BLOCK = """
+right = torch.matmul
+torch.matmul = lambda a, b, **out: right(a[:, 64:], b[64:], **out)
+"""
+CUTS_TO_TF32 = """
+right = torch.matmul
+cut = lambda x: x if x.requires_grad else (x.view(torch.int32) & -8192).view(torch.float32)
+torch.matmul = lambda a, b, **out: right(cut(a), cut(b), **out)
+"""
+LOOKS_AHEAD = """
+import torch.nn.functional as F
+right = F.scaled_dot_product_attention
+F.scaled_dot_product_attention = lambda q, k, v, is_causal: right(q, k, v, is_causal=False)
+"""
+GPU_ARITHMETIC = {
+    "bfloat16_forward_error": (
+        "import cuda_matmul; cuda_matmul.compare(result, 'cpu', torch.bfloat16)",
+        DROPS_A_BLOCK,
+    ),
+    "float32_forward_error": ("import cuda_matmul; cuda_matmul.compare(result, 'cpu', torch.float32)", CUTS_TO_TF32),
+    "flash_output_error": (
+        "import sdpa; sdpa.SIZES = ((64, 256),); sdpa.judge_all(result, 'cpu', torch.bfloat16)",
+        LOOKS_AHEAD,
+    ),
+}
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("number", GPU_ARITHMETIC)
+def test_the_arithmetic_of_gpu_probes_on_the_cpu(stack_python: Path, tmp_path: Path, number: str) -> None:
+    call, wrong = GPU_ARITHMETIC[number]
+    right_numbers, right_faults = run_arithmetic(stack_python, tmp_path, "", call)
+    assert (number in right_numbers, right_faults) == (True, [])
+    _, wrong_faults = run_arithmetic(stack_python, tmp_path, wrong, call)
+    assert any(number in fault for fault in wrong_faults)
+
+
+def run_arithmetic(python: Path, folder: Path, setup: str, call: str) -> tuple[dict[str, float], list[str]]:
+    result = folder / "result.json"
+    start = f"import sys; sys.path.insert(0, {str(verify.PROBES_FOLDER)!r}); sys.argv = ['', {str(result)!r}]"
+    code = start + ON_CPU.format(setup=setup, call=call)
+    finished = process.run([python, "-c", code], deadline=120, env=verify.probe_environment(folder))
+    assert finished.ok, finished.output
+    numbers, faults = json.loads(result.read_text())
+    return numbers, faults
