@@ -108,6 +108,14 @@ def target_of(machine: Machine, profile: Profile) -> Target:
     return Target(architecture, glibc, tuple(wanted) or profile.python.versions)
 
 
+def own_target(machine: Machine, profile: Profile) -> Target:
+    """What a profile was made for: its architecture (the machine's, if among them), Ubuntu 22.04, its Pythons."""
+    here = machine.system.architecture.value
+    architecture = here if here in profile.when.architectures else profile.when.architectures[0]
+    glibc = max(profile.when.glibc, "2.35", key=lambda version: int(version.split(".")[1]))
+    return Target(architecture, glibc, profile.python.versions)
+
+
 def resolve(
     profile: Profile,
     target: Target,

@@ -34,11 +34,12 @@ class Resolved(Record, frozen=True):
 
     profile: str
     machine: str
-    fits: bool
+    fits: bool | None  # None: not asked of this machine
     violated: tuple[str, ...]
     resolution: Resolution | None
     digest: str
     error: str = ""
+    hint: str = ""
 
 
 class ResolvedAll(Record, frozen=True):

@@ -116,32 +116,27 @@ def resolve(names: Sequence[str], recorded: str, facts: Sequence[str], python: s
 
 
 def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool, reporter: Reporter) -> Resolved:
-    """Resolve one profile; in a dry run over all, one for another architecture is resolved for that one."""
-    from envdoctor.resolve import failure
+    """Resolve one profile for a machine; in a dry run over all of them, for the machine that it was made for."""
+    from envdoctor.resolve import failure, own_target
     from envdoctor.resolve import resolve as run_resolve
     from envdoctor.sources import read_sources
 
-    if not as_asked and machine.system.architecture.value not in profile.when.architectures:
-        architecture, glibc = profile.when.architectures[0], _larger(profile.when.glibc, "2.35")
-        machine = machines.override(machine, [f"system.architecture={architecture}", f"system.glibc={glibc}"])
     sources = read_sources()
-    target = _target(machine, profile, python)
+    target = _target(machine, profile, python) if as_asked else own_target(machine, profile)
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
     resolution = run_resolve(profile, target, sources, reporter.attempt)
     candidate = choose(machine, [profile]).candidates[0]
+    error = None if resolution.lock else failure(resolution, sources)
     return Resolved(
         profile=profile.id,
         machine=machine.name or "this machine",
-        fits=candidate.accepted,
-        violated=_words(candidate),
+        fits=candidate.accepted if as_asked else None,
+        violated=_words(candidate) if as_asked else (),
         resolution=resolution,
         digest=resolution.lock.digest if resolution.lock else "",
-        error="" if resolution.lock else failure(resolution, sources).message,
+        error=error.message if error else "",
+        hint=error.hint if error else "",
     )
-
-
-def _larger(one: str, other: str) -> str:
-    return max(one, other, key=lambda version: int(version.split(".")[1]))
 
 
 def _out_of_reach(resolved: Resolved) -> bool:

@@ -1,18 +1,51 @@
-"""Fixtures at real boundaries: a fake NVML library built from C, real interpreters, real stacks."""
+"""Fixtures at real boundaries: a fake NVML library built from C, and a stack that envdoctor installs."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command import ROOT
 from fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
 
 
+@dataclass(frozen=True)
+class Quickstart:
+    """What `envdoctor quickstart` did with an empty home."""
+
+    done: subprocess.CompletedProcess[str]
+    home: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment that it made."""
+        return self.home / ".local/share/envdoctor/envs/cpu/bin/python"
+
+
 @pytest.fixture(scope="session")
-def stack_python() -> Path:
-    """An interpreter with torch, transformers, trl, peft and datasets (ENVDOCTOR_STACK_PYTHON)."""
-    given = os.environ.get("ENVDOCTOR_STACK_PYTHON")
-    if not given:
-        pytest.fail("set ENVDOCTOR_STACK_PYTHON to a Python that holds the training stack")
-    return Path(given)
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Quickstart:
+    """The main job, run once as a newcomer runs it; only uv's cache of wheels is shared with the real home."""
+    home = tmp_path_factory.mktemp("quickstart")
+    cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-m", "envdoctor", "quickstart", "--profile", "cpu", "--format", "json"],
+        capture_output=True, text=True, cwd=home, timeout=1500, check=False,
+        env=kept | {"HOME": str(home), "UV_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return Quickstart(done, home)
+
+
+@pytest.fixture(scope="session")
+def stack_python(request: pytest.FixtureRequest) -> Path:
+    """An interpreter with the training stack: ENVDOCTOR_STACK_PYTHON, else the one that quickstart makes."""
+    if given := os.environ.get("ENVDOCTOR_STACK_PYTHON"):
+        return Path(given)
+    made: Quickstart = request.getfixturevalue("quickstart")
+    if made.done.returncode:
+        pytest.fail(f"quickstart failed: {made.done.stdout[-2000:]}\n{made.done.stderr[-4000:]}")
+    return made.python

@@ -49,6 +49,7 @@ def broken() -> Iterator[tuple[str, str, Machine]]:
                          ["system.container=docker", 'environment={"NVIDIA_VISIBLE_DEVICES": "all"}'])  # fmt: skip
     yield "DRV004", "error", container
     yield "DRV005", "error", failed("NVML error 4: Insufficient Permissions")
+    yield "DRV006", "error", override(fine, ["driver.version=470.256.02", "driver.library=470.256.02"])
     yield "GPU001", "error", with_gpu(fine, name=lost, memory_total=lost)
     yield "GPU002", "error", override(fine, ["gpus.3.ecc_uncorrected=2"])
     yield "GPU003", "error", with_gpu(fine, remapped_rows=known(RemappedRows(0, 8, False, True), "test"))

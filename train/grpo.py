@@ -91,7 +91,7 @@ def answer_check(request: bytes) -> int:
     return 0
 
 
-def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (a story read from top to bottom)
+def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (read from top to bottom)
     """One run, from run.json to result.json."""
     interrupt = Interrupt()
     started = time.monotonic()
@@ -137,6 +137,10 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
             f"device = cuda, but torch {torch.__version__} sees no GPU", expected="a GPU", hint="--set device=cpu"
         )
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if device == "cpu" and settings["hidden_size"] <= 128 and "OMP_NUM_THREADS" not in os.environ:
+        # Two threads take 27 s for `sort` on two idle cores and 196 s beside another busy process, since they spin at
+        # every barrier; one thread takes 34 s either way.
+        torch.set_num_threads(1)
     clock("load")
 
     # 3. Task, tokenizer, model.
@@ -268,7 +272,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         loss_type=settings["loss_type"],
         scale_rewards=settings["scale_rewards"],
         bf16=False,  # see make_model; TRL would turn it on
-        gradient_checkpointing=False,  # TRL would turn it on: it trades time for memory that a tiny model does not need
+        gradient_checkpointing=False,  # TRL would turn it on, to save memory that is not short here
         use_cpu=device == "cpu",
         save_strategy="steps" if save_every else "no",
         save_steps=save_every or 1,

@@ -22,7 +22,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self._events: io.TextIOWrapper | None = None
+        self._events_checked = False
 
     def read_settings(self) -> tuple[str, dict[str, Any]]:
         """Recipe name and settings out of run.json, which the tool wrote."""
@@ -54,12 +54,13 @@ class RunDirectory:
 
     def event(self, event: str, **fields: Any) -> None:
         """Append one line to events.jsonl, at once."""
-        if self._events is None:
-            _drop_half_line(self.path / "events.jsonl")
-            self._events = (self.path / "events.jsonl").open("a", encoding="utf-8")
+        file = self.path / "events.jsonl"
+        if not self._events_checked:
+            _drop_half_line(file)
+            self._events_checked = True
         record = {"t": round(time.time(), 3), "event": event, **fields}
-        self._events.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
-        self._events.flush()
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
 
     def phase(self, name: str, detail: str = "") -> None:
         """A phase begins."""
@@ -81,24 +82,21 @@ class RunDirectory:
 
 
 class Table:
-    """A CSV file with a fixed header that grows by rows, flushed; on resume the rows after `keep_up_to` go."""
+    """A CSV file with a fixed header that grows by rows; on resume the rows after `keep_up_to` go."""
 
     def __init__(self, path: Path, header: list[str], keep_up_to: int = 0) -> None:
-        self.header = header
+        self.path, self.header = path, header
         kept = parse_rows(path.read_text(encoding="utf-8"), header, keep_up_to) if path.exists() else []
         temporary = path.with_suffix(".csv.part")
         with temporary.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, *kept])
         temporary.replace(path)
         self.last = dict(zip(header, kept[-1], strict=True)) if kept else {}
-        self._file = path.open("a", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write rows (a missing value is an empty cell) and flush."""
-        for row in rows:
-            self._writer.writerow([format_cell(row.get(key)) for key in self.header])
-        self._file.flush()
+        """Write rows, at once; a missing value is an empty cell."""
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([format_cell(row.get(key)) for key in self.header] for row in rows)
 
 
 def parse_rows(text: str, header: list[str], keep_up_to: int) -> list[list[str]]:

@@ -44,7 +44,14 @@ class Split:
 
 def read_split(data: str, held_out: str) -> Split:
     """Read the files and hold one out (of a single file: its last day)."""
-    files, twins = find_files(data)
+    try:
+        files, twins = find_files(data)
+    except OSError as error:
+        raise BadInput(
+            f"settings: data = {data}: {error.strerror}",
+            expected="a readable directory or file",
+            hint="--set data=PATH",
+        ) from None
     decisions = {path.name: read_decisions(path) for path in files}
     unit = "file"
     if len(files) == 1:

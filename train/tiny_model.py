@@ -1,3 +1,4 @@
+# ruff: noqa: S106, S311  (tokens of a vocabulary and reproducible draws: no secrets)
 """A tiny Qwen2 and its tokenizer, made on the spot; its warm-up by next-token loss; its answers to prompts."""
 
 from __future__ import annotations

@@ -40,11 +40,7 @@ def find_nvcc(environ: Mapping[str, str]) -> Fact[str]:
     if on_path := shutil.which("nvcc", path=environ.get("PATH", "")):
         return known(on_path, "PATH")
     default = Path("/usr/local/cuda/bin/nvcc")
-    return (
-        known(str(default), "/usr/local/cuda")
-        if default.is_file()
-        else absent("CUDA_HOME, PATH, /usr/local/cuda")
-    )
+    return known(str(default), "/usr/local/cuda") if default.is_file() else absent("CUDA_HOME, PATH, /usr/local/cuda")
 
 
 def read_nvcc_version(nvcc: Path) -> Fact[str]:

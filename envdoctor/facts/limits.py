@@ -20,6 +20,4 @@ def read_limits() -> Limits:
 def _soft(which: int, name: str) -> Fact[int]:
     soft, hard = resource.getrlimit(which)
     hard_text = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-    return known(
-        -1 if soft == resource.RLIM_INFINITY else soft, f"getrlimit {name}", f"hard limit {hard_text}"
-    )
+    return known(-1 if soft == resource.RLIM_INFINITY else soft, f"getrlimit {name}", f"hard limit {hard_text}")

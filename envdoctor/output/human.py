@@ -180,7 +180,9 @@ def _resolved(data: results.ResolvedAll) -> list[RenderableType]:
                 parts.append(_indent(Text(f"torch {torch.version} from {torch.source}")))
             if len(data.results) == 1:
                 parts.append(_packages(lock.packages))
-        if not result.fits:
+        if result.hint:
+            parts.append(_indent(Text.assemble(("hint: ", "info"), result.hint)))
+        if result.fits is False:
             parts.append(
                 _indent(Text(f"does not fit {result.machine}: {'; '.join(result.violated)}", style="warning"))
             )

@@ -50,7 +50,7 @@ class Shown:
     def attempt(self, attempt: Attempt) -> None:
         """A source was tried."""
         reason = f" ({attempt.reason})" if attempt.reason else ""
-        self._say(Text(f"  Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}", style="dim"))
+        self._now(f"  Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}")
 
     def installing(self, progress: Progress) -> None:
         """Step, bytes, elapsed."""

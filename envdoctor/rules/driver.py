@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.version import Version
+
+from envdoctor.knowledge import cuda_releases
 from envdoctor.model import Machine
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -104,6 +107,27 @@ def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
             "See what nvidia-smi and the kernel log say; a driver that hangs needs a reboot.",
             ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
+        )
+
+
+@rule(
+    "DRV006",
+    cause="driver-too-old",
+    url="https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
+)
+def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
+    """The driver is older than any CUDA 12 build of torch needs, and there is no current wheel for CUDA 11.
+
+    CUDA ends with error 35 or "The NVIDIA driver on your system is too old"; torch then says that there is no GPU.
+    """
+    driver, oldest = machine.driver.version, cuda_releases()["12.0"].minimum
+    if machine.gpus.value and driver.value and Version(driver.value) < Version(oldest):
+        yield Problem(
+            "error",
+            f"driver {driver.value}; CUDA 12 builds need {oldest} or newer",
+            (evidence("driver.version", driver), evidence("driver.cuda", machine.driver.cuda)),
+            "Install a newer driver; on a rented machine take an image with one.",
+            ("sudo apt-get install -y nvidia-driver-580-server", "sudo reboot"),
         )
 
 

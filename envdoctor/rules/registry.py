@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from envdoctor.model import Evidence, Fact, Finding, Machine, Record, Status
+from envdoctor.model import Evidence, Fact, Filesystem, Finding, Gpu, Interpreter, Machine, Record, Status
 
 T = TypeVar("T")
 
@@ -70,7 +70,25 @@ def need(name: str, fact: Fact[T]) -> T | None:
 
 def evidence(name: str, fact: Fact[Any]) -> Evidence:
     """A fact as evidence of a finding."""
-    return Evidence(name, str(fact.value) if fact.state == "known" else fact.note or fact.state, fact.source)
+    return Evidence(name, words(fact.value) if fact.state == "known" else fact.note or fact.state, fact.source)
+
+
+def words(value: Any) -> str:
+    """A fact's value in few words."""
+    for kind, render in WORDS:
+        if isinstance(value, kind):
+            return render(value)
+    return str(value)
+
+
+WORDS: tuple[tuple[type, Callable[[Any], str]], ...] = (
+    (Gpu, lambda gpu: gpu.name.value or f"GPU {gpu.index}"),
+    (Filesystem, lambda place: f"{place.free >> 20} of {place.total >> 20} MiB free"),
+    (Interpreter, lambda python: f"{python.path} ({python.version}{'' if python.headers else ', no headers'})"),
+    (Record, lambda record: ", ".join(f"{name} {getattr(record, name)}" for name in record.__struct_fields__)),
+    (dict, lambda parts: "; ".join(f"{name}: {words(part)}" for name, part in parts.items())),
+    (tuple, lambda parts: ", ".join(words(part) for part in parts) or "none"),
+)
 
 
 def evaluate(machine: Machine) -> list[Finding]:

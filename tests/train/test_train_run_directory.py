@@ -1,0 +1,112 @@
+"""What a killed run leaves, and what a resumed one makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from run_directory import RunDirectory, Table, choose_checkpoint, find_defect, mark_complete, parse_rows
+from settings import BadInput
+
+HEADER = ["step", "reward", "reward_smooth"]
+
+
+def test_rows_after_the_checkpoint_and_half_rows_go() -> None:
+    text = "step,reward,reward_smooth\r\n1,0.5,0.5\r\n2,0.25,0.4\r\n3,0.7,0.5\r\n4,0."
+    assert parse_rows(text, HEADER, 2) == [["1", "0.5", "0.5"], ["2", "0.25", "0.4"]]
+    assert parse_rows(text, ["step", "other"], 2) == []
+    assert parse_rows("", HEADER, 2) == []
+
+
+def test_a_table_continues_where_the_checkpoint_stood(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    table = Table(path, HEADER)
+    table.append([{"step": step, "reward": step / 10, "reward_smooth": step / 20} for step in range(1, 6)])
+    with path.open("a") as file:
+        file.write("6,0.")  # killed in the middle of a row
+    resumed = Table(path, HEADER, keep_up_to=3)
+    assert resumed.last == {"step": "3", "reward": "0.3", "reward_smooth": "0.15"}
+    resumed.append([{"step": 4, "reward": 1.0}])
+    assert path.read_text().split() == ["step,reward,reward_smooth", "1,0.1,0.05", "2,0.2,0.1", "3,0.3,0.15", "4,1,"]
+
+
+def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,reward,reward_smooth\n1,0.5,0.5\n")
+    assert Table(tmp_path / "metrics.csv", HEADER).last == {}
+    assert (tmp_path / "metrics.csv").read_text().split() == ["step,reward,reward_smooth"]
+
+
+def test_cells_with_commas_and_line_ends_survive(tmp_path: Path) -> None:
+    path = tmp_path / "generations.csv"
+    Table(path, ["step", "completion"]).append(
+        [{"step": 1, "completion": 'a,"b"\nc'}, {"step": 2, "completion": "d"}]
+    )
+    Table(path, ["step", "completion"], keep_up_to=1)
+    assert parse_rows(path.read_text(), ["step", "completion"], 9) == [["1", 'a,"b"\nc']]
+
+
+def make_checkpoint(folder: Path, step: int) -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"12345678")
+    (path / "trainer_state.json").write_text("{}")
+    mark_complete(path)
+    return path
+
+
+def test_the_newest_complete_checkpoint_is_taken(tmp_path: Path) -> None:
+    whole = [make_checkpoint(tmp_path, step) for step in (50, 100, 150, 1000)]
+    (whole[3] / "complete.json").unlink()
+    (whole[2] / "model.safetensors").write_bytes(b"1234")
+    chosen, skipped = choose_checkpoint(tmp_path, "latest")
+    assert chosen == whole[1]
+    assert [(path.name, defect) for path, defect in skipped] == [
+        ("checkpoint-1000", "complete.json is missing: it was not written to its end"),
+        ("checkpoint-150", "model.safetensors has 4 bytes, not 8"),
+    ]
+    assert choose_checkpoint(tmp_path, str(whole[0])) == (whole[0], [])
+
+
+def test_defects_are_told_apart(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, 5)
+    assert find_defect(path) == ""
+    (path / "trainer_state.json").unlink()
+    assert find_defect(path) == "trainer_state.json is missing"
+    (path / "complete.json").write_text("{")
+    assert find_defect(path) == "complete.json is damaged"
+
+
+def test_nothing_to_resume_from(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no complete checkpoint in .*it holds no checkpoint-STEP"):
+        choose_checkpoint(tmp_path / "checkpoints", "latest")
+    with pytest.raises(BadInput, match="there is no such directory"):
+        choose_checkpoint(tmp_path, str(tmp_path / "checkpoint-7"))
+
+
+def test_events_are_lines_of_json_even_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"t": 1, "event": "eval", "when": "before"}\n{"t": 2, "eve')
+    run = RunDirectory(tmp_path)
+    run.event("step", metrics={"loss": float("nan"), "reward": 0.5})
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["eval", "step"]
+    assert events[1]["metrics"] == {"loss": None, "reward": 0.5}
+    assert len(run.read_events("eval", when="before")) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        (None, "cannot be read"),
+        ("{", "is not JSON"),
+        ("[]", "holds list"),
+        ('{"schema": 2, "recipe": "sort"}', "'schema': 2"),
+        ('{"schema": 1}', "'recipe': None"),
+    ],
+)
+def test_run_json_is_read_strictly(tmp_path: Path, content: str | None, seen: str) -> None:
+    if content is not None:
+        (tmp_path / "run.json").write_text(content)
+    with pytest.raises(BadInput, match=r"run\.json") as caught:
+        RunDirectory(tmp_path).read_settings()
+    assert seen in caught.value.message

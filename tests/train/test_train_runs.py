@@ -1,0 +1,205 @@
+"""Real training processes: TRL, transformers and torch in an interpreter that holds them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tes_files import write_weeks
+
+pytestmark = pytest.mark.stack
+GRPO = Path(__file__).resolve().parents[2] / "train" / "grpo.py"
+SHORT = {
+    "warmup_steps": 3,
+    "warmup_batch": 8,
+    "prompts_per_step": 4,
+    "num_generations": 4,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "layers": 1,
+    "heads": 2,
+    "eval_every": 2,
+    "eval_samples": 1,
+    "save_every": 2,
+}
+
+
+def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": recipe, "settings": SHORT | settings}))
+    return folder
+
+
+def start(python: Path, run: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(python), "-B", str(GRPO), str(run), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(run)},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=240)
+    return process.returncode, output
+
+
+def read_events(run: Path) -> list[dict[str, Any]]:
+    file = run / "events.jsonl"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def wait_for_step(process: subprocess.Popen[str], run: Path, step: int) -> None:
+    for _ in range(2400):
+        if any(event["event"] == "step" and event["step"] >= step for event in read_events(run)):
+            return
+        if process.poll() is not None:
+            pytest.fail(f"ended before step {step}: {finish(process)[1]}")
+        time.sleep(0.05)
+    pytest.fail(f"no step {step} within two minutes")
+
+
+def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=5)
+    before = (run / "run.json").read_bytes()
+    status, output = finish(start(stack_python, run))
+    assert status == 0, output
+    assert (run / "run.json").read_bytes() == before
+    result = json.loads((run / "result.json").read_text())
+    assert (result["schema"], result["recipe"], result["status"]) == (1, "sort", "done")
+    assert {"greedy_exact_match", "sampled_exact_match"} <= set(result["before"]) & set(result["after"])
+    assert (result["steps"], result["resumed_from"]) == (5, None)
+    assert set(result["versions"]) == {"python", "torch", "transformers", "trl", "peft", "datasets"}
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4", "5"]
+    generations = read_rows(run / "generations.csv")
+    assert len(generations) == 5 * 4 * 4
+    assert all(len(row["expected"]) == 4 for row in generations)
+    assert {path.name for path in (run / "checkpoints").glob("checkpoint-*")} == {
+        "checkpoint-2",
+        "checkpoint-4",
+        "checkpoint-5",
+    }
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (run / "model").iterdir()}
+    if result["curves"]:
+        assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    else:
+        assert "matplotlib" in result["no_curves"]
+    events = read_events(run)
+    assert [event["step"] for event in events if event["event"] == "warmup"] == [1, 2, 3]
+    assert [(event["when"], event["step"]) for event in events if event["event"] == "eval"] == [
+        ("before", 0), ("during", 2), ("during", 4), ("after", 5),
+    ]  # fmt: skip
+    assert events[-1] == {"t": events[-1]["t"], "event": "done", "result": result}
+    # A finished run is not overwritten by starting it again.
+    status, output = finish(start(stack_python, run))
+    assert status == 2
+    assert "already holds a run (result.json, metrics.csv)" in output
+
+
+def test_a_killed_run_is_continued_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=40, save_every=4)
+    process = start(stack_python, run)
+    wait_for_step(process, run, 10)
+    process.send_signal(signal.SIGKILL)
+    assert finish(process)[0] == -signal.SIGKILL
+    # Half-written: a directory that the kill left without its last file, newer than every other.
+    half = run / "checkpoints" / "checkpoint-39"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"")
+    with (run / "metrics.csv").open("a") as file:
+        file.write("39,0.")
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    assert result["resumed_from"] >= 8
+    assert result["resumed_from"] % 4 == 0
+    rows = read_rows(run / "metrics.csv")
+    assert [int(row["step"]) for row in rows] == list(range(1, 41))
+    assert all(row["reward"] and row["loss"] for row in rows)
+    counts = [row["step"] for row in read_rows(run / "generations.csv")]
+    assert {step: counts.count(step) for step in set(counts)} == {str(step): 16 for step in range(1, 41)}
+    events = read_events(run)
+    skipped = [event for event in events if event["event"] == "checkpoint_skipped"]
+    assert [event["path"] for event in skipped] == ["checkpoints/checkpoint-39"]
+    looks = [event for event in events if event["event"] == "eval"]
+    assert [event["when"] for event in looks].count("before") == 1
+    assert result["before"] == looks[0]["metrics"]
+
+
+def test_an_interrupt_saves_and_leaves_130(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=5000, save_every=0, eval_every=0)
+    process = start(stack_python, run)
+    wait_for_step(process, run, 3)
+    process.send_signal(signal.SIGTERM)
+    status, output = finish(process)
+    assert status == 130, output
+    last = read_events(run)[-1]
+    assert last["event"] == "interrupted"
+    assert (run / "checkpoints" / f"checkpoint-{last['step']}" / "complete.json").exists()
+    # The same run with fewer steps to go, continued from where it was interrupted.
+    write_settings = json.loads((run / "run.json").read_text())
+    write_settings["settings"]["steps"] = last["step"] + 2
+    (run / "run.json").write_text(json.dumps(write_settings))
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    assert [int(row["step"]) for row in read_rows(run / "metrics.csv")] == list(range(1, last["step"] + 3))
+
+
+def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    data = write_weeks(tmp_path / "data")
+    run = write_run(tmp_path / "run", "tes", steps=4, data=str(data), augment=2)
+    status, output = finish(start(stack_python, run))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    expected = {
+        f"{kind}_{name}"
+        for kind in ("greedy", "sampled")
+        for name in ("reward", "parse_rate", "accuracy", "mean_regret")
+    }
+    assert set(result["before"]) == set(result["after"]) == expected
+    assert set(result["baselines"]) >= {"uniform_random", "always_0", "best_constant_of_training"}
+    assert result["data"]["held_out"] == "week_05-05_q_dataset.csv"
+    rows = read_rows(run / "metrics.csv")
+    assert len(rows) == 4
+    for name in ("reward", "parse_rate", "accuracy", "mean_regret"):
+        assert all(row[name] and row[f"{name}_smooth"] for row in rows)
+    sources = {row["source"].split(":")[0] for row in read_rows(run / "generations.csv")}
+    assert sources <= {"week_04-14_q_dataset.csv", "week_04-21_q_dataset.csv"}  # never the held-out week
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "seen"),
+    [
+        ({"steps": 0}, (), "steps = 0"),
+        ({}, ("--resume", "latest"), "no complete checkpoint"),
+        ({"device": "cuda"}, (), "sees no GPU"),
+    ],
+)
+def test_bad_input_leaves_2_and_no_traceback(
+    stack_python: Path, tmp_path: Path, settings: dict[str, Any], options: tuple[str, ...], seen: str
+) -> None:
+    run = write_run(tmp_path / "run", "sort", **settings)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": ""}
+    argv = [str(stack_python), "-B", str(GRPO), str(run), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 2
+    assert seen in done.stderr
+    assert "Traceback" not in done.stderr
+    last = read_events(run)[-1]
+    assert (last["event"], last["kind"]) == ("error", "bad-input")
+    assert seen in last["message"]
