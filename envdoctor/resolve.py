@@ -139,13 +139,14 @@ def resolve(
 
 def failure(resolution: Resolution, sources: Sources) -> EnvdoctorError:
     """The error for a profile without a lock; exit code 3 when a source could not be reached."""
-    tried = "; ".join(
-        f"{a.source}, Python {a.python}: {a.outcome}" + (f" ({a.reason})" if a.reason else "")
-        for a in resolution.attempts
-    )
+    tried: dict[str, list[str]] = {}  # by how it went, the Pythons that it went so for
+    for attempt in resolution.attempts:
+        reason_given = f" ({attempt.reason})" if attempt.reason else ""
+        tried.setdefault(f"from {attempt.source}: {attempt.outcome}{reason_given}", []).append(attempt.python)
+    story = "; ".join(f"Python {', '.join(pythons)} {how}" for how, pythons in tried.items())
     out_of_reach = any(attempt.outcome == "unreachable" for attempt in resolution.attempts)
     error = EnvdoctorError(
-        f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {tried}",
+        f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {story}",
         expected="a source that has these wheels; asked were " + ", ".join(sources.names()),
         hint="check the network or name a mirror: export PIP_INDEX_URL=... or PIP_FIND_LINKS=/folder/of/wheels"
         if out_of_reach
