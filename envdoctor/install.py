@@ -19,7 +19,7 @@ from envdoctor.facts.storage import read_filesystem
 from envdoctor.model import Record
 from envdoctor.plan import Plan, Step
 from envdoctor.resolve import Lock
-from envdoctor.uv import is_unreachable, reason, run_uv, unreachable_url
+from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
 GIB = 1 << 30
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -138,7 +138,7 @@ def _run_step(plan: Plan, number: int, log: Path, on_progress: Callable[[Progres
 def _step_failed(step: Step, output: str, ending: str, log: Path) -> EnvdoctorError:
     if is_unreachable(output):
         return EnvdoctorError(
-            f"{step.title}: {unreachable_url(output) or 'a package source'} does not answer",
+            f"{step.title}: {unreachable(output)}",
             expected="the sources that the profile was resolved from",
             hint=f"check the network and run the same command again; the log is {log}",
         )

@@ -18,7 +18,7 @@ from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Machine, Record
 from envdoctor.profiles import Profile, Source
 from envdoctor.sources import Sources, source_of, uv_arguments, uv_environment
-from envdoctor.uv import is_unreachable, reason, run_uv, unreachable_url
+from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
 RESOLVE_SECONDS = 180.0
 RETRIES = "1"  # a source that does not answer twice is named, not waited for
@@ -148,13 +148,21 @@ def failure(resolution: Resolution, sources: Sources) -> EnvdoctorError:
     error = EnvdoctorError(
         f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {story}",
         expected="a source that has these wheels; asked were " + ", ".join(sources.names()),
-        hint="check the network or name a mirror: export PIP_INDEX_URL=... or PIP_FIND_LINKS=/folder/of/wheels"
-        if out_of_reach
-        else f"envdoctor profiles show {resolution.profile}",
+        hint=_hint(resolution.profile, story) if out_of_reach else f"envdoctor profiles show {resolution.profile}",
     )
     if not out_of_reach:
         error.exit_code = 1
     return error
+
+
+def _hint(profile: str, story: str) -> str:
+    """What to try when a source does not answer."""
+    if "certificate" in story:
+        return "name your network's certificate authority: export PIP_CERT=/path/to/ca.pem"
+    return (
+        "check the network or name a mirror: export PIP_INDEX_URL=ADDRESS or PIP_FIND_LINKS=/folder/of/wheels, then "
+        f"envdoctor resolve --profile {profile}"
+    )
 
 
 def _attempt(
@@ -168,8 +176,7 @@ def _attempt(
         output, pylock = _compile(profile, target, source, python, sources, dated=False)
     if pylock is None:
         if is_unreachable(output):
-            url = unreachable_url(output)
-            return None, Attempt(label, python, "unreachable", f"{url or 'a source'} does not answer")
+            return None, Attempt(label, python, "unreachable", unreachable(output))
         return None, Attempt(label, python, "no solution", reason(output))
     packages = tuple(_packages(pylock, sources, source.backend))
     build = torch_build(packages)
@@ -185,7 +192,7 @@ def _attempt(
 def describe(source: Source, sources: Sources) -> str:
     """A source in words."""
     if source.kind == "torch-index":
-        return f"the PyTorch index ({source.backend}) with PyPI"
+        return f"the PyTorch index ({source.backend}) with {' + '.join(sources.names())}"
     return " + ".join(sources.names())
 
 

@@ -71,6 +71,12 @@ def unreachable_url(output: str) -> str:
     return redact("", found[1]) if found else ""
 
 
+def unreachable(output: str) -> str:
+    """Which address does not answer, and the deepest cause that uv tells (DNS, refused, certificate)."""
+    causes = re.findall(r"^\s*cause: (.*)$", output, re.MULTILINE)
+    return f"{unreachable_url(output) or 'a source'} does not answer" + (f" ({causes[-1]})" if causes else "")
+
+
 def reason(output: str) -> str:
     """uv's complaint on one line: what follows `error:` and the first cause that says more."""
     lines = [line.strip() for line in redact("", output).splitlines()]

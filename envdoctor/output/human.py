@@ -279,7 +279,7 @@ def _quickstarted(data: results.Quickstarted) -> list[RenderableType]:
         Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
         *_trained(data.trained),
         Text(f"{laps}; {sum(data.seconds.values()):.0f} s in all"),
-        Text(f"$ envdoctor train --list    $ {data.installed.python}", style="command"),
+        Text("$ envdoctor train --list", style="command"),
     ]
 
 

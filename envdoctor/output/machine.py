@@ -94,7 +94,7 @@ def _nvidia(machine: Machine) -> Table:
         table.add_row(name, show(fact), fact.source)
     table.add_row("GPUs", show(machine.gpus, lambda gpus: str(len(gpus))), machine.gpus.source)
     for name, value in (machine.environment.value or {}).items():
-        table.add_row(name, value if len(value) < 200 else f"{value[:200]}…", "environment")
+        table.add_row(name, value if len(value) < 100 else f"{value[:100]}…", "environment")
     return table
 
 

@@ -94,7 +94,7 @@ class Shown:
             metrics = event.get("metrics") or {"loss": event.get("loss")}
             self._now(f"  {kind} {event.get('step')}/{event.get('steps')}{self._left(event)}  {numbers(metrics)}")
         elif kind == "eval":
-            self._say(Text(f"  held-out {event.get('when')}: {numbers(event.get('metrics') or {})}"))
+            self._say(Text(f"  held-out {event.get('when')}: {pairs(event.get('metrics') or {})}"))
         elif kind == "error":
             self._say(Text(f"  {event.get('message')}", style="error"))
 
@@ -132,3 +132,10 @@ def numbers(metrics: dict[str, object]) -> str:
     kept = [*smooth, *(name for name in ALWAYS if name in metrics)] if smooth else list(metrics)
     shown = {name.removesuffix("_smooth"): metrics[name] for name in kept}
     return "  ".join(f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, int | float))
+
+
+def pairs(metrics: dict[str, float]) -> str:
+    """Held-out metrics on one line, greedy and sampled beside each other."""
+    names = [name.removeprefix("greedy_") for name in metrics if name.startswith("greedy_")]
+    shown = (f"{name} {metrics[f'greedy_{name}']:.3g}/{metrics[f'sampled_{name}']:.3g}" for name in names)
+    return "  ".join(shown) + "  (greedy/sampled)"
