@@ -6,11 +6,13 @@ block on a full pipe; a process group of its own, which is interrupted, then ter
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -87,18 +89,19 @@ def run(
     stdin: bytes = b"",
     separate_stderr: bool = False,
     poll: Callable[[str], None] | None = None,
+    keep_open: Sequence[int] = (),
 ) -> Finished:
     """Run a program to its end or its deadline (seconds) and say how it ended.
 
     Output (both streams, unless `separate_stderr` drops the second) goes to `log`, which is appended to, or to a
     nameless temporary file. `poll` is called about five times a second with the text that is new (of a burst, its
-    last MiB).
-    Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, stops the
-    whole process group first.
+    last MiB). `keep_open` are file descriptors that the child inherits.
+    Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, SIGTERM or
+    SIGHUP, stops the whole process group first.
     """
     command = tuple(str(part) for part in argv)
     started = time.monotonic()
-    with _output_file(log) as out, _stdin_file(stdin) as source:
+    with _ended_as_by_ctrl_c(), _output_file(log) as out, _stdin_file(stdin) as source:
         offset = out.seek(0, os.SEEK_END)
         try:
             child = subprocess.Popen(
@@ -109,16 +112,18 @@ def run(
                 env=cleaned_environment(env),
                 cwd=cwd,
                 start_new_session=True,
+                pass_fds=keep_open,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a null byte, a variable's name with `=` in it
             raise EnvdoctorError(
-                f"cannot start {command[0]}: {error.strerror or error}", expected="an executable file"
+                f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}",
+                expected="an executable file",
             ) from error
         try:
             timed_out = _watch(child, started + deadline, out, offset, poll)
         finally:
             stop(child)
-        tail, _ = _text_since(out, max(offset, out.seek(0, os.SEEK_END) - TAIL_BYTES))
+        tail, _ = _bytes_since(out, max(offset, out.seek(0, os.SEEK_END) - TAIL_BYTES))
     code = child.returncode
     return Finished(
         argv=command,
@@ -126,21 +131,42 @@ def run(
         signal=-code if code < 0 else 0,
         timed_out=timed_out,
         seconds=time.monotonic() - started,
-        output=tail,
+        output=tail.decode("utf-8", "replace"),
         log=str(log) if log else "",
     )
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
     """End a process group: interrupt, then terminate, then kill; what it left behind is killed too."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if child.poll() is not None:
-            break
-        _signal_group(child, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(GRACE_SECONDS)
-    _signal_group(child, signal.SIGKILL)
-    child.wait()
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if child.poll() is not None:
+                break
+            _signal_group(child, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_SECONDS)
+    finally:  # a second Ctrl-C ends the patience
+        _signal_group(child, signal.SIGKILL)
+        child.wait()
+
+
+@contextlib.contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM and SIGHUP (a scheduler, a closed terminal) raise KeyboardInterrupt meanwhile.
+
+    By default they would end this process on the spot, and the child, in a session of its own, would run on.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python sets handlers only there
+        yield
+        return
+    deadly = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in deadly:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in deadly:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _watch(
@@ -151,6 +177,7 @@ def _watch(
     poll: Callable[[str], None] | None,
 ) -> bool:
     """Wait for the child; True when the deadline passed first."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a poll may fall into the middle of a letter
     while True:
         left = end - time.monotonic()
         try:
@@ -159,8 +186,8 @@ def _watch(
         except subprocess.TimeoutExpired:
             ended = False
         if poll:
-            text, offset = _text_since(out, offset)
-            poll(text)
+            data, offset = _bytes_since(out, offset)
+            poll(decoder.decode(data, ended))
         if ended:
             return False
         if left <= 0:
@@ -172,11 +199,11 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(child.pid, number)
 
 
-def _text_since(out: BinaryIO, offset: int) -> tuple[str, int]:
+def _bytes_since(out: BinaryIO, offset: int) -> tuple[bytes, int]:
     """What the file holds past `offset`, of a burst the end alone, and where it ends now."""
     end = out.seek(0, os.SEEK_END)
     start = max(offset, end - BURST_BYTES)
-    return os.pread(out.fileno(), end - start, start).decode("utf-8", "replace"), end
+    return os.pread(out.fileno(), end - start, start), end
 
 
 @contextlib.contextmanager
@@ -185,8 +212,16 @@ def _output_file(log: Path | None) -> Iterator[BinaryIO]:
         with tempfile.TemporaryFile() as out:
             yield out
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a+b") as out:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        out = log.open("a+b")
+    except OSError as error:
+        raise EnvdoctorError(
+            f"cannot write the log {log}: {error.strerror}",
+            expected="a folder of yours that can be written to",
+            hint="export XDG_STATE_HOME=/a/folder/of/yours",
+        ) from error
+    with out:
         yield out
 
 

@@ -45,7 +45,7 @@ def _machine(profile: Profile) -> str:
 
 
 def _shown(profile: Profile) -> str:
-    shown = "; ".join(f"{e.what} {e.date} ({e.where})" for e in profile.evidence)
+    shown = "<br>".join(f"**{e.what}** {e.date}, {e.where.removeprefix('for ')}" for e in profile.evidence)
     return shown or "nothing yet: choice and dry run only"
 
 

@@ -1,0 +1,220 @@
+"""Small real wheels made on the spot, and a package index on loopback that can demand a password, refuse or stall."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import threading
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+TAG = "py3-none-any"
+
+
+def write_wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    *,
+    requires: Iterable[str] = (),
+    tag: str = TAG,
+    requires_python: str = "",
+    files: dict[str, bytes] | None = None,
+) -> Path:
+    """A wheel with a module of its name and whatever `files` holds; any tag will do, since nothing is compiled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = name.replace("-", "_")
+    info = f"{stem}-{version}.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+    metadata += [f"Requires-Python: {requires_python}"] if requires_python else []
+    metadata += [f"Requires-Dist: {requirement}" for requirement in requires]
+    contents = {
+        f"{stem}/__init__.py": f"__version__ = {version!r}\n".encode(),
+        **(files or {}),
+        f"{info}/METADATA": ("\n".join(metadata) + "\n").encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+    }
+    record = "".join(f"{path},{_record_hash(data)},{len(data)}\n" for path, data in contents.items())
+    wheel = folder / f"{stem}-{version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, data in (contents | {f"{info}/RECORD": f"{record}{info}/RECORD,,\n".encode()}).items():
+            archive.writestr(path, data)
+    return wheel
+
+
+def _record_hash(data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"sha256={digest}"
+
+
+def write_cpu_torch(folder: Path) -> Path:
+    """torch as the PyTorch index names its CPU build."""
+    return write_wheel(folder, "torch", "9.9.0+cpu")
+
+
+def write_cuda_torch(folder: Path) -> None:
+    """torch as PyPI has its CUDA 12.8 build: no local version, but the CUDA runtime as a requirement."""
+    write_wheel(folder, "torch", "9.9.0", requires=["nvidia-cuda-runtime-cu12==12.8.90"])
+    write_wheel(folder, "nvidia-cuda-runtime-cu12", "12.8.90")
+
+
+PROFILE = """
+id = "mine"
+title = "Mine"
+summary = "A profile of my own"
+preference = 1
+requirements = [{requirements}]
+sources = [{sources}]
+{extra}
+[when]
+architectures = ["x86_64", "aarch64"]
+glibc = "2.17"
+disk_gb = {disk}
+[python]
+versions = [{pythons}]
+{cuda}
+[environment]
+TRIAL = "{trial}"
+[verify]
+required = []
+[train]
+recipe = "sort"
+"""
+
+
+def write_profile(
+    path: Path,
+    *requirements: str,
+    pythons: Iterable[str] = ("3.11",),
+    sources: str = '{ kind = "configured" }',
+    cuda: str = "",
+    disk: float = 0.001,
+    trial: str = "1",
+    extra: str = "",
+) -> Path:
+    """A user's own profile."""
+    text = PROFILE.format(
+        requirements=", ".join(f'{{ spec = "{spec}" }}' for spec in requirements),
+        pythons=", ".join(f'"{version}"' for version in pythons),
+        cuda=f'[cuda]\nbuild = "{cuda}"' if cuda else "",
+        sources=sources,
+        disk=disk,
+        trial=trial,
+        extra=extra,
+    )
+    path.write_text(text)
+    return path
+
+
+@dataclass
+class Index:
+    """A simple index (PEP 503) over folders of wheels at /NAME/simple/, files at /NAME/files/, and what was asked."""
+
+    folders: dict[str, Path]
+    user: str = ""  # "name:password" that every request must bring
+    status: int = 0  # answer everything with this status instead
+    stalled: bool = False  # take connections and never answer
+    hashes: str = "sha256"  # what the links carry; empty: nothing
+    bytes_per_second: int = 0  # of files; 0: as fast as can be
+    requests: list[str] = field(default_factory=list)
+    port: int = 0
+
+    def url(self, name: str = "main", user: str = "") -> str:
+        """The address of one of its indexes."""
+        return f"http://{user + '@' if user else ''}127.0.0.1:{self.port}/{name}/simple/"
+
+    def page(self, path: str) -> bytes | Path | None:
+        """What lies at a path: a page, a wheel, or nothing."""
+        name, kind, *rest = [unquote(part) for part in path.strip("/").split("/")]
+        folder = self.folders.get(name)
+        if folder is None:
+            return None
+        if kind == "files":
+            return folder / rest[0]
+        wheels = [wheel for wheel in folder.iterdir() if _project(wheel) == rest[0]] if rest else []
+        return "".join(self._link(name, wheel) for wheel in sorted(wheels)).encode() if wheels else None
+
+    def _link(self, name: str, wheel: Path) -> str:
+        digest = hashlib.new(self.hashes, wheel.read_bytes()).hexdigest() if self.hashes else ""
+        fragment = f"#{self.hashes}={digest}" if digest else ""
+        return f'<a href="/{name}/files/{wheel.name}{fragment}">{wheel.name}</a>\n'
+
+
+def _project(wheel: Path) -> str:
+    return wheel.name.split("-", maxsplit=1)[0].replace("_", "-").lower()
+
+
+@contextmanager
+def serve(index: Index) -> Iterator[Index]:
+    """Serve an index on a free loopback port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            """Keep the tests' output to themselves."""
+
+        def do_HEAD(self) -> None:
+            self._answer(405)
+
+        def do_GET(self) -> None:
+            index.requests.append(self.path)
+            while index.stalled:
+                time.sleep(0.05)
+            if index.status:
+                self._answer(index.status)
+            elif index.user and self.headers.get("Authorization") != _basic(index.user):
+                self._answer(401, {"WWW-Authenticate": 'Basic realm="packages"'})
+            else:
+                self._send(index.page(self.path))
+
+        def _send(self, found: bytes | Path | None) -> None:
+            if found is None:
+                self._answer(404)
+                return
+            body = found.read_bytes() if isinstance(found, Path) else found
+            kind = "application/octet-stream" if isinstance(found, Path) else "text/html"
+            slow = index.bytes_per_second if isinstance(found, Path) else 0
+            self._answer(200, {"Content-Type": kind}, body, slow)
+
+        def _answer(
+            self, status: int, headers: dict[str, str] | None = None, body: bytes = b"", slow: int = 0
+        ) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            piece = slow // 20 or len(body) or 1
+            for start in range(0, len(body), piece):
+                self.wfile.write(body[start : start + piece])
+                time.sleep(0.05 if slow else 0)
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+        block_on_close = False
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that went away is what some tests are about."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    index.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield index
+    finally:
+        index.stalled = False
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _basic(user: str) -> str:
+    return "Basic " + base64.b64encode(user.encode()).decode()
