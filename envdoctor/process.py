@@ -28,7 +28,9 @@ KEPT_UV = (
     "UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
     "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_INSECURE_HOST", "UV_KEYRING_PROVIDER", "UV_LINK_MODE",
     "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_CONCURRENT_DOWNLOADS", "UV_CONFIG_FILE",
+    "UV_PYTHON_INSTALL_DIR", "UV_PYTHON_INSTALL_MIRROR",
 )  # fmt: skip
+KEPT_UV_PREFIX = "UV_INDEX_"  # UV_INDEX_STRATEGY, and UV_INDEX_<NAME>_USERNAME and _PASSWORD of named indexes
 
 GRACE_SECONDS = 3.0  # between interrupt, terminate and kill
 TAIL_BYTES = 16_384
@@ -74,7 +76,7 @@ def cleaned_environment(extra: Mapping[str, str] | None = None) -> dict[str, str
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in DROPPED and (not name.startswith("UV_") or name in KEPT_UV)
+        if name not in DROPPED and (not name.startswith("UV_") or name in KEPT_UV or name.startswith(KEPT_UV_PREFIX))
     }
     return kept | dict(extra or {})
 

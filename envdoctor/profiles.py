@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -136,7 +138,10 @@ def _read_file(path: Path) -> Profile:
 
 
 def _validate(profile: Profile, path: Path) -> None:
-    """What the types cannot say: requirements that parse, a known CUDA release, sources that fit."""
+    """What the types cannot say: values of the right form, requirements that parse, sources that fit."""
+    for where, value, form, expected in _forms(profile):
+        if not re.fullmatch(form, value):
+            raise BadInput(f"{path}: {where} = {value!r}", expected=expected, hint=HINT)
     for pin in (*profile.requirements, *profile.constraints):
         try:
             requirement = Requirement(pin.spec)
@@ -163,6 +168,36 @@ def _validate(profile: Profile, path: Path) -> None:
                 expected="a backend (cpu, cu128 ...) for torch-index, none for configured",
                 hint=HINT,
             )
+
+
+def _forms(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
+    """Each text with a form: where it stands, what it is, the form as a pattern, and in words."""
+    version, words = r"\d+\.\d+", "a version such as {}"
+    yield "id", profile.id, r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters, digits, dots and dashes: it names a folder"
+    yield "when.glibc", profile.when.glibc, r"2\.\d+", words.format("2.28")
+    yield "when.compute_capability", profile.when.compute_capability, f"({version})?", words.format("9.0")
+    yield "exclude_newer", _iso_date(profile.exclude_newer), r"(\d{4}-\d\d-\d\d)?", "a date such as 2025-10-28"
+    for python in profile.python.versions:
+        yield "python.versions", python, r"3\.\d+", words.format("3.12")
+    for name, value in profile.environment.items():
+        yield "environment", name, r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"
+        yield f"environment.{name}", value, r"[^\0]*", "text without a null byte"
+    lists = {
+        "when.architectures": profile.when.architectures,
+        "python.versions": profile.python.versions,
+        "requirements": profile.requirements,
+        "sources": profile.sources,
+    }
+    for where, values in lists.items():
+        yield where, "some" if values else "none", "some", "at least one"
+
+
+def _iso_date(text: str) -> str:
+    """The text, marked as wrong if the calendar does not have that day."""
+    try:
+        return date.fromisoformat(text).isoformat() if text else text
+    except ValueError:
+        return f"{text} (no such date)"
 
 
 def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:

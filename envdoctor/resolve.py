@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Machine, Record
 from envdoctor.profiles import Profile, Source
@@ -22,6 +25,9 @@ from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
 RESOLVE_SECONDS = 180.0
 RETRIES = "1"  # a source that does not answer twice is named, not waited for
+
+# uv's words for a wheel that a cut-off date leaves out since its index does not say when it was uploaded.
+UNDATED = re.compile(r"is missing an upload date|has no publish time")
 
 # manylinux platforms that uv can resolve for (uv pip compile --help).
 GLIBC_MINORS = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
@@ -170,7 +176,7 @@ def _attempt(
 ) -> tuple[Lock | None, Attempt]:
     label = describe(source, sources)
     output, pylock = _compile(profile, target, source, python, sources, dated=True)
-    if pylock is None and "has no publish time" in output:
+    if pylock is None and UNDATED.search(output):
         # Many mirrors give no upload dates. Then the pins and constraints alone hold the stack together.
         label += f", without the cut-off {profile.exclude_newer} (a source gives no upload dates)"
         output, pylock = _compile(profile, target, source, python, sources, dated=False)
@@ -178,7 +184,9 @@ def _attempt(
         if is_unreachable(output):
             return None, Attempt(label, python, "unreachable", unreachable(output))
         return None, Attempt(label, python, "no solution", reason(output))
-    packages = tuple(_packages(pylock, sources, source.backend))
+    packages = tuple(_packages(pylock, target.platform, python, sources, source.backend))
+    if unhashed := [package.wheel for package in packages if not package.sha256]:
+        return None, Attempt(label, python, "no solution", f"the source gives no SHA-256 of {unhashed[0]}")
     build = torch_build(packages)
     wanted = profile.cuda.build if profile.cuda else "cpu"
     if build != wanted:
@@ -197,23 +205,25 @@ def describe(source: Source, sources: Sources) -> str:
 
 
 def torch_build(packages: Iterable[Package]) -> str:
-    """ "cpu" or the CUDA version of the torch in a lock, read from names and versions.
+    """ "cpu", the CUDA version, or another mark (`rocm6.4`) of the torch in a lock, read from names and versions.
 
     The PyTorch index marks its builds (`2.8.0+cu129`, `2.13.0+cpu`). PyPI's CUDA builds have no mark but require the
     CUDA runtime as a package: `nvidia-cuda-runtime-cu12 12.8.90`, from CUDA 13 on `nvidia-cuda-runtime 13.0.96`.
     """
     by_name = {package.name: package.version for package in packages}
     local = by_name.get("torch", "").partition("+")[2]
+    if local == "cpu":
+        return local
     if marked := re.fullmatch(r"cu(\d+)(\d)", local):
         return f"{marked[1]}.{marked[2]}"
     for name, version in by_name.items():
         if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name):
             return ".".join(version.split(".")[:2])
-    return "cpu"
+    return local or "cpu"
 
 
 def _named(build: str) -> str:
-    return "CPU build" if build == "cpu" else f"CUDA {build} build"
+    return "CPU build" if build == "cpu" else f"CUDA {build} build" if build[0].isdigit() else f"{build} build"
 
 
 def _compile(
@@ -243,15 +253,52 @@ def _compile(
         return result.output, tomllib.loads(out.read_text())
 
 
-def _packages(pylock: dict[str, Any], sources: Sources, backend: str) -> Iterable[Package]:
-    """The wheels of a pylock.toml (PEP 751); one wheel a package, since it was resolved for one platform."""
+def _packages(
+    pylock: dict[str, Any], platform: str, python: str, sources: Sources, backend: str
+) -> Iterable[Package]:
+    """The wheels of a pylock.toml (PEP 751), one a package; `sha256` is empty where the source gives none."""
+    ranks = {tag: rank for rank, tag in enumerate(_tags(platform, python))}
     for entry in sorted(pylock.get("packages", ()), key=lambda entry: str(entry["name"])):
-        wheel = entry["wheels"][0]
-        url = str(wheel.get("url") or wheel.get("path"))
+        # uv lists every wheel that fits, in no order of merit.
+        wheel = min(entry["wheels"], key=lambda wheel: _merit(_file_name(wheel), ranks))
         yield Package(
             name=entry["name"],
             version=entry["version"],
-            wheel=unquote(Path(urlsplit(url).path).name),
-            sha256=wheel["hashes"]["sha256"],
-            source=source_of(url, sources, backend),
+            wheel=_file_name(wheel),
+            sha256=wheel["hashes"].get("sha256", ""),
+            source=source_of(_address(wheel), sources, backend),
         )
+
+
+def _address(wheel: dict[str, Any]) -> str:
+    return str(wheel.get("url") or wheel.get("path"))
+
+
+def _file_name(wheel: dict[str, Any]) -> str:
+    return unquote(Path(urlsplit(_address(wheel)).path).name)
+
+
+def _merit(file_name: str, ranks: dict[Tag, int]) -> tuple[int, int]:
+    """How well a wheel fits, the least being the best: by its most specific tag, then the highest build number."""
+    try:
+        _, _, build, tags = parse_wheel_filename(file_name)
+    except InvalidWheelFilename:
+        return len(ranks), 0
+    return min(ranks.get(tag, len(ranks)) for tag in tags), -(build[0] if build else 0)
+
+
+def _tags(platform: str, python: str) -> Iterable[Tag]:
+    """The tags that fit a target such as `x86_64-manylinux_2_35`, the most specific first, as pip orders them."""
+    architecture, _, newest = platform.partition("-")
+    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    names = [
+        name
+        for minor in range(int(newest.rpartition("_")[2]), 4, -1)
+        for name in (f"manylinux_2_{minor}", legacy.get(minor))
+        if name
+    ]
+    platforms = [f"{name}_{architecture}" for name in (*names, "linux")]
+    version = [int(part) for part in python.split(".")[:2]]
+    interpreter = "cp{}{}".format(*version)
+    yield from cpython_tags(version, abis=[interpreter], platforms=platforms)
+    yield from compatible_tags(version, interpreter=interpreter, platforms=platforms)

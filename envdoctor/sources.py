@@ -1,26 +1,39 @@
 """Package sources as pip has them configured, handed to uv, so that nobody configures a mirror twice.
 
 pip's order (later wins): /etc/xdg/pip/pip.conf, /etc/pip.conf, ~/.pip/pip.conf, ~/.config/pip/pip.conf,
-SITE/pip.conf, $PIP_CONFIG_FILE, then PIP_* variables; in each file [install] wins over [global].
+SITE/pip.conf, $PIP_CONFIG_FILE (which switches the two of the user off), then PIP_* variables; [install] wins over
+[global], wherever they are written; an empty value counts as none.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
 
 from __future__ import annotations
 
 import configparser
+import math
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from envdoctor.errors import BadInput
 from envdoctor.facts.environment import redact
 from envdoctor.model import Record
 
-SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy", "timeout",
-            "default-timeout", "trusted-host")  # fmt: skip
+SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy",
+            "default-timeout", "timeout", "trusted-host")  # fmt: skip
+ALIASES = {"default-timeout": "timeout"}  # two names of one option of pip's
+# uv's own variables are the user's word to uv; those that give more sources add up.
+UV_VARIABLES = (
+    ("index-url", ("UV_DEFAULT_INDEX", "UV_INDEX_URL")),
+    ("timeout", ("UV_HTTP_TIMEOUT",)),
+)
+UV_LISTS = (
+    ("extra-index-url", ("UV_INDEX", "UV_EXTRA_INDEX_URL")),
+    ("find-links", ("UV_FIND_LINKS",)),
+    ("trusted-host", ("UV_INSECURE_HOST",)),
+)
 CONNECT_SECONDS = "5"  # a host that does not take a connection in this time is called unreachable
 
 
@@ -36,71 +49,74 @@ class Sources(Record, frozen=True):
     proxy: str = ""
     timeout: str = ""
     trusted_hosts: tuple[str, ...] = ()
+    missing_links: tuple[str, ...] = ()  # folders that do not exist: pip passes over them, uv would stop
+    index_strategy: str = ""  # of uv
     origins: dict[str, str] = {}
 
     def names(self) -> list[str]:
         """Every source in words, without credentials, with where it was configured."""
         named = [f"find-links {redact('', link)} ({self.origins['find-links']})" for link in self.find_links]
+        named += [f"find-links {link} ({self.origins['find-links']}; does not exist)" for link in self.missing_links]
+        if self.no_index:
+            return named or [f"nothing (no-index in {self.origins['no-index']}, and no find-links)"]
         named += [
             f"extra-index-url {redact('', url)} ({self.origins['extra-index-url']})" for url in self.extra_indexes
         ]
-        if self.index and not self.no_index:
-            named.append(f"index-url {redact('', self.index)} ({self.origins['index-url']})")
-        elif not self.no_index:
-            named.append("PyPI")
+        named.append(f"index-url {redact('', self.index)} ({self.origins['index-url']})" if self.index else "PyPI")
         return named
 
 
 def read_sources(environ: Mapping[str, str] = os.environ) -> Sources:
     """pip's effective settings for `pip install`, then uv's own variables where the user has set them."""
-    values: dict[str, tuple[str, str]] = {}
-    for section in ("global", "install"):
-        for path in config_files(environ):
-            for name, value in _read_section(path, section):
-                values[name] = (value, str(path))
+    values = {name: value for section in ("global", "install") for name, value in _configured(section, environ)}
     for name in SETTINGS:
         variable = "PIP_" + name.upper().replace("-", "_")
         if environ.get(variable):
-            values[name] = (environ[variable], variable)
-    for variable, name in (
-        ("UV_INDEX_URL", "index-url"), ("UV_DEFAULT_INDEX", "index-url"),
-        ("UV_EXTRA_INDEX_URL", "extra-index-url"), ("UV_INDEX", "extra-index-url"),
-        ("UV_HTTP_TIMEOUT", "timeout"),
-    ):  # fmt: skip
-        if environ.get(variable):
-            values[name] = (environ[variable], variable)
-    if uv_links := environ.get("UV_FIND_LINKS"):
-        values["find-links"] = (uv_links.replace(",", " "), "UV_FIND_LINKS")
+            values[ALIASES.get(name, name)] = (environ[variable], variable)
+    values |= _uv_settings(environ)
 
     def text(name: str) -> str:
         return values.get(name, ("", ""))[0].strip()
 
+    links = [_absolute(link) for link in text("find-links").split()]
+    missing = [link for link in links if link.startswith("/") and not Path(link).exists()]
+    extra_indexes = tuple(text("extra-index-url").split())
+    of_uv = values.get("extra-index-url", ("", ""))[1].startswith("UV_")
     return Sources(
         index=text("index-url"),
-        extra_indexes=tuple(text("extra-index-url").split()),
-        find_links=tuple(_absolute(link) for link in text("find-links").split()),
-        no_index=text("no-index").lower() in ("1", "true", "yes", "on"),
+        extra_indexes=extra_indexes,
+        find_links=tuple(link for link in links if link not in missing),
+        no_index=text("no-index").lower() in ("y", "yes", "t", "true", "on", "1"),  # as pip reads it
         cert=text("cert"),
         client_cert=text("client-cert"),
-        proxy=text("proxy"),
-        timeout=text("timeout") or text("default-timeout"),
+        proxy=_with_scheme(text("proxy")),
+        timeout=_whole_seconds(*values.get("timeout", ("", ""))),
         trusted_hosts=tuple(text("trusted-host").split()),
+        missing_links=tuple(missing),
+        # pip takes the best version over all indexes; uv by default only looks at the first that has the name.
+        index_strategy=environ.get("UV_INDEX_STRATEGY")
+        or ("unsafe-best-match" if extra_indexes and not of_uv else ""),
         origins={name: origin for name, (_, origin) in values.items()},
     )
 
 
 def config_files(environ: Mapping[str, str]) -> list[Path]:
-    """pip's configuration files in the order in which it reads them; PIP_CONFIG_FILE=/dev/null switches all off."""
+    """pip's configuration files, the later ones winning; PIP_CONFIG_FILE=/dev/null switches all off."""
     named = environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []
     home = Path(environ.get("HOME") or Path.home())
-    shared = [Path(base, "pip/pip.conf") for base in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":") if base]
+    shared = [
+        Path(base, "pip/pip.conf") for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base
+    ]
+    own = [
+        home / ".pip/pip.conf",
+        Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf"),
+    ]
     files = [
         *shared,
         Path("/etc/pip.conf"),
-        home / ".pip/pip.conf",
-        Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf"),
+        *([] if named and Path(named).exists() else own),
         Path(sys.prefix, "pip.conf"),
         *([Path(named)] if named else []),
     ]
@@ -113,8 +129,7 @@ def uv_environment(sources: Sources) -> dict[str, str]:
         "UV_DEFAULT_INDEX": sources.index,
         "UV_INDEX": " ".join(sources.extra_indexes),
         "UV_FIND_LINKS": ",".join(sources.find_links),
-        # pip takes the best version over all indexes; uv by default only looks at the first that has the name.
-        "UV_INDEX_STRATEGY": "unsafe-best-match" if sources.extra_indexes else "",
+        "UV_INDEX_STRATEGY": sources.index_strategy,
         "UV_INSECURE_HOST": " ".join(sources.trusted_hosts),
         "UV_HTTP_TIMEOUT": sources.timeout,
         "UV_HTTP_CONNECT_TIMEOUT": CONNECT_SECONDS,
@@ -133,18 +148,34 @@ def uv_arguments(sources: Sources) -> list[str]:
 
 def source_of(url: str, sources: Sources, backend: str) -> str:
     """Which of the sources a wheel's address belongs to, in words."""
+    place = unquote(url.removeprefix("file://"))
     for link in sources.find_links:
-        if url.removeprefix("file://").startswith(link.removeprefix("file://")):
+        folder = link.removeprefix("file://").rstrip("/")
+        if place.startswith(f"{folder}/"):
             return f"find-links {redact('', link)}"
     host = urlsplit(url).netloc.rpartition("@")[2]
     for index in (*sources.extra_indexes, sources.index):
-        parts = urlsplit(index)
-        base = parts.path.removesuffix("/").removesuffix("/simple")
-        if index and parts.netloc.rpartition("@")[2] == host and urlsplit(url).path.startswith(base):
-            return f"index {redact('', index)}"
+        parts = urlsplit(_address(index))
+        base = parts.path.rstrip("/").removesuffix("/simple")
+        if index and parts.netloc.rpartition("@")[2] == host and urlsplit(url).path.startswith(f"{base}/"):
+            return f"index {redact('', _address(index))}"
     if backend and "pytorch" in host:
         return f"the PyTorch index ({backend})"
-    return f"index {redact('', sources.index)}" if sources.index else "PyPI"
+    return f"index {redact('', _address(sources.index))}" if sources.index else "PyPI"
+
+
+def _address(index: str) -> str:
+    """The address of an index that uv may know by a name: `mirror=https://...`."""
+    return re.sub(r"^[\w.-]+=(?=\w+://)", "", index)
+
+
+def _configured(section: str, environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """A section's settings over all files, each with the file that gave it."""
+    values: dict[str, tuple[str, str]] = {}
+    for path in config_files(environ):
+        for name, value in _read_section(path, section):
+            values[name] = (value, str(path))
+    return ((name, (value, origin)) for name, (value, origin) in values.items() if value.strip())
 
 
 def _read_section(path: Path, section: str) -> Iterator[tuple[str, str]]:
@@ -159,10 +190,40 @@ def _read_section(path: Path, section: str) -> Iterator[tuple[str, str]]:
         ) from error
     if parser.has_section(section):
         for name, value in parser.items(section):
-            if name in SETTINGS:
-                yield name, value
+            # As pip does: `index_url` and `--index-url` are the same.
+            normal = name.lower().replace("_", "-").removeprefix("--")
+            if normal in SETTINGS:
+                yield ALIASES.get(normal, normal), value
+
+
+def _uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """What uv's own variables say, in pip's names."""
+    for name, variables in UV_VARIABLES:
+        if given := [variable for variable in variables if environ.get(variable)]:
+            yield name, (environ[given[0]], given[0])
+    for name, variables in UV_LISTS:
+        if given := [variable for variable in variables if environ.get(variable)]:
+            text = " ".join(environ[variable] for variable in given)
+            yield name, (text.replace(",", " ") if name == "find-links" else text, " and ".join(given))
 
 
 def _absolute(link: str) -> str:
     """A find-links folder as an absolute path, since uv runs elsewhere; addresses stay as they are."""
     return link if re.match(r"\w+://", link) else str(Path(link).expanduser().absolute())
+
+
+def _with_scheme(proxy: str) -> str:
+    """A proxy as an address: pip takes `user:password@host:3128`, too."""
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _whole_seconds(text: str, origin: str) -> str:
+    """A timeout as uv takes it: whole seconds, at least one; pip takes fractions."""
+    if not text.strip():
+        return ""
+    try:
+        return str(max(1, math.ceil(float(text))))
+    except (ValueError, OverflowError) as error:
+        raise BadInput(
+            f"timeout {text!r} ({origin})", expected="a number of seconds", hint="export PIP_TIMEOUT=15"
+        ) from error

@@ -13,12 +13,14 @@ from envdoctor.errors import EnvdoctorError
 from envdoctor.facts.environment import redact
 from envdoctor.process import Finished, run
 
-# What uv prints when a host cannot be reached, as against an answer that is no.
+# What uv prints when a source cannot be reached or does not let us in, as against an answer that is no.
 UNREACHABLE = re.compile(
     r"Failed to fetch|error sending request|dns error|Connection refused|connection closed|operation timed out"
     r"|request or response body error|Could not connect|tls handshake|client error \(Connect\)",
     re.IGNORECASE,
 )
+LOCKED_OUT = re.compile(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
+REASON_LENGTH = 500
 
 
 @cache
@@ -61,25 +63,60 @@ def run_uv(
 
 
 def is_unreachable(output: str) -> bool:
-    """Whether uv failed because a source could not be reached."""
-    return UNREACHABLE.search(output) is not None
+    """Whether uv failed because a source could not be reached, or did not let us in."""
+    return UNREACHABLE.search(output) is not None or _locked_out(output) is not None
 
 
-def unreachable_url(output: str) -> str:
-    """The address that could not be fetched, without credentials."""
-    found = re.search(r"(?:Failed to fetch|for url)[:\s]*[(`]?(https?://[^\s`)]+)", output)
-    return redact("", found[1]) if found else ""
+def _locked_out(output: str) -> re.Match[str] | None:
+    """A 401 or 403 after which a package was missing; uv tells of it in a hint only."""
+    hints = " ".join(parse_complaint(output)["hint"])
+    return LOCKED_OUT.search(hints) if "was not found in the package registry" in " ".join(output.split()) else None
 
 
 def unreachable(output: str) -> str:
-    """Which address does not answer, and the deepest cause that uv tells (DNS, refused, certificate)."""
-    causes = re.findall(r"^\s*cause: (.*)$", output, re.MULTILINE)
-    return f"{unreachable_url(output) or 'a source'} does not answer" + (f" ({causes[-1]})" if causes else "")
+    """Which address does not answer or how, without credentials, and the deepest cause that uv tells."""
+    if locked_out := _locked_out(output):
+        return f"{redact('', locked_out[1])} answers {locked_out[2]}: check its user name and password"
+    found = re.search(r"(?:Failed to fetch|for url)[:\s]*[(`]?(https?://[^\s`)]+)", output)
+    url = redact("", found[1]) if found else "a source"
+    if status := re.search(r"HTTP status \w+ error \((\d{3} [^)]+)\)", output):
+        return f"{url} answers {status[1]}"
+    causes = parse_complaint(output)["cause"]
+    return f"{url} does not answer" + (f" ({redact('', causes[-1])})" if causes else "")
 
 
 def reason(output: str) -> str:
-    """uv's complaint on one line: what follows `error:` and the first cause that says more."""
-    lines = [line.strip() for line in redact("", output).splitlines()]
-    kept = [re.sub(r"^(error|cause)[:\s]*", "", line) for line in lines if re.match(r"(error|cause)", line)]
-    useful = [line for line in kept if not line.startswith("No solution found")]
-    return (useful or kept or lines[-1:] or ["uv gave no reason"])[0]
+    """uv's complaint on one line: the error (unless it is the general one), the first cause, the first hint."""
+    complaint = parse_complaint(redact("", output))
+    error = [line for line in complaint["error"] if not line.startswith("No solution found")]
+    told = ": ".join([*error[:1], *complaint["cause"][:1]])
+    if not told:
+        last = [line.strip() for line in redact("", output).splitlines() if line.strip()]
+        told = (complaint["error"] or last[-1:] or ["uv gave no reason"])[0]
+    told = told if len(told) <= REASON_LENGTH else told[:REASON_LENGTH].rpartition(" ")[0] + " ..."
+    return " ".join([told, *(f"({hint})" for hint in complaint["hint"][:1])])
+
+
+def parse_complaint(output: str) -> dict[str, list[str]]:
+    """uv's errors, causes and hints, each on one line.
+
+    error: No solution found when resolving dependencies
+      cause: Because only a==1 is available and you require a>=3, we can conclude that your requirements
+             are unsatisfiable.
+
+    hint: `a` was filtered by `exclude-newer`
+
+    uv 0.8 wraps them at 80 columns and draws a cross for `error:`, `╰─▶` and `Caused by:` for `cause:`.
+    """
+    found: dict[str, list[str]] = {"error": [], "cause": [], "hint": [], "warning": []}
+    current: list[str] | None = None
+    for line in output.splitlines():
+        plain = re.sub(r"^\s*(?:[├╰]─▶|Caused by:)", "cause:", re.sub(r"^\s*\u00d7", "error:", line))
+        if head := re.match(r"\s*(error|cause|hint|warning): *(.*)", plain):
+            current = found[head[1]]
+            current.append(head[2].strip())
+        elif current and line[:1].isspace():
+            current[-1] = f"{current[-1]} {line.strip(' │')}".strip()
+        elif line.strip():
+            current = None
+    return found

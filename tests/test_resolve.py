@@ -1,0 +1,432 @@
+"""Resolution by the real uv from wheels made on the spot: other platforms, wrong builds, sources that fail in every way."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command import envdoctor, envelope
+from local_packages import Index, serve, write_cpu_torch, write_cuda_torch, write_profile, write_wheel
+
+from envdoctor import uv
+from envdoctor.profiles import read_profile
+from envdoctor.resolve import Package, Resolution, Target, failure, resolve, torch_build
+from envdoctor.sources import Sources, read_sources
+
+X86 = Target("x86_64", "2.35", ("3.11",))
+ARM = Target("aarch64", "2.35", ("3.12",))
+Resolve = Callable[..., tuple[Resolution, Sources]]
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def solve(tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> Resolve:
+    """Resolve requirements from the folder of wheels (or other settings of pip's), with an empty cache."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def call(
+        *requirements: str, target: Target = X86, pip: dict[str, str] | None = None, cuda: str = "", extra: str = ""
+    ) -> tuple[Resolution, Sources]:
+        given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)} if pip is None else pip
+        sources = read_sources({"HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null", **given})
+        profile = read_profile(str(write_profile(tmp_path / "p.toml", *requirements, cuda=cuda, extra=extra)))
+        return resolve(profile, target, sources), sources
+
+    return call
+
+
+def lock_of(resolution: Resolution) -> dict[str, Package]:
+    assert resolution.lock, resolution.attempts
+    return {package.name: package for package in resolution.lock.packages}
+
+
+def test_a_lock_is_made_for_another_platform_and_python(wheels: Path, solve: Resolve) -> None:
+    """On this x86_64 machine, for aarch64 with a Python that need not be here."""
+    for tag in ("cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_x86_64",
+                "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-manylinux_2_39_aarch64"):  # fmt: skip
+        write_wheel(wheels, "alpha", "1.0", tag=tag)
+    resolution, _ = solve("alpha", target=ARM)
+    assert lock_of(resolution)["alpha"].wheel == "alpha-1.0-cp312-cp312-manylinux_2_28_aarch64.whl"
+    assert resolution.lock
+    assert (resolution.lock.platform, resolution.lock.python) == ("aarch64-manylinux_2_35", "3.12")
+
+
+TAGS = {
+    "compiled before pure": ["py3-none-any", "cp311-cp311-manylinux_2_17_x86_64"],
+    "newest glibc first": [
+        "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64",
+        "cp311-cp311-manylinux_2_34_x86_64",
+    ],
+    "own ABI before the stable one": ["cp38-abi3-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_5_x86_64"],
+    "newer stable ABI first": ["cp37-abi3-manylinux2014_x86_64", "cp39-abi3-manylinux2014_x86_64"],
+    "legacy name": ["py3-none-any", "cp311-cp311-manylinux2014_x86_64"],
+    "highest build": ["1-py3-none-any", "2-py3-none-any"],
+}
+
+
+@pytest.mark.parametrize("listed", ["folder", "index"])
+@pytest.mark.parametrize("case", TAGS)
+def test_of_several_wheels_the_lock_holds_the_one_that_pip_takes(
+    case: str, listed: str, tmp_path: Path, wheels: Path, solve: Resolve
+) -> None:
+    for tag in TAGS[case]:
+        write_wheel(wheels, "alpha", "1.0", tag=tag)
+    if listed == "folder":
+        resolution, _ = solve("alpha")
+    else:
+        with serve(Index({"main": wheels})) as web:
+            resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
+    taken = subprocess.run(
+        ["python", "-m", "pip", "download", "--no-index", "--find-links", wheels, "--only-binary", ":all:", "--quiet",
+         "--python-version", "3.11", "--dest", tmp_path / "taken", "alpha", *platforms()],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert taken.returncode == 0, taken.stderr
+    (wheel,) = (tmp_path / "taken").iterdir()
+    assert lock_of(resolution)["alpha"].wheel == wheel.name == f"alpha-1.0-{TAGS[case][1]}.whl"
+
+
+def platforms() -> Iterator[str]:
+    for name in (*(f"manylinux_2_{minor}" for minor in range(35, 4, -1)), "manylinux2014"):
+        yield from ("--platform", f"{name}_x86_64")
+
+
+def test_the_cuda_build_is_refused_where_the_cpu_build_belongs(wheels: Path, solve: Resolve) -> None:
+    write_cuda_torch(wheels)
+    resolution, sources = solve("torch")
+    assert resolution.lock is None
+    (attempt,) = resolution.attempts
+    assert attempt.outcome == "wrong build"
+    assert attempt.reason == "torch would be the CUDA 12.8 build, not the CPU build"
+    error = failure(resolution, sources)
+    assert error.exit_code == 1
+    assert "CUDA 12.8 build" in error.message
+
+
+def test_the_cpu_build_is_refused_where_a_cuda_build_belongs(wheels: Path, solve: Resolve) -> None:
+    """As on aarch64, where the plain pin gives a CPU torch without a word."""
+    write_cpu_torch(wheels)
+    resolution, _ = solve("torch", cuda="12.8", target=ARM)
+    assert resolution.attempts[0].reason == "torch would be the CPU build, not the CUDA 12.8 build"
+
+
+def test_another_cuda_build_is_refused(wheels: Path, solve: Resolve) -> None:
+    write_cuda_torch(wheels)
+    assert solve("torch", cuda="12.9")[0].attempts[0].outcome == "wrong build"
+    assert solve("torch", cuda="12.8")[0].lock
+
+
+@pytest.mark.parametrize(
+    ("packages", "build"),
+    [
+        ({"torch": "2.13.0+cpu"}, "cpu"),
+        ({"torch": "2.13.0+cpu", "nvidia-cuda-runtime-cu12": "12.8.90"}, "cpu"),
+        ({"torch": "2.8.0+cu129"}, "12.9"),
+        ({"torch": "2.8.0+cu129", "nvidia-cuda-runtime-cu12": "12.8.90"}, "12.9"),
+        ({"torch": "2.11.0+cu130"}, "13.0"),
+        ({"torch": "1.7.1+cu92"}, "9.2"),
+        ({"torch": "2.8.0", "nvidia-cuda-runtime-cu12": "12.8.90"}, "12.8"),
+        ({"torch": "2.11.0", "nvidia-cuda-runtime": "13.0.96"}, "13.0"),
+        ({"torch": "2.8.0", "nvidia-cuda-nvrtc-cu12": "12.8.93"}, "cpu"),
+        ({"torch": "2.8.0"}, "cpu"),
+        ({"torch": "2.8.0+rocm6.4"}, "rocm6.4"),
+        ({"torch": "2.8.0+xpu"}, "xpu"),
+        ({"torch": "2.8.0+mine", "nvidia-cuda-runtime-cu12": "12.8.90"}, "12.8"),
+        ({}, "cpu"),
+    ],
+)
+def test_the_build_of_torch_is_read_from_names_and_versions(packages: dict[str, str], build: str) -> None:
+    assert torch_build([Package(name, version, "", "", "") for name, version in packages.items()]) == build
+
+
+def test_another_accelerators_build_is_not_the_cpu_build(wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "torch", "9.9.0+rocm6.4")
+    assert solve("torch")[0].attempts[0].reason == "torch would be the rocm6.4 build, not the CPU build"
+
+
+def test_every_python_on_offer_is_tried(wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
+    resolution, _ = solve("alpha", target=Target("x86_64", "2.35", ("3.11", "3.12")))
+    assert [(attempt.python, attempt.outcome) for attempt in resolution.attempts] == [
+        ("3.11", "no solution"),
+        ("3.12", "resolved"),
+    ]
+
+
+def test_no_wheel_for_the_python_says_for_which_there_is_one(wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
+    resolution, sources = solve("alpha")
+    message = failure(resolution, sources).message
+    assert "no wheels with a matching Python" in message
+    assert "`cp312`" in message
+    assert "\n" not in message
+
+
+def test_no_wheel_for_the_platform_says_for_which_there_is_one(wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
+    assert "manylinux_2_28_x86_64" in solve("alpha", target=ARM)[0].attempts[0].reason
+
+
+def test_a_source_distribution_is_never_built(tmp_path: Path, wheels: Path, solve: Resolve) -> None:
+    built = tmp_path / "built"
+    setup = f"open({str(built)!r}, 'w').close()\nfrom setuptools import setup; setup(name='alpha', version='1.0')\n"
+    with tarfile.open(wheels / "alpha-1.0.tar.gz", "w:gz") as archive:
+        for name, text in (("setup.py", setup), ("PKG-INFO", "Metadata-Version: 1.0\nName: alpha\nVersion: 1.0\n")):
+            entry = tarfile.TarInfo(f"alpha-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    resolution, sources = solve("alpha")
+    assert resolution.attempts[0].outcome == "no solution"
+    assert "has no usable wheels" in resolution.attempts[0].reason
+    assert failure(resolution, sources).exit_code == 1
+    assert not built.exists()
+
+
+def test_a_conflict_names_both_sides(wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "alpha", "1.0", requires=["beta<2"])
+    write_wheel(wheels, "beta", "1.0")
+    write_wheel(wheels, "beta", "2.0")
+    reason = solve("alpha", "beta>=2")[0].attempts[0].reason
+    assert "alpha" in reason
+    assert "beta" in reason
+    assert "error" not in reason.lower()
+
+
+def test_a_broken_wheel_is_named(wheels: Path, solve: Resolve) -> None:
+    (wheels / "alpha-1.0-py3-none-any.whl").write_bytes(b"<html>not found</html>")
+    attempt = solve("alpha")[0].attempts[0]
+    assert attempt.outcome == "no solution"
+    assert "alpha" in attempt.reason
+    assert "zip" in attempt.reason.lower() or "archive" in attempt.reason.lower()
+
+
+@pytest.mark.parametrize("hashes", ["sha256", ""])
+def test_an_index_with_or_without_hashes_gives_a_lock_with_hashes(hashes: str, wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "alpha", "1.0")
+    with serve(Index({"main": wheels}, hashes=hashes)) as web:
+        resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
+    assert len(lock_of(resolution)["alpha"].sha256) == 64
+
+
+def test_an_index_with_other_hashes_alone_is_told(wheels: Path, solve: Resolve) -> None:
+    write_wheel(wheels, "alpha", "1.0")
+    with serve(Index({"main": wheels}, hashes="md5")) as web:
+        resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
+    assert resolution.attempts[0].reason == "the source gives no SHA-256 of alpha-1.0-py3-none-any.whl"
+
+
+def test_a_cut_off_date_holds_where_the_source_has_upload_dates_and_is_left_out_aloud_where_not(
+    wheels: Path, solve: Resolve
+) -> None:
+    write_wheel(wheels, "alpha", "1.0")
+    with serve(Index({"main": wheels})) as web:
+        resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()}, extra='exclude_newer = "2025-10-28"')
+        assert lock_of(resolution)["alpha"].version == "1.0"
+        label = resolution.attempts[0].source
+        assert label.endswith(", without the cut-off 2025-10-28 (a source gives no upload dates)")
+        missing, _ = solve("alpha>=9", pip={"PIP_INDEX_URL": web.url()}, extra='exclude_newer = "2025-10-28"')
+    assert missing.attempts[0].outcome == "no solution"
+    assert "alpha>=9" in missing.attempts[0].reason
+
+
+def test_a_lock_holds_no_address_and_its_digest_is_stable(wheels: Path, solve: Resolve) -> None:
+    write_cpu_torch(wheels)
+    write_wheel(wheels, "alpha", "1.0", requires=["torch"])
+    from_folder = solve("alpha")[0].lock
+    with serve(Index({"main": wheels}, user="user:secret")) as web:
+        from_index = solve("alpha", pip={"PIP_INDEX_URL": web.url(user="user:secret")})[0].lock
+    assert from_folder
+    assert from_index
+    assert [line.split(" ")[0] for line in from_folder.text.splitlines()] == ["alpha==1.0", "torch==9.9.0+cpu"]
+    assert all(word not in from_index.text for word in ("://", "/", "secret", "127.0.0.1"))
+    assert from_folder.text == from_index.text
+    assert from_folder.digest == from_index.digest
+    write_wheel(wheels, "alpha", "1.0", requires=["torch"], files={"alpha/more.py": b"1"})
+    assert solve("alpha")[0].lock.digest != from_folder.digest  # type: ignore[union-attr]
+
+
+def closed_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def pip_for(url: str, **extra: str) -> dict[str, str]:
+    return {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": url, "NO_PROXY": "*", **extra}
+
+
+@pytest.mark.parametrize("how", ["refused", "stalled", "no such host", "500", "401", "403"])
+def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path, wheels: Path) -> None:
+    profile = write_profile(tmp_path / "p.toml", "alpha", pythons=["3.11", "3.12"])
+    status = int(how) if how.isdigit() else 0
+    with serve(Index({"main": wheels}, stalled=how == "stalled", status=status)) as web:
+        named = {"refused": f"http://127.0.0.1:{closed_port()}/simple", "no such host": "http://nowhere.invalid/simple"}
+        url = named.get(how, web.url())
+        given = pip_for(url.replace("http://", "http://user:secret@"), PIP_TIMEOUT="2")
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+        shown = envdoctor("install", "--profile", profile, home=tmp_path, COLUMNS="900", **given)
+    assert done.returncode == shown.returncode == 3
+    (result,) = envelope(done)["data"]["results"]
+    (attempt,) = result["resolution"]["attempts"]  # the second Python is not waited for
+    assert attempt["outcome"] == "unreachable"
+    assert attempt["reason"].startswith(url)
+    said = {"refused": "Connection refused", "stalled": "timed out", "no such host": "lookup", "500": "answers 500",
+            "401": "answers 401", "403": "answers 403"}  # fmt: skip
+    assert said[how] in attempt["reason"]
+    assert "PIP_INDEX_URL" in shown.stderr
+    assert "hint: " in shown.stderr
+    assert url.replace("http://", "") in shown.stderr
+    told = done.stdout + done.stderr + shown.stdout + shown.stderr
+    assert "secret" not in told
+    assert "Traceback" not in told
+    assert not (tmp_path / ".local/share").exists()
+
+
+def test_no_network_by_order_is_told(wheels: Path, solve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    assert "network was disabled" in solve("alpha", pip={"PIP_INDEX_URL": "http://h/simple"})[0].attempts[0].reason
+
+
+def test_a_package_that_no_source_has_is_the_answer_no(wheels: Path, solve: Resolve) -> None:
+    with serve(Index({"main": wheels})) as web:
+        resolution, sources = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
+    error = failure(resolution, sources)
+    assert error.exit_code == 1
+    assert "alpha was not found" in error.message
+    assert "index-url" in error.expected
+
+
+def test_credentials_are_in_nothing_that_is_printed_or_kept(tmp_path: Path, wheels: Path) -> None:
+    write_cpu_torch(wheels)
+    profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu")
+    with serve(Index({"main": wheels}, user="user:secret")) as web:
+        given = pip_for(web.url(user="user:secret"), PIP_EXTRA_INDEX_URL=web.url("more", user="user:secret"))
+        told = ""
+        for arguments in (
+            ["resolve"], ["resolve", "--format", "json"], ["install", "--dry-run"],
+            ["install", "--dry-run", "--format", "json"], ["install", "--format", "json"], ["install"],
+            ["check", "--format", "json"], ["check"],
+        ):  # fmt: skip
+            profiled = [] if arguments[0] == "check" else ["--profile", str(profile)]
+            done = envdoctor(*arguments, *profiled, home=tmp_path, **given)
+            assert done.returncode == 0 or arguments[0] == "check", done.stderr
+            told += done.stdout + done.stderr
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and ".cache" not in path.parts]
+    assert any(path.suffix == ".log" for path in kept)
+    assert "***@" in told
+    assert "secret" not in told
+    assert [path for path in kept if b"secret" in path.read_bytes()] == []
+
+
+BAD_PROFILES = {
+    "glibc": ('glibc = "2.17"', 'glibc = "new"', "when.glibc = 'new'"),
+    "python": ('versions = ["3.11"]', 'versions = ["3"]', "python.versions = '3'"),
+    "no python": ('versions = ["3.11"]', "versions = []", "python.versions = 'none'"),
+    "no architecture": ('architectures = ["x86_64", "aarch64"]', "architectures = []", "when.architectures"),
+    "no source": ('sources = [{ kind = "configured" }]', "sources = []", "sources = 'none'"),
+    "id": ('id = "mine"', 'id = "../mine"', "id = '../mine'"),
+    "no id": ('id = "mine"', 'id = ""', "id = ''"),
+    "date": ('id = "mine"', 'id = "mine"\nexclude_newer = "2025-02-30"', "exclude_newer = '2025-02-30"),
+    "variable": ('TRIAL = "1"', '"A=B" = "1"', "environment = 'A=B'"),
+    "null byte": ('TRIAL = "1"', 'TRIAL = "a\\u0000b"', "environment.TRIAL"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PROFILES)
+def test_a_profile_with_a_value_of_the_wrong_form_is_bad_input(case: str, tmp_path: Path) -> None:
+    right, wrong, named = BAD_PROFILES[case]
+    profile = write_profile(tmp_path / "p.toml", "alpha")
+    assert right in profile.read_text()
+    profile.write_text(profile.read_text().replace(right, wrong))
+    done = envdoctor("resolve", "--profile", profile, home=tmp_path, COLUMNS="400")
+    assert done.returncode == 2, done.stderr
+    assert named in done.stderr
+    assert "envdoctor itself failed" not in done.stderr
+
+
+# What uv 0.8.13 printed for the same failures; the dependency allows it.
+OLD_NO_WHEELS = """\
+warning: The requested Python version 3.12 is not available; 3.11.7 will be used to build dependencies instead.
+  × No solution found when resolving dependencies:
+  ╰─▶ Because only gamma==1.0 is available and gamma==1.0 has no usable
+      wheels, we can conclude that all versions of gamma cannot be used.
+      And because you require gamma, we can conclude that your requirements
+      are unsatisfiable.
+
+      hint: Wheels are required for `gamma` because building from source is
+      disabled for all packages (i.e., with `--no-build`)
+"""
+OLD_LOCKED_OUT = """\
+  × No solution found when resolving dependencies:
+  ╰─▶ Because alpha was not found in the package registry and you require
+      alpha, we can conclude that your requirements are unsatisfiable.
+
+      hint: An index URL (http://127.0.0.1:35977/main/simple/) could not
+      be queried due to a lack of valid authentication credentials (401
+      Unauthorized).
+"""
+OLD_REFUSED = """\
+error: Failed to fetch: `http://127.0.0.1:1/simple/alpha/`
+  Caused by: Request failed after 1 retries
+  Caused by: error sending request for url (http://127.0.0.1:1/simple/alpha/)
+  Caused by: client error (Connect)
+  Caused by: tcp connect error
+  Caused by: Connection refused (os error 111)
+"""
+
+
+def test_older_words_of_uv_are_understood() -> None:
+    told = uv.reason(OLD_NO_WHEELS)
+    assert told.startswith("Because only gamma==1.0 is available and gamma==1.0 has no usable wheels, we can")
+    assert told.endswith("(Wheels are required for `gamma` because building from source is disabled for all packages"
+                         " (i.e., with `--no-build`))")  # fmt: skip
+    assert not uv.is_unreachable(OLD_NO_WHEELS)
+    assert uv.is_unreachable(OLD_LOCKED_OUT)
+    assert uv.unreachable(OLD_LOCKED_OUT).startswith("http://127.0.0.1:35977/main/simple/ answers 401 Unauthorized")
+    assert uv.is_unreachable(OLD_REFUSED)
+    assert uv.unreachable(OLD_REFUSED) == (
+        "http://127.0.0.1:1/simple/alpha/ does not answer (Connection refused (os error 111))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("", "uv gave no reason"),
+        ("Killed\n", "Killed"),
+        ("error: one\n", "one"),
+        ("error: one\n  cause: two\n  cause: three\n", "one: two"),
+        ("error: Failed to parse `http://user:secret@h/`\n", "Failed to parse `http://***@h/`"),
+        ("error: one\n\nFor more information, try '--help'.\n", "one"),
+    ],
+)
+def test_a_complaint_becomes_one_line(output: str, told: str) -> None:
+    assert uv.reason(output) == told
+
+
+def test_the_answer_in_json_is_the_resolution(tmp_path: Path, wheels: Path) -> None:
+    write_cpu_torch(wheels)
+    profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu")
+    given = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+    (result,) = json.loads(done.stdout)["data"]["results"]
+    assert result["resolution"]["lock"]["torch_build"] == "cpu"
+    assert result["resolution"]["lock"]["packages"][0]["source"] == f"find-links {wheels}"

@@ -1,0 +1,334 @@
+"""pip's package sources as uv gets them: from every place, in pip's order, held against the real pip; no credentials told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from command import envdoctor, envelope
+from local_packages import Index, serve, write_cpu_torch, write_profile, write_wheel
+
+from envdoctor.errors import BadInput
+from envdoctor.sources import Sources, config_files, read_sources, source_of, uv_arguments, uv_environment
+
+MIRROR = "https://mirror.example/simple"
+
+
+def environ(home: Path, **extra: str) -> dict[str, str]:
+    """An environment in which nothing of this machine's pip is configured, but for /etc/pip.conf and SITE/pip.conf."""
+    return {"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), "PATH": os.environ["PATH"], **extra}
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """What the real pip takes for `pip install`, from `pip config list`: [global], then [install], then variables."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, env=dict(variables), check=True
+    ).stdout
+    found: dict[str, str] = {}
+    for section in ("global.", "install.", ":env:."):
+        for line in listed.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(section) and value.strip("'\""):
+                found[name.removeprefix(section)] = value.strip("'\"")
+    return found
+
+
+PLACES = {
+    "xdg": "xdg/pip/pip.conf",
+    "legacy": ".pip/pip.conf",
+    "user": ".config/pip/pip.conf",
+    "xdg home": "elsewhere/pip/pip.conf",
+    "named": "named.conf",
+}
+# Files and variables, in words; what pip makes of them is asked of pip itself.
+CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "shared": ({"xdg": "[global]\nindex-url = https://a/simple\n"}, {}),
+    "legacy over shared": (
+        {"xdg": "[global]\nindex-url = https://a/simple\n", "legacy": "[global]\nindex-url = https://b/simple\n"}, {}),
+    "user over legacy": (
+        {"legacy": "[global]\nindex-url = https://b/simple\n", "user": "[global]\nindex-url = https://c/simple\n"}, {}),
+    "install over global, even of a later file": (
+        {"xdg": "[install]\nindex-url = https://a/simple\n", "user": "[global]\nindex-url = https://c/simple\n"}, {}),
+    "XDG_CONFIG_HOME": (
+        {"xdg home": "[global]\nindex-url = https://x/simple\n", "user": "[global]\nindex-url = https://c/simple\n"},
+        {"XDG_CONFIG_HOME": "{home}/elsewhere"}),
+    "PIP_CONFIG_FILE": ({"named": "[global]\nindex-url = https://n/simple\n"}, {"PIP_CONFIG_FILE": "{home}/named.conf"}),
+    "PIP_CONFIG_FILE switches the user's off": (
+        {"named": "[global]\ntimeout = 3\n", "user": "[global]\nindex-url = https://c/simple\n",
+         "xdg": "[global]\nextra-index-url = https://a/simple\n"}, {"PIP_CONFIG_FILE": "{home}/named.conf"}),
+    "PIP_CONFIG_FILE that does not exist": (
+        {"user": "[global]\nindex-url = https://c/simple\n"}, {"PIP_CONFIG_FILE": "{home}/none.conf"}),
+    "PIP_CONFIG_FILE=/dev/null": (
+        {"user": "[global]\nindex-url = https://c/simple\n", "xdg": "[install]\ntimeout = 9\n"},
+        {"PIP_CONFIG_FILE": "/dev/null"}),
+    "variable over file": (
+        {"user": "[install]\nindex-url = https://c/simple\n"}, {"PIP_INDEX_URL": "https://v/simple"}),
+    "empty variable": ({"user": "[install]\nindex-url = https://c/simple\n"}, {"PIP_INDEX_URL": ""}),
+    "empty value hides a lower file's": (
+        {"xdg": "[global]\nindex-url = https://a/simple\n", "user": "[global]\nindex-url =\n"}, {}),
+    "empty value in install hides nothing of global": (
+        {"user": "[global]\nindex-url = https://c/simple\n[install]\nindex-url =\n"}, {}),
+    "other spellings": ({"user": "[global]\nindex_url = https://c/simple\n--Timeout = 7\n"}, {}),
+    "every setting": (
+        {"user": "[global]\nindex-url = https://c/simple\nextra-index-url =\n    https://d/simple\n    https://e/simple\n"
+                 "find-links = /\ncert = /c.pem\nclient-cert = /k.pem\nproxy = http://p:3128\ntimeout = 4\n"
+                 "trusted-host = c d\nno-index = yes\n"}, {}),
+    "every variable": ({}, {
+        "PIP_INDEX_URL": "https://c/simple", "PIP_EXTRA_INDEX_URL": "https://d/simple https://e/simple",
+        "PIP_FIND_LINKS": "/ /usr", "PIP_CERT": "/c.pem", "PIP_CLIENT_CERT": "/k.pem", "PIP_PROXY": "http://p:3128",
+        "PIP_DEFAULT_TIMEOUT": "4", "PIP_TRUSTED_HOST": "c d", "PIP_NO_INDEX": "1"}),
+    "the other name of timeout in a variable": ({"user": "[global]\ntimeout = 4\n"}, {"PIP_DEFAULT_TIMEOUT": "6"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_real_pip_takes_the_same(case: str, tmp_path: Path) -> None:
+    files, variables = CASES[case]
+    for place, text in files.items():
+        write(tmp_path / PLACES[place], text)
+    asked = environ(tmp_path, **{name: value.format(home=tmp_path) for name, value in variables.items()})
+    pips, ours = pip_settings(asked), read_sources(asked)
+    timeouts = [pips[name] for name in ("timeout", "default-timeout") if name in pips]
+    assert ours.index == pips.get("index-url", "")
+    assert list(ours.extra_indexes) == pips.get("extra-index-url", "").replace("\\n", " ").split()
+    assert list(ours.find_links) == pips.get("find-links", "").split()
+    assert ours.cert == pips.get("cert", "")
+    assert ours.client_cert == pips.get("client-cert", "")
+    assert ours.proxy == pips.get("proxy", "")
+    assert ours.timeout == (timeouts[-1] if timeouts else "")
+    assert " ".join(ours.trusted_hosts) == pips.get("trusted-host", "")
+    assert ours.no_index == bool(pips.get("no-index"))
+
+
+def test_files_are_read_in_pips_order(tmp_path: Path) -> None:
+    for place in ("xdg", "legacy", "user"):
+        write(tmp_path / PLACES[place], "[global]\n")
+    found = [path for path in config_files(environ(tmp_path)) if path.is_relative_to(tmp_path)]
+    assert found == [tmp_path / PLACES[place] for place in ("xdg", "legacy", "user")]
+
+
+@pytest.mark.parametrize("word", ["y", "Yes", "t", "TRUE", "on", "1", "no", "0", "off"])
+def test_no_index_is_read_as_pip_reads_it(word: str, tmp_path: Path) -> None:
+    from pip._internal.utils.misc import strtobool
+
+    assert read_sources(environ(tmp_path, PIP_NO_INDEX=word)).no_index == bool(strtobool(word))
+
+
+def test_everything_is_told_with_its_origin(tmp_path: Path) -> None:
+    conf = write(tmp_path / PLACES["user"], f"[global]\nindex-url = {MIRROR}\n")
+    sources = read_sources(environ(tmp_path, PIP_FIND_LINKS="/usr /nowhere/wheels", PIP_EXTRA_INDEX_URL="https://e/s"))
+    assert sources.names() == [
+        "find-links /usr (PIP_FIND_LINKS)",
+        "find-links /nowhere/wheels (PIP_FIND_LINKS; does not exist)",
+        "extra-index-url https://e/s (PIP_EXTRA_INDEX_URL)",
+        f"index-url {MIRROR} ({conf})",
+    ]
+
+
+def test_nothing_configured_is_pypi(tmp_path: Path) -> None:
+    sources = read_sources(environ(tmp_path, PIP_CONFIG_FILE="/dev/null"))
+    assert sources.names() == ["PyPI"]
+    assert uv_environment(sources).keys() == {"UV_HTTP_CONNECT_TIMEOUT"}
+
+
+def test_no_index_names_no_index(tmp_path: Path) -> None:
+    sources = read_sources(environ(tmp_path, PIP_CONFIG_FILE="/dev/null", PIP_NO_INDEX="1", PIP_INDEX_URL=MIRROR))
+    assert sources.names() == ["nothing (no-index in PIP_NO_INDEX, and no find-links)"]
+    assert uv_arguments(sources) == ["--no-index"]
+
+
+def test_uv_gets_the_same() -> None:
+    given = uv_environment(
+        Sources(
+            index="https://c/simple", extra_indexes=("https://d/simple", "https://e/simple"), find_links=("/a", "/b"),
+            cert="/c.pem", client_cert="/k.pem", proxy="http://p:3128", timeout="4", trusted_hosts=("c", "d"),
+            index_strategy="unsafe-best-match",
+        )
+    )  # fmt: skip
+    assert given == {
+        "UV_DEFAULT_INDEX": "https://c/simple",
+        "UV_INDEX": "https://d/simple https://e/simple",
+        "UV_FIND_LINKS": "/a,/b",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_INSECURE_HOST": "c d",
+        "UV_HTTP_TIMEOUT": "4",
+        "UV_HTTP_CONNECT_TIMEOUT": "5",
+        "SSL_CERT_FILE": "/c.pem",
+        "SSL_CLIENT_CERT": "/k.pem",
+        "HTTP_PROXY": "http://p:3128",
+        "HTTPS_PROXY": "http://p:3128",
+    }
+
+
+def test_uvs_own_variables_win(tmp_path: Path) -> None:
+    write(tmp_path / PLACES["user"], "[global]\nindex-url = https://c/simple\nextra-index-url = https://d/simple\n")
+    asked = environ(
+        tmp_path, UV_DEFAULT_INDEX="https://u/simple", UV_INDEX="mirror=https://m/simple", PIP_TIMEOUT="9",
+        UV_EXTRA_INDEX_URL="https://o/simple", UV_HTTP_TIMEOUT="3", UV_FIND_LINKS="/usr,/", UV_INSECURE_HOST="u",
+        PIP_TRUSTED_HOST="p", PIP_FIND_LINKS="/etc",
+    )  # fmt: skip
+    sources = read_sources(asked)
+    assert sources.index == "https://u/simple"
+    assert sources.extra_indexes == ("mirror=https://m/simple", "https://o/simple")
+    assert (sources.timeout, sources.find_links, sources.trusted_hosts) == ("3", ("/usr", "/"), ("u",))
+    assert sources.origins["extra-index-url"] == "UV_INDEX and UV_EXTRA_INDEX_URL"
+    # Who speaks to uv in its own words gets its own strategy.
+    assert "UV_INDEX_STRATEGY" not in uv_environment(sources)
+
+
+def test_the_index_strategy_that_was_asked_for_stays(tmp_path: Path) -> None:
+    asked = environ(tmp_path, PIP_EXTRA_INDEX_URL=MIRROR, UV_INDEX_STRATEGY="first-index")
+    assert uv_environment(read_sources(asked))["UV_INDEX_STRATEGY"] == "first-index"
+
+
+def test_relative_links_mean_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sources = read_sources(environ(tmp_path, PIP_FIND_LINKS="wheels ~/wheels https://h/links file:///usr"))
+    assert sources.find_links[0] == str(tmp_path / "wheels")
+    assert sources.find_links[-2:] == ("https://h/links", "file:///usr")
+
+
+@pytest.mark.parametrize(("given", "taken"), [("2.5", "3"), ("15", "15"), ("0.01", "1"), ("0", "1")])
+def test_a_timeout_becomes_whole_seconds(given: str, taken: str, tmp_path: Path) -> None:
+    """uv refuses to start on a UV_HTTP_TIMEOUT of 2.5."""
+    assert read_sources(environ(tmp_path, PIP_TIMEOUT=given)).timeout == taken
+
+
+@pytest.mark.parametrize("given", ["soon", "nan", "inf"])
+def test_a_timeout_that_is_no_number_is_named(given: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"timeout '{given}' \(PIP_TIMEOUT\)"):
+        read_sources(environ(tmp_path, PIP_TIMEOUT=given))
+
+
+BROKEN = {
+    "no section": b"index-url = https://user:secret@c/simple\n",
+    "twice": b"[global]\nindex-url = https://user:secret@c/simple\nindex-url = https://user:secret@d/simple\n",
+    "no key": b"[global]\nhttps//user.secret\n",
+    "not text": b"[global]\nindex-url = \xff\xfe\n",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_named_and_not_quoted(case: str, tmp_path: Path) -> None:
+    conf = tmp_path / PLACES["user"]
+    conf.parent.mkdir(parents=True)
+    conf.write_bytes(BROKEN[case])
+    done = envdoctor("resolve", "--profile", "cpu", home=tmp_path, PIP_CONFIG_FILE="", COLUMNS="400")
+    assert done.returncode == 2
+    assert str(conf) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///opt/wheels/a.whl", "find-links /opt/wheels"),
+        ("file:///opt/wheels-more/a.whl", "find-links /opt/wheels-more/"),
+        ("file:///opt/gr%C3%B6%C3%9Fe/a.whl", "find-links file:///opt/größe"),
+        ("https://h/one/files/a.whl", "index https://***@h/one/simple"),
+        ("https://h/oneandmore/files/a.whl", "index https://h/oneandmore/simple"),
+        ("https://m/files/a.whl", "index https://***@m/simple/"),
+        ("https://elsewhere/a.whl", "index https://***@m/simple/"),
+        ("https://pytorch.example/whl/a.whl", "the PyTorch index (cpu)"),
+    ],
+)
+def test_a_wheels_source_is_named(url: str, said: str) -> None:
+    sources = Sources(
+        find_links=("/opt/wheels", "/opt/wheels-more/", "file:///opt/größe"),
+        extra_indexes=("named=https://user:secret@h/one/simple", "https://h/oneandmore/simple"),
+        index="https://user:secret@m/simple/",
+    )
+    assert source_of(url, sources, "cpu") == said
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://user:secret@127.0.0.1:{port}", "user:secret@127.0.0.1:{port}", "127.0.0.1:{port}"]
+)
+def test_a_proxy_of_pips_is_used_and_its_password_not_told(proxy: str, tmp_path: Path) -> None:
+    """The proxy is a web server that records what it is asked for."""
+    write_wheel(tmp_path / "wheels", "alpha", "1.0")
+    profile = write_profile(tmp_path / "p.toml", "alpha")
+    with serve(Index({"main": tmp_path / "wheels"}, status=404)) as web:
+        settings = {"PIP_CONFIG_FILE": "/dev/null", "PIP_PROXY": proxy.format(port=web.port), "NO_PROXY": "",
+                    "no_proxy": "", "PIP_INDEX_URL": "http://packages.invalid/simple/", "PIP_FIND_LINKS": ""}  # fmt: skip
+        done = envdoctor("resolve", "--profile", profile, home=tmp_path, **settings)
+        assert web.requests[0] == "http://packages.invalid/simple/alpha/"
+    assert "secret" not in done.stdout + done.stderr
+
+
+def settings(**extra: str) -> dict[str, str]:
+    """pip's settings of a test, and nothing of this machine's."""
+    return {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": "", "NO_PROXY": "127.0.0.1", **extra}
+
+
+def test_a_configured_index_with_a_password_is_really_used(tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "alpha", "1.0")
+    write_cpu_torch(tmp_path / "wheels")
+    profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu", "alpha")
+    with serve(Index({"main": tmp_path / "wheels"}, user="user:secret")) as web:
+        given = settings(PIP_INDEX_URL=web.url(user="user:secret"))
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+        assert done.returncode == 0, done.stderr
+        (result,) = envelope(done)["data"]["results"]
+        packages = {package["name"]: package for package in result["resolution"]["lock"]["packages"]}
+        assert packages.keys() == {"alpha", "torch"}
+        assert {package["source"] for package in packages.values()} == {
+            f"index http://***@127.0.0.1:{web.port}/main/simple/"
+        }
+        assert "/main/simple/alpha/" in web.requests
+        wrong = settings(PIP_INDEX_URL=web.url(user="user:forgotten"))
+        refused = envdoctor("resolve", "--profile", profile, home=tmp_path, COLUMNS="900", **wrong)
+    assert refused.returncode == 3
+    assert "answers 401 Unauthorized" in refused.stdout + refused.stderr
+    assert "secret" not in done.stdout + done.stderr
+    assert "forgotten" not in refused.stdout + refused.stderr
+
+
+def test_a_mirror_in_a_file_of_pips_is_used(tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "alpha", "1.0")
+    profile = write_profile(tmp_path / "p.toml", "alpha")
+    with serve(Index({"main": tmp_path / "wheels"})) as web:
+        write(tmp_path / PLACES["user"], f"[global]\nindex-url = {web.url()}\n[install]\nfind-links =\n")
+        given = settings(PIP_CONFIG_FILE="")
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+        assert done.returncode == 0, done.stdout
+        assert "/main/simple/alpha/" in web.requests
+
+
+def test_the_best_version_over_all_indexes_is_taken_as_pip_does(tmp_path: Path) -> None:
+    write_wheel(tmp_path / "main", "alpha", "2.0")
+    write_wheel(tmp_path / "more", "alpha", "1.0")
+    write_wheel(tmp_path / "more", "beta", "1.0", requires=["alpha"])
+    profile = write_profile(tmp_path / "p.toml", "beta")
+    with serve(Index({"main": tmp_path / "main", "more": tmp_path / "more"})) as web:
+        given = settings(PIP_INDEX_URL=web.url(), PIP_EXTRA_INDEX_URL=web.url("more"))
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+        dry = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-cache-dir", "--report", "-", "beta"],
+            capture_output=True, text=True, env=environ(tmp_path, **given), check=True,
+        )  # fmt: skip
+        pips = {p["metadata"]["name"]: p["metadata"]["version"] for p in json.loads(dry.stdout)["install"]}
+        packages = envelope(done)["data"]["results"][0]["resolution"]["lock"]["packages"]
+        assert {package["name"]: package["version"] for package in packages} == pips == {"alpha": "2.0", "beta": "1.0"}
+        assert [package["source"].rpartition("/main")[1] for package in packages] == ["/main", ""]
+
+
+def test_a_folder_of_links_that_does_not_exist_is_passed_over_as_pip_does(tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "alpha", "1.0")
+    profile = write_profile(tmp_path / "p.toml", "alpha")
+    given = settings(PIP_NO_INDEX="1", PIP_FIND_LINKS=f"{tmp_path}/nowhere {tmp_path}/wheels")
+    done = envdoctor("resolve", "--profile", profile, home=tmp_path, **given)
+    assert done.returncode == 0, done.stdout
