@@ -41,7 +41,11 @@ def read_installed(venv: Path) -> Installed | None:
 def write_installed(venv: Path, installed: Installed) -> None:
     """Mark an environment as made by envdoctor."""
     data = {"schema": installed.schema} | msgspec.to_builtins(installed)
-    (venv / MARKER).write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    unfinished = (
+        venv / f"{MARKER}.new"
+    )  # a marker is there whole or not at all: without it the folder is a stranger's
+    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    unfinished.rename(venv / MARKER)
 
 
 def interpreter_of(venv: Path) -> Path:
@@ -57,7 +61,14 @@ def interpreter_of(venv: Path) -> Path:
 
 
 def refuse_foreign(venv: Path) -> None:
-    """Refuse a path that is a file, or a folder that envdoctor did not make and that is not empty."""
+    """Refuse a path that is a file or below one, or a folder that envdoctor did not make and that is not empty."""
+    above = next(place for place in venv.parents if place.exists())
+    if not above.is_dir():
+        raise BadInput(
+            f"{above} is a file, and {venv} would lie below it",
+            expected="a path below a folder",
+            hint="envdoctor install --venv NEW_PATH",
+        )
     if venv.is_symlink() or (venv.exists() and not venv.is_dir()):
         kind = "a link" if venv.is_symlink() else "a file"
         raise BadInput(
@@ -67,8 +78,9 @@ def refuse_foreign(venv: Path) -> None:
         )
     if venv.is_dir() and any(venv.iterdir()) and read_installed(venv) is None:
         kind = "a virtual environment" if (venv / "pyvenv.cfg").exists() else "a folder"
+        marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
         raise BadInput(
-            f"{venv} is {kind} that envdoctor did not make (no {MARKER} in it)",
+            f"{venv} is {kind} that envdoctor did not make ({marker})",
             expected="a new path, or an environment that envdoctor made",
             hint="envdoctor install --venv NEW_PATH",
         )

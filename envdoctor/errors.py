@@ -40,6 +40,13 @@ class Refused(EnvdoctorError):  # noqa: N818
     kind = "refused"
 
 
+class Interrupted(EnvdoctorError):  # noqa: N818
+    """The user, a scheduler or a closed terminal stopped the work: exit code 130."""
+
+    exit_code = EXIT_INTERRUPTED
+    kind = "interrupted"
+
+
 def nearest(name: str, known: list[str]) -> str:
     """The known name that `name` most likely meant, or an empty string."""
     from difflib import get_close_matches

@@ -17,6 +17,7 @@ from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml
 
 CHECK_SECONDS = 30.0
+SAVE_SECONDS = 60.0  # for the step that runs and a checkpoint, when it is interrupted
 RUN_SECONDS = 30 * 24 * 3600.0  # a run is stopped by its user or its end, not by us
 WHAT = "a recipe in TOML"
 HINT = "envdoctor train --list"
@@ -194,6 +195,7 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
         env=quiet | dict(environment),
         log=directory / "train.log",
         poll=poll,
+        grace=SAVE_SECONDS,
     )
 
 

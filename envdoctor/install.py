@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
@@ -11,6 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
+
+import msgspec
+from packaging.version import Version
 
 from envdoctor import __version__
 from envdoctor.environments import LOCK_FILE, Installed, read_installed, refuse_foreign, write_installed
@@ -22,6 +27,7 @@ from envdoctor.resolve import Lock
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
 GIB = 1 << 30
+ORPHAN_SECONDS = 120.0  # how long the uv of an install that was killed is waited for
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -56,10 +62,33 @@ class Progress(Record, frozen=True):
     doing: str
 
 
-def check_before(plan: Plan) -> None:
-    """Refuse a target that is not ours and a disk that is too small, before anything is written."""
+def install(plan: Plan, log: Path, on_progress: Callable[[Progress], None]) -> InstallResult:
+    """Build the environment and swap it in; the current one stays as it was until the last step."""
+    started = time.monotonic()
     venv = Path(plan.venv)
     refuse_foreign(venv)
+    if not read_current(plan):
+        check_room(plan)
+    try:
+        with _only_one(venv) as held:
+            _clear_leftovers(plan)
+            if present := read_current(plan):
+                current = _as_planned(present, plan)
+                return InstallResult(str(venv), str(venv / "bin/python"), current, (), 0.0, "", unchanged=True)
+            records, installed = _build(plan, log, on_progress, held)
+    except OSError as error:
+        raise EnvdoctorError(
+            f"{error.filename or venv}: {error.strerror or error}",
+            expected=f"a folder of yours with room for {venv}",
+            hint="envdoctor install --venv PATH; the current environment was not touched",
+        ) from error
+    seconds = time.monotonic() - started
+    return InstallResult(str(venv), str(venv / "bin/python"), installed, records, seconds, str(log))
+
+
+def check_room(plan: Plan) -> None:
+    """Refuse a disk that is too small and a folder that cannot be written to, before anything is written."""
+    venv = Path(plan.venv)
     place = read_filesystem(venv, {}).value
     if place is not None and place.free < plan.disk_gb * GIB:
         raise BadInput(
@@ -76,41 +105,64 @@ def check_before(plan: Plan) -> None:
         )
 
 
-def install(plan: Plan, log: Path, on_progress: Callable[[Progress], None]) -> InstallResult:
-    """Build the environment and swap it in; the current one stays as it was until the last step."""
-    started = time.monotonic()
-    venv, staging = Path(plan.venv), Path(plan.staging)
-    check_before(plan)
+def read_current(plan: Plan) -> Installed | None:
+    """The marker of the environment if it holds exactly what the plan would build."""
+    venv = Path(plan.venv)
     present = read_installed(venv)
-    if present and present.lock == plan.lock.digest and (venv / "bin/python").exists():
-        return InstallResult(str(venv), str(venv / "bin/python"), present, (), 0.0, "", unchanged=True)
-    with _only_one(venv):
-        shutil.rmtree(staging, ignore_errors=True)  # what an interrupted install left
-        records = tuple(_run_step(plan, number, log, on_progress) for number in range(len(plan.steps)))
+    if present is None or present.lock != plan.lock.digest or not (venv / "bin/python").exists():
+        return None
+    return None if drift(venv, plan.lock) else present
+
+
+def _as_planned(present: Installed, plan: Plan) -> Installed:
+    """The marker with what the profile says of these same packages today: its probes and its variables."""
+    current = msgspec.structs.replace(
+        present, profile=plan.profile, required=plan.required_probes, environment=plan.run_environment
+    )
+    if current != present:
+        write_installed(Path(plan.venv), current)
+    return current
+
+
+def _build(
+    plan: Plan, log: Path, on_progress: Callable[[Progress], None], held: TextIO
+) -> tuple[tuple[StepRecord, ...], Installed]:
+    """Build in the staging folder and swap it in; what fails or is interrupted leaves nothing behind."""
+    venv, staging = Path(plan.venv), Path(plan.staging)
+    try:
+        records = tuple(_run_step(plan, number, log, on_progress, held) for number in range(len(plan.steps)))
         guard_drift(staging, plan.lock)
         installed = _describe(plan, staging)
         write_installed(staging, installed)
         _swap(staging, venv)
-    return InstallResult(
-        str(venv), str(venv / "bin/python"), installed, records, time.monotonic() - started, str(log)
-    )
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return records, installed
 
 
 def guard_drift(venv: Path, lock: Lock) -> None:
     """Refuse an environment whose packages are not exactly the lock's."""
+    if wrong := drift(venv, lock):
+        raise Refused(
+            f"the environment in {venv} is not what the lock says: {'; '.join(wrong[:5])}",
+            expected="every package at its locked version, and no other",
+            hint="envdoctor install again; the current environment was not touched",
+        )
+
+
+def drift(venv: Path, lock: Lock) -> list[str]:
+    """How the packages of an environment differ from the lock's."""
     found = {}
     for info in venv.glob("lib/python*/site-packages/*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
         found[normalised(name)] = version
     wanted = {normalised(package.name): package.version for package in lock.packages}
-    wrong = [f"{n}: {found.get(n, 'missing')}, locked {v}" for n, v in wanted.items() if found.get(n) != v]
-    wrong += [f"{name} {found[name]}: not in the lock" for name in found.keys() - wanted.keys()]
-    if wrong:
-        raise Refused(
-            f"the environment in {venv} is not what the lock says: {'; '.join(sorted(wrong)[:5])}",
-            expected="every package at its locked version, and no other",
-            hint="envdoctor install again; the current environment was not touched",
-        )
+    wrong = [
+        f"{name}: {found.get(name, 'missing')}, locked {version}"
+        for name, version in wanted.items()
+        if name not in found or Version(found[name]) != Version(version)
+    ]
+    return sorted(wrong + [f"{name} {found[name]}: not in the lock" for name in found.keys() - wanted.keys()])
 
 
 def normalised(name: str) -> str:
@@ -118,7 +170,9 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _run_step(plan: Plan, number: int, log: Path, on_progress: Callable[[Progress], None]) -> StepRecord:
+def _run_step(
+    plan: Plan, number: int, log: Path, on_progress: Callable[[Progress], None], held: TextIO
+) -> StepRecord:
     step = plan.steps[number]
     if step.name == "sync":
         Path(plan.staging, LOCK_FILE).write_text(plan.lock.text)
@@ -129,7 +183,14 @@ def _run_step(plan: Plan, number: int, log: Path, on_progress: Callable[[Progres
         on_progress(Progress(number + 1, len(plan.steps), step.title, meter.done, meter.total, meter.doing))
 
     report("")
-    result = run_uv(step.arguments, environment=plan.environment, deadline=step.deadline, log=log, poll=report)
+    result = run_uv(
+        step.arguments,
+        environment=plan.environment,
+        deadline=step.deadline,
+        log=log,
+        poll=report,
+        keep_open=(held.fileno(),),
+    )
     if not result.ok:
         raise _step_failed(step, result.output if not result.timed_out else result.ending, result.ending, log)
     return StepRecord(step.name, result.seconds, result.returncode)
@@ -156,6 +217,7 @@ class DownloadMeter:
         self.sizes: dict[str, int] = {}
         self.finished: set[str] = set()
         self.doing = ""
+        self.begun = ""  # a line whose end is not there yet
 
     @property
     def total(self) -> int:
@@ -168,7 +230,8 @@ class DownloadMeter:
         return sum(size for name, size in self.sizes.items() if name in self.finished)
 
     def read(self, text: str) -> None:
-        """Take in new lines of uv's output."""
+        """Take in what is new of uv's output."""
+        text, _, self.begun = (self.begun + text).rpartition("\n")
         for name, size, unit in re.findall(r"Downloading (\S+) \(([\d.]+)([KMG]?i?B)\)", text):
             self.sizes[name] = int(float(size) * SIZES.get(unit, 1))
         self.finished.update(re.findall(r"Downloaded (\S+)", text))
@@ -201,38 +264,94 @@ def size_on_disk(folder: Path) -> int:
     return total
 
 
+def _clear_leftovers(plan: Plan) -> None:
+    """Undo what an install left that was killed: half an environment, or a swap between its two renames."""
+    venv, previous = Path(plan.venv), _previous(Path(plan.venv))
+    if previous.exists() and not venv.exists():
+        previous.rename(venv)
+    for folder in (previous, Path(plan.staging)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _previous(venv: Path) -> Path:
+    return venv.with_name(f".{venv.name}.previous")
+
+
 def _swap(staging: Path, venv: Path) -> None:
-    """Let the finished environment take the place of the old one, which goes only when the new one stands."""
-    old = venv.with_name(f".{venv.name}.previous")
-    shutil.rmtree(old, ignore_errors=True)
-    if venv.exists():
-        venv.rename(old)
-    try:
+    """Let the finished environment take the place of the old one, which is then where the new one was built."""
+    if not venv.exists():
         staging.rename(venv)
-    except OSError:
-        if old.exists():
+    elif not exchange(staging, venv):
+        old = _previous(venv)
+        venv.rename(old)
+        try:
+            staging.rename(venv)
+        except OSError:
             old.rename(venv)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+            raise
+        old.rename(staging)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one atomic step; False where the C library or the file system cannot (NFS, musl)."""
+    at_working_directory, rename_exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: renameat2(2)
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    paths = os.fsencode(one), os.fsencode(other)
+    return bool(rename(at_working_directory, paths[0], at_working_directory, paths[1], rename_exchange) == 0)
 
 
 @contextmanager
-def _only_one(venv: Path) -> Iterator[None]:
-    """Hold the lock of this target; a second install says who holds it."""
+def _only_one(venv: Path) -> Iterator[TextIO]:
+    """Hold the lock of this target; a second install says who holds it.
+
+    uv inherits the open file: as long as it writes, the lock is held, though the install itself may have been killed.
+    """
     venv.parent.mkdir(parents=True, exist_ok=True)
     path = venv.with_name(f".{venv.name}.lock")
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            raise EnvdoctorError(
-                f"another install of {venv} is running (process {file.read().strip() or 'unknown'})",
-                expected="one install at a time",
-                hint="wait for it to end, then run this again",
-            ) from error
+    with _locked_file(path, venv) as file:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield file
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked_file(path: Path, venv: Path) -> TextIO:
+    """The lock file, open and locked; the uv of an install that was killed is waited for."""
+    end = time.monotonic() + ORPHAN_SECONDS
+    while True:
+        file = path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, file):
+                return file  # else the last holder has just taken the file away
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            if _is_running(holder) or time.monotonic() > end:
+                file.close()
+                raise EnvdoctorError(
+                    f"another install of {venv} is running (process {holder or 'unknown'})",
+                    expected="one install at a time",
+                    hint="wait for it to end, then run this again",
+                ) from None
+        file.close()
+        time.sleep(0.1)
+
+
+def _is_at(path: Path, file: TextIO) -> bool:
+    """Whether the open file is still the one at this path."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _is_running(process: str) -> bool:
+    """Whether a process of this number runs; one that has not written its number yet does."""
+    return not process.isdigit() or Path("/proc", process).exists()

@@ -72,5 +72,6 @@ def shell_lines(plan: Plan) -> list[str]:
     ]
     commands = [f"uv {shlex.join(step.arguments)}" for step in plan.steps]
     lock = [f"cat > {lock_file} <<'LOCK'", *plan.lock.text.splitlines(), "LOCK"]
-    move = f"mv -T {shlex.quote(plan.staging)} {shlex.quote(plan.venv)}"
+    # An environment that is there already is kept beside the new one, as `venv.~1~`.
+    move = f"mv -T --backup=numbered {shlex.quote(plan.staging)} {shlex.quote(plan.venv)}"
     return [*exports, commands[0], *lock, *commands[1:], move]

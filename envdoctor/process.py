@@ -92,12 +92,14 @@ def run(
     separate_stderr: bool = False,
     poll: Callable[[str], None] | None = None,
     keep_open: Sequence[int] = (),
+    grace: float = GRACE_SECONDS,
 ) -> Finished:
     """Run a program to its end or its deadline (seconds) and say how it ended.
 
     Output (both streams, unless `separate_stderr` drops the second) goes to `log`, which is appended to, or to a
     nameless temporary file. `poll` is called about five times a second with the text that is new (of a burst, its
-    last MiB). `keep_open` are file descriptors that the child inherits.
+    last MiB). `keep_open` are file descriptors that the child inherits. `grace` is the time in seconds that it gets to
+    end by itself when it is stopped.
     Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, SIGTERM or
     SIGHUP, stops the whole process group first.
     """
@@ -124,7 +126,7 @@ def run(
         try:
             timed_out = _watch(child, started + deadline, out, offset, poll)
         finally:
-            stop(child)
+            stop(child, grace)
         tail, _ = _bytes_since(out, max(offset, out.seek(0, os.SEEK_END) - TAIL_BYTES))
     code = child.returncode
     return Finished(
@@ -138,15 +140,15 @@ def run(
     )
 
 
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a process group: interrupt, then terminate, then kill; what it left behind is killed too."""
+def stop(child: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
+    """End a process group: interrupt, terminate, kill, each after `grace` seconds; what it left behind, too."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             if child.poll() is not None:
                 break
             _signal_group(child, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(GRACE_SECONDS)
+                child.wait(grace)
     finally:  # a second Ctrl-C ends the patience
         _signal_group(child, signal.SIGKILL)
         child.wait()

@@ -48,6 +48,7 @@ def run_uv(
     deadline: float,
     log: Path | None = None,
     poll: Callable[[str], None] | None = None,
+    keep_open: Sequence[int] = (),
 ) -> Finished:
     """Run uv where no project of the user's can bend it: its folder is empty, so no pyproject.toml is found."""
     fixed = {"UV_NO_COLOR": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
@@ -59,6 +60,7 @@ def run_uv(
             deadline=deadline,
             log=log,
             poll=poll,
+            keep_open=keep_open,
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envdoctor import __version__, machines
-from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused
+from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
 from envdoctor.profiles import DISK, Profile, choose, read_profile, read_profiles, violations
@@ -306,7 +306,13 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answe
     from envdoctor.environments import read_installed
 
     installed = read_installed(Path(planned.python).parent.parent)
-    finished = handoff.start_run(planned, installed.environment if installed else {}, reporter.event)
+    try:
+        finished = handoff.start_run(planned, installed.environment if installed else {}, reporter.event)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"the run in {planned.directory} was interrupted",
+            hint=f"go on with: envdoctor train {planned.recipe} --run {planned.directory} --resume latest",
+        ) from None
     result = handoff.read_result(Path(planned.directory))
     if not finished.ok:
         raise _run_failed(planned, finished.ending, finished.output)

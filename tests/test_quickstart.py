@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
+import sys
+import time
 
 import pytest
-from command import envdoctor, envelope
+from command import envdoctor, envelope, environment
 from conftest import Quickstart
 
 pytestmark = pytest.mark.stack
@@ -31,7 +33,8 @@ def test_it_leaves_every_file_of_a_run(quickstart: Quickstart) -> None:
             "train.log", "checkpoints", "model"} <= {path.name for path in run.iterdir()}  # fmt: skip
     configuration = json.loads((run / "run.json").read_text())
     assert (configuration["recipe"], configuration["profile"]) == ("sort", "cpu")
-    steps = [int(row["step"]) for row in csv.DictReader((run / "metrics.csv").open())]
+    with (run / "metrics.csv").open() as file:
+        steps = [int(row["step"]) for row in csv.DictReader(file)]
     assert steps == list(range(1, configuration["settings"]["steps"] + 1))
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -74,3 +77,27 @@ def test_an_environment_that_changed_since_is_no_longer_verified(quickstart: Qui
         marker.write_text(original)
     assert done.returncode == 1
     assert "no longer holds" in done.stderr
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(quickstart: Quickstart) -> None:
+    settings = ["--set", "warmup_steps=2", "--set", "eval_every=0", "--set", "save_every=1000", "--set", "steps=2000"]
+    command = [sys.executable, "-m", "envdoctor", "train", "sort", *settings, "--run", "stopped"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                             cwd=quickstart.home, env=environment(quickstart.home))  # fmt: skip
+    metrics = quickstart.home / "stopped/metrics.csv"
+    for _ in range(1200):
+        if metrics.exists() and len(metrics.read_text().splitlines()) > 3:
+            break
+        time.sleep(0.1)
+    child.terminate()  # as a scheduler does
+    _, error = child.communicate(timeout=120)
+    assert child.returncode == 130
+    assert "--resume latest" in error
+    assert list((quickstart.home / "stopped/checkpoints").glob("checkpoint-*/complete.json"))
+    done = len(metrics.read_text().splitlines()) - 1
+    run = quickstart.home / "stopped/run.json"
+    run.write_text(run.read_text().replace('"steps": 2000', f'"steps": {done + 2}'))
+    resume = ["train", "sort", "--run", "stopped", "--resume", "latest", "--format", "json"]
+    again = envdoctor(*resume, home=quickstart.home)
+    assert again.returncode == 0, again.stderr
+    assert envelope(again)["data"]["result"]["resumed_from"] == done

@@ -105,6 +105,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     # 1. What to do. Nothing heavy is imported before the input is known to be good.
     recipe_name, given = run.read_settings()
     settings, summary = check(recipe_name, given, str(run.path / "run.json"))
+    run.hold()
     checkpoint, skipped = choose_checkpoint(run.checkpoints, resume) if resume else (None, [])
     if checkpoint is None:
         run.refuse_a_used_directory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import math
@@ -41,6 +42,25 @@ class RunDirectory:
             )
             raise BadInput(f"{file} holds {seen}", expected=expected, hint=hint)
         return run["recipe"], run.get("settings", {})
+
+    def hold(self) -> None:
+        """Keep this run for this process: two trainers would write into each other's tables.
+
+        The lock is the file's, not its content's: it goes when the process does, however it ends.
+        """
+        self._lock = (self.path / ".lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.seek(0)
+            raise BadInput(
+                f"{self.path} is being trained by process {self._lock.read().strip() or 'unknown'}",
+                expected="one trainer for a run",
+                hint="wait for it to end, or stop that process",
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(str(os.getpid()))
+        self._lock.flush()
 
     def refuse_a_used_directory(self) -> None:
         """A fresh start must not overwrite a run."""

@@ -25,24 +25,25 @@ THEME = Theme(
 )
 
 
-PIPE_WIDTH = 120  # a pipe has no width of its own
+PIPE_WIDTH = 120  # for tables; a pipe has no width of its own
+LOG_WIDTH = 100_000  # a message in a log is one line
 
 
-def _width(stream: TextIO) -> int | None:
-    """COLUMNS where it is set, the terminal's own (None), or a pipe's."""
+def _width(stream: TextIO, pipe: int) -> int | None:
+    """COLUMNS where it is set, the terminal's own (None), or what suits a pipe."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
-    return None if stream.isatty() else PIPE_WIDTH
+    return None if stream.isatty() else pipe
 
 
 @cache
 def out() -> Console:
     """For data."""
-    return Console(theme=THEME, highlight=False, width=_width(sys.stdout))
+    return Console(theme=THEME, highlight=False, width=_width(sys.stdout, PIPE_WIDTH))
 
 
 @cache
 def err() -> Console:
     """For progress and errors."""
-    return Console(theme=THEME, highlight=False, stderr=True, width=_width(sys.stderr))
+    return Console(theme=THEME, highlight=False, stderr=True, width=_width(sys.stderr, LOG_WIDTH))

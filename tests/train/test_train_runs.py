@@ -140,6 +140,19 @@ def test_a_killed_run_is_continued_without_gap_or_repetition(stack_python: Path,
     assert result["before"] == looks[0]["metrics"]
 
 
+def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=5000, save_every=2, eval_every=0)
+    first = start(stack_python, run)
+    wait_for_step(first, run, 3)
+    before = (run / "metrics.csv").read_bytes()
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    first.kill()
+    finish(first)
+    assert status == 2
+    assert f"is being trained by process {first.pid}" in output
+    assert (run / "metrics.csv").read_bytes().startswith(before)
+
+
 def test_an_interrupt_saves_and_leaves_130(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5000, save_every=0, eval_every=0)
     process = start(stack_python, run)

@@ -1,0 +1,575 @@
+"""Real installs by the real uv from wheels made on the spot: killed, interrupted, tampered with, two at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from command import ROOT, envdoctor, envelope, environment, snapshot
+from local_packages import Index, serve, write_cpu_torch, write_profile, write_wheel
+
+from envdoctor.errors import EnvdoctorError, Refused
+from envdoctor.install import DownloadMeter, Progress, drift, exchange, guard_drift, install
+from envdoctor.plan import Plan, plan_install
+from envdoctor.profiles import read_profile
+from envdoctor.resolve import Target, resolve
+from envdoctor.sources import read_sources
+
+OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "NO_PROXY": "127.0.0.1"}
+
+
+@dataclass
+class Place:
+    """A user's home with a folder of wheels, a profile, and where the environment is to lie."""
+
+    home: Path
+
+    @property
+    def wheels(self) -> Path:
+        return self.home / "wheels"
+
+    @property
+    def venv(self) -> Path:
+        return self.home / "envs/mine"
+
+    @property
+    def profile(self) -> Path:
+        return self.home / "mine.toml"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return OFFLINE | {"PIP_FIND_LINKS": str(self.wheels)}
+
+    def install(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """`envdoctor install` of the profile, as a real process."""
+        arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", "json", *options]
+        return envdoctor(*arguments, home=self.home, **(self.settings | extra))
+
+    def start(self, **extra: str) -> subprocess.Popen[str]:
+        """The same, started and not waited for."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.home,
+            env=environment(self.home, **(self.settings | extra)),
+        )  # fmt: skip
+
+    def plan(self, **pip: str) -> Plan:
+        """The plan of the profile as it is now."""
+        profile = read_profile(str(self.profile))
+        sources = read_sources({"HOME": str(self.home)} | (pip or self.settings))
+        resolution = resolve(profile, Target("x86_64", "2.35", ("3.11",)), sources)
+        assert resolution.lock, resolution.attempts
+        return plan_install(profile, resolution.lock, self.venv, sources)
+
+    def packages(self) -> dict[str, str]:
+        """What the environment's own interpreter finds in it."""
+        code = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
+        done = subprocess.run([self.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.replace("'", '"'))
+        assert isinstance(found, dict)
+        return found
+
+    def left(self) -> list[str]:
+        """What lies in the folder of environments."""
+        return sorted(path.name for path in self.venv.parent.iterdir())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """alpha 1.0 with its requirement beta 1.0, and torch's CPU build."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    place = Place(tmp_path)
+    write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
+    write_wheel(place.wheels, "beta", "1.0")
+    write_cpu_torch(place.wheels)
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    return place
+
+
+FIRST = {"alpha": "1.0", "beta": "1.0", "torch": "9.9.0+cpu"}
+SECOND = FIRST | {"beta": "2.0"}
+
+
+def offer_a_newer_one(place: Place) -> None:
+    """From now on the profile resolves to other packages."""
+    write_wheel(place.wheels, "beta", "2.0")
+
+
+def quiet(_: Progress) -> None:
+    """For installs whose progress is not looked at."""
+
+
+def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
+    done = place.install()
+    assert done.returncode == 0, done.stderr
+    data = envelope(done)["data"]
+    assert ("unchanged" in data, data["installed"]["torch_build"]) == (False, "cpu")
+    assert data["installed"]["torch_source"] == f"find-links {place.wheels}"
+    assert [step["name"] for step in data["steps"]] == ["venv", "sync", "check"]
+    assert "+ alpha==1.0" in Path(data["log"]).read_text()
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+    before = place.venv.stat()
+    again = envelope(place.install())["data"]
+    assert again["unchanged"] is True
+    assert again["installed"] == data["installed"]
+    assert place.venv.stat().st_ino == before.st_ino
+
+    offer_a_newer_one(place)
+    newer = envelope(place.install())["data"]
+    assert "unchanged" not in newer
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_commands_of_packages_work_where_the_environment_lies_in_the_end(place: Place) -> None:
+    write_wheel(place.wheels, "gamma", "1.0", files={
+        "gamma/__init__.py": b"import sys\ndef main(): print(sys.prefix)\n",
+        "gamma-1.0.dist-info/entry_points.txt": b"[console_scripts]\ngamma = gamma:main\n",
+    })  # fmt: skip
+    write_profile(place.profile, "gamma")
+    assert place.install().returncode == 0
+    done = subprocess.run([place.venv / "bin/gamma"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(place.venv)
+
+
+@pytest.mark.parametrize("name", ["with space", "größe", "it's", "-dash", "dot.ted"])
+def test_any_name_of_a_folder_will_do(name: str, place: Place) -> None:
+    venv = place.home / "envs" / name
+    done = place.install("--venv", str(venv))
+    assert done.returncode == 0, done.stderr
+    assert (venv / "envdoctor.json").exists()
+    lines = envelope(place.install("--venv", f"{venv}2", "--dry-run"))["data"]["commands"]
+    run_lines(lines, place)
+    assert (Path(f"{venv}2") / "bin/python").exists()
+
+
+def test_unchanged_packages_with_other_variables_and_probes(place: Place) -> None:
+    """The packages stay, and what the profile says of them today is what will be used."""
+    place.install()
+    text = place.profile.read_text()
+    place.profile.write_text(text.replace('TRIAL = "1"', 'TRIAL = "2"').replace("required = []", 'required = ["sdpa"]'))
+    data = envelope(place.install())["data"]
+    assert data["unchanged"] is True
+    marker = json.loads((place.venv / "envdoctor.json").read_text())
+    assert (marker["environment"], marker["required"]) == ({"TRIAL": "2"}, ["sdpa"])
+    assert marker["lock"] == data["installed"]["lock"]
+
+
+def test_an_environment_that_drifted_is_built_again(place: Place) -> None:
+    place.install()
+    (site,) = place.venv.glob("lib/python*/site-packages")
+    (site / "beta-1.0.dist-info").rename(site / "beta-0.5.dist-info")
+    assert envelope(place.install())["data"].get("unchanged") is None
+    assert place.packages() == FIRST
+
+
+def test_an_environment_without_its_interpreter_is_built_again(place: Place) -> None:
+    place.install()
+    for path in (place.venv / "bin").glob("python*"):
+        path.unlink()
+    assert envelope(place.install())["data"].get("unchanged") is None
+    assert place.packages() == FIRST
+
+
+def make_a_file(venv: Path) -> None:
+    venv.write_text("mine")
+
+
+def make_a_link(venv: Path) -> None:
+    venv.with_name("real").mkdir()
+    venv.symlink_to("real")
+
+
+def make_a_dangling_link(venv: Path) -> None:
+    venv.symlink_to("nowhere")
+
+
+def make_a_foreign_environment(venv: Path) -> None:
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("home = /usr")
+
+
+def make_a_full_folder(venv: Path) -> None:
+    venv.mkdir()
+    (venv / "thesis.txt").write_text("mine")
+
+
+def make_a_broken_marker(venv: Path) -> None:
+    venv.mkdir()
+    (venv / "envdoctor.json").write_text("{")
+
+
+def make_the_parent_a_file(venv: Path) -> None:
+    venv.parent.rmdir()
+    venv.parent.write_text("mine")
+
+
+FOREIGN = {
+    make_a_file: "is a file",
+    make_a_link: "is a link",
+    make_a_dangling_link: "is a link",
+    make_a_foreign_environment: "is a virtual environment that envdoctor did not make (no envdoctor.json in it)",
+    make_a_full_folder: "is a folder that envdoctor did not make",
+    make_a_broken_marker: "its envdoctor.json cannot be read",
+    make_the_parent_a_file: "envs is a file, and",
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN)
+def test_what_is_not_ours_is_refused_and_left_as_it_is(make, place: Place) -> None:  # type: ignore[no-untyped-def]
+    place.venv.parent.mkdir()
+    make(place.venv)
+    before = snapshot(place.home)
+    done = place.install()
+    assert done.returncode == 2, done.stderr
+    assert FOREIGN[make] in envelope(done)["error"]["message"]
+    assert snapshot(place.home) == before
+
+
+@pytest.mark.parametrize("venv", ["/proc/mine", "/proc/self/mine/deeper", "/sys/mine", "/dev/null/mine"])
+def test_a_place_that_cannot_hold_it_is_a_clear_error(venv: str, place: Place) -> None:
+    write_profile(place.profile, "alpha", disk=0)
+    done = place.install("--venv", venv)
+    assert done.returncode in (2, 3)
+    error = envelope(done)["error"]
+    assert error["message"].startswith(str(Path(venv).parts[0] + Path(venv).parts[1]))
+    assert "--venv" in error["hint"]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_disk_too_small_changes_nothing_and_does_not_matter_once_it_is_installed(place: Place) -> None:
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", disk=10**6)
+    done = place.install()
+    assert done.returncode == 2
+    assert "GiB are free" in envelope(done)["error"]["message"]
+    assert not place.venv.parent.exists()
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    place.install()
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", disk=10**6)
+    assert envelope(place.install())["data"]["unchanged"] is True
+
+
+def test_a_log_that_cannot_be_written_is_a_clear_error(place: Place) -> None:
+    (place.home / "state").write_text("a file")
+    done = place.install(XDG_STATE_HOME=str(place.home / "state"))
+    assert done.returncode == 3
+    assert "cannot write the log" in envelope(done)["error"]["message"]
+    assert place.left() == []
+
+
+def test_a_wheel_that_was_tampered_with_leaves_the_current_environment(place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    plan = place.plan()
+    write_wheel(place.wheels, "beta", "2.0", files={"beta/more.py": b"print('not what was locked')"})
+    with pytest.raises(EnvdoctorError, match="beta") as caught:
+        install(plan, place.home / "log", quiet)
+    assert "ash" in caught.value.message  # of the hash, in uv's words
+    assert str(place.home / "log") in caught.value.hint
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+    assert place.install().returncode == 0
+    assert place.packages() == SECOND
+
+
+def test_a_source_that_is_gone_since_leaves_the_current_environment(place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    with serve(Index({"main": place.wheels}, user="user:secret")) as web:
+        plan = place.plan(PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL=web.url(user="user:secret"), PIP_TIMEOUT="2")
+        web.user = "user:changed"
+        with pytest.raises(EnvdoctorError, match="answers 401 Unauthorized"):
+            install(plan, place.home / "log", quiet)
+    with pytest.raises(EnvdoctorError, match=r"127\.0\.0\.1.*Connection refused") as caught:
+        install(plan, place.home / "log", quiet)
+    assert caught.value.exit_code == 3
+    assert "secret" not in caught.value.message + (place.home / "log").read_text()
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_a_requirement_that_is_not_met_is_found_before_anything_is_swapped(place: Place) -> None:
+    place.install()
+    plan = place.plan()
+    without = tuple(package for package in plan.lock.packages if package.name != "beta")
+    broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=without))
+    with pytest.raises(EnvdoctorError, match=r"Check that every requirement is met.*beta"):
+        install(broken, place.home / "log", quiet)
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place: Place) -> None:
+    place.install()
+    lock = place.plan().lock
+    guard_drift(place.venv, lock)
+    (site,) = place.venv.glob("lib/python*/site-packages")
+    (site / "beta-1.0.dist-info").rename(site / "beta-1.0.0.dist-info")  # the same version, as some wheels spell it
+    assert drift(place.venv, lock) == []
+    (site / "beta-1.0.0.dist-info").rename(site / "Del.ta-1.0.dist-info")
+    (site / "alpha-1.0.dist-info").rename(site / "alpha-1.1.dist-info")
+    assert drift(place.venv, lock) == ["alpha: 1.1, locked 1.0", "beta: missing, locked 1.0", "del-ta 1.0: not in the lock"]
+    with pytest.raises(Refused, match=r"alpha: 1\.1, locked 1\.0"):
+        guard_drift(place.venv, lock)
+
+
+def run_lines(lines: list[str], place: Place) -> None:
+    """The printed commands, word for word, in a shell that stops at the first that fails."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+    uv = Path(sys.executable).parent
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)], check=True, capture_output=True, cwd=place.home,
+        env=clean | {"HOME": str(place.home), "PATH": f"{uv}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+
+def test_the_printed_commands_do_the_same(place: Place) -> None:
+    dry = place.install("--dry-run")
+    assert not place.venv.exists()
+    lines = envelope(dry)["data"]["commands"]
+    run_lines(lines, place)
+    by_hand = place.packages()
+    assert by_hand == FIRST
+    run_lines(lines, place)  # over what is there, which is kept
+    assert place.left() == ["mine", "mine.~1~"]
+    other = place.home / "envs/other"
+    assert place.install("--venv", str(other)).returncode == 0
+    files = {
+        str(path.relative_to(other))
+        for path in other.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name not in ("envdoctor.json", ".lock")
+    }
+    assert files == {
+        str(path.relative_to(place.venv))
+        for path in place.venv.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != ".lock"
+    }
+
+
+def test_the_human_dry_run_prints_the_same_commands(place: Place) -> None:
+    lines = envelope(place.install("--dry-run"))["data"]["commands"]
+    shown = place.install("--dry-run", "--format", "human", COLUMNS="40").stdout.splitlines()
+    assert [line for line in shown if not line.startswith("#")] == lines
+    assert shlex.split(lines[-1])[-1] == str(place.venv)
+
+
+@contextlib.contextmanager
+def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index]]:
+    """An install that hangs in the download of a wheel, from an index on loopback that can be let go."""
+    with serve(Index({"main": place.wheels})) as web:
+        pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url()}
+        process = place.start(**pip)
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("• [1/3]"):
+                web.stalled = True
+            if line.startswith("• [2/3]"):
+                break
+        asked = len(web.requests)
+        wait_until(lambda: len(web.requests) > asked or bool(web.requests[asked - 1 :]))
+        try:
+            yield process, web
+        finally:
+            web.stalled = False
+            process.kill()
+            process.stdout.close()
+            process.wait()
+
+
+def wait_until(true, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    with stalled_install(place) as (first, web):
+        second = place.install()
+        assert second.returncode == 3
+        assert f"is running (process {first.pid})" in envelope(second)["error"]["message"]
+        assert place.packages() == FIRST
+        web.stalled = False
+        assert first.stdout
+        assert first.wait(60) == 0, first.stdout.read()
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place: Place) -> None:
+    """The uv of a killed install runs on, in a session of its own; nobody may build over what it still writes."""
+    place.install()
+    offer_a_newer_one(place)
+    with stalled_install(place) as (first, web):
+        first.kill()
+        first.wait()
+        assert place.packages() == FIRST
+        web.stalled = False
+        done = place.install()
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_leaves_the_current_environment_and_nothing_else(number: int, place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    with stalled_install(place) as (first, _):
+        first.send_signal(number)
+        assert first.wait(30) == 130
+        assert first.stdout
+        assert "Traceback" not in first.stdout.read()
+        assert place.left() == ["mine"]
+    assert place.packages() == FIRST
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    process = place.start()
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith(f"• [{step}/3]"):
+            process.kill()
+            break
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    assert place.packages() == FIRST
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+# Killed at one point of the swap: just before it, between the two renames where there is no atomic one, just after.
+KILLED = {
+    "before": "i._swap = lambda *a: os.kill(os.getpid(), 9)",
+    "after": "swap = i._swap\ndef die(*a): swap(*a); os.kill(os.getpid(), 9)\ni._swap = die",
+    "between": (
+        "i.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
+        "def die(self, to): rename(self, to); str(to).endswith('.previous') and os.kill(os.getpid(), 9)\n"
+        "pathlib.Path.rename = die"
+    ),
+}
+
+
+@pytest.mark.parametrize("when", KILLED)
+def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    code = f"import os, pathlib, sys, envdoctor.install as i\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
+        capture_output=True, env=environment(place.home, **place.settings), check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if when != "between":
+        assert place.packages() == (FIRST if when == "before" else SECOND)
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_killed_between_the_renames_the_old_environment_comes_back_though_the_next_install_fails(place: Place) -> None:
+    place.install()
+    place.venv.rename(place.venv.with_name(".mine.previous"))
+    plan = place.plan()
+    for wheel in place.wheels.iterdir():
+        wheel.unlink()
+    offer_a_newer_one(place)
+    broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=plan.lock.packages[:1]))
+    with pytest.raises(EnvdoctorError):
+        install(broken, place.home / "log", quiet)
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    monkeypatch.setattr("envdoctor.install.exchange", lambda *_: False)
+    install(place.plan(), place.home / "log", quiet)
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/mine").touch()
+    assert exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b/mine").exists()
+    assert not exchange(tmp_path / "a", tmp_path / "nowhere")
+
+
+def test_the_lock_file_of_a_dead_install_is_in_nobodys_way(place: Place) -> None:
+    place.venv.parent.mkdir()
+    (place.venv.parent / ".mine.lock").write_text("4194999")
+    assert place.install().returncode == 0
+    assert place.left() == ["mine"]
+
+
+def test_bytes_are_told_while_they_come(place: Place) -> None:
+    """uv announces wheels from 1 MiB on; two of them, the larger one of 12 MiB."""
+    write_wheel(place.wheels, "alpha", "2.0", files={"alpha/data.bin": os.urandom(12 << 20)})
+    write_wheel(place.wheels, "beta", "2.0", files={"beta/data.bin": os.urandom(3 << 20)})
+    write_profile(place.profile, "alpha", "beta")
+    told: list[Progress] = []
+    with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as web:
+        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url()}
+        install(place.plan(**pip), place.home / "log", told.append)
+    sync = [progress for progress in told if progress.step == 2]
+    steps = sorted({(progress.downloaded >> 20, progress.to_download >> 20) for progress in sync})
+    assert (0, 15) in steps
+    assert (3, 15) in steps
+    assert steps[-1] == (15, 15)
+    log = (place.home / "log").read_text()
+    assert "\r" not in log
+    assert "\x1b" not in log
+
+
+def test_a_line_that_is_read_in_halves_counts_once() -> None:
+    meter = DownloadMeter()
+    for text in ("Downloading tor", "ch (182.9MiB)\nDown", "loading numpy (1.5GiB)\n Downl", "oaded torch\n", "Prep"):
+        meter.read(text)
+    assert meter.total == int(182.9 * 2**20) + int(1.5 * 2**30)
+    assert meter.done == int(182.9 * 2**20)
+    assert meter.doing == "Downloaded torch"
+
+
+def test_it_leaves_nothing_in_the_folder_of_temporary_files(place: Place) -> None:
+    temporary = place.home / "temporary"
+    temporary.mkdir()
+    place.install(TMPDIR=str(temporary))
+    write_profile(place.profile, "nowhere-to-be-found")
+    assert place.install(TMPDIR=str(temporary)).returncode == 1
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_tools_own_path_is_not_the_environments(place: Place) -> None:
+    """PYTHONPATH and an activated environment of the user's do not leak into what uv builds."""
+    done = place.install(VIRTUAL_ENV="/nowhere", UV_PYTHON="/nowhere/python", PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == FIRST
