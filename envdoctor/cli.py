@@ -229,10 +229,12 @@ def _finish(command: str, form: Format, work: Callable[[Reporter], Answer]) -> N
     """Do the work, print its answer or its error, and end with its exit code."""
     from envdoctor.errors import EXIT_INTERRUPTED, EnvdoctorError
     from envdoctor.output.reporter import Reporter
+    from envdoctor.process import ended_as_by_ctrl_c
 
     reporter = Reporter()
     try:
-        answer = work(reporter)
+        with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
+            answer = work(reporter)
     except EnvdoctorError as error:
         reporter.close()
         _print_error(command, form, error)

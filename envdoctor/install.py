@@ -23,6 +23,7 @@ from envdoctor.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.facts.storage import read_filesystem
 from envdoctor.model import Record
 from envdoctor.plan import Plan, Step
+from envdoctor.process import ended_as_by_ctrl_c
 from envdoctor.resolve import Lock
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
@@ -70,7 +71,7 @@ def install(plan: Plan, log: Path, on_progress: Callable[[Progress], None]) -> I
     if not read_current(plan):
         check_room(plan)
     try:
-        with _only_one(venv) as held:
+        with ended_as_by_ctrl_c(), _only_one(venv) as held:
             _clear_leftovers(plan)
             if present := read_current(plan):
                 current = _as_planned(present, plan)

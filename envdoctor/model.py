@@ -18,11 +18,11 @@ State = Literal["known", "absent", "unreadable"]
 Status = Literal["ok", "info", "warning", "error", "unknown", "skipped", "crashed"]
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all records."""
 
 
-class Fact(Record, Generic[T], frozen=True, kw_only=True):
+class Fact(Record, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
     """One observation: a value or none, how it stands, and where it came from.
 
     `absent` means looked for and not there ("no GPU"); `unreadable` means it could not be read, with the

@@ -98,14 +98,14 @@ def run(
 
     Output (both streams, unless `separate_stderr` drops the second) goes to `log`, which is appended to, or to a
     nameless temporary file. `poll` is called about five times a second with the text that is new (of a burst, its
-    last MiB). `keep_open` are file descriptors that the child inherits. `grace` is the time in seconds that it gets to
-    end by itself when it is stopped.
+    last MiB). `keep_open` are file descriptors that the child inherits. `grace` is the time in seconds that it gets
+    to end by itself when it is stopped.
     Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, SIGTERM or
     SIGHUP, stops the whole process group first.
     """
     command = tuple(str(part) for part in argv)
     started = time.monotonic()
-    with _ended_as_by_ctrl_c(), _output_file(log) as out, _stdin_file(stdin) as source:
+    with ended_as_by_ctrl_c(), _output_file(log) as out, _stdin_file(stdin) as source:
         offset = out.seek(0, os.SEEK_END)
         try:
             child = subprocess.Popen(
@@ -155,7 +155,7 @@ def stop(child: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
 
 
 @contextlib.contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
+def ended_as_by_ctrl_c() -> Iterator[None]:
     """SIGTERM and SIGHUP (a scheduler, a closed terminal) raise KeyboardInterrupt meanwhile.
 
     By default they would end this process on the spot, and the child, in a session of its own, would run on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import sys
 import threading
 import time
 import zipfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 TAG = "py3-none-any"
+PYTHON = "{}.{}".format(*sys.version_info)  # of the tests: uv finds it without a download
 
 
 def write_wheel(
@@ -91,7 +93,7 @@ recipe = "sort"
 def write_profile(
     path: Path,
     *requirements: str,
-    pythons: Iterable[str] = ("3.11",),
+    pythons: Iterable[str] = (PYTHON,),
     sources: str = '{ kind = "configured" }',
     cuda: str = "",
     disk: float = 0.001,
@@ -150,61 +152,67 @@ def _project(wheel: Path) -> str:
     return wheel.name.split("-", maxsplit=1)[0].replace("_", "-").lower()
 
 
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers from the index that the server holds."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        """Keep the tests' output to themselves."""
+
+    def do_HEAD(self) -> None:
+        self._answer(405)
+
+    def do_GET(self) -> None:
+        index = self.server.index
+        index.requests.append(self.path)
+        while index.stalled:
+            time.sleep(0.05)
+        if index.status:
+            self._answer(index.status)
+        elif index.user and self.headers.get("Authorization") != _basic(index.user):
+            self._answer(401, {"WWW-Authenticate": 'Basic realm="packages"'})
+        else:
+            self._send(index.page(self.path))
+
+    def _send(self, found: bytes | Path | None) -> None:
+        if isinstance(found, Path):
+            self._answer(200, {}, found.read_bytes(), self.server.index.bytes_per_second)
+        else:
+            self._answer(404 if found is None else 200, {"Content-Type": "text/html"}, found or b"")
+
+    def _answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"", slow: int = 0) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        piece = slow // 20 or len(body) or 1
+        for start in range(0, len(body), piece):
+            self.wfile.write(body[start : start + piece])
+            time.sleep(0.05 if slow else 0)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A thread for each connection, on a free loopback port."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, index: Index) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.index = index
+        index.port = self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is what some tests are about."""
+
+
 @contextmanager
 def serve(index: Index) -> Iterator[Index]:
     """Serve an index on a free loopback port."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            """Keep the tests' output to themselves."""
-
-        def do_HEAD(self) -> None:
-            self._answer(405)
-
-        def do_GET(self) -> None:
-            index.requests.append(self.path)
-            while index.stalled:
-                time.sleep(0.05)
-            if index.status:
-                self._answer(index.status)
-            elif index.user and self.headers.get("Authorization") != _basic(index.user):
-                self._answer(401, {"WWW-Authenticate": 'Basic realm="packages"'})
-            else:
-                self._send(index.page(self.path))
-
-        def _send(self, found: bytes | Path | None) -> None:
-            if found is None:
-                self._answer(404)
-                return
-            body = found.read_bytes() if isinstance(found, Path) else found
-            kind = "application/octet-stream" if isinstance(found, Path) else "text/html"
-            slow = index.bytes_per_second if isinstance(found, Path) else 0
-            self._answer(200, {"Content-Type": kind}, body, slow)
-
-        def _answer(
-            self, status: int, headers: dict[str, str] | None = None, body: bytes = b"", slow: int = 0
-        ) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            piece = slow // 20 or len(body) or 1
-            for start in range(0, len(body), piece):
-                self.wfile.write(body[start : start + piece])
-                time.sleep(0.05 if slow else 0)
-
-    class Server(http.server.ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            """A client that went away is what some tests are about."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    index.port = server.server_address[1]
+    server = Server(index)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -235,3 +235,19 @@ def test_every_bundled_machine_can_be_checked(home: Path) -> None:
     for name in machine_names():
         done = envdoctor("check", "--machine", name, "--format", "json", home=home)
         assert done.returncode == 0, (name, done.stderr, done.stdout[-2000:])
+
+
+def test_sigterm_ends_a_verification_as_ctrl_c_does(home: Path, tmp_path: Path) -> None:
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\necho $$ >> " + str(tmp_path / "pids") + "\nexec sleep 300\n")
+    hanging.chmod(0o755)
+    command = [sys.executable, "-m", "envdoctor", "verify", "--python", str(hanging)]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(home)
+    )
+    time.sleep(1.5)
+    child.terminate()
+    output, _ = child.communicate(timeout=30)
+    assert child.returncode == 130, output
+    for pid in (tmp_path / "pids").read_text().split():
+        assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -45,11 +45,6 @@ def gone(pid: int, seconds: float = 10) -> bool:
     return not is_alive(pid)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "GRACE_SECONDS", 0.3)
-
-
 def test_a_program_that_ends_well() -> None:
     done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), deadline=30)
     assert (done.ok, done.returncode, done.signal, done.timed_out) == (True, 0, 0, False)
@@ -81,7 +76,8 @@ def test_what_hangs_is_stopped_at_its_deadline() -> None:
     done = run(python("import time; print('here', flush=True); time.sleep(300)"), deadline=0.5)
     assert done.timed_out
     assert not done.ok
-    assert done.ending == "did not finish within 0 s and was stopped" or done.seconds < 10
+    assert done.ending.startswith("did not finish within")
+    assert done.seconds < 10
     assert "here" in done.output
 
 
@@ -95,12 +91,16 @@ def test_a_deadline_holds_while_it_is_polled() -> None:
 STUBBORN = "import signal, time; signal.signal(2, 1); signal.signal(15, 1); signal.signal(1, 1);"
 
 
-def test_a_stubborn_family_is_killed_at_the_deadline(tmp_path: Path, impatient: None) -> None:
+def test_a_stubborn_family_is_killed_at_the_deadline(tmp_path: Path) -> None:
     """Parent and child ignore SIGINT, SIGTERM and SIGHUP."""
     note = tmp_path / "pid"
-    child = f"{STUBBORN} import os, pathlib; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
-    parent = f"{STUBBORN} import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(300)"
-    done = run(python(parent), deadline=1.5)
+    child = (
+        f"{STUBBORN} import os, pathlib; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
+    )
+    parent = (
+        f"{STUBBORN} import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(300)"
+    )
+    done = run(python(parent), deadline=1.5, grace=0.3)
     assert done.timed_out
     assert done.signal == signal.SIGKILL
     assert gone(int(wait_for(note)))
@@ -108,7 +108,9 @@ def test_a_stubborn_family_is_killed_at_the_deadline(tmp_path: Path, impatient: 
 
 def test_a_child_that_outlives_its_parent_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    child = f"{STUBBORN} import os, pathlib; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
+    child = (
+        f"{STUBBORN} import os, pathlib; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
+    )
     parent = (
         f"import subprocess, sys, pathlib, time; subprocess.Popen([sys.executable, '-c', {child!r}])\n"
         f"while not pathlib.Path({str(note)!r}).exists(): time.sleep(0.01)"
@@ -242,7 +244,9 @@ def test_the_environment_is_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "VIRTUAL_ENV", "UV_CACHE_DIR", "PLAIN"):
         monkeypatch.setenv(name, "/nowhere")
     code = "import os; print([n for n in ('PYTHONHOME', 'PYTHONPATH', 'UV_PYTHON', 'VIRTUAL_ENV', 'UV_CACHE_DIR',"
-    done = run([sys.executable, "-c", code + "'PLAIN', 'EXTRA') if n in os.environ])"], deadline=30, env={"EXTRA": ""})
+    done = run(
+        [sys.executable, "-c", code + "'PLAIN', 'EXTRA') if n in os.environ])"], deadline=30, env={"EXTRA": ""}
+    )
     assert done.output == "['UV_CACHE_DIR', 'PLAIN', 'EXTRA']\n"
 
 

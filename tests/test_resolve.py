@@ -1,4 +1,6 @@
-"""Resolution by the real uv from wheels made on the spot: other platforms, wrong builds, sources that fail in every way."""
+"""Resolution by the real uv from wheels made on the spot: other platforms, wrong builds, sources that fail."""
+
+# ruff: noqa: RUF001  uv 0.8 draws a cross
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,8 +97,8 @@ def test_of_several_wheels_the_lock_holds_the_one_that_pip_takes(
         with serve(Index({"main": wheels})) as web:
             resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
     taken = subprocess.run(
-        ["python", "-m", "pip", "download", "--no-index", "--find-links", wheels, "--only-binary", ":all:", "--quiet",
-         "--python-version", "3.11", "--dest", tmp_path / "taken", "alpha", *platforms()],
+        [sys.executable, "-m", "pip", "download", "--no-index", "--find-links", wheels, "--quiet",
+         "--only-binary", ":all:", "--python-version", "3.11", "--dest", tmp_path / "taken", "alpha", *platforms()],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert taken.returncode == 0, taken.stderr
@@ -278,12 +281,14 @@ def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path
     profile = write_profile(tmp_path / "p.toml", "alpha", pythons=["3.11", "3.12"])
     status = int(how) if how.isdigit() else 0
     with serve(Index({"main": wheels}, stalled=how == "stalled", status=status)) as web:
-        named = {"refused": f"http://127.0.0.1:{closed_port()}/simple", "no such host": "http://nowhere.invalid/simple"}
+        named = {
+            "refused": f"http://127.0.0.1:{closed_port()}/simple",
+            "no such host": "http://nowhere.invalid/simple",
+        }
         url = named.get(how, web.url())
         given = pip_for(url.replace("http://", "http://user:secret@"), PIP_TIMEOUT="2")
         done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
-        shown = envdoctor("install", "--profile", profile, home=tmp_path, COLUMNS="900", **given)
-    assert done.returncode == shown.returncode == 3
+    assert done.returncode == 3
     (result,) = envelope(done)["data"]["results"]
     (attempt,) = result["resolution"]["attempts"]  # the second Python is not waited for
     assert attempt["outcome"] == "unreachable"
@@ -291,13 +296,22 @@ def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path
     said = {"refused": "Connection refused", "stalled": "timed out", "no such host": "lookup", "500": "answers 500",
             "401": "answers 401", "403": "answers 403"}  # fmt: skip
     assert said[how] in attempt["reason"]
-    assert "PIP_INDEX_URL" in shown.stderr
-    assert "hint: " in shown.stderr
-    assert url.replace("http://", "") in shown.stderr
-    told = done.stdout + done.stderr + shown.stdout + shown.stderr
-    assert "secret" not in told
-    assert "Traceback" not in told
-    assert not (tmp_path / ".local/share").exists()
+    assert "PIP_INDEX_URL" in result["hint"]
+    assert "secret" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_install_without_its_source_says_what_to_try_and_makes_nothing(tmp_path: Path) -> None:
+    profile = write_profile(tmp_path / "p.toml", "alpha")
+    port = closed_port()
+    given = pip_for(f"http://user:secret@127.0.0.1:{port}/simple")
+    done = envdoctor("install", "--profile", profile, home=tmp_path, COLUMNS="900", **given)
+    assert done.returncode == 3
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "hint: " in done.stderr
+    assert "PIP_INDEX_URL" in done.stderr
+    assert "secret" not in done.stderr
+    assert not (tmp_path / ".local").exists()
 
 
 def test_no_network_by_order_is_told(wheels: Path, solve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +367,7 @@ BAD_PROFILES = {
 @pytest.mark.parametrize("case", BAD_PROFILES)
 def test_a_profile_with_a_value_of_the_wrong_form_is_bad_input(case: str, tmp_path: Path) -> None:
     right, wrong, named = BAD_PROFILES[case]
-    profile = write_profile(tmp_path / "p.toml", "alpha")
+    profile = write_profile(tmp_path / "p.toml", "alpha", pythons=["3.11"])
     assert right in profile.read_text()
     profile.write_text(profile.read_text().replace(right, wrong))
     done = envdoctor("resolve", "--profile", profile, home=tmp_path, COLUMNS="400")

@@ -1,4 +1,4 @@
-"""pip's package sources as uv gets them: from every place, in pip's order, held against the real pip; no credentials told."""
+"""pip's package sources as uv gets them: from every place, in pip's order, held against the real pip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIRROR = "https://mirror.example/simple"
 
 
 def environ(home: Path, **extra: str) -> dict[str, str]:
-    """An environment in which nothing of this machine's pip is configured, but for /etc/pip.conf and SITE/pip.conf."""
+    """An environment without what this machine's pip is configured with, but for /etc/pip.conf and SITE/pip.conf."""
     return {"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), "PATH": os.environ["PATH"], **extra}
 
 
@@ -33,7 +33,11 @@ def write(path: Path, text: str) -> Path:
 def pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
     """What the real pip takes for `pip install`, from `pip config list`: [global], then [install], then variables."""
     listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, env=dict(variables), check=True
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        env=dict(variables),
+        check=True,
     ).stdout
     found: dict[str, str] = {}
     for section in ("global.", "install.", ":env:."):
@@ -53,17 +57,18 @@ PLACES = {
 }
 # Files and variables, in words; what pip makes of them is asked of pip itself.
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "shared": ({"xdg": "[global]\nindex-url = https://a/simple\n"}, {}),
+    "shared": ({"xdg": "[global]\nindex-url = https://a/s\n"}, {}),
     "legacy over shared": (
-        {"xdg": "[global]\nindex-url = https://a/simple\n", "legacy": "[global]\nindex-url = https://b/simple\n"}, {}),
+        {"xdg": "[global]\nindex-url = https://a/s\n", "legacy": "[global]\nindex-url = https://b/s\n"}, {}),
     "user over legacy": (
-        {"legacy": "[global]\nindex-url = https://b/simple\n", "user": "[global]\nindex-url = https://c/simple\n"}, {}),
+        {"legacy": "[global]\nindex-url = https://b/s\n", "user": "[global]\nindex-url = https://c/s\n"}, {}),
     "install over global, even of a later file": (
         {"xdg": "[install]\nindex-url = https://a/simple\n", "user": "[global]\nindex-url = https://c/simple\n"}, {}),
     "XDG_CONFIG_HOME": (
         {"xdg home": "[global]\nindex-url = https://x/simple\n", "user": "[global]\nindex-url = https://c/simple\n"},
         {"XDG_CONFIG_HOME": "{home}/elsewhere"}),
-    "PIP_CONFIG_FILE": ({"named": "[global]\nindex-url = https://n/simple\n"}, {"PIP_CONFIG_FILE": "{home}/named.conf"}),
+    "PIP_CONFIG_FILE": (
+        {"named": "[global]\nindex-url = https://n/s\n"}, {"PIP_CONFIG_FILE": "{home}/named.conf"}),
     "PIP_CONFIG_FILE switches the user's off": (
         {"named": "[global]\ntimeout = 3\n", "user": "[global]\nindex-url = https://c/simple\n",
          "xdg": "[global]\nextra-index-url = https://a/simple\n"}, {"PIP_CONFIG_FILE": "{home}/named.conf"}),
@@ -127,7 +132,9 @@ def test_no_index_is_read_as_pip_reads_it(word: str, tmp_path: Path) -> None:
 
 def test_everything_is_told_with_its_origin(tmp_path: Path) -> None:
     conf = write(tmp_path / PLACES["user"], f"[global]\nindex-url = {MIRROR}\n")
-    sources = read_sources(environ(tmp_path, PIP_FIND_LINKS="/usr /nowhere/wheels", PIP_EXTRA_INDEX_URL="https://e/s"))
+    sources = read_sources(
+        environ(tmp_path, PIP_FIND_LINKS="/usr /nowhere/wheels", PIP_EXTRA_INDEX_URL="https://e/s")
+    )
     assert sources.names() == [
         "find-links /usr (PIP_FIND_LINKS)",
         "find-links /nowhere/wheels (PIP_FIND_LINKS; does not exist)",
@@ -262,9 +269,13 @@ def test_a_proxy_of_pips_is_used_and_its_password_not_told(proxy: str, tmp_path:
     write_wheel(tmp_path / "wheels", "alpha", "1.0")
     profile = write_profile(tmp_path / "p.toml", "alpha")
     with serve(Index({"main": tmp_path / "wheels"}, status=404)) as web:
-        settings = {"PIP_CONFIG_FILE": "/dev/null", "PIP_PROXY": proxy.format(port=web.port), "NO_PROXY": "",
-                    "no_proxy": "", "PIP_INDEX_URL": "http://packages.invalid/simple/", "PIP_FIND_LINKS": ""}  # fmt: skip
-        done = envdoctor("resolve", "--profile", profile, home=tmp_path, **settings)
+        given = settings(
+            PIP_PROXY=proxy.format(port=web.port),
+            PIP_INDEX_URL="http://packages.invalid/simple/",
+            NO_PROXY="",
+            no_proxy="",
+        )
+        done = envdoctor("resolve", "--profile", profile, home=tmp_path, **given)
         assert web.requests[0] == "http://packages.invalid/simple/alpha/"
     assert "secret" not in done.stdout + done.stderr
 
@@ -317,12 +328,15 @@ def test_the_best_version_over_all_indexes_is_taken_as_pip_does(tmp_path: Path) 
         given = settings(PIP_INDEX_URL=web.url(), PIP_EXTRA_INDEX_URL=web.url("more"))
         done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
         dry = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-cache-dir", "--report", "-", "beta"],
+            [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-cache-dir",
+             "--ignore-installed", "--report", "-", "beta"],
             capture_output=True, text=True, env=environ(tmp_path, **given), check=True,
         )  # fmt: skip
         pips = {p["metadata"]["name"]: p["metadata"]["version"] for p in json.loads(dry.stdout)["install"]}
         packages = envelope(done)["data"]["results"][0]["resolution"]["lock"]["packages"]
-        assert {package["name"]: package["version"] for package in packages} == pips == {"alpha": "2.0", "beta": "1.0"}
+        assert (
+            {package["name"]: package["version"] for package in packages} == pips == {"alpha": "2.0", "beta": "1.0"}
+        )
         assert [package["source"].rpartition("/main")[1] for package in packages] == ["/main", ""]
 
 

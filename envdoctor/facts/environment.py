@@ -46,4 +46,4 @@ def redact(name: str, value: str) -> str:
     """A value without its secret: `(set)` for tokens, `//***@` for the credentials of an address."""
     if SECRET.search(name):
         return "(set)" if value else "(empty)"
-    return re.sub(r"//[^/@\s]*@", "//***@", value)
+    return re.sub(r"//[^/\s]*@", "//***@", value)  # greedily: a password may hold an @

@@ -225,6 +225,10 @@ def _verification(data: Verification) -> list[RenderableType]:
     verdict = (
         Text.assemble(("✓ ", "ok"), "verified") if data.passed else Text.assemble(("✗ ", "error"), "not verified")
     )
+    outcomes = {result.probe: result.outcome for result in data.results}
+    lacking = [f"{name} {outcomes.get(name, 'not run')}" for name in data.required if outcomes.get(name) != "passed"]
+    if lacking:
+        verdict.append(f": required, but {', '.join(lacking)}")
     where = f"{data.python}, " + (f"driver {data.driver}, {', '.join(data.gpus)}" if data.driver else "no GPU")
     outputs = [
         _indent(Text(f"{r.probe}: {r.output.strip()[-600:]}", style="dim"))
