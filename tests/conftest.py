@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command import ROOT
 from fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
+from install_place import place  # noqa: F401
 
 
 @dataclass(frozen=True)

@@ -1,118 +1,22 @@
-"""Real installs by the real uv from wheels made on the spot: killed, interrupted, tampered with, two at once."""
+"""Real installs by the real uv from wheels made on the spot: what is refused, what drifts, what is told."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
-from command import ROOT, envdoctor, envelope, environment, snapshot
-from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
+from command import ROOT, envelope, snapshot
+from install_place import FIRST, SECOND, Place, offer_a_newer_one, quiet
+from local_packages import Index, serve, write_profile, write_wheel
 
 from envdoctor.errors import EnvdoctorError, Refused
-from envdoctor.install import DownloadMeter, Progress, drift, exchange, guard_drift, install
-from envdoctor.plan import Plan, plan_install
-from envdoctor.profiles import read_profile
-from envdoctor.resolve import Target, resolve
-from envdoctor.sources import read_sources
-
-OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "NO_PROXY": "127.0.0.1"}
-
-
-@dataclass
-class Place:
-    """A user's home with a folder of wheels, a profile, and where the environment is to lie."""
-
-    home: Path
-
-    @property
-    def wheels(self) -> Path:
-        return self.home / "wheels"
-
-    @property
-    def venv(self) -> Path:
-        return self.home / "envs/mine"
-
-    @property
-    def profile(self) -> Path:
-        return self.home / "mine.toml"
-
-    @property
-    def settings(self) -> dict[str, str]:
-        # What is killed leaves its folder of temporary files: here it goes with the home.
-        return OFFLINE | {"PIP_FIND_LINKS": str(self.wheels), "TMPDIR": str(self.home)}
-
-    def install(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        """`envdoctor install` of the profile, as a real process."""
-        arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", "json", *options]
-        return envdoctor(*arguments, home=self.home, **(self.settings | extra))
-
-    def start(self, **extra: str) -> subprocess.Popen[str]:
-        """The same, started and not waited for."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.home,
-            env=environment(self.home, **(self.settings | extra)),
-        )  # fmt: skip
-
-    def plan(self, **pip: str) -> Plan:
-        """The plan of the profile as it is now."""
-        profile = read_profile(str(self.profile))
-        sources = read_sources({"HOME": str(self.home)} | (pip or self.settings))
-        resolution = resolve(profile, Target("x86_64", "2.35", (PYTHON,)), sources)
-        assert resolution.lock, resolution.attempts
-        return plan_install(profile, resolution.lock, self.venv, sources)
-
-    def packages(self) -> dict[str, str]:
-        """What the environment's own interpreter finds in it."""
-        code = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
-        done = subprocess.run([self.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.replace("'", '"'))
-        assert isinstance(found, dict)
-        return found
-
-    def left(self) -> list[str]:
-        """What lies in the folder of environments."""
-        return sorted(path.name for path in self.venv.parent.iterdir())
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """alpha 1.0 with its requirement beta 1.0, and torch's CPU build."""
-    for name in list(os.environ):
-        if name.startswith(("PIP_", "UV_", "XDG_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    place = Place(tmp_path)
-    write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
-    write_wheel(place.wheels, "beta", "1.0")
-    write_cpu_torch(place.wheels)
-    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
-    return place
-
-
-FIRST = {"alpha": "1.0", "beta": "1.0", "torch": "9.9.0+cpu"}
-SECOND = FIRST | {"beta": "2.0"}
-
-
-def offer_a_newer_one(place: Place) -> None:
-    """From now on the profile resolves to other packages."""
-    write_wheel(place.wheels, "beta", "2.0")
-
-
-def quiet(_: Progress) -> None:
-    """For installs whose progress is not looked at."""
+from envdoctor.install import DownloadMeter, Progress, drift, guard_drift, install
 
 
 def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
@@ -378,169 +282,6 @@ def test_the_human_dry_run_prints_the_same_commands(place: Place) -> None:
     shown = place.install("--dry-run", "--format", "human", COLUMNS="40").stdout.splitlines()
     assert [line for line in shown if not line.startswith("#")] == lines
     assert shlex.split(lines[-1])[-1] == str(place.venv)
-
-
-@contextlib.contextmanager
-def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index]]:
-    """An install that hangs in the download of a wheel, from an index on loopback that can be let go."""
-    asked = 0
-    with serve(Index({"main": place.wheels})) as web:
-        pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url()}
-        process = place.start(**pip)
-        assert process.stdout
-        for line in process.stdout:
-            if line.startswith("• [1/3]"):
-                web.stalled, asked = True, len(web.requests)
-            if line.startswith("• [2/3]"):
-                break
-        wait_until(lambda: len(web.requests) > asked)  # uv waits for its answer
-        try:
-            yield process, web
-        finally:
-            web.stalled = False
-            process.kill()
-            process.stdout.close()
-            process.wait()
-
-
-def wait_until(true, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
-
-
-def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) -> None:
-    place.install()
-    offer_a_newer_one(place)
-    with stalled_install(place) as (first, web):
-        second = place.install()
-        assert second.returncode == 3
-        assert f"is running (process {first.pid})" in envelope(second)["error"]["message"]
-        assert place.packages() == FIRST
-        web.stalled = False
-        assert first.stdout
-        assert first.wait(60) == 0, first.stdout.read()
-    assert place.packages() == SECOND
-    assert place.left() == ["mine"]
-
-
-def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place: Place) -> None:
-    """The uv of a killed install runs on, in a session of its own; nobody may build over what it still writes."""
-    place.install()
-    offer_a_newer_one(place)
-    with stalled_install(place) as (first, web):
-        first.kill()
-        first.wait()
-        assert place.packages() == FIRST
-        web.stalled = False
-        done = place.install()
-    assert done.returncode == 0, done.stdout
-    assert place.packages() == SECOND
-    assert place.left() == ["mine"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupted_it_leaves_the_current_environment_and_nothing_else(number: int, place: Place) -> None:
-    place.install()
-    offer_a_newer_one(place)
-    with stalled_install(place) as (first, _):
-        first.send_signal(number)
-        assert first.wait(30) == 130
-        assert first.stdout
-        assert "Traceback" not in first.stdout.read()
-        assert place.left() == ["mine"]
-    assert place.packages() == FIRST
-
-
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
-    place.install()
-    offer_a_newer_one(place)
-    process = place.start()
-    assert process.stdout
-    for line in process.stdout:
-        if line.startswith(f"• [{step}/3]"):
-            process.kill()
-            break
-    process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
-    assert place.packages() == FIRST
-    done = place.install()
-    assert done.returncode == 0, done.stdout
-    assert place.packages() == SECOND
-    assert place.left() == ["mine"]
-
-
-# Killed at one point of the swap: just before it, between the two renames where there is no atomic one, just after.
-KILLED = {
-    "before": "i._swap = lambda *a: os.kill(os.getpid(), 9)",
-    "after": "swap = i._swap\ndef die(*a): swap(*a); os.kill(os.getpid(), 9)\ni._swap = die",
-    "between": (
-        "i.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
-        "def die(self, to): rename(self, to); str(to).endswith('.previous') and os.kill(os.getpid(), 9)\n"
-        "pathlib.Path.rename = die"
-    ),
-}
-
-
-@pytest.mark.parametrize("when", KILLED)
-def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
-    place.install()
-    offer_a_newer_one(place)
-    code = f"import os, pathlib, sys, envdoctor.install as i\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
-    killed = subprocess.run(
-        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
-        capture_output=True, env=environment(place.home, **place.settings), check=False,
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    if when != "between":
-        assert place.packages() == (FIRST if when == "before" else SECOND)
-    done = place.install()
-    assert done.returncode == 0, done.stdout
-    assert place.packages() == SECOND
-    assert place.left() == ["mine"]
-
-
-def test_killed_between_the_renames_the_old_environment_comes_back_though_the_next_install_fails(
-    place: Place,
-) -> None:
-    place.install()
-    place.venv.rename(place.venv.with_name(".mine.previous"))
-    plan = place.plan()
-    for wheel in place.wheels.iterdir():
-        wheel.unlink()
-    offer_a_newer_one(place)
-    broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=plan.lock.packages[:1]))
-    with pytest.raises(EnvdoctorError):
-        install(broken, place.home / "log", quiet)
-    assert place.packages() == FIRST
-    assert place.left() == ["mine"]
-
-
-def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.install()
-    offer_a_newer_one(place)
-    monkeypatch.setattr("envdoctor.install.exchange", lambda *_: False)
-    install(place.plan(), place.home / "log", quiet)
-    assert place.packages() == SECOND
-    assert place.left() == ["mine"]
-
-
-def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "a/mine").touch()
-    assert exchange(tmp_path / "a", tmp_path / "b")
-    assert (tmp_path / "b/mine").exists()
-    assert not exchange(tmp_path / "a", tmp_path / "nowhere")
-
-
-def test_the_lock_file_of_a_dead_install_is_in_nobodys_way(place: Place) -> None:
-    place.venv.parent.mkdir()
-    (place.venv.parent / ".mine.lock").write_text("4194999")
-    assert place.install().returncode == 0
-    assert place.left() == ["mine"]
 
 
 def test_bytes_are_told_while_they_come(place: Place) -> None:

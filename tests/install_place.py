@@ -1,0 +1,108 @@
+"""A user's home in which installs are tried: wheels made on the spot, a profile of them, and the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from command import envdoctor, environment
+from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
+
+from envdoctor.install import Progress
+from envdoctor.plan import Plan, plan_install
+from envdoctor.profiles import read_profile
+from envdoctor.resolve import Target, resolve
+from envdoctor.sources import read_sources
+
+OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "NO_PROXY": "127.0.0.1"}
+
+
+@dataclass
+class Place:
+    """A user's home with a folder of wheels, a profile, and where the environment is to lie."""
+
+    home: Path
+
+    @property
+    def wheels(self) -> Path:
+        return self.home / "wheels"
+
+    @property
+    def venv(self) -> Path:
+        return self.home / "envs/mine"
+
+    @property
+    def profile(self) -> Path:
+        return self.home / "mine.toml"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        # What is killed leaves its folder of temporary files: here it goes with the home.
+        return OFFLINE | {"PIP_FIND_LINKS": str(self.wheels), "TMPDIR": str(self.home)}
+
+    def install(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """`envdoctor install` of the profile, as a real process."""
+        arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", "json", *options]
+        return envdoctor(*arguments, home=self.home, **(self.settings | extra))
+
+    def start(self, **extra: str) -> subprocess.Popen[str]:
+        """The same, started and not waited for."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.home,
+            env=environment(self.home, **(self.settings | extra)),
+        )  # fmt: skip
+
+    def plan(self, **pip: str) -> Plan:
+        """The plan of the profile as it is now."""
+        profile = read_profile(str(self.profile))
+        sources = read_sources({"HOME": str(self.home)} | (pip or self.settings))
+        resolution = resolve(profile, Target("x86_64", "2.35", (PYTHON,)), sources)
+        assert resolution.lock, resolution.attempts
+        return plan_install(profile, resolution.lock, self.venv, sources)
+
+    def packages(self) -> dict[str, str]:
+        """What the environment's own interpreter finds in it."""
+        code = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
+        done = subprocess.run([self.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.replace("'", '"'))
+        assert isinstance(found, dict)
+        return found
+
+    def left(self) -> list[str]:
+        """What lies in the folder of environments."""
+        return sorted(path.name for path in self.venv.parent.iterdir())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """alpha 1.0 with its requirement beta 1.0, and torch's CPU build."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    place = Place(tmp_path)
+    write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
+    write_wheel(place.wheels, "beta", "1.0")
+    write_cpu_torch(place.wheels)
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    return place
+
+
+FIRST = {"alpha": "1.0", "beta": "1.0", "torch": "9.9.0+cpu"}
+SECOND = FIRST | {"beta": "2.0"}
+
+
+def offer_a_newer_one(place: Place) -> None:
+    """From now on the profile resolves to other packages."""
+    write_wheel(place.wheels, "beta", "2.0")
+
+
+def quiet(_: Progress) -> None:
+    """For installs whose progress is not looked at."""

@@ -1,0 +1,183 @@
+"""Installs that are killed, interrupted, or two at once: the current environment stays, the next one completes."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from command import envelope, environment
+from install_place import FIRST, SECOND, Place, offer_a_newer_one, quiet
+from local_packages import Index, serve
+
+from envdoctor.errors import EnvdoctorError
+from envdoctor.install import exchange, install
+
+
+@contextlib.contextmanager
+def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index]]:
+    """An install that hangs in the download of a wheel, from an index on loopback that can be let go."""
+    asked = 0
+    with serve(Index({"main": place.wheels})) as web:
+        pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url()}
+        process = place.start(**pip)
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("• [1/3]"):
+                web.stalled, asked = True, len(web.requests)
+            if line.startswith("• [2/3]"):
+                break
+        wait_until(lambda: len(web.requests) > asked)  # uv waits for its answer
+        try:
+            yield process, web
+        finally:
+            web.stalled = False
+            process.kill()
+            process.stdout.close()
+            process.wait()
+
+
+def wait_until(true, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    with stalled_install(place) as (first, web):
+        second = place.install()
+        assert second.returncode == 3
+        assert f"is running (process {first.pid})" in envelope(second)["error"]["message"]
+        assert place.packages() == FIRST
+        web.stalled = False
+        assert first.stdout
+        assert first.wait(60) == 0, first.stdout.read()
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place: Place) -> None:
+    """The uv of a killed install runs on, in a session of its own; nobody may build over what it still writes."""
+    place.install()
+    offer_a_newer_one(place)
+    with stalled_install(place) as (first, web):
+        first.kill()
+        first.wait()
+        assert place.packages() == FIRST
+        web.stalled = False
+        done = place.install()
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_leaves_the_current_environment_and_nothing_else(number: int, place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    with stalled_install(place) as (first, _):
+        first.send_signal(number)
+        assert first.wait(30) == 130
+        assert first.stdout
+        assert "Traceback" not in first.stdout.read()
+        assert place.left() == ["mine"]
+    assert place.packages() == FIRST
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    process = place.start()
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith(f"• [{step}/3]"):
+            process.kill()
+            break
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    assert place.packages() == FIRST
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+# Killed at one point of the swap: just before it, between the two renames where there is no atomic one, just after.
+KILLED = {
+    "before": "i._swap = lambda *a: os.kill(os.getpid(), 9)",
+    "after": "swap = i._swap\ndef die(*a): swap(*a); os.kill(os.getpid(), 9)\ni._swap = die",
+    "between": (
+        "i.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
+        "def die(self, to): rename(self, to); str(to).endswith('.previous') and os.kill(os.getpid(), 9)\n"
+        "pathlib.Path.rename = die"
+    ),
+}
+
+
+@pytest.mark.parametrize("when", KILLED)
+def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    code = f"import os, pathlib, sys, envdoctor.install as i\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
+        capture_output=True, env=environment(place.home, **place.settings), check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if when != "between":
+        assert place.packages() == (FIRST if when == "before" else SECOND)
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_killed_between_the_renames_the_old_environment_comes_back_though_the_next_install_fails(
+    place: Place,
+) -> None:
+    place.install()
+    place.venv.rename(place.venv.with_name(".mine.previous"))
+    plan = place.plan()
+    for wheel in place.wheels.iterdir():
+        wheel.unlink()
+    offer_a_newer_one(place)
+    broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=plan.lock.packages[:1]))
+    with pytest.raises(EnvdoctorError):
+        install(broken, place.home / "log", quiet)
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    monkeypatch.setattr("envdoctor.install.exchange", lambda *_: False)
+    install(place.plan(), place.home / "log", quiet)
+    assert place.packages() == SECOND
+    assert place.left() == ["mine"]
+
+
+def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/mine").touch()
+    assert exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b/mine").exists()
+    assert not exchange(tmp_path / "a", tmp_path / "nowhere")
+
+
+def test_the_lock_file_of_a_dead_install_is_in_nobodys_way(place: Place) -> None:
+    place.venv.parent.mkdir()
+    (place.venv.parent / ".mine.lock").write_text("4194999")
+    assert place.install().returncode == 0
+    assert place.left() == ["mine"]
