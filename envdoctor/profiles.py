@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
@@ -19,6 +19,7 @@ from envdoctor.records import convert, decode_toml
 
 PROFILE_SCHEMA = 1
 GIB = 1 << 30
+T = TypeVar("T")
 DISK = "disk"
 WHAT = "a profile in TOML, as `envdoctor profiles show cpu` prints one"
 HINT = "envdoctor profiles"
@@ -252,13 +253,15 @@ def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
         yield _driver(machine, profile.cuda.build)
 
 
-def judge(name: str, fact: Fact, expected: str, holds, show=str) -> Condition:  # type: ignore[no-untyped-def,type-arg]
+def judge(
+    name: str, fact: Fact[T], expected: str, holds: Callable[[T], bool], show: Callable[[T], str] = str
+) -> Condition:
     """One condition on one fact; a fact that is absent does not hold, one that is unreadable cannot be judged."""
     if fact.state == "unreadable":
         return Condition(name, expected, f"could not be read ({fact.note})", None, fact.source)
-    if fact.state == "absent":
+    if fact.value is None:
         return Condition(name, expected, "none", False, fact.source)
-    return Condition(name, expected, show(fact.value), bool(holds(fact.value)), fact.source)
+    return Condition(name, expected, show(fact.value), holds(fact.value), fact.source)
 
 
 def _show_gpus(gpus: Sequence[Gpu]) -> str:

@@ -64,7 +64,9 @@ def _host(machine: Machine) -> Table:
         ("WSL", system.wsl, str),
         ("SLURM", machine.slurm, _pairs),
         ("open files", machine.limits.open_files, _limit),
+        ("processes", machine.limits.processes, _limit),
         ("locked memory", machine.limits.locked_memory, _limit),
+        ("stack", machine.limits.stack, _limit),
     ]
     for name, fact, render in rows:
         if fact.state == "absent" and name in ("cgroup limit", "container", "WSL", "SLURM"):
