@@ -11,6 +11,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 MACHINE_SCHEMA = 1
+STACK_SCHEMA = 1
 
 T = TypeVar("T")
 
@@ -220,6 +221,66 @@ class Machine(Record, frozen=True, kw_only=True):
     environment: Fact[dict[str, str]]  # variables that matter; secrets only as "(set)"
     interfaces: Fact[tuple[str, ...]]  # network interfaces
     slurm: Fact[dict[str, str]]
+
+
+class Distribution(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """An installed distribution, from its .dist-info, conda-meta or a pasted list."""
+
+    name: str  # normalised: lower case, one hyphen for runs of - _ .
+    version: str
+    requires: tuple[str, ...] = ()  # Requires-Dist lines that hold here (markers evaluated, extras left out)
+    requires_python: str = ""
+    location: str = ""  # folder that holds it
+    home: str = ""  # home page: tells PyPI's namesakes from the real ones
+    source: str = ""  # pip, uv, conda, a direct URL's file name
+
+
+class TorchBuild(Record, frozen=True, kw_only=True):
+    """What torch was built for, from its files."""
+
+    version: Fact[str]  # "2.8.0+cu128"; without the local part where only a list names it
+    cuda: Fact[str]  # "12.8"; absent: a build without CUDA
+    hip: Fact[str]
+    cxx11_abi: Fact[bool]
+    architectures: Fact[tuple[str, ...]]  # native code in libtorch_cuda: "sm_80", "sm_90a", "compute_90"
+
+
+class KernelCode(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """GPU code in one compiled file, per fatbin container and in all."""
+
+    native: tuple[str, ...] = ()  # "sm_80", "sm_90a"
+    ptx: tuple[str, ...] = ()  # "compute_80"
+    ptx_isa: str = ""  # highest PTX ISA version, "8.7": what the driver's compiler must know
+    ptx_only: bool = False  # some container has PTX and no native code
+
+
+class Extension(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """A compiled file of a distribution."""
+
+    path: str  # below its site-packages
+    distribution: str = ""
+    needed: tuple[str, ...] = ()  # DT_NEEDED
+    missing_libraries: tuple[str, ...] = ()  # of `needed`, found nowhere the loader looks
+    missing_symbols: tuple[str, ...] = ()  # undefined c10/at/torch/nccl symbols that the installed torch lacks
+    glibc: str = ""  # highest GLIBC_ version it asks for
+    code: KernelCode | None = None
+
+
+class Stack(Record, frozen=True, kw_only=True):
+    """A Python environment, looked into without importing anything of it."""
+
+    schema: int = STACK_SCHEMA
+    origin: str = ""  # read here, or from which kind of report
+    kind: Fact[str]  # venv, conda, system
+    python: Fact[str]  # interpreter's path
+    python_version: Fact[str]  # "3.12.3"
+    headers: Fact[bool]  # Python.h of that Python
+    distributions: Fact[dict[str, Distribution]]
+    shadowed: Fact[tuple[Distribution, ...]]  # further copies of a distribution, which lose (or win) by path order
+    torch: Fact[TorchBuild]  # absent: no torch
+    extensions: Fact[tuple[Extension, ...]]
+    cuda_available: Fact[bool]  # as a report says; absent where nothing was imported
+    uses: Fact[tuple[str, ...]]  # libraries that a report shows in use, where no version is named: "vllm"
 
 
 class Evidence(Record, frozen=True):

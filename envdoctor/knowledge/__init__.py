@@ -24,11 +24,12 @@ class CudaRelease(Record, frozen=True):
 @cache
 def cuda_releases() -> dict[str, CudaRelease]:
     """CUDA releases by version, "12.8"."""
-    rows = _read("cuda.toml")["release"]
+    rows = read_table("cuda.toml")["release"]
     return {row.version: row for row in msgspec.convert(rows, list[CudaRelease])}
 
 
-def _read(name: str) -> dict[str, Any]:
+def read_table(name: str) -> dict[str, Any]:
+    """A table of this folder."""
     import tomllib
 
     return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """The shape of a rule, and running all of them.
 
-A rule is one function of a machine whose name states the problem and whose docstring is its documentation. It yields
-what it found. A fact that could not be read makes it answer `unknown`; a rule that raises is a finding `crashed`,
+A rule is one function of a machine, or of a machine and a stack, whose name states the problem and whose docstring is
+its documentation. It yields what it found. Rules with a stack are run only where there is one. A fact that could not be read makes it answer `unknown`; a rule that raises is a finding `crashed`,
 and the others still run.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from envdoctor.model import Evidence, Fact, Filesystem, Finding, Gpu, Interpreter, Machine, Record, Status
+from envdoctor.model import Evidence, Fact, Filesystem, Finding, Gpu, Interpreter, Machine, Record, Stack, Status
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Problem(Record, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-Check = Callable[[Machine], Iterator[Problem]]
+Check = Callable[..., Iterator[Problem]]  # of (Machine) or of (Machine, Stack)
 
 
 class Rule(Record, frozen=True):
@@ -35,6 +35,23 @@ class Rule(Record, frozen=True):
     cause: str
     url: str
     check: Check
+
+    @property
+    def title(self) -> str:
+        """The problem in words: the function's name."""
+        return self.check.__name__.replace("_", " ")
+
+    @property
+    def wants_stack(self) -> bool:
+        """Whether the rule is about a stack."""
+        return self.check.__code__.co_argcount == 2
+
+    @property
+    def documentation(self) -> str:
+        """What it detects, why it matters, and the fix: its docstring."""
+        from inspect import cleandoc
+
+        return cleandoc(self.check.__doc__ or "")
 
 
 class NotReadableError(Exception):
@@ -91,18 +108,20 @@ WORDS: tuple[tuple[type, Callable[[Any], str]], ...] = (
 )
 
 
-def evaluate(machine: Machine) -> list[Finding]:
-    """Run every rule; what is fine yields nothing. Worst first."""
-    findings = [finding for each in RULES.values() for finding in _apply(each, machine)]
+def evaluate(machine: Machine, stack: Stack | None = None) -> list[Finding]:
+    """Run every rule that has what it needs; what is fine yields nothing. Worst first."""
+    asked = [each for each in RULES.values() if stack or not each.wants_stack]
+    findings = [finding for each in asked for finding in _apply(each, machine, stack)]
     order = {"error": 0, "crashed": 1, "warning": 2, "unknown": 3, "info": 4}
     return sorted(findings, key=lambda finding: (order.get(finding.status, 9), finding.id))
 
 
-def _apply(each: Rule, machine: Machine) -> list[Finding]:
+def _apply(each: Rule, machine: Machine, stack: Stack | None) -> list[Finding]:
+    subjects = (machine, stack) if each.wants_stack else (machine,)
     try:
         return [
             Finding(each.id, each.cause, p.status, p.message, p.evidence, p.fix, p.commands, each.url)
-            for p in each.check(machine)
+            for p in each.check(*subjects)
         ]
     except NotReadableError as missing:
         shown = evidence(missing.name, missing.fact)
