@@ -32,9 +32,11 @@ class Format(str, Enum):
 
     human = "human"
     json = "json"
+    github = "github"
+    sarif = "sarif"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="human, or json: one envelope on stdout.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="human; json: one envelope; github: annotations; sarif.")]
 MachineOption = Annotated[
     str, typer.Option("--machine", metavar="FILE|NAME", help="A recorded machine instead of this one.")
 ]
@@ -69,16 +71,95 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def check(
     machine: MachineOption = "",
     fact: FactOption = None,
+    venv: VenvOption = "",
+    python: PythonOption = "",
+    from_report: Annotated[
+        str, typer.Option("--from-report", metavar="FILE|-", help="A pasted collect_env, nvidia-smi, pip freeze ...")
+    ] = "",
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="ID", help="Only rules that begin so: DRV, GPU001.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="ID", help="Not these rules.")] = None,
     save: Annotated[str, typer.Option("--save", metavar="FILE", help="Record this machine's facts in a file.")] = "",
     format: FormatOption = Format.human,
 ) -> None:
-    """Show this machine's facts, what is wrong with it, and which profile fits.
+    """Show this machine's facts and its environment's, what is wrong with them, and which profile fits.
 
-    Example: envdoctor check --machine gh200-480gb
+    The environment is --venv, --python, the active one, or .venv. Nothing of it is imported.
+
+    Example: envdoctor check --venv ./venv
     """
-    from envdoctor import workflow
+    from envdoctor import diagnosis
 
-    _finish("check", format, lambda _: workflow.check(machine, fact or [], save))
+    request = diagnosis.CheckRequest(
+        machine, tuple(fact or ()), venv, python, from_report, save, tuple(select or ()), tuple(ignore or ())
+    )
+    _finish("check", format, lambda _: diagnosis.check(request))
+
+
+@app.command()
+def explain(
+    text: Annotated[
+        str, typer.Argument(metavar="[TEXT|FILE|-|RULE|CAUSE]", help="An error text, a log, or what to read up on.")
+    ] = "",
+    venv: VenvOption = "",
+    python: PythonOption = "",
+    machine: MachineOption = "",
+    fact: FactOption = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Name the causes of an error text or log, the most likely first, with the fix; or explain a rule or a cause.
+
+    Example: envdoctor explain train.log --venv ./venv
+    """
+    from envdoctor import diagnosis
+
+    _finish("explain", format, lambda _: diagnosis.explain(text, machine, fact or [], venv, python))
+
+
+@app.command()
+def rules(format: FormatOption = Format.human) -> None:
+    """List all rules; `envdoctor explain ID` shows one.
+
+    Example: envdoctor rules
+    """
+    from envdoctor import diagnosis
+
+    _finish("rules", format, lambda _: diagnosis.list_rules())
+
+
+@app.command()
+def report(
+    venv: VenvOption = "",
+    python: PythonOption = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Write the report there instead of printing it.")
+    ] = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Make one file to attach to an issue: machine, stack, findings, last install, verification and run.
+
+    Secrets, names, addresses and serials are removed, and a line says what was.
+
+    Example: envdoctor report --output report.md
+    """
+    from envdoctor import diagnosis
+
+    _finish("report", format, lambda _: diagnosis.report(venv, python, output))
+
+
+@app.command()
+def schema(
+    name: Annotated[str, typer.Argument(help="envelope, machine, stack.")] = "envelope",
+    format: FormatOption = Format.human,
+) -> None:
+    """Print the JSON Schema of the envelope, of machine files or of stacks.
+
+    Example: envdoctor schema machine
+    """
+    from envdoctor import diagnosis
+
+    _finish("schema", format, lambda _: diagnosis.schema(name))
 
 
 @profiles_app.callback(invoke_without_command=True)
@@ -244,26 +325,41 @@ def _finish(command: str, form: Format, work: Callable[[Reporter], Answer]) -> N
         typer.echo("interrupted", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     reporter.close()
-    if form is Format.json:
-        from envdoctor.output.envelope import to_json
-
-        typer.echo(to_json(command, answer))
-    else:
-        from envdoctor.output.human import render
-
-        render(answer)
+    _print(command, form, answer)
     raise typer.Exit(answer.exit_code)
 
 
-def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
-    if form is Format.json:
-        from envdoctor.output.envelope import to_json
+def _print(command: str, form: Format, answer: Answer) -> None:
+    if form is Format.human:
+        from envdoctor.output.human import render
 
-        typer.echo(to_json(command, None, error))
+        render(answer)
     else:
+        typer.echo(_machine_form(form)(command, answer, None))
+
+
+def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
+    if form is Format.human:
         from envdoctor.output.human import render_error
 
         render_error(error)
+    else:
+        typer.echo(_machine_form(form)(command, None, error))
+
+
+def _machine_form(form: Format) -> Callable[[str, Answer | None, EnvdoctorError | None], str]:
+    """What prints a result for programs; each is imported only when it is asked for."""
+    if form is Format.json:
+        from envdoctor.output.envelope import to_json
+
+        return to_json
+    if form is Format.github:
+        from envdoctor.output.github import to_github
+
+        return to_github
+    from envdoctor.output.sarif import to_sarif
+
+    return to_sarif
 
 
 def main() -> None:

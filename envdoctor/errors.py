@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 EXIT_OK = 0
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
@@ -13,11 +15,14 @@ class EnvdoctorError(Exception):
     """The tool could not do its work (network, disk, a crashed child): exit code 3.
 
     `message` holds the observed value and where it was read, `expected` what would have been right,
-    `hint` one command or action to take next.
+    `hint` one command or action to take next. `log` is the file of a child that failed, where there is one, and `causes`
+    what `explain` finds in it.
     """
 
     exit_code = EXIT_FAILED
     kind = "failed"
+    log: str = ""
+    causes: tuple[Any, ...] = ()
 
     def __init__(self, message: str, *, expected: str = "", hint: str = "") -> None:
         super().__init__(message)

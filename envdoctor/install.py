@@ -204,11 +204,13 @@ def _step_failed(step: Step, output: str, ending: str, log: Path) -> EnvdoctorEr
             expected="the sources that the profile was resolved from",
             hint=f"check the network and run the same command again; the log is {log}",
         )
-    return EnvdoctorError(
+    error = EnvdoctorError(
         f"{step.title}: uv {ending}: {reason(output)}",
         expected="exit code 0",
         hint=f"read the log {log}; the current environment was not touched",
     )
+    error.log = str(log)
+    return error
 
 
 class DownloadMeter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from envdoctor.errors import EXIT_OK
-from envdoctor.model import Choice, Finding, Machine, Record, Verification
+from envdoctor.model import Choice, Finding, Machine, Record, Stack, Verification
 from envdoctor.profiles import Profile
 
 if TYPE_CHECKING:
@@ -18,9 +18,47 @@ class Checked(Record, frozen=True):
     """Facts, findings and the choice of a profile."""
 
     machine: Machine
+    stack: Stack | None  # None: no environment was looked at
     findings: tuple[Finding, ...]
     rules: int
     choice: Choice
+    report: tuple[str, ...] = ()  # what was recognised in a pasted report
+
+
+class RuleText(Record, frozen=True):
+    """One rule in a line."""
+
+    id: str
+    title: str
+    cause: str
+    summary: str
+    stack: bool  # about a stack, not the machine alone
+
+
+class RuleList(Record, frozen=True):
+    """All rules."""
+
+    rules: tuple[RuleText, ...]
+
+
+class Documentation(Record, frozen=True):
+    """What is written on a rule or a cause."""
+
+    id: str
+    title: str
+    cause: str
+    text: str
+    rules: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    check: str = ""
+    url: str = ""
+
+
+class Schema(Record, frozen=True):
+    """A JSON Schema."""
+
+    name: str
+    schema: dict[str, Any]
 
 
 class ProfileList(Record, frozen=True):

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from envdoctor import __version__, machines
+from envdoctor import diagnosis
+from envdoctor.diagnosis import CheckRequest, check, machine_of
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
@@ -54,43 +55,6 @@ class TrainRequest(Record, frozen=True):
     resume: str = ""
     dry_run: bool = False
     unverified: bool = False
-
-
-def machine_of(recorded: str, facts: Sequence[str]) -> Machine:
-    """The machine in question: a recorded one, or this one; with facts replaced."""
-    if recorded:
-        machine = machines.read_recorded(recorded)
-    else:
-        from envdoctor.facts.collect import read_machine
-
-        machine = read_machine()
-    return machines.override(machine, list(facts)) if facts else machine
-
-
-def check(recorded: str, facts: Sequence[str], save: str) -> Answer:
-    """Facts, then findings, then the profile that fits."""
-    from envdoctor.rules import RULES, evaluate
-
-    machine = machine_of(recorded, facts)
-    findings = tuple(evaluate(machine))
-    answer = Checked(machine, findings, len(RULES), choose(machine, read_profiles()))
-    if save:
-        _save(machine, Path(save))
-    bad = any(finding.status in ("error", "crashed") for finding in findings)
-    return Answer(answer, EXIT_NO if bad else EXIT_OK)
-
-
-def _save(machine: Machine, path: Path) -> None:
-    origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
-    recorded = machines.shareable(machine, name=path.stem, origin=origin, home=str(Path.home()))
-    try:
-        path.write_text(machines.machine_json(recorded))
-    except OSError as error:
-        raise BadInput(
-            f"cannot write {path}: {error.strerror}",
-            expected="a file in a folder of yours",
-            hint="envdoctor check --save machine.json",
-        ) from error
 
 
 def list_profiles() -> Answer:
@@ -174,7 +138,8 @@ def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, re
     plan = plan_install(profile, lock, folder, sources)
     if dry_run:
         return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
-    return Answer(run_install(plan, _log_file("install", profile.id), reporter.installing))
+    with diagnosis.explaining(machine, None):
+        return Answer(run_install(plan, _log_file("install", profile.id), reporter.installing))
 
 
 def _target(machine: Machine, profile: Profile, python: str) -> Target:
@@ -315,18 +280,21 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answe
         ) from None
     result = handoff.read_result(Path(planned.directory))
     if not finished.ok:
-        raise _run_failed(planned, finished.ending, finished.output)
+        with diagnosis.explaining(machine_of("", ()), Path(planned.python)):
+            raise _run_failed(planned, finished.ending, finished.output)
     return Answer(Trained(planned, summary, result, finished.seconds))
 
 
 def _run_failed(planned: Run, ending: str, output: str) -> EnvdoctorError:
     last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
-    return EnvdoctorError(
+    error = EnvdoctorError(
         f"the trainer {ending}: {last.strip()}",
         expected="exit code 0",
         hint=f"read {planned.directory}/train.log; go on with: "
         f"envdoctor train {planned.recipe} --run {planned.directory} --resume latest",
     )
+    error.log = str(Path(planned.directory) / "train.log")
+    return error
 
 
 def quickstart(name: str, venv: str, reporter: Reporter, clock: Callable[[], float]) -> Answer:
@@ -340,7 +308,7 @@ def quickstart(name: str, venv: str, reporter: Reporter, clock: Callable[[], flo
         began = clock()
 
     reporter.phase("Checking this machine")
-    checked: Checked = check("", (), "").data
+    checked: Checked = check(CheckRequest()).data
     lap("check")
     profile = read_profile(name) if name else chosen_profile(checked.choice)
     installed: InstallResult = install(

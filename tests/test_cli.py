@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from command import envdoctor, envelope, environment, snapshot
 
-COMMANDS = ["check", "profiles", "profiles show", "resolve", "install", "verify", "train", "quickstart"]
+COMMANDS = ["check", "explain", "rules", "report", "schema", "profiles", "profiles show", "resolve", "install", "verify", "train", "quickstart"]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         0,
         None,
     )
-    assert list(data["data"]) == ["machine", "findings", "rules", "choice"]
+    assert list(data["data"]) == ["machine", "stack", "findings", "rules", "choice", "report"]
     finding = data["data"]["findings"][0]
     assert {"id", "cause", "status", "message", "evidence", "fix", "commands"} <= finding.keys()
 
@@ -49,7 +49,7 @@ def test_an_error_has_the_same_envelope(home: Path) -> None:
     data = envelope(done)
     assert done.returncode == data["exit_code"] == 2
     assert data["data"] is None
-    assert list(data["error"]) == ["kind", "message", "expected", "hint"]
+    assert list(data["error"]) == ["kind", "message", "expected", "hint", "causes"]
 
 
 PROFILE = """

@@ -15,18 +15,21 @@ PACKAGE = Path(__file__).parent.parent / "envdoctor"
 ORDER = [
     {"errors", "bundled", "model", "records"},
     {"process"},
-    {"facts", "knowledge"},
-    {"rules", "profiles", "machines", "sources", "environments"},
+    {"facts", "knowledge", "stack"},
+    {"pasted", "rules", "profiles", "machines", "sources", "environments", "scrub"},
+    {"explain", "documentation"},
     {"uv", "resolve"},
     {"plan"},
     {"install", "verify", "handoff"},
     {"proof", "results"},
+    {"report"},
+    {"diagnosis"},
     {"workflow"},
     {"output"},
     {"cli"},
     {"__main__"},
 ]
-PURE = {"rules", "profiles", "plan", "model"}
+PURE = {"rules", "profiles", "plan", "model", "knowledge", "pasted", "explain", "stack", "scrub"}
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TextIO
 
 from rich.console import Console
+from rich.table import Table
 from rich.theme import Theme
 
 THEME = Theme(
@@ -47,3 +48,11 @@ def out() -> Console:
 def err() -> Console:
     """For progress and errors."""
     return Console(theme=THEME, highlight=False, stderr=True, width=_width(sys.stderr, LOG_WIDTH))
+
+
+def table(*columns: str) -> Table:
+    """A table without lines."""
+    rows = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        rows.add_column(column, overflow="fold")
+    return rows

@@ -28,6 +28,7 @@ def envelope(command: str, answer: Answer | None, error: EnvdoctorError | None =
             "message": error.message,
             "expected": error.expected,
             "hint": error.hint,
+            "causes": msgspec.to_builtins(error.causes),
         }
         if error
         else None,

@@ -13,9 +13,11 @@ from rich.text import Text
 
 from envdoctor import results
 from envdoctor.errors import EnvdoctorError
+from envdoctor.explain import Explained
 from envdoctor.install import InstallResult
 from envdoctor.model import Choice, Condition, Finding, Verification
-from envdoctor.output.console import err, out
+from envdoctor.output import diagnosis
+from envdoctor.output.console import err, out, table
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import Profile, violations
 from envdoctor.results import Answer
@@ -39,10 +41,19 @@ def render_error(error: EnvdoctorError) -> None:
         console.print(Text.assemble(("expected: ", "dim"), error.expected))
     if error.hint:
         console.print(Text.assemble(("hint: ", "info"), error.hint))
+    for part in diagnosis.likely(error.causes):
+        console.print(part)
 
 
 def _checked(data: results.Checked) -> list[RenderableType]:
-    return [*machine_tables(data.machine), *_findings(data.findings, data.rules), *_choice(data.choice)]
+    seen = f"recognised in the report: {', '.join(data.report)}" if data.report else ""
+    return [
+        *([Text(seen, style="dim")] if seen else []),
+        *machine_tables(data.machine),
+        *diagnosis.stack_lines(data.stack, from_report=bool(data.report)),
+        *_findings(data.findings, data.rules),
+        *_choice(data.choice),
+    ]
 
 
 def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]:
@@ -108,11 +119,11 @@ def _condition(condition: Condition) -> str:
 
 
 def _profile_list(data: results.ProfileList) -> list[RenderableType]:
-    table = _table("profile", "machine", "stack", "shown")
+    rows = table("profile", "machine", "stack", "shown")
     for profile in data.profiles:
         shown = "\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in profile.evidence)) or "nothing yet"
-        table.add_row(Text(profile.id, style="title"), _needs(profile), profile.summary, shown)
-    return [table]
+        rows.add_row(Text(profile.id, style="title"), _needs(profile), profile.summary, shown)
+    return [rows]
 
 
 def _needs(profile: Profile) -> str:
@@ -127,7 +138,7 @@ def _needs(profile: Profile) -> str:
 
 
 def _profile(data: Profile) -> list[RenderableType]:
-    pins = _table("requirement", "why")
+    pins = table("requirement", "why")
     for pin in (*data.requirements, *data.constraints):
         pins.add_row(pin.spec, pin.why + (f" {pin.url}" if pin.url else ""))
     sources = ", then ".join(
@@ -190,10 +201,10 @@ def _resolved(data: results.ResolvedAll) -> list[RenderableType]:
 
 
 def _packages(packages: Any) -> Table:
-    table = _table("package", "version", "source")
+    rows = table("package", "version", "source")
     for package in packages:
-        table.add_row(package.name, package.version, package.source)
-    return table
+        rows.add_row(package.name, package.version, package.source)
+    return rows
 
 
 def _planned(data: results.Planned) -> list[RenderableType]:
@@ -216,10 +227,10 @@ def _installed(data: InstallResult) -> list[RenderableType]:
 
 
 def _verification(data: Verification) -> list[RenderableType]:
-    table = _table("probe", "outcome", "s", "what it showed")
+    rows = table("probe", "outcome", "s", "what it showed")
     for result in data.results:
         style = OUTCOMES.get(result.outcome, "error")
-        table.add_row(
+        rows.add_row(
             result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", escape(result.message)
         )
     verdict = (
@@ -235,35 +246,35 @@ def _verification(data: Verification) -> list[RenderableType]:
         for r in data.results
         if r.output and r.outcome not in OUTCOMES
     ]
-    return [table, *outputs, Text.assemble(verdict, f"  {where}")]
+    return [rows, *outputs, Text.assemble(verdict, f"  {where}")]
 
 
 def _recipes(data: results.RecipeList) -> list[RenderableType]:
-    table = _table("recipe", "what it trains")
+    rows = table("recipe", "what it trains")
     for recipe in data.recipes:
-        table.add_row(Text(recipe.name, style="title"), recipe.summary)
-    return [table]
+        rows.add_row(Text(recipe.name, style="title"), recipe.summary)
+    return [rows]
 
 
 def _trained(data: results.Trained) -> list[RenderableType]:
     if data.dry_run:
-        table = _table("setting", "value")
+        rows = table("setting", "value")
         for key, value in data.run.settings.items():
-            table.add_row(key, str(value))
+            rows.add_row(key, str(value))
         facts = [Text(f"{key}: {value}") for key, value in data.summary.items()]
-        return [table, *facts, Text("$ " + " ".join(data.run.command), style="command")]
+        return [rows, *facts, Text("$ " + " ".join(data.run.command), style="command")]
     result = data.result
     metrics = list(dict.fromkeys([*result.get("before", {}), *result.get("after", {})]))
-    table = _table("held-out", "before", "after")
+    rows = table("held-out", "before", "after")
     for name in metrics:
-        table.add_row(name, _number(result.get("before", {}).get(name)), _number(result.get("after", {}).get(name)))
+        rows.add_row(name, _number(result.get("before", {}).get(name)), _number(result.get("after", {}).get(name)))
     for name, values in (result.get("baselines") or {}).items():
         shown = ", ".join(f"{metric} {_number(value)}" for metric, value in values.items())
-        table.add_row(Text(f"against {name}", style="dim"), "", Text(shown, style="dim"))
+        rows.add_row(Text(f"against {name}", style="dim"), "", Text(shown, style="dim"))
     device = result.get("gpu") or result.get("device", "")
     versions = " ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
     return [
-        table,
+        rows,
         Text.assemble(("✓ ", "ok"), f"{result.get('steps', '?')} steps in {data.seconds:.0f} s on {device}"),
         _indent(Text(versions, style="dim")),
         _indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
@@ -287,13 +298,6 @@ def _quickstarted(data: results.Quickstarted) -> list[RenderableType]:
     ]
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
     results.Checked: _checked,
     results.ProfileList: _profile_list,
@@ -302,6 +306,10 @@ RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
     results.Planned: _planned,
     InstallResult: _installed,
     Verification: _verification,
+    Explained: diagnosis.explained,
+    results.RuleList: diagnosis.rule_list,
+    results.Documentation: diagnosis.documented,
+    results.Schema: diagnosis.schema,
     results.RecipeList: _recipes,
     results.Trained: _trained,
     results.Quickstarted: _quickstarted,

@@ -40,7 +40,8 @@ def gib(size: int) -> str:
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-def _facts_table() -> Table:
+def facts_table() -> Table:
+    """A table of facts: name, value, source."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -49,7 +50,7 @@ def _facts_table() -> Table:
 
 
 def _host(machine: Machine) -> Table:
-    table, system = _facts_table(), machine.system
+    table, system = facts_table(), machine.system
     rows: list[tuple[str, Fact[Any], Callable[..., str]]] = [
         ("architecture", system.architecture, str),
         ("system", system.os, str),
@@ -80,7 +81,7 @@ def _host(machine: Machine) -> Table:
 
 
 def _nvidia(machine: Machine) -> Table:
-    table, driver, cuda = _facts_table(), machine.driver, machine.cuda
+    table, driver, cuda = facts_table(), machine.driver, machine.cuda
     rows = [
         ("driver", driver.version),
         ("library", driver.library),
@@ -101,7 +102,7 @@ def _nvidia(machine: Machine) -> Table:
 
 
 def _gpu(gpu: Gpu) -> list[RenderableType]:
-    table = _facts_table()
+    table = facts_table()
     rows: list[tuple[str, Fact[Any], Callable[..., str]]] = [
         ("compute capability", gpu.compute_capability, str),
         ("memory", gpu.memory_total, gib),

@@ -1,0 +1,302 @@
+"""The commands that say what is wrong: check, explain, rules, report, schema."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from envdoctor import __version__, machines
+from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest, unknown_name
+from envdoctor.model import Finding, Machine, Record, Stack
+from envdoctor.profiles import choose, read_profiles
+from envdoctor.results import Answer, Checked, Documentation, RuleList, RuleText, Schema
+
+if TYPE_CHECKING:
+    from envdoctor.explain import Cause
+    from envdoctor.pasted import Report
+
+REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the beginning is read
+LIKELY = 0.5  # confidence from which a cause is told below an error of ours
+TEXT_ERROR, TEXT_WARNING = 0.6, 0.3  # confidence from which a cause in a report's own lines is an error, a warning
+
+
+class CheckRequest(Record, frozen=True):
+    """What `check` was asked for."""
+
+    machine: str = ""  # a recorded one
+    facts: tuple[str, ...] = ()
+    venv: str = ""
+    python: str = ""
+    report: str = ""  # a file, or - for standard input
+    save: str = ""
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+def machine_of(recorded: str, facts: Sequence[str]) -> Machine:
+    """The machine in question: a recorded one, or this one; with facts replaced."""
+    if recorded:
+        machine = machines.read_recorded(recorded)
+    else:
+        from envdoctor.facts.collect import read_machine
+
+        machine = read_machine()
+    return machines.override(machine, list(facts)) if facts else machine
+
+
+def stack_of(venv: str, python: str, *, search: bool) -> Stack | None:
+    """The environment that was named; else, where `search` says so, the active one or .venv; None without any."""
+    if not (venv or python or search):
+        return None
+    from envdoctor.stack.find import find_stack
+    from envdoctor.stack.inspect import read_stack
+
+    place = find_stack(venv, python, os.environ)
+    return read_stack(place, _cache_folder()) if place else None
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envdoctor"
+
+
+def check(request: CheckRequest) -> Answer:
+    """Facts, then findings, then the profile that fits: of this machine, a recorded one, or a pasted report."""
+    from envdoctor.rules import RULES, evaluate
+
+    wanted = selection(request.select, request.ignore, list(RULES))
+    if request.report:
+        return _check_report(request, wanted)
+    machine = machine_of(request.machine, request.facts)
+    stack = stack_of(request.venv, request.python, search=not request.machine)
+    findings = wanted.of(evaluate(machine, stack))
+    if request.save:
+        _save(machine, Path(request.save))
+    return _checked(machine, stack, findings, len(RULES), ())
+
+
+def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
+    from envdoctor.pasted import parse_report
+    from envdoctor.rules import RULES
+
+    if request.machine or request.venv or request.python:
+        raise BadInput(
+            "--from-report beside --machine, --venv or --python",
+            expected="one source of facts",
+            hint="envdoctor check --from-report FILE",
+        )
+    report = parse_report(_read_start(request.report))
+    if not report.kinds and not report.errors.strip():
+        raise BadInput(
+            f"nothing of a report is in {_name(request.report)}",
+            expected="what collect_env, nvidia-smi, pip freeze, accelerate env or ds_report print",
+            hint="envdoctor check --from-report report.txt",
+        )
+    if request.facts:
+        report = type(report)(
+            **(_fields(report) | {"machine": machines.override(report.machine, list(request.facts))})
+        )
+    if request.save:
+        _save(report.machine, Path(request.save))
+    return _checked(report.machine, report.stack, wanted.of(diagnose_report(report)), len(RULES), report.kinds)
+
+
+def _fields(report: Report) -> dict[str, object]:
+    return {name: getattr(report, name) for name in report.__struct_fields__}
+
+
+def diagnose_report(report: Report) -> list[Finding]:
+    """What the rules say of a report's facts, and what its own error lines say where the rules say nothing."""
+    from envdoctor.explain import explain
+    from envdoctor.rules import evaluate
+
+    findings = evaluate(report.machine, report.stack)
+    bad = {finding.cause for finding in findings if finding.status in ("error", "warning")}
+    told = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
+    from_lines = [
+        Finding(
+            f"TEXT-{cause.cause}",
+            cause.cause,
+            "error" if cause.confidence >= TEXT_ERROR else "warning",
+            cause.lines[0],
+            fix=cause.fix,
+            commands=cause.commands,
+            url=cause.url,
+        )
+        for cause in told
+        if cause.lines and cause.confidence >= TEXT_WARNING and cause.cause not in bad
+    ]
+    return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _checked(
+    machine: Machine, stack: Stack | None, findings: list[Finding], rules: int, kinds: tuple[str, ...]
+) -> Answer:
+    bad = any(finding.status in ("error", "crashed") for finding in findings)
+    checked = Checked(machine, stack, tuple(findings), rules, choose(machine, read_profiles()), kinds)
+    return Answer(checked, EXIT_NO if bad else EXIT_OK)
+
+
+def _save(machine: Machine, path: Path) -> None:
+    origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
+    recorded = machines.shareable(machine, name=path.stem, origin=origin, home=str(Path.home()))
+    write_file(path, machines.machine_json(recorded), hint="envdoctor check --save machine.json")
+
+
+def write_file(path: Path, text: str, *, hint: str) -> None:
+    """A file that the user named; BadInput where it cannot be written."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}", expected="a file in a folder of yours", hint=hint) from error
+
+
+class Selection(Record, frozen=True):
+    """Which findings are wanted: by id or the beginning of one."""
+
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+
+    def of(self, findings: list[Finding]) -> list[Finding]:
+        """The findings that are wanted."""
+        return [
+            finding
+            for finding in findings
+            if (not self.select or finding.id.startswith(self.select)) and not finding.id.startswith(self.ignore)
+        ]
+
+
+def selection(select: Sequence[str], ignore: Sequence[str], known: list[str]) -> Selection:
+    """Ids or beginnings, comma-separated or given several times; one that no rule has is refused."""
+    parsed = [tuple(part.strip() for text in texts for part in text.split(",") if part.strip()) for texts in (select, ignore)]
+    for prefix in [*parsed[0], *parsed[1]]:
+        if not any(name.startswith(prefix) for name in [*known, "TEXT-"]) and not prefix.startswith("TEXT-"):
+            close = nearest(prefix, known)
+            raise BadInput(
+                f"no rule begins with '{prefix}'" + (f"; did you mean '{close}'?" if close else ""),
+                expected="ids or their beginnings, as DRV001 or DRV",
+                hint="envdoctor rules",
+            )
+    return Selection(*parsed)
+
+
+def explain(text: str, recorded: str, facts: Sequence[str], venv: str, python: str) -> Answer:
+    """The causes of an error text or log; or the documentation of a rule or a cause."""
+    from envdoctor.explain import explain as run_explain
+
+    documented = documentation(text)
+    if documented:
+        return Answer(documented)
+    machine = machine_of(recorded, facts) if recorded or facts else None
+    stack = stack_of(venv, python, search=False)
+    with _opened(text) as stream:
+        explained = run_explain(stream, machine, stack)
+    return Answer(explained, EXIT_OK if explained.causes else EXIT_NO)
+
+
+@contextmanager
+def explaining(machine: Machine, python: Path | None) -> Iterator[None]:
+    """Let an error that leaves a child's log behind carry the likely causes that are in it."""
+    try:
+        yield
+    except EnvdoctorError as error:
+        if error.log:
+            error.causes = _likely_causes(Path(error.log), machine, python)
+        raise
+
+
+def _likely_causes(log: Path, machine: Machine, python: Path | None) -> tuple[Cause, ...]:
+    from envdoctor.explain import explain
+
+    try:
+        stack = stack_of("", str(python), search=False) if python else None
+        with log.open("rb") as stream:
+            explained = explain(stream, machine, stack)
+    except (OSError, EnvdoctorError):
+        return ()  # the error itself matters more than that its log cannot be read
+    return tuple(cause for cause in explained.causes if cause.lines and cause.confidence >= LIKELY)[:2]
+
+
+def documentation(name: str) -> Documentation | None:
+    """What is written on a rule or a cause of this name; None where there is none."""
+    from envdoctor.knowledge.causes import causes
+    from envdoctor.rules import RULES
+
+    if name in RULES:
+        rule = RULES[name]
+        return Documentation(name, rule.title, rule.cause, rule.documentation, url=rule.url)
+    if name in causes():
+        cause = causes()[name]
+        related = tuple(rule.id for rule in RULES.values() if rule.cause == name)
+        from envdoctor.explain.fill import fill
+
+        commands = tuple(fill(command, {}) for command in cause.commands)
+        return Documentation(
+            name, cause.title, name, f"{cause.definition}\n\n{fill(cause.fix, {})}", related, commands, cause.check, cause.url
+        )
+    return None
+
+
+def list_rules() -> Answer:
+    """All rules."""
+    from envdoctor.rules import RULES
+
+    rows = (
+        RuleText(rule.id, rule.title, rule.cause, rule.documentation.split("\n\n")[0].replace("\n", " "), rule.wants_stack)
+        for rule in RULES.values()
+    )
+    return Answer(RuleList(tuple(sorted(rows, key=lambda row: row.id))))
+
+
+def schema(name: str) -> Answer:
+    """The JSON Schema of the envelope, a machine file or a stack."""
+    from envdoctor.output.schema import NAMES, schema_of
+
+    if name not in NAMES:
+        raise unknown_name("schema", name, list(NAMES), hint="envdoctor schema envelope")
+    return Answer(Schema(name, schema_of(name)))
+
+
+def _opened(text: str) -> BinaryIO:
+    """What is to be explained: standard input, a file, or the argument itself."""
+    if text == "-" or (not text and not sys.stdin.isatty()):
+        return sys.stdin.buffer
+    if not text:
+        raise BadInput(
+            "nothing to explain",
+            expected="an error text, a file, a rule, a cause, or text on standard input",
+            hint="envdoctor explain train.log",
+        )
+    if "\n" not in text and len(text) < 1024 and Path(text).exists():
+        return _open_file(Path(text))
+    if "\n" not in text and " " not in text and Path(text).suffix in (".log", ".txt", ".out", ".err"):
+        return _open_file(Path(text))  # says that it is not there, instead of explaining the name
+    return io.BytesIO(text.encode("utf-8", "replace"))
+
+
+def _open_file(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {path}: {error.strerror}", expected="a file with an error text or log", hint="envdoctor explain -"
+        ) from error
+
+
+def _read_start(name: str) -> str:
+    if name == "-":
+        return sys.stdin.buffer.read(REPORT_BYTES).decode("utf-8", "replace")
+    with _open_file(Path(name)) as stream:
+        try:
+            return stream.read(REPORT_BYTES).decode("utf-8", "replace")
+        except OSError as error:  # a folder opens on some systems and then does not read
+            raise BadInput(f"cannot read {name}: {error.strerror}", expected="a file", hint="envdoctor check --help") from error
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == "-" else source

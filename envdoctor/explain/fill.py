@@ -1,0 +1,73 @@
+"""Filling fixes and commands with what is known: `{torch|your torch}` becomes the version, or the words behind the bar."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.model import Machine, Stack
+
+PLACE = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
+# Modules, files and build names by which an error speaks of a distribution.
+DISTRIBUTIONS = {
+    "flash_attn": "flash-attn",
+    "flash_attn_interface": "flash-attn-3",
+    "xformers": "xformers",
+    "vllm": "vllm",
+    "sgl_kernel": "sgl-kernel",
+    "bitsandbytes": "bitsandbytes",
+    "causal_conv1d": "causal-conv1d",
+    "mamba_ssm": "mamba-ssm",
+    "selective_scan_cuda": "mamba-ssm",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "apex": "apex",
+    "transformer_engine": "transformer-engine",
+    "deepspeed": "deepspeed",
+    "awq_ext": "autoawq-kernels",
+    "exllama": "exllama",
+}
+CUDA_BACKENDS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")  # of the PyTorch index
+
+
+def fill(text: str, values: dict[str, str]) -> str:
+    """The text with its places filled; a place without value and without words says its name."""
+    filled = PLACE.sub(lambda place: values.get(place[1]) or (place[2] if place[2] is not None else place[1].upper()), text)
+    return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
+
+
+def distribution_of(name: str) -> str:
+    """The distribution behind a module or file name: `flash_attn_2_cuda.cpython-310...so` is flash-attn's."""
+    stem = name.rsplit("/", 1)[-1].split(".")[0].lower()
+    match = max((known for known in DISTRIBUTIONS if stem.startswith(known)), key=len, default="")
+    return DISTRIBUTIONS.get(match, stem.replace("_", "-"))
+
+
+def values_of(machine: Machine, stack: Stack) -> dict[str, str]:
+    """What fixes may name: versions of the stack, driver, GPU."""
+    values: dict[str, str | None] = {
+        name.replace("-", "_"): distribution.version for name, distribution in (stack.distributions.value or {}).items()
+    }
+    gpus = machine.gpus.value or ()
+    torch = stack.torch.value
+    python = stack.python_version.value or ""
+    values |= {
+        "gpu": gpus[0].name.value if gpus else None,
+        "cc": gpus[0].compute_capability.value if gpus else None,
+        "driver": machine.driver.version.value,
+        "driver_branch": (machine.driver.version.value or "").split(".")[0],
+        "torch": torch.version.value if torch else values.get("torch"),
+        "cuda": torch.cuda.value if torch else None,
+        "python": python,
+        "python_minor": ".".join(python.split(".")[:2]),
+        "driver_backend": _backend(machine.driver.cuda.value),
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _backend(driver_cuda: str | None) -> str:
+    """The newest CUDA line of torch that a driver runs: "cu128" for 12.8."""
+    if not driver_cuda or not re.fullmatch(r"\d+\.\d+", driver_cuda):
+        return ""
+    ceiling = tuple(int(part) for part in driver_cuda.split("."))
+    fitting = [line for line in CUDA_BACKENDS if tuple(map(int, line.split("."))) <= ceiling]
+    return "cu" + fitting[-1].replace(".", "") if fitting else ""

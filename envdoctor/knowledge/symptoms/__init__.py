@@ -1,0 +1,120 @@
+"""What error texts and logs look like: lines that speak for a cause (symptoms), and lines that only tell the scene (signals)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from envdoctor.model import Record
+
+LITERAL_AT_LEAST = 4  # characters; shorter ones are in every block of a log
+
+
+class Signal(Record, frozen=True, kw_only=True):
+    """A line that is no problem, but tells what one is about: WSL, aarch64, a frame inside flash-attn."""
+
+    name: str
+    pattern: str
+
+
+class Symptom(Record, frozen=True, kw_only=True):
+    """A line that speaks for a cause.
+
+    `weight`, 0 to 100: of a hundred texts with this line (and `when`, and none of `unless`), how many have this cause.
+    `outranks`: causes that are only consequences when this line is there. Named groups of the pattern fill `fix` and
+    `commands`; both may be empty, then the cause's own are taken.
+    """
+
+    id: str
+    cause: str
+    pattern: str
+    weight: int
+    sample: str  # a real line that the pattern must find: tested
+    when: tuple[str, ...] = ()  # signals that must all be seen
+    unless: tuple[str, ...] = ()  # signals none of which may be seen
+    outranks: tuple[str, ...] = ()
+    fix: str = ""
+    commands: tuple[str, ...] = ()
+    check: str = ""
+    url: str = ""
+
+
+class SymptomTable(Record, frozen=True):
+    """All symptoms and signals."""
+
+    symptoms: tuple[Symptom, ...]
+    signals: dict[str, Signal]
+
+
+@cache
+def symptom_table() -> SymptomTable:
+    """All tables of this folder."""
+    rows: dict[str, list[Any]] = {"symptom": [], "signal": []}
+    for path in sorted(Path(__file__).parent.glob("*.toml")):
+        table = _read(path)
+        for kind, found in rows.items():
+            found += table.get(kind, [])
+    symptoms = msgspec.convert(rows["symptom"], tuple[Symptom, ...])
+    signals = msgspec.convert(rows["signal"], list[Signal])
+    return SymptomTable(symptoms, {signal.name: signal for signal in signals})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def required_literals(pattern: str) -> tuple[str, ...]:
+    r"""Texts of which one must be in whatever the pattern matches: what a fast search looks for first.
+
+    `libcudart\.so\.(\d+): cannot open|no libcudart` gives `(': cannot open', 'no libcudart')`: the longest of each
+    alternative at the top level. Characters inside groups and classes, and those with `?`, `*` or `{`, do not count.
+    """
+    literals = tuple(max(_runs(branch), key=len, default="") for branch in _branches(pattern))
+    return literals if all(len(literal) >= LITERAL_AT_LEAST for literal in literals) else ()
+
+
+
+def _branches(pattern: str) -> list[list[str]]:
+    """The tokens of each top-level alternative; a group is one token `()`."""
+    branches: list[list[str]] = [[]]
+    depth = 0
+    for token in _tokens(pattern):
+        if token == "(":
+            depth += 1
+            continue
+        if token == ")":
+            depth -= 1
+            if depth == 0:
+                branches[-1].append("()")
+            continue
+        if depth == 0 and token == "|":
+            branches.append([])
+        elif depth == 0:
+            branches[-1].append(token)
+    return branches
+
+
+def _tokens(pattern: str) -> list[str]:
+    return re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.", pattern, re.DOTALL)
+
+
+def _runs(tokens: list[str]) -> list[str]:
+    """Runs of characters that must stand next to each other."""
+    runs = [""]
+    for token in tokens:
+        if token in ("?", "*") or re.fullmatch(r"\{[\d,]+\}", token):
+            runs[-1] = runs[-1][:-1]  # what stood before it may be missing
+            runs.append("")
+        elif len(token) == 1 and token not in ".^$+()":
+            runs[-1] += token
+        elif len(token) == 2 and token[0] == "\\" and not token[1].isalnum():
+            runs[-1] += token[1]
+        else:
+            runs.append("")
+    return runs

@@ -1,0 +1,127 @@
+"""Explanations, rules and their documentation for people."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from envdoctor import results
+from envdoctor.explain import Cause, Explained
+from envdoctor.model import Fact, Stack
+from envdoctor.output.console import out, table
+from envdoctor.output.machine import facts_table
+
+SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
+OTHERS_SHOWN = 4  # causes after the first
+
+
+def explained(data: Explained) -> list[RenderableType]:
+    """Causes with the lines that speak for them; the first in full, the others shorter."""
+    read = f"{data.lines} lines read" + (f"; {', '.join(data.facts)}" if data.facts else "")
+    if not data.causes:
+        return [
+            Text.assemble(("? ", "unknown"), "nothing in this text is known to envdoctor"),
+            _indent(Text(read, style="dim")),
+            _indent(Text("Give more of the log (the first error, not only the last), or look at the machine itself:")),
+            _indent(Text("$ envdoctor check", style="command")),
+        ]
+    parts: list[RenderableType] = []
+    for number, cause in enumerate(data.causes[: 1 + OTHERS_SHOWN], start=1):
+        parts += _cause(number, cause)
+    left = len(data.causes) - 1 - OTHERS_SHOWN
+    return [*parts, Text(read + (f"; {left} less likely causes in --format json" if left > 0 else ""), style="dim")]
+
+
+def _cause(number: int, cause: Cause) -> list[RenderableType]:
+    style = "error" if cause.confidence >= SURE else "warning" if cause.confidence >= LIKELY else "dim"
+    head = Text.assemble(
+        (f"{number}. ", "title"), (cause.title, "title"), (f"  {cause.confidence:.0%}", style), (f"  [{cause.cause}]", "dim")
+    )
+    parts: list[RenderableType] = [head]
+    shown = zip(cause.line_numbers, cause.lines, strict=True)
+    parts += [_indent(Text(f"line {line}: {text}", style="dim")) for line, text in shown]
+    parts += [_indent(Text(finding, style="dim")) for finding in cause.findings]
+    if cause.against:
+        parts.append(_indent(Text(f"against it: {cause.against}", style="warning")))
+    parts.append(_indent(Text(cause.fix)))
+    if number == 1:
+        parts += [_indent(Text(f"$ {command}", style="command")) for command in cause.commands]
+        parts.append(_indent(Text.assemble(("to be sure: ", "dim"), cause.check)))
+        parts.append(_indent(Text(cause.url, style="dim")))
+    return parts
+
+
+def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
+    """The causes of a failed child, for below its error."""
+    parts: list[RenderableType] = []
+    for cause in causes:
+        parts.append(Text.assemble(("likely cause: ", "info"), cause.title, f" ({cause.confidence:.0%})  [{cause.cause}]"))
+        parts += [_indent(Text(line, style="dim")) for line in cause.lines[:2]]
+        parts.append(_indent(Text(cause.fix)))
+        parts += [_indent(Text(f"$ {command}", style="command")) for command in cause.commands]
+    return parts
+
+
+def rule_list(data: results.RuleList) -> list[RenderableType]:
+    """All rules as a table."""
+    rows = table("id", "cause", "what it detects")
+    for rule in data.rules:
+        rows.add_row(Text(rule.id, style="title"), rule.cause, rule.summary)
+    return [rows]
+
+
+def documented(data: results.Documentation) -> list[RenderableType]:
+    """A rule's or a cause's documentation."""
+    name = "" if data.cause == data.id else f"  [{data.cause}]"
+    parts: list[RenderableType] = [Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")), Text(data.text)]
+    parts += [_indent(Text(f"$ {command}", style="command")) for command in data.commands]
+    if data.check:
+        parts.append(Text.assemble(("to be sure: ", "dim"), data.check))
+    if data.rules:
+        parts.append(Text.assemble(("rules: ", "dim"), ", ".join(data.rules)))
+    if data.url:
+        parts.append(Text(data.url, style="dim"))
+    return parts
+
+
+def schema(data: results.Schema) -> list[RenderableType]:
+    """The schema itself: it is JSON in every format, and no line of it may be broken."""
+    text = msgspec.json.format(msgspec.json.encode(data.schema), indent=2).decode()
+    out().print(Text(text), soft_wrap=True)
+    return []
+
+
+def stack_lines(stack: Stack | None, *, from_report: bool) -> list[RenderableType]:
+    """The environment that was looked into."""
+    if stack is None:
+        hint = "no environment looked at: none is active, and there is no .venv here"
+        return [Text("\nEnvironment", style="title"), Text(f"  - {hint}", style="dim")]
+    rows = facts_table()
+    torch = stack.torch.value
+    distributions = stack.distributions.value
+    extensions = stack.extensions.value or ()
+    coded = sum(extension.code is not None for extension in extensions)
+    rows.add_row("Python", _told(stack.python_version), _source(stack.python_version))
+    rows.add_row("torch", _told(torch.version) if torch else _told(stack.torch), _source(stack.torch))
+    if torch:
+        rows.add_row("torch's CUDA", torch.cuda.value or ("none" if torch.cuda.state == "absent" else "?"), _source(torch.cuda))
+        rows.add_row("GPU code", " ".join(torch.architectures.value or ()) or _told(torch.architectures), "")
+    count = f"{len(distributions)} packages" if distributions is not None else _told(stack.distributions)
+    rows.add_row("packages", count, _source(stack.distributions))
+    if not from_report:
+        rows.add_row("compiled", f"{len(extensions)} files, {coded} with GPU code", "")
+    return [Text("\nEnvironment", style="title"), rows]
+
+
+def _told(fact: Fact[object]) -> str:
+    return str(fact.value) if fact.state == "known" else f"{fact.state} ({fact.note})" if fact.note else fact.state
+
+
+def _source(fact: Fact[object]) -> Text:
+    return Text(fact.source, style="dim")
+
+
+def _indent(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 4))

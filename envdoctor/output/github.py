@@ -1,0 +1,129 @@
+"""Results as GitHub workflow commands, so that they stand as annotations at a run.
+
+Syntax and escaping: https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+and `escapeData`, `escapeProperty` in https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+from envdoctor.errors import EnvdoctorError
+from envdoctor.model import Finding, ProbeResult, Verification
+from envdoctor.results import Answer
+
+Level = Literal["error", "warning", "notice"]
+LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "warning", "info": "notice"}
+FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
+
+
+def to_github(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> str:
+    """The annotations of a command's result, a line each; empty where there is nothing to say."""
+    if error:
+        return _error(command, error)
+    data = answer.data if answer else None
+    return "\n".join(line for part in PARTS for line in part(data))
+
+
+def annotation(level: Level, title: str, *paragraphs: str) -> str:
+    """One workflow command: `::error title=DRV001 driver-and-library-differ::message`."""
+    message = "\n".join(paragraph for paragraph in paragraphs if paragraph)
+    return f"::{level} title={_property(title)}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _error(command: str, error: EnvdoctorError) -> str:
+    expected = f"expected: {error.expected}" if error.expected else ""
+    return annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
+
+
+def _hint(hint: str) -> str:
+    return f"hint: {hint}" if hint else ""
+
+
+def _findings(data: Any) -> Iterator[str]:
+    """Each finding that says something; those that could not judge in one notice."""
+    checked = getattr(data, "checked", data)  # quickstart's check
+    findings: tuple[Finding, ...] = getattr(checked, "findings", ())
+    for finding in findings:
+        if finding.status in LEVELS:
+            yield _finding(finding)
+    if unknown := [finding for finding in findings if finding.status == "unknown"]:
+        yield annotation("notice", "envdoctor could not tell", *(f"{f.id}: {f.message}" for f in unknown))
+
+
+def _finding(finding: Finding) -> str:
+    from envdoctor.rules import RULES
+
+    rule = RULES.get(finding.id)
+    name = rule.title.replace(" ", "-") if rule else finding.cause
+    return annotation(
+        LEVELS[finding.status],
+        finding.id if finding.id.endswith(name) else f"{finding.id} {name}",
+        finding.message,
+        finding.fix,
+        *(f"$ {command}" for command in finding.commands),
+        *(f"{e.fact}: {e.value} ({e.source})" for e in finding.evidence),
+        finding.url,
+    )
+
+
+def _causes(data: Any) -> Iterator[str]:
+    """What `explain` found: the most likely cause as an error, the others as notices."""
+    for number, cause in enumerate(getattr(data, "causes", ())):
+        yield annotation(
+            "notice" if number else "error",
+            f"{cause.cause} ({cause.confidence:.0%})",
+            *cause.lines,
+            cause.fix,
+            *(f"$ {command}" for command in cause.commands),
+            cause.url,
+        )
+
+
+def _resolved(data: Any) -> Iterator[str]:
+    """Profiles without a lock, and those that do not fit the machine that was asked for."""
+    for result in getattr(data, "results", ()) if not isinstance(data, Verification) else ():
+        if result.error:
+            yield annotation("error", f"{result.profile} does not resolve", result.error, _hint(result.hint))
+        elif result.fits is False:
+            title = f"{result.profile} does not fit {result.machine}"
+            yield annotation("warning", title, *result.violated)
+
+
+def _planned(data: Any) -> Iterator[str]:
+    """A plan for a machine that does not meet the profile's conditions."""
+    if getattr(data, "fits", None) is False:
+        yield annotation("warning", f"{data.profile} does not fit this machine", *data.violated)
+
+
+def _verification(data: Any) -> Iterator[str]:
+    """Probes that failed, and required ones that did not pass."""
+    verification = data if isinstance(data, Verification) else getattr(data, "verification", None)
+    if not isinstance(verification, Verification):
+        return
+    required = set(verification.required)
+    for result in verification.results:
+        if result.outcome not in FINE or (result.probe in required and result.outcome != "passed"):
+            yield _probe(result)
+    for name in sorted(required - {result.probe for result in verification.results}):
+        yield annotation("error", f"{name} was not run", f"the probe {name} is required and has no result")
+
+
+def _probe(result: ProbeResult) -> str:
+    numbers = (
+        f"{name}: {value:.4g}" + (f", tolerance {result.tolerances[name]:.4g}" if name in result.tolerances else "")
+        for name, value in result.numbers.items()
+    )
+    return annotation("error", f"{result.probe} {result.outcome}", result.message, *numbers, result.output.strip()[-600:])
+
+
+PARTS: tuple[Callable[[Any], Iterable[str]], ...] = (_findings, _causes, _resolved, _planned, _verification)

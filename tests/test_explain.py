@@ -1,0 +1,145 @@
+"""Scanning and ranking: bounded memory, wrapped lines, prefixes, facts for and against."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import envdoctor, envelope
+
+from envdoctor.explain import explain
+from envdoctor.explain.scan import BLOCK, scan
+from envdoctor.knowledge.symptoms import Symptom, SymptomTable, Signal
+from envdoctor.machines import read_recorded
+
+OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
+
+
+def table(*patterns: str) -> SymptomTable:
+    return SymptomTable(
+        tuple(
+            Symptom(id=f"s{n}", cause="gpu-oom", pattern=pattern, weight=90, sample="")
+            for n, pattern in enumerate(patterns)
+        ),
+        {"wsl": Signal(name="wsl", pattern="microsoft-standard")},
+    )
+
+
+def lines_of(text: str, *patterns: str) -> dict[str, list[int]]:
+    found = scan(io.BytesIO(text.encode()), table(*patterns))
+    return {name: [hit.line for hit in hits] for name, hits in found.symptoms.items()}
+
+
+def test_a_message_wrapped_over_lines_is_found_at_the_line_of_its_literal() -> None:
+    text = "start\n[rank0]: RuntimeError:\n[rank0]:   The detected CUDA version (11.8) mismatches the version that\n[rank0]:   was used to compile PyTorch (12.4)\n"
+    assert lines_of(text, r"mismatches the version that was used to compile PyTorch \((\d+)") == {"s0": [3]}
+
+
+@pytest.mark.parametrize("where", [0, BLOCK - 30, BLOCK, 2 * BLOCK + 7, 3 * BLOCK - 1])
+def test_line_numbers_hold_across_blocks(where: int) -> None:
+    filler = "x" * 79 + "\n"
+    lines = where // 80
+    text = filler * lines + "the needle is here\n" + filler * 50
+    assert lines_of(text, "needle is here") == {"s0": [lines + 1]}
+
+
+def test_a_line_longer_than_a_block_is_searched_to_its_end() -> None:
+    found = scan(io.BytesIO(b"y" * (3 * BLOCK) + b" the needle is here"), table("needle is here"))
+    assert [len(hit.text) < 500 for hit in found.symptoms["s0"]] == [True]
+
+
+def test_a_symptom_is_not_counted_for_ever() -> None:
+    assert len(lines_of("needle is here\n" * 1000, "needle is here")["s0"]) == 3
+
+
+def test_colours_and_carriage_returns_do_not_hide_a_message() -> None:
+    text = "\x1b[31mRuntimeError\x1b[0m: The NVIDIA driver on your system is too old (found version 12040).\r\n"
+    assert explain(io.BytesIO(text.encode())).causes[0].cause == "driver-too-old"
+
+
+def test_what_is_no_text_at_all_has_no_cause() -> None:
+    assert explain(io.BytesIO(bytes(range(256)) * 4000)).causes == ()
+    assert explain(io.BytesIO(b"")).causes == ()
+
+
+def test_facts_of_the_machine_lower_a_cause() -> None:
+    text = b"RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
+    alone = {cause.cause: cause.confidence for cause in explain(io.BytesIO(text)).causes}
+    here = {cause.cause: cause for cause in explain(io.BytesIO(text), read_recorded("h200")).causes}
+    slug = next(iter(alone))
+    assert here[slug].confidence < alone[slug]
+    assert "GPUs answer" in here[slug].against
+
+
+def test_the_fix_names_real_versions() -> None:
+    first = explain(io.BytesIO(OLD_DRIVER.encode())).causes[0]
+    assert first.cause == "driver-too-old"
+    assert "{" not in first.fix + "".join(first.commands)
+
+
+def test_a_large_log_takes_bounded_memory(tmp_path: Path) -> None:
+    log = tmp_path / "large.log"
+    with log.open("w") as file:
+        for step in range(400_000):
+            file.write(f"INFO 06-03 08:39:32 [trainer.py:20] step {step} loss 0.123 reward 0.5 cuda memory 12.3 GiB\n")
+        file.write(OLD_DRIVER + "\n")
+    code = (
+        "import sys, io, resource\n"
+        "from envdoctor.explain import explain\n"
+        "named = explain(open(sys.argv[1], 'rb'))\n"
+        "print(named.causes[0].cause, named.lines, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(log)], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+    cause, lines, kilobytes = done.stdout.split()
+    assert (cause, int(lines)) == ("driver-too-old", 400_001)
+    assert int(kilobytes) < 120_000, f"{log.stat().st_size >> 20} MiB of log"
+
+
+@pytest.mark.parametrize("how", ["argument", "file", "stdin", "dash"])
+def test_the_command_takes_text_from_everywhere(how: str, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(OLD_DRIVER)
+    arguments = {"argument": [OLD_DRIVER], "file": ["run.log"], "stdin": [], "dash": ["-"]}[how]
+    done = subprocess.run(
+        [sys.executable, "-m", "envdoctor", "explain", *arguments, "--format", "json"],
+        input=OLD_DRIVER if how in ("stdin", "dash") else "", capture_output=True, text=True, cwd=tmp_path, check=False,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )  # fmt: skip
+    data = envelope(done)
+    assert done.returncode == 0
+    first = data["data"]["causes"][0]
+    assert first["cause"] == "driver-too-old"
+    assert {"cause", "confidence", "lines", "fix", "commands", "url"} <= first.keys()
+
+
+def test_nothing_known_is_said_plainly(tmp_path: Path) -> None:
+    done = envdoctor("explain", "the cat sat on the mat", home=tmp_path)
+    assert done.returncode == 1
+    assert "nothing in this text is known" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["DRV001", "gpu-oom"])
+def test_documentation_of_rules_and_causes(name: str, tmp_path: Path) -> None:
+    done = envdoctor("explain", name, home=tmp_path)
+    assert done.returncode == 0
+    assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.log"], "No such file"),
+        (["."], "directory"),
+        (["x", "--machine", "nowhere"], "unknown machine"),
+        (["x", "--venv", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_inputs_are_told(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = envdoctor("explain", *arguments, home=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr
+    assert "hint:" in done.stderr
+
+

@@ -1,0 +1,100 @@
+"""The symptom tables: every row finds its sample, nothing can be made to hang, and real error texts get their cause."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import string
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envdoctor.explain import explain
+from envdoctor.explain.scan import WINDOW, scan
+from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.symptoms import Signal, Symptom, required_literals, symptom_table
+
+TABLE = symptom_table()
+FIELD = sorted((Path(__file__).parent / "data/field_errors").glob("*.json"))
+ROWS: list[Symptom | Signal] = [*TABLE.symptoms, *TABLE.signals.values()]
+SECONDS = 0.25  # for one search in one window: a thousand times what it should take
+
+
+def name_of(row: Symptom | Signal) -> str:
+    return row.id if isinstance(row, Symptom) else f"signal {row.name}"
+
+
+def test_ids_are_unique() -> None:
+    names = [name_of(row) for row in ROWS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("symptom", TABLE.symptoms, ids=name_of)
+def test_symptom_finds_its_sample_and_speaks_known_words(symptom: Symptom) -> None:
+    found = scan(io.BytesIO(symptom.sample.encode()), TABLE)
+    assert symptom.id in found.symptoms
+    assert {symptom.cause, *symptom.outranks} <= set(causes())
+    assert {*symptom.when, *symptom.unless} <= set(TABLE.signals)
+    assert 0 < symptom.weight < 100
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
+def test_pattern_can_be_searched_fast_and_never_hangs(row: Symptom | Signal) -> None:
+    literals = required_literals(row.pattern)
+    assert literals, "no text of 4 characters or more that each alternative needs"
+    pattern = re.compile(row.pattern)
+    sample = row.sample if isinstance(row, Symptom) else literals[0]
+    hostile = [
+        *(literal * (WINDOW // len(literal)) for literal in literals),
+        *(literals[0] + character * WINDOW for character in "a0 ._-/'\"()[]<>=:,;\\"),
+        *((literals[0] + " " + unit) * (WINDOW // (len(literals[0]) + 1 + len(unit))) for unit in ("1.0", "a b ", "/x.so", "'='")),
+        *(sample[: len(sample) // 2] + filler * (WINDOW // len(filler)) for filler in ("a.b-", string.digits, "= ", "\\x")),
+        (sample[:-1] * (WINDOW // max(len(sample), 1) + 1))[:WINDOW],
+    ]
+    for text in hostile:
+        began = time.process_time()
+        pattern.search(text)
+        assert time.process_time() - began < SECONDS, text[:80]
+
+
+def field_errors(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("path", FIELD, ids=lambda path: path.stem)
+def test_real_error_texts_get_their_cause_first(path: Path) -> None:
+    cases = [case for case in field_errors(path) if case["cause"]]
+    wrong = []
+    for case in cases:
+        named = [cause.cause for cause in explain(io.BytesIO(case["text"].encode())).causes]
+        if named[:1] and named[0] in {case["cause"], *case.get("also", ())}:
+            continue
+        wrong.append((case["id"], case["cause"], named[:3]))
+    assert len(wrong) <= 0.03 * len(cases), wrong
+
+
+@pytest.mark.parametrize("path", FIELD, ids=lambda path: path.stem)
+def test_ordinary_logs_are_not_blamed(path: Path) -> None:
+    for case in field_errors(path):
+        if not case["cause"]:
+            named = explain(io.BytesIO(case["text"].encode())).causes
+            assert not [cause.cause for cause in named if cause.confidence > 0.5], case["id"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        (r"libcudart\.so\.(\d+): cannot open|no libcudart", ("libcudart.so.", "no libcudart")),
+        (r"undefined symbol: _ZNK?(3c10|2at)", ("undefined symbol: _ZN",)),
+        (r"found version \(?(?P<found>\d+)\)", ("found version ",)),
+        (r"CUDA[ _]HOME environment", ("HOME environment",)),
+        (r"Value 'sm_\w+' is not{1,2} defined", (" defined",)),
+        (r"a|long enough", ()),
+        (r"(?:only|in) groups", (" groups",)),
+    ],
+)
+def test_literals_of_a_pattern(pattern: str, literals: tuple[str, ...]) -> None:
+    assert required_literals(pattern) == literals
