@@ -37,7 +37,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
     """A machine from its JSON; refuses other JSON, missing fields and newer schemas, each by name."""
     try:
         data = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{where} is not JSON: {error}", expected=WHAT, hint=HINT) from error
     if not isinstance(data, dict):
         raise BadInput(f"{where} holds a JSON {type(data).__name__}", expected=WHAT, hint=HINT)

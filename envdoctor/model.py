@@ -252,6 +252,7 @@ class KernelCode(Record, frozen=True, kw_only=True, omit_defaults=True):
     ptx: tuple[str, ...] = ()  # "compute_80"
     ptx_isa: str = ""  # highest PTX ISA version, "8.7": what the driver's compiler must know
     ptx_only: bool = False  # some container has PTX and no native code
+    containers: dict[str, int] = {}  # how many containers hold what: {"sm_80 sm_90a compute_80": 14}
 
 
 class Extension(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -302,6 +303,7 @@ class Finding(Record, frozen=True):
     fix: str = ""
     commands: tuple[str, ...] = ()
     url: str = ""
+    line: int = 0  # of the file that was read, where there is one
 
 
 class Condition(Record, frozen=True):

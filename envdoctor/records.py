@@ -33,7 +33,7 @@ def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(read_text(path, what=what, hint=hint))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is not TOML: {error}", expected=what, hint=hint) from error
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from envdoctor.explain import explain
 from envdoctor.pasted import parse_report
-from envdoctor.workflow import diagnose_report
+from envdoctor.diagnosis import diagnose_report
 
 
 def named_by_error(case: dict[str, Any]) -> list[str]:

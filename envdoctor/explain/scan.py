@@ -7,7 +7,9 @@ first, which is a fast C loop; the pattern itself is only tried on the few lines
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import BinaryIO
 
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable, required_literals
@@ -73,6 +75,8 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = block.decode("utf-8", "replace")
         for search in open_searches:
             _search_block(search, text, first_line)
+        if size <= BLOCK:
+            _search_unwrapped([search for search in open_searches if not search.hits], text)
         open_searches = [search for search in open_searches if not search.done]
         first_line += text.count("\n")
     return Scan(
@@ -116,6 +120,23 @@ def _search_block(search: _Search, text: str, first_line: int) -> None:
                 groups = {name: value for name, value in found.groupdict().items() if value}
                 search.hits.append(Hit(search.name, number, _shown(text[start:end], position - start), groups))
             position = text.find(literal, end)
+
+
+def _search_unwrapped(searches: list[_Search], text: str) -> None:
+    """Find messages that a narrow terminal or a box broke inside a literal; only in short texts, as pastes are."""
+    lines = [PREFIX.sub("", line, count=1).strip() for line in text.split("\n")]
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    joined = " ".join(lines)
+    for search in searches:
+        for literal in search.literals:
+            position = joined.find(literal)
+            if position < 0 or search.hits:
+                continue
+            found = re.search(search.pattern, joined[max(position - WINDOW // 2, 0) : position + WINDOW // 2])
+            if found:
+                number = bisect_right(starts, position)
+                groups = {name: value for name, value in found.groupdict().items() if value}
+                search.hits.append(Hit(search.name, number, _shown(lines[number - 1], 0), groups))
 
 
 def _line_bounds(text: str, position: int) -> tuple[int, int]:

@@ -84,14 +84,15 @@ def _finding(finding: Finding) -> list[RenderableType]:
         finding.message,
         (f"  [{finding.cause}]", "dim"),
     )
+    if finding.status == "info":
+        return [head]  # true and harmless: `envdoctor explain ID` has the rest
     parts: list[RenderableType] = [head]
     if finding.fix:
         parts.append(_indent(Text(finding.fix)))
     parts.extend(_indent(Text(f"$ {command}", style="command")) for command in finding.commands)
-    if finding.status != "info":
-        parts.extend(_indent(Text.assemble((f"{e.fact}: {e.value} ({e.source})", "dim"))) for e in finding.evidence)
-        if finding.url:
-            parts.append(_indent(Text(finding.url, style="dim")))
+    parts.extend(_indent(Text.assemble((f"{e.fact}: {e.value} ({e.source})", "dim"))) for e in finding.evidence)
+    if finding.url:
+        parts.append(_indent(Text(finding.url, style="dim")))
     return parts
 
 

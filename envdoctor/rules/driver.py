@@ -9,6 +9,7 @@ from packaging.version import Version
 from envdoctor.knowledge import cuda_releases
 from envdoctor.model import Machine
 from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import is_reported
 
 
 @rule(
@@ -21,6 +22,11 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
 
     The driver was upgraded while the old module stayed loaded (NVML error 18, CUDA error 803). Every CUDA program
     fails until the module is reloaded; a reboot is the sure way.
+
+    Fix: reboot, or unload and load the modules while nothing uses the GPUs.
+
+    References:
+    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html
     """
     module, library = machine.driver.version, machine.driver.library
     if _differ(module.value, library.value) or "NVML error 18" in machine.gpus.note:
@@ -46,6 +52,11 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
 
     After a kernel upgrade the module was not rebuilt, Secure Boot refused it, or nothing has loaded it since the
     start (NVML error 9).
+
+    Fix: `modprobe nvidia`; where that fails, DKMS rebuilds it for the running kernel.
+
+    References:
+    https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html
     """
     if "NVML error 9:" in machine.gpus.note:
         yield Problem(
@@ -59,7 +70,13 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
 
 @rule("DRV003", cause="no-nvidia-gpu")
 def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
-    """There is no NVIDIA driver and no GPU. A CUDA stack has nothing to run on; the CPU profile does."""
+    """There is no NVIDIA driver and no GPU. A CUDA stack has nothing to run on; the CPU profile does.
+
+    Fix: the CPU profile, or another machine.
+
+    References:
+    https://docs.pytorch.org/docs/stable/notes/cuda.html
+    """
     if machine.gpus.state == "absent" and not _given_gpus(machine):
         yield Problem(
             "info",
@@ -80,6 +97,11 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
 
     It was started without `--gpus all` (or the CDI device), or it lost the devices when systemd was reloaded on the
     host. Inside the container nothing can mend that: start it again.
+
+    Fix: start it again with the GPUs, and configure the container toolkit on the host.
+
+    References:
+    https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
     """
     if machine.gpus.state == "absent" and _given_gpus(machine):
         yield Problem(
@@ -97,10 +119,16 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
 
 @rule("DRV005", cause="driver-not-loaded")
 def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
-    """NVML fails for a reason that no other rule names: no permission, no answer, or an unknown error."""
+    """NVML fails for a reason that no other rule names: no permission, no answer, or an unknown error.
+
+    Fix: what nvidia-smi and the kernel log say decides; a driver that hangs needs a reboot.
+
+    References:
+    https://docs.nvidia.com/deploy/xid-errors/index.html
+    """
     note = machine.gpus.note
     named = ("NVML error 18", "NVML error 9:")
-    if machine.gpus.state == "unreadable" and machine.gpus.source != "report" and not any(n in note for n in named):
+    if machine.gpus.state == "unreadable" and not is_reported(machine.gpus) and not any(n in note for n in named):
         yield Problem(
             "error",
             f"the GPUs cannot be read: {note}",
@@ -119,8 +147,15 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
     """The driver is older than any CUDA 12 build of torch needs, and there is no current wheel for CUDA 11.
 
     CUDA ends with error 35 or "The NVIDIA driver on your system is too old"; torch then says that there is no GPU.
+
+    Fix: a newer driver; on rented machines an image with one.
+
+    References:
+    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
     """
     driver, oldest = machine.driver.version, cuda_releases()["12.0"].minimum
+    if is_reported(driver):
+        return  # it names its torch, and TORCH004 holds the driver against that
     if machine.gpus.value and driver.value and Version(driver.value) < Version(oldest):
         yield Problem(
             "error",

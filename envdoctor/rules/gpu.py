@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from envdoctor.model import Evidence, Fact, Gpu, Machine
-from envdoctor.rules.registry import Problem, evidence, need, rule
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import asked, is_reported
 
 GIB = 1 << 30
 BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}
@@ -32,6 +33,11 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
     """A GPU has fallen off the bus or demands a reset (NVML errors 15 and 16, Xid 79).
 
     No software change helps: drain the machine, reset or power-cycle, and have the card replaced if it comes back.
+
+    Fix: no software does; see above.
+
+    References:
+    https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html
     """
     for gpu in _gpus(machine):
         note = gpu.name.note or gpu.memory_total.note
@@ -47,7 +53,13 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU002", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
 def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
-    """The GPU's memory had errors that ECC could not correct since the last reset: results cannot be trusted."""
+    """The GPU's memory had errors that ECC could not correct since the last reset: results cannot be trusted.
+
+    Fix: a reset remaps the bad rows; if errors return, the card goes.
+
+    References:
+    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
+    """
     for gpu in _gpus(machine):
         if gpu.ecc_uncorrected.value:
             yield Problem(
@@ -64,7 +76,13 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU003", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
 def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
-    """Bad memory rows wait for a reset to be remapped, or could not be remapped: then the card is worn out."""
+    """Bad memory rows wait for a reset to be remapped, or could not be remapped: then the card is worn out.
+
+    Fix: reset the GPU, or have it replaced.
+
+    References:
+    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
+    """
     for gpu in _gpus(machine):
         rows = gpu.remapped_rows.value
         if rows and rows.failed:
@@ -87,12 +105,22 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU004", cause="mig-or-compute-mode", url="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/")
 def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
-    """MIG cuts the GPU into instances; CUDA sees one instance at most, and none if none was made."""
+    """MIG cuts the GPU into instances; CUDA sees one instance at most, and none if none was made.
+
+    Several GPUs, NCCL and tensor parallelism do not work over MIG instances, and vLLM cannot take one by its UUID.
+
+    Fix: name an instance, best in a container that sees only that one; or switch MIG off to have the whole GPU.
+
+    References:
+    https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
+    https://github.com/vllm-project/vllm/issues/41848
+    """
     for gpu in _gpus(machine):
         if gpu.mig.value:
+            shown = f" ({gpu.mig.note})" if gpu.mig.note else ""
             yield Problem(
                 "warning",
-                f"{_label(gpu)}: MIG is enabled, a process sees one instance of it at most",
+                f"{_label(gpu)}: MIG is enabled{shown}, a process sees one instance of it at most",
                 (_shown(gpu, "mig"),),
                 "Name an instance in CUDA_VISIBLE_DEVICES, or switch MIG off to have the whole GPU.",
                 ("nvidia-smi -L", f"sudo nvidia-smi -i {gpu.index} -mig 0"),
@@ -101,7 +129,13 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU005", cause="mig-or-compute-mode")
 def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
-    """Compute mode `prohibited` lets no process in, `exclusive-process` one: a trainer beside a vLLM server fails."""
+    """Compute mode `prohibited` lets no process in, `exclusive-process` one: a trainer beside a vLLM server fails.
+
+    Fix: `nvidia-smi -c DEFAULT`.
+
+    References:
+    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    """
     for gpu in _gpus(machine):
         mode = gpu.compute_mode.value
         if mode and mode != "default":
@@ -120,7 +154,13 @@ def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
 )
 def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
-    """Heat or power supply holds the clocks down now. A power cap under load is normal and not reported."""
+    """Heat or power supply holds the clocks down now. A power cap under load is normal and not reported.
+
+    Fix: cooling and power supply; another machine where it is rented.
+
+    References:
+    https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
+    """
     for gpu in _gpus(machine):
         reasons = sorted(BAD_THROTTLES.intersection(gpu.throttle_reasons.value or ()))
         if reasons:
@@ -135,14 +175,20 @@ def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU007", cause="gpu-oom")
 def others_hold_gpu_memory(machine: Machine) -> Iterator[Problem]:
-    """Other processes hold memory of the GPU. vLLM refuses to start when its share is not free."""
+    """Other processes hold memory of the GPU. vLLM refuses to start when its share is not free.
+
+    Fix: end what is left over, or take another GPU.
+
+    References:
+    https://docs.vllm.ai/en/latest/configuration/conserving_memory/
+    """
     for gpu in _gpus(machine):
         total, used = gpu.memory_total.value, gpu.memory_used.value
         holders = gpu.processes.value or ()
         if total and used and holders and used > BUSY_SHARE * total:
             who = ", ".join(f"process {p.pid}" + (f" {p.memory / GIB:.1f} GiB" if p.memory else "") for p in holders)
             yield Problem(
-                "warning",
+                "info" if is_reported(gpu.processes) else "warning",  # a report does not say whose they are
                 f"{_label(gpu)}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use by {who}",
                 (_shown(gpu, "memory_used"), _shown(gpu, "processes")),
                 "End what is left over, or choose another GPU.",
@@ -159,6 +205,11 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
     """The GPU has not joined the NVSwitch fabric: CUDA ends with error 802, "system not yet initialized".
 
     The fabric manager does not run, or is of another version than the driver.
+
+    Fix: install and start the fabric manager of exactly the driver's version.
+
+    References:
+    https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
     """
     for gpu in _gpus(machine):
         fabric = gpu.fabric.value
@@ -187,7 +238,13 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU009", cause="ecc-or-xid")
 def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
-    """Some NVLinks of a GPU are down: all-reduce falls to the speed of what is left."""
+    """Some NVLinks of a GPU are down: all-reduce falls to the speed of what is left.
+
+    Fix: a reset may bring links back; else a card, bridge or cable is faulty.
+
+    References:
+    https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html
+    """
     for gpu in _gpus(machine):
         link = gpu.nvlink.value
         if link and link.active < link.links:
@@ -202,7 +259,13 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU010", cause="gpu-throttled")
 def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
-    """The PCIe link has fewer lanes than card and slot allow. Width, unlike speed, does not drop at idle."""
+    """The PCIe link has fewer lanes than card and slot allow. Width, unlike speed, does not drop at idle.
+
+    Fix: another slot or riser.
+
+    References:
+    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    """
     for gpu in _gpus(machine):
         link = gpu.pcie.value
         if link and 0 < link.width < link.max_width:
@@ -217,6 +280,12 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU011", cause="no-nvidia-gpu")
 def gpus_cannot_be_judged(machine: Machine) -> Iterator[Problem]:
-    """Whether there are GPUs at all could not be read; nothing of the above says anything then."""
-    need("gpus", machine.gpus)
+    """Whether there are GPUs at all could not be read; nothing of the above says anything then.
+
+    Fix: what DRV005 says.
+
+    References:
+    https://docs.nvidia.com/deploy/nvml-api/
+    """
+    asked("gpus", machine.gpus)
     yield from ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.model import Machine
-from envdoctor.rules.registry import Problem, evidence, need, rule
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import asked, is_reported
 
 GIB = 1 << 30
 SHM_BYTES = 1 * GIB  # Docker's default is 64 MiB; NCCL and data-loader workers need more
@@ -19,8 +20,14 @@ DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory",
 )
 def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
-    """/dev/shm is smaller than what NCCL and data-loader workers put there: bus errors in the middle of a run."""
-    shm = (need("storage", machine.storage.places) or {}).get("shm")
+    """/dev/shm is smaller than what NCCL and data-loader workers put there: bus errors in the middle of a run.
+
+    Fix: `--shm-size` or `--ipc=host` for containers, a memory-backed emptyDir in Kubernetes.
+
+    References:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory
+    """
+    shm = (asked("storage", machine.storage.places) or {}).get("shm")
     if shm and shm.total < SHM_BYTES:
         several = len(machine.gpus.value or ()) > 1
         yield Problem(
@@ -34,8 +41,14 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST002", cause="ulimit-too-low")
 def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
-    """Fewer open files allowed than Linux's own default: Ray, vLLM's server and data loaders run out of them."""
-    limit = need("limits.open_files", machine.limits.open_files)
+    """Fewer open files allowed than Linux's own default: Ray, vLLM's server and data loaders run out of them.
+
+    Fix: `ulimit -n 65536` before the run.
+
+    References:
+    https://docs.ray.io/en/latest/ray-core/configure.html
+    """
+    limit = asked("limits.open_files", machine.limits.open_files)
     if limit is not None and 0 <= limit < OPEN_FILES:
         yield Problem(
             "warning",
@@ -48,8 +61,14 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST003", cause="disk-full")
 def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
-    """A place that installs, caches or checkpoints write to has almost no room left."""
-    for role, place in (need("storage", machine.storage.places) or {}).items():
+    """A place that installs, caches or checkpoints write to has almost no room left.
+
+    Fix: free room, or HF_HOME, UV_CACHE_DIR and TMPDIR on a larger disk.
+
+    References:
+    https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
+    """
+    for role, place in (asked("storage", machine.storage.places) or {}).items():
         if role == "shm" or place.free >= DISK_WARNING:
             continue
         yield Problem(
@@ -67,10 +86,16 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST004", cause="compiler-missing", url="https://github.com/triton-lang/triton/issues/2564")
 def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
-    """No C compiler: triton and torch.compile build a small launcher at run time and stop without one."""
+    """No C compiler: triton and torch.compile build a small launcher at run time and stop without one.
+
+    Fix: a C compiler from the distribution or conda-forge.
+
+    References:
+    https://github.com/triton-lang/triton/issues/2564
+    """
     if machine.cuda.compiler.state == "absent":
         yield Problem(
-            "warning" if machine.gpus.value else "info",
+            "warning" if machine.gpus.value and not is_reported(machine.cuda.compiler) else "info",
             "no C compiler (cc, gcc or clang) on PATH",
             (evidence("cuda.compiler", machine.cuda.compiler),),
             "Install a compiler.",
@@ -80,8 +105,14 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST005", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/2997")
 def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
-    """No Python at hand has its headers (Python.h), which triton's launcher is compiled against."""
-    pythons = need("pythons", machine.pythons) or ()
+    """No Python at hand has its headers (Python.h), which triton's launcher is compiled against.
+
+    Fix: the -dev package, or a Python from uv, which has headers.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/2997
+    """
+    pythons = asked("pythons", machine.pythons) or ()
     if pythons and not any(python.headers for python in pythons):
         version = pythons[0].version
         yield Problem(
@@ -95,9 +126,15 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST006", cause="cuda-home-missing")
 def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
-    """CUDA_HOME names a folder without nvcc: every source build of an extension fails there."""
+    """CUDA_HOME names a folder without nvcc: every source build of an extension fails there.
+
+    Fix: point CUDA_HOME at a toolkit with nvcc, or unset it.
+
+    References:
+    https://docs.pytorch.org/docs/stable/cpp_extension.html
+    """
     home, nvcc = machine.cuda.cuda_home, machine.cuda.nvcc
-    if home.value and not (nvcc.value or "").startswith(home.value.rstrip("/") + "/"):
+    if home.value and nvcc.state != "unreadable" and not (nvcc.value or "").startswith(home.value.rstrip("/") + "/"):
         yield Problem(
             "warning",
             f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'nowhere'}",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.model import Evidence, Machine
-from envdoctor.rules.registry import Problem, evidence, need, rule
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import asked, is_reported
 
 
 def _variable(machine: Machine, name: str) -> str | None:
-    return (need("environment", machine.environment) or {}).get(name)
+    return (asked("environment", machine.environment) or {}).get(name)
 
 
 def _shown(name: str, value: str | None) -> Evidence:
@@ -22,7 +23,13 @@ def _shown(name: str, value: str | None) -> Evidence:
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
 def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
-    """CUDA_VISIBLE_DEVICES is set and names no GPU: empty or -1 hides all, and so does a number past the last one."""
+    """CUDA_VISIBLE_DEVICES is set and names no GPU: empty or -1 hides all, and so does a number past the last one.
+
+    Fix: unset it, or name GPUs that exist.
+
+    References:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars
+    """
     value = _variable(machine, "CUDA_VISIBLE_DEVICES")
     gpus = machine.gpus.value
     if value is None or not gpus:
@@ -44,6 +51,11 @@ def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
     """ROCR_VISIBLE_DEVICES is set on an NVIDIA machine: Ray and verl then refuse to choose between AMD and NVIDIA.
 
     SLURM sets it on some clusters.
+
+    Fix: unset it before Ray starts.
+
+    References:
+    https://github.com/volcengine/verl/issues/3174
     """
     value = _variable(machine, "ROCR_VISIBLE_DEVICES")
     if value is not None and machine.gpus.value:
@@ -65,8 +77,15 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     """NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names a network interface that this machine does not have.
 
     NCCL matches prefixes; `=eth0` is exact, `^docker` excludes.
+
+    Fix: the name of an interface that exists, or no variable.
+
+    References:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """
-    interfaces = need("interfaces", machine.interfaces) or ()
+    interfaces = asked("interfaces", machine.interfaces)
+    if interfaces is None:
+        return
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = _variable(machine, name)
         if not value or value.startswith("^"):
@@ -91,10 +110,15 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
     """LD_LIBRARY_PATH puts a forward-compatibility libcuda before the driver's.
 
     If it is older than the driver, or the GPU is no data-centre GPU, CUDA ends with error 803 or 804.
+
+    Fix: take it out, unless the driver is older than the stack needs.
+
+    References:
+    https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     value = _variable(machine, "LD_LIBRARY_PATH") or ""
     compat = [part for part in value.split(":") if part.rstrip("/").endswith("compat")]
-    if compat and machine.gpus.value:
+    if compat and machine.gpus.value and not is_reported(machine.environment):  # ENV012 speaks of reports
         kept = ":".join(part for part in value.split(":") if part not in compat)
         yield Problem(
             "warning",
@@ -110,6 +134,11 @@ def python_variables_bend_the_path(machine: Machine) -> Iterator[Problem]:
     """PYTHONHOME or PYTHONPATH is set: packages from elsewhere come before those of the environment.
 
     envdoctor drops both for what it starts itself; programs that you start get them.
+
+    Fix: unset both for the stack.
+
+    References:
+    https://docs.python.org/3/using/cmdline.html#environment-variables
     """
     for name in ("PYTHONHOME", "PYTHONPATH"):
         value = _variable(machine, name)

@@ -1,0 +1,268 @@
+"""Rules on compiled companions of torch: torchvision, torchaudio, torchao, flash-attn, bitsandbytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.releases import bitsandbytes_libraries, pairings
+from envdoctor.knowledge.versions import (
+    cuda_of_local,
+    is_prerelease,
+    local_part,
+    minor_of,
+    public_part,
+    satisfies,
+    version_key,
+)
+from envdoctor.model import Evidence, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.requirements import shown, versions_of
+from envdoctor.rules.views import torch_cuda
+
+TORCHAO = "https://github.com/pytorch/ao/issues/2919"
+
+
+@rule("PKG010", cause="torch-companion-mismatch", url=TORCHAO)
+def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """torchao's compiled kernels were built against another torch release, which its metadata does not say.
+
+    torchao names no torch version, so nothing stops the pair. Since 0.13 it then logs `Skipping import of cpp
+    extensions due to incompatible torch version` and runs its slower Python part; releases before 0.13 beside
+    torch 2.9 or newer abort the process at import.
+
+    Fixed by the torchao release for the installed torch.
+
+    References:
+    https://github.com/pytorch/ao/issues/2919
+    https://github.com/pytorch/ao/pull/2908
+    """
+    versions = versions_of(stack)
+    torch, torchao = versions.get("torch", ""), versions.get("torchao", "")
+    if not torch or not torchao or is_prerelease(torch):
+        return
+    rows = [row for row in pairings() if row.package == "torchao"]
+    row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
+    if not row or satisfies(public_part(torch), row.torch) is not False:
+        return
+    fitting = next((each for each in reversed(rows) if satisfies(public_part(torch), each.torch)), None)
+    wanted = fitting.versions if fitting else ""
+    yield Problem(
+        "error" if row.versions == "<0.13" else "warning",
+        f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
+        shown(stack, "torch", "torchao"),
+        f"Install torchao{wanted} for torch {torch}." if fitting else f"Install a torchao made for torch {torch}.",
+        (f"uv pip install 'torchao{wanted}'",),
+    )
+
+
+@rule("PKG011", cause="torch-companion-mismatch", url="https://github.com/pytorch/vision#installation")
+def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """torchvision or torchaudio was taken from another CUDA line than torch, as their version labels show.
+
+    torchvision compares the major CUDA version when it is imported and raises `Detected that PyTorch and torchvision
+    were compiled with different CUDA major versions`; a `+cpu` one beside a CUDA torch has no GPU operators:
+    `Could not run 'torchvision::nms' with arguments from the 'CUDA' backend`.
+
+    Fixed by reinstalling both from one index.
+
+    References:
+    https://github.com/pytorch/vision/blob/main/torchvision/extension.py
+    """
+    versions = versions_of(stack)
+    build = stack.torch.value
+    cpu = bool(build) and (build.cuda.state == "absent" if build else False)
+    mine = torch_cuda(stack) or cuda_of_local(versions.get("torch", "")) or ("cpu" if cpu else "")
+    for name in ("torchvision", "torchaudio"):
+        theirs = cuda_of_local(versions.get(name, ""))
+        if not mine or not theirs or theirs.partition(".")[0] == mine.partition(".")[0]:
+            continue
+        backend = "cpu" if mine == "cpu" else f"cu{mine.replace('.', '')}"
+        yield Problem(
+            "error",
+            f"{name} {versions[name]} is beside a torch for {'CPU' if mine == 'cpu' else f'CUDA {mine}'}",
+            shown(stack, "torch", name),
+            f"Reinstall {name} from torch's index.",
+            (f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}",),
+        )
+
+
+@rule("FA001", cause="torch-abi-mismatch", url="https://github.com/Dao-AILab/flash-attention/releases")
+def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The flash-attn wheel names a torch, CUDA or C++ ABI other than those of the installed torch.
+
+    The names of its release wheels say what they were compiled for: `+cu12torch2.8cxx11abiTRUE`. Beside anything else
+    the import ends in `undefined symbol: _ZN3c10...`. Upgrading torch after flash-attn has the same result.
+
+    Fixed by the wheel for the installed torch, or a rebuild without the cached wheel.
+
+    References:
+    https://github.com/Dao-AILab/flash-attention/releases
+    https://github.com/Dao-AILab/flash-attention/issues/1832
+    """
+    versions = versions_of(stack)
+    torch = versions.get("torch", "")
+    for name in ("flash-attn", "flash-attn-3"):
+        each = (stack.distributions.value or {}).get(name)
+        if not each or not torch:
+            continue
+        label = next((text for text in (local_part(each.version), each.source.lower()) if "torch" in text), "")
+        wrong = _wheel_differs(label, torch, torch_cuda(stack), _abi(stack))
+        if wrong:
+            yield Problem(
+                "error",
+                f"{name} {public_part(each.version)} was built for {wrong}; torch {torch} is installed",
+                (*shown(stack, "torch"), Evidence(name, label, stack.distributions.source)),
+                f"Install the {name} wheel for torch {minor_of(torch)}, or build it again.",
+                (f"uv pip install {name}=={public_part(each.version)} --no-build-isolation --no-cache --reinstall",),
+            )
+
+
+def _abi(stack: Stack) -> bool | None:
+    build = stack.torch.value
+    return build.cxx11_abi.value if build else None
+
+
+def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
+    """What of `cu12torch2.8cxx11abitrue` does not fit, in words; empty where all does."""
+    minor = re.search(r"torch(\d+\.\d+)", label)
+    major = re.search(r"cu(\d{2})", label)
+    new_abi = re.search(r"cxx11abi(true|false)", label)
+    if minor and minor[1] != minor_of(torch):
+        return f"torch {minor[1]}"
+    if major and cuda and major[1] != cuda.partition(".")[0]:
+        return f"CUDA {major[1]}, torch for CUDA {cuda}"
+    if new_abi and abi is not None and (new_abi[1] == "true") != abi:
+        return f"the {'new' if new_abi[1] == 'true' else 'old'} C++ ABI, torch for the other one"
+    return ""
+
+
+@rule("FA002", cause="flash-attn-no-wheel", url="https://github.com/Dao-AILab/flash-attention/releases")
+def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The installed flash-attn release has no wheel for the installed torch: it was compiled here, or torch moved.
+
+    A later reinstall compiles for hours (about 5 GB of memory a job). If the binary was made for an earlier torch,
+    its import ends in undefined symbols (`torch-abi-mismatch`), as with flash-attn 2.5.7 under torch 2.3.
+
+    Fixed, where it matters, by a torch for which the release has wheels, or by a newer flash-attn.
+
+    References:
+    https://github.com/Dao-AILab/flash-attention/releases
+    https://github.com/Dao-AILab/flash-attention/issues/2219
+    """
+    versions = versions_of(stack)
+    torch, flash = versions.get("torch", ""), versions.get("flash-attn", "")
+    if not torch or not flash or is_prerelease(torch) or "torch" in local_part(flash):
+        return
+    for row in pairings():
+        if row.package == "flash-attn" and satisfies(public_part(flash), row.versions):
+            if satisfies(public_part(torch), row.torch) is False:
+                yield Problem(
+                    "info",
+                    f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
+                    shown(stack, "torch", "flash-attn"),
+                    "Fine if it was compiled for this torch; else rebuild it, or take a release with a wheel.",
+                    ('python -c "import flash_attn_2_cuda"',),
+                )
+            return
+
+
+@rule("FA003", cause="flash-attn-no-wheel", url="https://github.com/windreamer/flash-attention3-wheels")
+def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """`flash-attn-3` 0.0.0 is the empty placeholder on PyPI, not FlashAttention 3.
+
+    It installs without an error and contains nothing: `import flash_attn_interface` fails.
+
+    Fixed by a FlashAttention 3 wheel for the installed torch, or by the kernels hub
+    (`attn_implementation="kernels-community/vllm-flash-attn3"`), which needs no package.
+
+    References:
+    https://github.com/windreamer/flash-attention3-wheels
+    https://github.com/Dao-AILab/flash-attention/tree/main/hopper
+    """
+    if versions_of(stack).get("flash-attn-3") == "0.0.0":
+        yield Problem(
+            "error",
+            "flash-attn-3 0.0.0 is an empty placeholder",
+            shown(stack, "flash-attn-3"),
+            "Remove it, and install a FlashAttention 3 wheel built for this torch if you need it.",
+            ("uv pip uninstall flash-attn-3",),
+        )
+
+
+@rule("BNB001", cause="bnb-no-cuda-binary", url="https://huggingface.co/docs/bitsandbytes/installation")
+def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """bitsandbytes has no native library for the CUDA version of the installed torch.
+
+    Its wheel carries one `libbitsandbytes_cudaXYZ.so` per CUDA version. Up to 0.49 exactly torch's version is loaded,
+    from 0.50 any of the same major one. Without it the import still works (a mock stands in) and the first 4-bit or
+    8-bit call raises: `compiled without GPU support`, `Configured CUDA binary not found`.
+
+    Fixed by a newer bitsandbytes; `BNB_CUDA_VERSION` chooses another library by hand.
+
+    References:
+    https://huggingface.co/docs/bitsandbytes/installation
+    https://github.com/bitsandbytes-foundation/bitsandbytes/releases
+    """
+    version = versions_of(stack).get("bitsandbytes", "")
+    cuda = torch_cuda(stack)
+    chosen = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
+    if not version or not cuda:
+        return
+    held, source = _bitsandbytes_cuda(stack, version)
+    wanted = f"{chosen[:2]}.{chosen[2:]}" if re.fullmatch(r"\d{3}", chosen) else cuda
+    if not held or _loads(version, wanted, held, forced=bool(chosen)):
+        return
+    fitting = [row for row in bitsandbytes_libraries() if _loads(row.versions[-1], cuda, row.x86_64, forced=False)]
+    newest = fitting[-1].versions[-1] if fitting else ""
+    yield Problem(
+        "error",
+        f"bitsandbytes {version} has native libraries for CUDA {', '.join(held)}; "
+        + (f"BNB_CUDA_VERSION={chosen} asks for {wanted}" if chosen else f"torch is built for CUDA {cuda}"),
+        (*shown(stack, "bitsandbytes"), Evidence("CUDA of torch", cuda, stack.torch.source), Evidence(*source)),
+        "Unset BNB_CUDA_VERSION." if chosen else f"Install bitsandbytes {newest or 'of the newest release'}.",
+        ("unset BNB_CUDA_VERSION",) if chosen else (f"uv pip install 'bitsandbytes>={newest}'",),
+    )
+
+
+def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tuple[str, str, str]]:
+    """CUDA versions that the installed bitsandbytes has a library for, and where that was read."""
+    files = [each.path for each in stack.extensions.value or () if "libbitsandbytes_cuda" in each.path]
+    found = {f"{each[1]}.{each[2]}" for each in (re.search(r"_cuda(\d{2})(\d)", path) for path in files) if each}
+    if found:
+        ordered = tuple(sorted(found, key=lambda text: version_key(text) or ((0,), (0, 0), 0, 0)))
+        return ordered, ("libbitsandbytes_cuda*.so", ", ".join(ordered), stack.extensions.source)
+    row = next((row for row in bitsandbytes_libraries() if public_part(version) in row.versions), None)
+    return (row.x86_64 if row else ()), ("libraries of the wheel", row.source if row else "", "table")
+
+
+def _loads(version: str, cuda: str, held: tuple[str, ...], *, forced: bool) -> bool:
+    if cuda in held:
+        return True
+    family = satisfies(public_part(version), ">=0.50") and not forced
+    return bool(family) and any(each.partition(".")[0] == cuda.partition(".")[0] for each in held)
+
+
+@rule("BNB002", cause="bnb-no-cuda-binary", url="https://huggingface.co/docs/bitsandbytes/installation")
+def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """BNB_CUDA_VERSION makes bitsandbytes load another CUDA library than torch's.
+
+    Meant for a CUDA toolkit beside torch; left over in a shell profile it loads a library whose libcudart or cuBLAS
+    is not there, or of another major version.
+
+    Fixed by unsetting it.
+
+    References:
+    https://huggingface.co/docs/bitsandbytes/installation
+    """
+    value = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
+    cuda = torch_cuda(stack)
+    if value and cuda and "bitsandbytes" in versions_of(stack) and value != cuda.replace(".", ""):
+        other = value[:2] != cuda.partition(".")[0]
+        yield Problem(
+            "warning" if other else "info",
+            f"BNB_CUDA_VERSION={value}, but torch is built for CUDA {cuda}",
+            (Evidence("BNB_CUDA_VERSION", value, machine.environment.source), evidence("torch", stack.torch)),
+            "Unset it, so that bitsandbytes follows torch.",
+            ("unset BNB_CUDA_VERSION",),
+        )

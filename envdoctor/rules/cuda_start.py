@@ -1,0 +1,298 @@
+"""Rules on a torch with CUDA that sees no GPU: what a report leaves open, narrowed down to the likely causes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.torch_builds import driver_key, oldest_driver
+from envdoctor.model import Evidence, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.torch_build import is_windows
+from envdoctor.rules.views import gpus_of, labels, model_of, torch_cuda, torch_version
+
+WSL_GPUS = 3  # more than these and cuInit ends with error 2: github.com/microsoft/WSL/issues/9962
+HGX_GPUS = 4
+# Kernels that no Ubuntu or Debian comes with: such a system runs in a container on another host.
+FOREIGN_KERNEL = re.compile(r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d")
+UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04": ((5, 15), (6, 8)),
+                  "24.04": ((6, 8), (6, 17))}  # fmt: skip
+
+
+@rule("DRV007", cause="no-nvidia-gpu", url="https://docs.pytorch.org/docs/stable/notes/cuda.html")
+def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """torch is a CUDA build, and neither a GPU nor a driver is to be seen.
+
+    On a machine without an NVIDIA GPU this is as it must be, and a CPU stack belongs there. In a container, under
+    WSL and where a driver is installed other rules speak.
+
+    Fix: another machine, or the CPU build of torch.
+
+    References:
+    https://docs.pytorch.org/docs/stable/notes/cuda.html
+    """
+    if not _sees_nothing(machine, stack) or machine.system.container.value or _foreign(machine):
+        return
+    if machine.cuda.nvcc_version.value or machine.system.wsl.value:
+        return  # a toolkit: somebody meant to use a GPU here; DRV009 and DRV011 speak
+    yield Problem(
+        "error",
+        f"torch {torch_version(stack)} is built for CUDA {torch_cuda(stack)}, and there is no NVIDIA GPU or driver",
+        _shown(machine, stack),
+        "Use a machine with an NVIDIA GPU, or install torch for the CPU. If there is a GPU: install the driver.",
+        ("lspci | grep -i nvidia", "uv pip install torch --torch-backend=cpu --reinstall-package torch"),
+    )
+
+
+@rule(
+    "DRV008",
+    cause="container-no-gpu",
+    url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
+)
+def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A container with a CUDA torch sees no GPU: it was started without the NVIDIA runtime or a device request.
+
+    Whether a report comes from a container is told by its prompt or its paths, or by a kernel that does not belong
+    to its distribution. Without such a sign it stays a possibility.
+
+    Fix: start it with `--gpus all` (Docker), the device plugin's resource (Kubernetes) or `--nv` (Apptainer), and
+    have the container toolkit configured on the host.
+
+    References:
+    https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
+    https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html
+    """
+    if not _sees_nothing(machine, stack) or machine.system.wsl.value:
+        return
+    container = machine.system.container
+    sign = container.value or _foreign(machine)
+    possible = container.state == "unreadable"
+    if not sign and not possible:
+        return
+    yield Problem(
+        "error" if sign else "warning",
+        f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} sees no GPU in a container ({sign})"
+        if sign
+        else "if this is a container, it was started without access to the GPUs",
+        (*_shown(machine, stack), evidence("system.container", container)),
+        "Start the container with the NVIDIA runtime and a device request; check nvidia-smi inside it.",
+        (
+            "docker run --rm --gpus all nvidia/cuda:12.8.1-base-ubuntu22.04 nvidia-smi",
+            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+        ),
+    )
+
+
+@rule("DRV009", cause="driver-not-loaded", url="https://docs.nvidia.com/deploy/xid-errors/index.html")
+def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """CUDA does not start although its parts are there.
+
+    Either nvidia-smi gave nothing on a machine with a toolkit (the kernel module is not loaded, or stale after an
+    upgrade), or it lists the GPUs while torch sees none: nvidia_uvm is missing (error 999, after a suspend or a
+    kernel upgrade), or a wrong libcuda comes first (error 803, 804).
+
+    Fix: load or rebuild the module; a reboot does after an upgrade.
+
+    References:
+    https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html
+    https://github.com/pytorch/pytorch/issues/49081
+    """
+    if _sees_nothing(machine, stack) and machine.cuda.nvcc_version.value and not machine.system.wsl.value:
+        inside = machine.system.container.value or _foreign(machine)
+        yield Problem(
+            "warning" if inside else "error",
+            f"a CUDA toolkit ({machine.cuda.nvcc_version.value}) and torch for CUDA {torch_cuda(stack)} are here; "
+            "nvidia-smi shows no driver: it is not installed, not loaded, or of another version than its libraries",
+            _shown(machine, stack),
+            "See what nvidia-smi says; load the module, rebuild it for this kernel, or reboot after an upgrade.",
+            ("nvidia-smi", "sudo modprobe nvidia nvidia_uvm", "sudo dkms autoinstall && sudo modprobe nvidia"),
+        )
+    elif _hidden(machine, stack) and not _explained(machine, stack):
+        yield Problem(
+            "error",
+            f"nvidia-smi shows {labels(gpus_of(machine)) or 'a driver'}, and CUDA does not start in torch",
+            _shown(machine, stack),
+            "Load nvidia_uvm; if that does not help, reboot. Take foreign libcuda files out of LD_LIBRARY_PATH.",
+            (
+                "sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm && ls -l /dev/nvidia*",
+                "python -c 'import torch; torch.cuda.init()'",
+                "ldconfig -p | grep libcuda; echo $LD_LIBRARY_PATH $CUDA_VISIBLE_DEVICES",
+            ),
+        )
+
+
+@rule(
+    "DRV010",
+    cause="fabric-manager",
+    url="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
+)
+def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A machine with NVSwitch (HGX, DGX) shows its GPUs, and CUDA does not start.
+
+    CUDA waits for the fabric manager there: error 802, "system not yet initialized". It is not installed, does not
+    run, or is of another version than the driver.
+
+    Fix: install and start the fabric manager of exactly the driver's version.
+
+    References:
+    https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
+    """
+    gpus = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and model.nvswitch]
+    if not _hidden(machine, stack) or len(gpus) < HGX_GPUS or _driver_is_too_old(machine, stack):
+        return
+    version = machine.driver.version.value or ""
+    branch = version.split(".")[0] or "VERSION"
+    yield Problem(
+        "error",
+        f"{labels(gpus)} on an NVSwitch board, and CUDA does not start: the fabric manager is the first suspect",
+        _shown(machine, stack),
+        f"Start the fabric manager, in the driver's version ({version or 'unknown'}).",
+        (
+            "systemctl status nvidia-fabricmanager",
+            f"sudo apt-get install -y nvidia-fabricmanager-{branch}={version}*",
+            "sudo systemctl enable --now nvidia-fabricmanager",
+        ),
+    )
+
+
+@rule("DRV011", cause="wsl-multi-gpu-limit", url="https://github.com/microsoft/WSL/issues/9962")
+def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Under WSL2 CUDA does not start: with many GPUs it ends with error 2, "out of memory", whatever memory is free.
+
+    With few GPUs libcuda is usually not found: it lies in /usr/lib/wsl/lib, put there by the Windows driver.
+
+    Fix: show at most three GPUs to a process, or run native Linux.
+
+    References:
+    https://github.com/microsoft/WSL/issues/9962
+    https://docs.nvidia.com/cuda/wsl-user-guide/index.html
+    """
+    gpus = gpus_of(machine)
+    if not machine.system.wsl.value or len(gpus) <= WSL_GPUS:
+        return
+    fails = stack.cuda_available.value is False and bool(torch_cuda(stack))
+    if not fails and stack.cuda_available.value:
+        return
+    yield Problem(
+        "error" if fails else "warning",
+        f"{len(gpus)} GPUs under WSL2"
+        + (", and CUDA does not start" if fails else ": CUDA may not start with so many"),
+        (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
+        f"Show at most {WSL_GPUS} GPUs, set before Python starts, or run on native Linux.",
+        ("export CUDA_VISIBLE_DEVICES=0,1",),
+    )
+
+
+@rule("DRV012", cause="libcuda-not-found", url="https://docs.nvidia.com/cuda/wsl-user-guide/index.html")
+def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Under WSL2 a CUDA torch sees no GPU: libcuda of the Windows driver is not found, or a Linux driver hides it.
+
+    The Windows driver puts libcuda.so.1 into /usr/lib/wsl/lib. A Linux driver must not be installed inside WSL.
+
+    Fix: that folder on the loader's path, a current Windows driver, and no Linux driver in WSL.
+
+    References:
+    https://docs.nvidia.com/cuda/wsl-user-guide/index.html
+    https://github.com/microsoft/WSL/issues/8587
+    """
+    if not machine.system.wsl.value or len(gpus_of(machine)) > WSL_GPUS or _driver_is_too_old(machine, stack):
+        return
+    if _hidden(machine, stack) or _sees_nothing(machine, stack):
+        yield Problem(
+            "warning",
+            f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} sees no GPU under WSL2",
+            (evidence("system.wsl", machine.system.wsl), *_shown(machine, stack)),
+            "Put WSL's libcuda first, update the Windows driver and WSL, and remove Linux drivers from WSL.",
+            (
+                "ls -l /usr/lib/wsl/lib/libcuda.so.1 && export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH",
+                "wsl --update && wsl --shutdown  # in Windows",
+                "dpkg -l | grep -E 'nvidia-driver|libcuda|libnvidia-compute'",
+            ),
+        )
+
+
+@rule(
+    "DRV013",
+    cause="cuda-compat-lib-conflict",
+    url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
+)
+def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """In a container GPUs and driver are shown, and CUDA does not start: the image's cuda-compat may come first.
+
+    Images carry a libcuda for forward compatibility in /usr/local/cuda/compat. If it is older than the host's driver,
+    or the GPU is no data-centre GPU, CUDA ends with error 803 or 804.
+
+    Fix: take the compat folder out of the loader's path.
+
+    References:
+    https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
+    """
+    inside = machine.system.container.value or _foreign(machine)
+    if not inside or not _hidden(machine, stack) or _driver_is_too_old(machine, stack):
+        return
+    yield Problem(
+        "warning",
+        f"a container ({inside}) shows driver {machine.driver.version.value or ''} and {labels(gpus_of(machine))}, "
+        "and CUDA does not start",
+        _shown(machine, stack),
+        "Take the image's cuda-compat libraries out of the path.",
+        (
+            "ldconfig -p | grep libcuda.so.1",
+            "sudo mv /etc/ld.so.conf.d/00-compat*.conf /tmp/ ; sudo ldconfig",
+            "export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr ':' '\\n' | grep -v compat | paste -sd:)",
+        ),
+    )
+
+
+def _sees_nothing(machine: Machine, stack: Stack) -> bool:
+    """A CUDA torch that a report shows without GPU and driver."""
+    unseen = not gpus_of(machine) and not machine.driver.version.value and not machine.driver.library.value
+    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and unseen and not _jetson(machine)
+
+
+def _hidden(machine: Machine, stack: Stack) -> bool:
+    """A CUDA torch that starts no CUDA while driver or GPUs are shown."""
+    seen = gpus_of(machine) or machine.driver.version.value
+    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(seen)
+
+
+def _explained(machine: Machine, stack: Stack) -> bool:
+    """Whether another rule names a reason for which CUDA does not start."""
+    switched = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and model.nvswitch]
+    visible = (machine.environment.value or {}).get("CUDA_VISIBLE_DEVICES")
+    return bool(
+        machine.system.wsl.value
+        or len(switched) >= HGX_GPUS
+        or _driver_is_too_old(machine, stack)
+        or any(gpu.mig.value for gpu in gpus_of(machine))
+        or visible in ("", "-1")
+    )
+
+
+def _driver_is_too_old(machine: Machine, stack: Stack) -> bool:
+    driver, cuda = driver_key(machine.driver.version.value or ""), torch_cuda(stack)
+    return bool(driver and cuda) and driver < oldest_driver(cuda, windows=is_windows(machine))
+
+
+def _foreign(machine: Machine) -> str:
+    """The kernel, where it does not belong to the system that a report names: that is a container."""
+    kernel, system = machine.system.kernel.value or "", machine.system.os.value or ""
+    if not re.search(r"ubuntu|debian", system, re.IGNORECASE) or machine.system.wsl.value or _jetson(machine):
+        return ""
+    release = re.search(r"Ubuntu (\d\d\.\d\d)", system)
+    number = re.match(r"(\d+)\.(\d+)", kernel)
+    limits = UBUNTU_KERNELS.get(release[1]) if release else None
+    outside = bool(limits and number) and not (limits[0] <= (int(number[1]), int(number[2])) <= limits[1])  # type: ignore[index]
+    return f"kernel {kernel} under {system}" if outside or FOREIGN_KERNEL.search(kernel) else ""
+
+
+def _jetson(machine: Machine) -> bool:
+    return "tegra" in (machine.system.kernel.value or "")
+
+
+def _shown(machine: Machine, stack: Stack) -> tuple[Evidence, ...]:
+    return (
+        evidence("cuda_available", stack.cuda_available),
+        evidence("gpus", machine.gpus),
+        evidence("driver.version", machine.driver.version),
+    )

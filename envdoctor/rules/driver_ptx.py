@@ -1,0 +1,154 @@
+"""Rules on what an older driver of the same CUDA major version does not do: compile newer PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver, pair
+from envdoctor.model import Evidence, Extension, Gpu, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.torch_build import is_windows
+from envdoctor.rules.views import (
+    Capability,
+    capability_of,
+    cuda_name,
+    gpus_of,
+    installed,
+    labels,
+    model_of,
+    release,
+    runs_as_ptx,
+    runs_native,
+    shows,
+    torch_cuda,
+    torch_version,
+)
+
+COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
+# PTX ISA by CUDA release: docs.nvidia.com/cuda/parallel-thread-execution, release notes.
+PTX_OF_CUDA = {
+    "11.0": "7.0", "11.1": "7.1", "11.2": "7.2", "11.3": "7.3", "11.4": "7.4", "11.5": "7.5", "11.6": "7.6",
+    "11.7": "7.7", "11.8": "7.8", "12.0": "8.0", "12.1": "8.1", "12.2": "8.2", "12.3": "8.3", "12.4": "8.4",
+    "12.5": "8.5", "12.6": "8.5", "12.7": "8.6", "12.8": "8.7", "12.9": "8.8", "13.0": "9.0", "13.1": "9.1",
+    "13.2": "9.2",
+}  # fmt: skip
+# vLLM's own FlashAttention 2 has sm_80 code and compute_80 PTX and nothing else since it was cut to that, with vLLM
+# 0.7.2 (torch 2.5.1): from sm_90 on the driver must compile it. github.com/vllm-project/vllm/issues/28030; measured.
+FIRST_PTX_TORCH = (2, 5)
+FIRST_PTX_GPU: Capability = (9, 0)
+# Of a file's containers: single ones are no sign. vLLM's _C has one empty kernel as `sm_52 compute_52`.
+PTX_SHARE = 0.1
+
+
+@rule("TORCH005", cause="driver-ptx-too-old", url="https://github.com/vllm-project/vllm/issues/28030")
+def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A library has only PTX for this GPU, of a newer CUDA than the driver's compiler knows.
+
+    torch itself works (minor-version compatibility), then a kernel ends with "the provided PTX was compiled with an
+    unsupported toolchain". It meets vLLM on Hopper and newer, whose FlashAttention 2 has native code for `sm_80`
+    only. Judged by the compiled files where they were read, else by what is known of vLLM's wheels.
+
+    Fix: a driver of that CUDA release, or a release of the library for an older CUDA. On data-centre GPUs the
+    `cuda-compat` package of that release does, too.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/28030
+    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    """
+    driver = machine.driver.version.value or ""
+    known = cuda_name(machine.driver.cuda.value) or cuda_of_driver(driver)
+    if not known or not gpus_of(machine):
+        return
+    found = _from_files(machine, stack, known) or _from_names(machine, stack, known)
+    if not found:
+        return
+    what, cuda, gpus = found
+    bundled = driver_of_cuda(cuda)
+    compat = all((model := model_of(gpu)) and model.kind == "data-centre" for gpu in gpus)
+    package = f"cuda-compat-{cuda.replace('.', '-')}"
+    yield Problem(
+        "warning",
+        f"{what} has only PTX of CUDA {cuda} for {labels(gpus)}; driver {driver} compiles up to {known}",
+        (
+            evidence("driver.version", machine.driver.version),
+            evidence("driver.cuda", machine.driver.cuda),
+            Evidence("torch.cuda", torch_cuda(stack), stack.torch.source),
+        ),
+        f"Upgrade the driver to {bundled} or newer"
+        + (f", or put {package} (data-centre GPUs only) first on the path" if compat else "")
+        + ", or install a build for an older CUDA.",
+        (f"sudo apt-get install -y nvidia-driver-{bundled.split('.')[0]}-server && sudo reboot",)
+        + ((f"sudo apt-get install -y {package}", f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat")
+           if compat else ()),
+    )  # fmt: skip
+
+
+@rule("TORCH006", cause="driver-ptx-too-old", url=COMPATIBILITY)
+def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The driver is older than the CUDA release of torch, but of the same major version: that works.
+
+    torch's own kernels are native code and run. What the driver would have to compile does not: PTX of that release.
+    Nothing in this stack is known to need that on these GPUs.
+
+    References:
+    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    """
+    cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
+    known = cuda_name(machine.driver.cuda.value) or cuda_of_driver(driver)
+    if not cuda or not known or not driver_key(driver) or next(driver_cannot_compile_the_ptx(machine, stack), None):
+        return
+    if pair(known) < pair(cuda) and driver_key(driver) >= oldest_driver(cuda, windows=is_windows(machine)):
+        yield Problem(
+            "info",
+            f"driver {driver} is one of CUDA {known}, torch is built for {cuda}: its native code runs",
+            (evidence("driver.version", machine.driver.version),),
+            f"Nothing to do; a driver from {driver_of_cuda(cuda)} on has it all.",
+        )
+
+
+def _from_files(machine: Machine, stack: Stack, known: str) -> tuple[str, str, list[Gpu]] | None:
+    """The first compiled file whose PTX is needed and too new: its name, its CUDA, the GPUs."""
+    limit = PTX_OF_CUDA.get(known)
+    if not limit:
+        return None
+    for extension in stack.extensions.value or ():
+        code = extension.code
+        if not code or not code.ptx_isa or extension.distribution in ("", "torch") or _is_nvidias(extension):
+            continue
+        gpus = [gpu for gpu in gpus_of(machine) if (c := capability_of(gpu)) and _needs_ptx(extension, c)]
+        if gpus and pair(code.ptx_isa) > pair(limit):
+            cuda = next((name for name, isa in PTX_OF_CUDA.items() if pair(isa) >= pair(code.ptx_isa)), known)
+            return f"{extension.path} of {extension.distribution}", cuda, gpus
+    return None
+
+
+def _needs_ptx(extension: Extension, gpu: Capability) -> bool:
+    """Whether a good part of the file's kernels reaches this GPU only as PTX."""
+    code = extension.code
+    if not code:
+        return False
+    whole = {" ".join((*code.native, *code.ptx)): 1}
+    containers = {kinds: number for kinds, number in (code.containers or whole).items() if number}
+    compiled = sum(
+        number
+        for kinds, number in containers.items()
+        if not runs_native(kinds.split(), gpu) and runs_as_ptx(kinds.split(), gpu)
+    )
+    return compiled >= PTX_SHARE * sum(containers.values()) > 0
+
+
+def _is_nvidias(extension: Extension) -> bool:
+    """NVIDIA's own libraries choose among their kernels and fall back; their PTX is no sign."""
+    return extension.distribution.startswith(("nvidia-", "cuda-", "cupy", "triton"))
+
+
+def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, list[Gpu]] | None:
+    """What is known of vLLM's wheels, where no file was read."""
+    cuda, line = torch_cuda(stack), release(torch_version(stack))
+    if any(extension.code for extension in stack.extensions.value or ()) or not shows(stack, "vllm"):
+        return None
+    if not cuda or not line or line < FIRST_PTX_TORCH or pair(known)[0] != pair(cuda)[0] or pair(known) >= pair(cuda):
+        return None
+    gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0)) >= FIRST_PTX_GPU]
+    version = installed(stack, "vllm")
+    return (f"vLLM {version or 'of torch ' + torch_version(stack)}", cuda, gpus) if gpus else None

@@ -1,0 +1,229 @@
+"""Rules on compiled extensions: symbols of torch, shared libraries, and code for each GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.model import Evidence, Extension, Gpu, KernelCode, Machine, Stack
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.views import (
+    Capability,
+    capability_of,
+    gpus_of,
+    installed,
+    label,
+    runs_as_ptx,
+    runs_native,
+    torch_cuda,
+    torch_version,
+)
+
+# Files that a library loads always, by a pattern of their path: only these must have code for every GPU. The others
+# hold kernels for single chips (FlashMLA, FlashAttention 3), which a healthy library leaves alone elsewhere.
+MAIN_FILES = {
+    "vllm": r"vllm/(_C|_moe_C)(\.\w+)*\.so$",
+    "flash-attn": r"flash_attn_2_cuda(\.[\w-]+)*\.so$",
+    "xformers": r"xformers/_C(\.\w+)*\.so$",
+    "sgl-kernel": r"sgl_kernel/(common_ops|sm\w+/common_ops)(\.[\w-]+)*\.so$",
+    "causal-conv1d": r"causal_conv1d_cuda(\.[\w-]+)*\.so$",
+    "mamba-ssm": r"selective_scan_cuda(\.[\w-]+)*\.so$",
+    "torchvision": r"torchvision/_C(\.\w+)*\.so$",
+    "exllamav2": r"exllamav2_ext(\.[\w-]+)*\.so$",
+    "auto-gptq": r"autogptq_cuda_\w+(\.[\w-]+)*\.so$",
+    "autoawq-kernels": r"awq_ext(\.[\w-]+)*\.so$",
+    "deepspeed": r"deepspeed/ops/\w+(\.[\w-]+)*\.so$",
+}
+# Compute capability below which the library has no kernels whatever the build: another rule says that (VLLM005).
+# xformers has kernels for Volta only through torch's own, not in its file.
+OLDEST_GPU: dict[str, Capability] = {"vllm": (7, 0), "sgl-kernel": (7, 5), "flash-attn": (8, 0), "xformers": (7, 5)}
+GENERAL = 3  # architectures in one container: such kernels are made for all GPUs of the build
+CUDA_LIBRARY = re.compile(
+    r"lib(cudart|cublas|cublasLt|cudnn\w*|cufft|curand|cusolver|cusparse|cusparseLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)"
+)
+
+
+@rule("EXT001", cause="torch-abi-mismatch", url="https://github.com/Dao-AILab/flash-attention/issues/1696")
+def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A compiled extension asks for C++ symbols that the installed torch does not have.
+
+    It was built against another torch release, or another C++ ABI (the `cxx11abi` part of a wheel's name). Importing
+    it ends with "undefined symbol: _ZN3c10...".
+
+    Fix: the wheel made for the installed torch, or a rebuild against it; or the torch release that the library pins.
+
+    References:
+    https://github.com/Dao-AILab/flash-attention/issues/1696
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu/
+    """
+    for name, files in _by_distribution(stack).items():
+        broken = [file for file in files if any(not _is_nccl(symbol) for symbol in file.missing_symbols)]
+        if not broken or name in ("torch", ""):
+            continue
+        symbols = [symbol for symbol in broken[0].missing_symbols if not _is_nccl(symbol)]
+        wheel = name in ("vllm", "torchvision", "torchaudio", "xformers")
+        again = "--torch-backend=auto" if wheel else "--no-cache --no-build-isolation"
+        yield Problem(
+            "error",
+            f"{broken[0].path} of {name} {installed(stack, name) or ''} needs {symbols[0]}"
+            + (f" and {len(symbols) - 1} more" if symbols[1:] else "")
+            + f", which torch {torch_version(stack)} does not have",
+            (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
+            f"Install the {name} made for torch {torch_version(stack)}, or the torch that it was built for.",
+            (f"uv pip install --reinstall {name} {again}",),
+        )
+
+
+@rule("EXT002", cause="nccl-lib-mismatch", url="https://github.com/pytorch/pytorch/issues/119932")
+def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A compiled file asks for NCCL functions that the NCCL it gets does not have.
+
+    "libtorch_cuda.so: undefined symbol: ncclCommRegister". Another, older libnccl comes first (the system's, of
+    LD_LIBRARY_PATH, or a pinned nvidia-nccl package).
+
+    Fix: the nvidia-nccl package that torch pins, and no other libnccl on the path.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/119932
+    https://github.com/pytorch/pytorch/issues/186591
+    """
+    for file in stack.extensions.value or ():
+        symbols = [symbol for symbol in file.missing_symbols if _is_nccl(symbol)]
+        missing = [name for name in file.missing_libraries if name.startswith("libnccl.so")]
+        if not (symbols or missing) or is_optional(file):
+            continue
+        package = f"nvidia-nccl-cu{(torch_cuda(stack) or '12').split('.')[0]}"
+        torch = torch_version(stack).split("+")[0]
+        yield Problem(
+            "error",
+            f"{file.path} needs {', '.join(symbols[:2] or missing)}, and the NCCL it gets does not have it"
+            if symbols
+            else f"{file.path} needs {missing[0]}, which is nowhere",
+            (Evidence(f"extensions.{file.path}", " ".join(symbols[:4] or missing), file.path),),
+            "Install the NCCL that torch pins, and take other libnccl files out of LD_LIBRARY_PATH.",
+            (
+                f"uv pip install --reinstall-package {package} torch=={torch}",
+                "ldconfig -p | grep nccl; echo $LD_LIBRARY_PATH",
+            ),
+        )
+        return
+
+
+@rule("EXT003", cause="cudart-missing", url="https://docs.nvidia.com/cuda/cuda-runtime-api/")
+def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A compiled file needs a CUDA library of a version that is nowhere the loader looks.
+
+    "libcudart.so.12: cannot open shared object file": the extension was built for another CUDA major version than
+    torch brings, or beside a CPU build of torch.
+
+    Fix: the extension's build for torch's CUDA, or the nvidia package with that library.
+
+    References:
+    https://docs.nvidia.com/cuda/cuda-runtime-api/
+    """
+    for name, files in _by_distribution(stack).items():
+        for file in files:
+            missing = [library for library in file.missing_libraries if CUDA_LIBRARY.match(library)]
+            if name == "vllm":  # of another major version than torch: VLLM003 says that
+                missing = [library for library in missing if f".so.{torch_cuda(stack).split('.')[0]}" in library]
+            if not missing or is_optional(file):
+                continue
+            yield Problem(
+                "error",
+                f"{file.path} of {name or 'no known distribution'} needs {', '.join(missing)}, which is nowhere; "
+                f"torch is built for {'CUDA ' + torch_cuda(stack) if torch_cuda(stack) else 'no CUDA'}",
+                (Evidence(f"extensions.{file.path}.missing_libraries", " ".join(missing), file.path),),
+                f"Install the build of {name} for torch's CUDA version, or the package that has the library.",
+                (f"uv pip install {_package(missing[0])}",),
+            )
+            break
+
+
+@rule("EXT004", cause="ext-arch-not-in-build", url="https://github.com/vllm-project/vllm/issues/20748")
+def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """torch knows the GPU, but a library's compiled kernels have neither native code nor PTX for it.
+
+    "no kernel image is available for execution on the device" from vLLM, flash-attn, xformers ... while a matrix
+    product of torch works. Only the files are judged that a library always loads; kernels for single chips (FlashMLA,
+    FlashAttention 3) are no fault elsewhere.
+
+    Fix: a release of the library whose wheel has the architecture, or a build from source with TORCH_CUDA_ARCH_LIST.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/20748
+    https://github.com/vllm-project/vllm/issues/16901
+    """
+    for name, files in _by_distribution(stack).items():
+        for file in (file for file in files if _is_main(name, file)):
+            bare = [gpu for gpu in gpus_of(machine) if (c := capability_of(gpu)) and not _runs(files, file, c)]
+            if bare and (reason := _bare_problem(stack, name, file, bare)):
+                yield reason
+                break
+
+
+def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
+    found: dict[str, list[Extension]] = {}
+    for extension in stack.extensions.value or ():
+        found.setdefault(extension.distribution, []).append(extension)
+    return found
+
+
+def _is_nccl(symbol: str) -> bool:
+    return bool(re.match(r"p?nccl[A-Z]", symbol))
+
+
+def is_optional(file: Extension) -> bool:
+    """Files that a library carries for other machines than this one and loads by choice."""
+    chosen = ("nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime")
+    return file.distribution == "" or file.distribution.startswith(chosen)
+
+
+def _is_main(name: str, file: Extension) -> bool:
+    pattern = MAIN_FILES.get(name)
+    return bool(pattern and file.code and (file.code.native or file.code.ptx) and re.search(pattern, file.path))
+
+
+def _runs(files: list[Extension], file: Extension, gpu: Capability) -> bool:
+    """Whether the GPU finds code: in this file, or (sgl-kernel's sm90 and sm100 folders) in its sister."""
+    sisters = [other for other in files if re.search(r"/sm\d+/", other.path)] if "/sm" in file.path else []
+    return any(other.code and _serves(other.code, gpu) for other in (file, *sisters))
+
+
+def _serves(code: KernelCode, gpu: Capability) -> bool:
+    """Whether kernels that are made for many GPUs are made for this one, too.
+
+    vLLM 0.10.2's _C has 28 containers `sm_70 sm_75 sm_80 sm_89 sm_90 sm_100 sm_120`, and 18 with `sm_90a` alone. A
+    file whose only code for a chip is of the second kind does not serve it.
+    """
+    general = [kinds.split() for kinds in code.containers if len(re.findall(r"sm_\d+\b", kinds)) >= GENERAL]
+    return any(runs_native(kinds, gpu) or runs_as_ptx(kinds, gpu) for kinds in general or [[*code.native, *code.ptx]])
+
+
+def _bare_problem(stack: Stack, name: str, file: Extension, bare: list[Gpu]) -> Problem | None:
+    bare = [gpu for gpu in bare if (capability_of(gpu) or (0, 0)) >= OLDEST_GPU.get(name, (0, 0))]
+    if not bare or not file.code:
+        return None
+    has = " ".join((*file.code.native, *file.code.ptx))
+    wanted = ";".join(sorted({gpu.compute_capability.value or "" for gpu in bare}))
+    return Problem(
+        "error",
+        f"{file.path} of {name} {installed(stack, name) or ''} has no code for {label(bare[0])}; it has {has}",
+        (Evidence(f"extensions.{file.path}.code", has, file.path),),
+        f"Upgrade {name}, or build it from source for compute capability {wanted}; reinstalling torch does not help.",
+        (
+            f"uv pip install --upgrade {name}",
+            f"TORCH_CUDA_ARCH_LIST='{wanted}' uv pip install --no-binary {name} --no-build-isolation {name}",
+        ),
+    )
+
+
+def _package(library: str) -> str:
+    """The nvidia package that has a library: `libcudart.so.12` lies in nvidia-cuda-runtime-cu12."""
+    found = CUDA_LIBRARY.match(library)
+    names = {"cudart": "cuda-runtime", "nvrtc": "cuda-nvrtc", "nvJitLink": "nvjitlink", "cupti": "cuda-cupti",
+             "cublasLt": "cublas", "cusparseLt": "cusparselt"}  # fmt: skip
+    if not found:
+        return "nvidia-cuda-runtime-cu12"
+    name = "cudnn" if found[1].startswith("cudnn") else names.get(found[1], found[1])
+    major = "12" if name == "cudnn" or int(found[2]) < 11 else found[2].split(".")[0]
+    return f"nvidia-{name}-cu{major}" if int(major) < 13 else f"nvidia-{name}"

@@ -1,0 +1,125 @@
+"""Rules on the GPUs together, and on a GPU under load: peer access, order, links, ECC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.model import Gpu, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import gpus_of, label, labels, model_of, shows
+
+BUSY_POWER = 0.5  # of the limit: no GPU draws that at idle
+SLOW_GENERATIONS = 2  # two generations are a quarter of the bandwidth
+
+
+@rule(
+    "GPU012",
+    cause="nccl-p2p-blocked",
+    url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-disable",
+)
+def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
+    """Several GeForce cards cannot reach each other's memory over PCIe: NVIDIA's driver does not offer it.
+
+    NCCL goes through host memory instead, which works and is slower. Old NCCL releases hung on RTX 4090 pairs, since
+    the driver claimed peer access that it did not have.
+
+    Fix: nothing as a rule; `NCCL_P2P_DISABLE=1` where a run of several GPUs hangs at its first collective.
+
+    References:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
+    https://github.com/NVIDIA/nccl-tests/issues/117
+    """
+    cards = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and not model.has_peer_access]
+    linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in cards)
+    if len(cards) > 1 and not linked:
+        yield Problem(
+            "info",
+            f"{labels(cards)} have no peer access over PCIe; NCCL goes through host memory",
+            (evidence("gpus", machine.gpus),),
+            "Only if a run of several GPUs hangs: switch peer access off.",
+            ("export NCCL_P2P_DISABLE=1",),
+        )
+
+
+@rule(
+    "GPU013",
+    cause="cuda-device-selection",
+    url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
+)
+def unlike_gpus_are_counted_differently(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """GPUs of different kinds, and CUDA_DEVICE_ORDER is not set.
+
+    CUDA counts the fastest first, nvidia-smi and NVML by PCI bus: number 0 is another card here and there. vLLM asks
+    NVML for what it then runs with CUDA, and so judges the wrong card.
+
+    Fix: CUDA_DEVICE_ORDER=PCI_BUS_ID.
+
+    References:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars
+    """
+    names = {gpu.name.value for gpu in gpus_of(machine) if gpu.name.value}
+    if len(names) < 2 or (machine.environment.value or {}).get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return
+    engine = shows(stack, "vllm", "sglang", "ray")
+    yield Problem(
+        "warning" if engine and machine.environment.value is not None else "info",
+        f"unlike GPUs ({', '.join(sorted(names))}), and CUDA_DEVICE_ORDER is not set"
+        + (f": {engine} may take the wrong one" if engine else ""),
+        (evidence("gpus", machine.gpus), evidence("environment", machine.environment)),
+        "Let CUDA count as nvidia-smi does.",
+        ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",),
+    )
+
+
+@rule("GPU014", cause="gpu-throttled", url="https://docs.nvidia.com/deploy/nvml-api/")
+def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
+    """The PCIe link of a busy GPU runs at a lower generation than card and slot allow.
+
+    At idle links slow down to save power, so only a GPU that works now is judged. Loading weights, offloading and
+    data from the host suffer, and all-reduce on machines without NVLink.
+
+    Fix: reseat the card or riser, and see what the BIOS forces.
+
+    References:
+    https://docs.nvidia.com/deploy/nvml-api/
+    """
+    for gpu in gpus_of(machine):
+        link = gpu.pcie.value
+        if link and is_busy(gpu) and 0 < link.generation < link.max_generation:
+            yield Problem(
+                "warning" if link.max_generation - link.generation >= SLOW_GENERATIONS else "info",
+                f"{label(gpu)} is busy on PCIe generation {link.generation} of {link.max_generation}",
+                (evidence(f"gpus.{gpu.index}.pcie", gpu.pcie), evidence(f"gpus.{gpu.index}.power", gpu.power)),
+                "Check slot, riser and BIOS setting; rented machines: ask for another one.",
+                (f"nvidia-smi -q -i {gpu.index} | grep -A12 'GPU Link Info'",),
+            )
+
+
+@rule("GPU015", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
+def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
+    """ECC is switched off on a data-centre GPU: bit errors in its memory go unnoticed into weights and gradients.
+
+    Fix: switch it on and reboot, unless somebody wanted the last per cent of memory.
+
+    References:
+    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
+    """
+    off = [gpu for gpu in gpus_of(machine) if gpu.ecc.value is False and _is_data_centre(gpu)]
+    if off:
+        yield Problem(
+            "info",
+            f"ECC is off on {labels(off)}",
+            tuple(evidence(f"gpus.{gpu.index}.ecc", gpu.ecc) for gpu in off),
+            "Switch it on if results must be trusted.",
+            ("sudo nvidia-smi -e 1 && sudo reboot",),
+        )
+
+
+def is_busy(gpu: Gpu) -> bool:
+    """Whether the GPU works now, by its power."""
+    return bool(gpu.power.value and gpu.power_limit.value and gpu.power.value > BUSY_POWER * gpu.power_limit.value)
+
+
+def _is_data_centre(gpu: Gpu) -> bool:
+    model = model_of(gpu)
+    return bool(model and model.kind == "data-centre" and model.has_ecc)

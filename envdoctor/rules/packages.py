@@ -1,0 +1,294 @@
+"""Rules on what installed distributions declare of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from envdoctor.knowledge.releases import optional_requirement
+from envdoctor.knowledge.versions import satisfies, version_key
+from envdoctor.model import Machine, Stack, Status
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import (
+    CHECKED_AT_IMPORT,
+    COMPANIONS,
+    COMPILED,
+    CORE,
+    Violation,
+    grouped,
+    requirements_of,
+    same_minor,
+    shown,
+    versions_of,
+    wanted_of,
+)
+from envdoctor.rules.views import from_report
+
+SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
+# Bounds on these are set out of caution; a stack runs outside of them.
+SELDOM_MATTERS = frozenset({"setuptools", "fsspec", "packaging", "wheel", "ninja", "cmake", "typing-extensions"})
+# What conda, containers or another distribution with the same module often supply.
+SUPPLIED_OTHERWISE = frozenset({"triton", "torch", "opencv-python-headless", "opencv-python"})
+# Where a name that is too old ends in ImportError or AttributeError of its user.
+LIBRARIES = frozenset({"torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes", "diffusers"})
+
+
+def cause_of(violation: Violation, versions: dict[str, str]) -> str:
+    """The most specific cause that a violated requirement speaks for."""
+    name = violation.name
+    if name == "torch":
+        return _cause_of_torch(violation, versions)
+    if name in COMPANIONS:
+        return "torch-companion-mismatch"
+    if name.startswith("nvidia-nccl"):
+        return "nccl-lib-mismatch"
+    if name == "transformers":
+        return "library-too-old" if violation.too_old else "transformers-too-new"
+    if name == "numpy" and not violation.too_old and _excludes_numpy_2(violation):
+        return "numpy2-abi"
+    return "library-too-old" if violation.too_old and name in LIBRARIES else "dependency-pin-violated"
+
+
+def _cause_of_torch(violation: Violation, versions: dict[str, str]) -> str:
+    if violation.requirer == "vllm":
+        return "vllm-torch-mismatch"
+    if violation.requirer in COMPANIONS:
+        return "torch-companion-mismatch"
+    if violation.requirer in COMPILED:
+        return "torch-abi-mismatch"
+    if "vllm" in versions:
+        return "vllm-torch-mismatch"
+    return "library-too-old" if violation.too_old else "dependency-pin-violated"
+
+
+def _excludes_numpy_2(violation: Violation) -> bool:
+    return satisfies("2.0.0", violation.specifier) is False and satisfies(violation.installed, ">=2.0.0a1") is True
+
+
+def status_of(violation: Violation) -> Status:
+    """How bad: error where the import or the start fails, warning in what the stack is for, info elsewhere."""
+    requirer, name = violation.requirer, violation.name
+    if requirer == "transformers" and name in CHECKED_AT_IMPORT:
+        return "error"
+    if requirer == "numba" and name == "numpy":
+        return "error"
+    if name == "torch" and requirer in COMPANIONS | COMPILED | {"vllm"}:
+        bound = violation.specifier.lstrip("=<>~!").split(",")[0]
+        return "warning" if same_minor(bound, violation.installed) else "error"
+    if name.startswith("nvidia-"):
+        return "warning" if violation.too_old and name.startswith("nvidia-nccl") else "info"
+    if name == "transformers" and requirer in CORE:
+        return "error" if violation.too_old or _other_major(violation) else "warning"
+    return "warning" if requirer in CORE and name not in SELDOM_MATTERS else "info"
+
+
+def _other_major(violation: Violation) -> bool:
+    have = version_key(violation.installed)
+    limit = version_key(violation.specifier.rpartition("<")[2].lstrip("="))
+    return bool(have and limit and have[0][0] >= limit[0][0] and limit[1] == (4, 0) and len(limit[0]) == 1)
+
+
+def problems_of(stack: Stack, cause: str, keep: Callable[[Violation], bool] = lambda _: True) -> Iterator[Problem]:
+    """One problem for each package whose installed version somebody does not accept."""
+    versions = versions_of(stack)
+    chosen = [each for each in requirements_of(stack).violations if cause_of(each, versions) == cause and keep(each)]
+    for name, violations in grouped(chosen):
+        yield problem_of(stack, name, violations)
+
+
+def problem_of(stack: Stack, name: str, violations: list[Violation]) -> Problem:
+    """A package at a version that others do not accept."""
+    order: list[Status] = ["error", "warning", "info"]
+    status = min((status_of(each) for each in violations), key=order.index)
+    worst_first = sorted(violations, key=lambda each: order.index(status_of(each)))
+    told = "; ".join(str(each) for each in worst_first[:4]) + (
+        f"; and {len(worst_first) - 4} more" if len(worst_first) > 4 else ""
+    )
+    wanted, agree = wanted_of(stack, name)
+    users = ", ".join(sorted({each.requirer for each in violations}))
+    return Problem(
+        status,
+        told,
+        shown(stack, name, *sorted({each.requirer for each in violations})),
+        f"Install {name}{wanted}, or releases of {users} that accept {violations[0].installed}."
+        if agree
+        else f"No version of {name} suits all who require it here: install {users} in an environment of its own.",
+        (f"uv pip install '{name}{wanted}'", "uv pip check") if agree else ("uv pip check",),
+    )
+
+
+def _quiet(violation: Violation) -> bool:
+    return status_of(violation) == "info"
+
+
+@rule("PKG001", cause="dependency-pin-violated", url=SPECIFIERS)
+def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """An installed distribution requires another one at versions that do not include the installed one.
+
+    Installers keep such ranges when they resolve, but not when a later `pip install` moves one package, so this is
+    what a stack looks like after a second command. `transformers` checks its ranges at import and raises ImportError
+    (huggingface-hub 1.x under transformers 4, tokenizers); numba refuses a NumPy that is too new; structured output
+    in vLLM breaks on another xgrammar or outlines. Ranges of packages that have nothing to do with training or
+    serving are listed as `info`.
+
+    Fixed by installing a version inside the range of everybody who names the package, in one command together with
+    its users, so that the resolver sees all ranges at once.
+
+    References:
+    https://packaging.python.org/en/latest/specifications/version-specifiers/
+    https://github.com/huggingface/transformers/blob/main/src/transformers/dependency_versions_check.py
+    """
+    yield from problems_of(stack, "dependency-pin-violated", lambda each: not _quiet(each))
+    quiet = [each for each in requirements_of(stack).violations if _quiet(each)]
+    quiet = [each for each in quiet if cause_of(each, versions_of(stack)) != "nccl-lib-mismatch"]
+    if quiet:
+        told = "; ".join(str(each) for each in quiet[:5]) + ("; ..." if len(quiet) > 5 else "")
+        yield Problem(
+            "info",
+            f"{len(quiet)} declared ranges that hardly matter here do not hold: {told}",
+            shown(stack, *sorted({each.name for each in quiet})[:8]),
+            "Nothing to do unless one of these packages fails.",
+            ("uv pip check",),
+        )
+
+
+@rule("PKG002", cause="torch-companion-mismatch", url="https://github.com/pytorch/vision#installation")
+def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """torchvision, torchaudio or torchcodec is the release for another torch.
+
+    Each has compiled operators for exactly one torch release. Beside another one they do not register:
+    `operator torchvision::nms does not exist`, undefined symbols, or an OSError from libtorchaudio; and
+    transformers, which imports torchvision, fails with them. Patch releases of one minor version mostly work.
+
+    Fixed by installing the pair in one command from one index.
+
+    References:
+    https://github.com/pytorch/vision#installation
+    https://docs.pytorch.org/audio/stable/installation.html
+    """
+    yield from problems_of(stack, "torch-companion-mismatch", lambda each: not _quiet(each))
+
+
+@rule("PKG003", cause="numpy2-abi", url="https://github.com/numpy/numpy/issues/26191")
+def numpy_2_where_a_user_asks_for_1(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """NumPy 2 is installed and a library of the stack declares that it needs NumPy 1.
+
+    Modules compiled against NumPy 1 stop with `A module that was compiled using NumPy 1.x cannot be run in NumPy 2`
+    or `_ARRAY_API not found`; pure Python ones miss names such as `np.float_`, `numpy.lib.function_base`.
+
+    Fixed by NumPy below 2, or by releases of those libraries that accept NumPy 2.
+
+    References:
+    https://github.com/numpy/numpy/issues/26191
+    https://github.com/vllm-project/vllm/issues/5587
+    """
+    yield from problems_of(stack, "numpy2-abi", lambda each: not _quiet(each))
+
+
+@rule("PKG004", cause="transformers-too-new", url="https://github.com/huggingface/transformers/releases")
+def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """transformers is newer than a library of the stack accepts by its own metadata.
+
+    transformers renames and removes between minor releases, and more so in 5.0; vLLM, verl, Unsloth and others
+    therefore cap it. Limits that no metadata states have rules of their own (HF001 and the following).
+
+    Fixed by a transformers inside the range, or by a newer release of the library that caps it.
+
+    References:
+    https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md
+    """
+    yield from problems_of(stack, "transformers-too-new", lambda each: not _quiet(each))
+
+
+@rule("PKG005", cause="library-too-old", url=SPECIFIERS)
+def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """torch, transformers, accelerate, peft, trl or datasets is older than a user of it declares.
+
+    The user then imports a name or passes an argument that is not there yet: ImportError, AttributeError,
+    `unexpected keyword argument`.
+
+    Fixed by upgrading the library; if something else pins it, by separate environments.
+
+    References:
+    https://packaging.python.org/en/latest/specifications/version-specifiers/
+    """
+    yield from problems_of(stack, "library-too-old", lambda each: not _quiet(each))
+
+
+@rule("PKG006", cause="torch-abi-mismatch", url="https://github.com/facebookresearch/xformers#installing-xformers")
+def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """xformers or another compiled extension declares a torch release other than the installed one.
+
+    Its binary was compiled against that release: undefined `c10` or `at` symbols at import, or
+    `xFormers can't load C++/CUDA extensions`, after which attention is slow or fails.
+
+    Fixed by the release of the extension for the installed torch, or by the torch it was made for.
+
+    References:
+    https://github.com/facebookresearch/xformers#installing-xformers
+    """
+    yield from problems_of(stack, "torch-abi-mismatch", lambda each: not _quiet(each))
+
+
+@rule("PKG007", cause="dependency-pin-violated", url=SPECIFIERS)
+def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A library of the stack requires a package that is not installed at all.
+
+    That is what `--no-deps`, an interrupted install or a removal leaves. The import of the library, or the feature
+    that needs the package, ends in ModuleNotFoundError. Judged only where the whole list of distributions could be
+    read; NVIDIA's libraries and what conda installs under other names are left out.
+
+    Fixed by installing it.
+
+    References:
+    https://packaging.python.org/en/latest/specifications/dependency-specifiers/
+    """
+    if from_report(stack):
+        return
+    held = stack.distributions.value or {}
+    lost: dict[str, list[str]] = {}
+    for each in requirements_of(stack).missing:
+        by_conda = each.requirer in held and held[each.requirer].source == "conda"
+        foreign = each.name.startswith(("nvidia-", "cuda-")) or each.name in SUPPLIED_OTHERWISE
+        if each.requirer in CORE and not foreign and not by_conda:
+            lost.setdefault(each.requirer, []).append(each.name + each.specifier)
+    for requirer, names in lost.items():
+        yield Problem(
+            "warning",
+            f"{requirer} {held[requirer].version} requires {', '.join(sorted(names)[:6])}, not installed",
+            shown(stack, requirer),
+            "Install what is missing.",
+            (f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}",),
+        )
+
+
+# Bounds in extras that the library also checks when it runs: below them it raises or switches the backend off.
+CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), ("trl", "peft"))
+
+
+@rule("PKG008", cause="library-too-old", url="https://github.com/huggingface/transformers/blob/main/setup.py")
+def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """torch, accelerate or peft is older than transformers or TRL work with, which only their extras say.
+
+    No installer checks extras later. transformers then reports `Disabling PyTorch because PyTorch >= 2.4 is
+    required`, after which models are not defined, or refuses the Trainer: `requires accelerate>=1.1.0`.
+
+    Fixed by upgrading the library, or by an older transformers.
+
+    References:
+    https://github.com/huggingface/transformers/blob/main/setup.py
+    https://github.com/huggingface/transformers/issues/45278
+    """
+    versions = versions_of(stack)
+    for user, name in CHECKED_OPTIONAL:
+        if user not in versions or name not in versions:
+            continue
+        specifier = optional_requirement(user, versions[user], name)
+        minimum = ",".join(part for part in specifier.split(",") if part.startswith(">="))
+        if minimum and satisfies(versions[name].partition("+")[0], minimum) is False:
+            yield Problem(
+                "error",
+                f"{user} {versions[user]} works with {name}{minimum}, but {versions[name]} is installed",
+                shown(stack, user, name),
+                f"Upgrade {name}, or take an older {user}.",
+                (f"uv pip install '{name}{minimum}'",),
+            )

@@ -1,0 +1,258 @@
+"""Rules on the stack's Python and platform: right interpreter, supported version, wheels for this system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envdoctor.knowledge.torch_builds import pair, torch_releases
+from envdoctor.model import Distribution, Extension, Machine, Stack
+from envdoctor.rules.extensions import is_optional
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import from_report, gpus_of, installed, model_of, release, shows, torch_version, version
+
+LINUX_ONLY = ("vllm", "sglang", "flash-attn", "deepspeed", "triton", "xformers", "flashinfer-python")
+SHADOWED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvision", "accelerate", "trl", "peft",
+            "tokenizers", "huggingface-hub", "nvidia-ml-py", "pynvml", "flash-attn")  # fmt: skip
+NEEDS_TORCH = ("vllm", "trl", "accelerate", "peft", "bitsandbytes", "flash-attn", "deepspeed", "torchvision",
+               "torchaudio", "xformers", "unsloth", "verl")  # fmt: skip
+# glibc that vLLM's wheels need, by their tags (measured on the aarch64 wheels, 2026-11-21). Those before 0.12 say
+# less than they need: vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), on CentOS 7 they miss GLIBC_2.32.
+VLLM_GLIBC = (
+    ((0, 22), (2, 28)),
+    ((0, 21), (2, 28)),
+    ((0, 20), (2, 35)),
+    ((0, 12), (2, 31)),
+    ((0, 10), (2, 29)),
+    ((0, 0), (2, 28)),
+)
+
+
+@rule("PY001", cause="wrong-python-env", url="https://docs.python.org/3/library/venv.html")
+def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The Python that was asked has no torch, though torch is what is wanted of it.
+
+    "PyTorch version: N/A" in a report, "No module named 'torch'": another interpreter has the packages, or the
+    installation failed (no wheel for this Python or platform, a nightly that is gone).
+
+    Fix: start the program with the interpreter of the right environment, or install torch into this one.
+
+    References:
+    https://docs.python.org/3/library/venv.html
+    https://docs.pytorch.org/docs/stable/notes/faq.html
+    """
+    if stack.torch.state != "absent":
+        return
+    user = shows(stack, *NEEDS_TORCH)
+    if not from_report(stack) and not user:
+        return
+    where = stack.python.value or f"Python {stack.python_version.value or ''}".strip()
+    jetson = "tegra" in (machine.system.kernel.value or "")
+    yield Problem(
+        "error",
+        f"{where} has no torch" + (f", which {user} needs" if user else ""),
+        (evidence("torch", stack.torch), evidence("python_version", stack.python_version)),
+        "Use the interpreter of the environment with torch, or install torch here."
+        + (" On Jetson take NVIDIA's wheel for this JetPack." if jetson else ""),
+        ("python -c 'import sys; print(sys.executable, sys.path)'", "uv pip install torch --torch-backend=auto"),
+    )
+
+
+@rule("PY002", cause="wrong-python-env", url="https://docs.python.org/3/library/site.html")
+def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A package is there twice with different versions; the first on the path wins.
+
+    Typically a copy in ~/.local, in the system's dist-packages or behind PYTHONPATH beside the environment's own.
+    Compiled parts of one copy then meet Python code of the other.
+
+    Fix: remove the copy that should not be there.
+
+    References:
+    https://docs.python.org/3/library/site.html
+    """
+    first = stack.distributions.value or {}
+    for copy in stack.shadowed.value or ():
+        winner = first.get(copy.name)
+        if not winner or winner.version == copy.version:
+            continue
+        matters = copy.name in SHADOWED or copy.name.startswith("nvidia-")
+        user_site = "/.local/" in f"{winner.location} {copy.location}"
+        yield Problem(
+            "warning" if matters else "info",
+            f"{copy.name} {winner.version} in {winner.location} hides {copy.version} in {copy.location}",
+            (evidence("shadowed", stack.shadowed),),
+            "Remove one of the two" + ("; PYTHONNOUSERSITE=1 leaves ~/.local out." if user_site else "."),
+            _removal(winner, copy, user_site=user_site),
+        )
+
+
+@rule("PY003", cause="python-unsupported", url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md")
+def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The Python is too old or too new for packages of the stack.
+
+    Judged by what installed packages declare (`Requires-Python`), and where torch is missing by the Pythons that
+    torch has wheels for. A Python that is too new leaves pip with source archives, which then fail to build.
+
+    Fix: an environment with a Python that all have wheels for; 3.12 is the safe choice.
+
+    References:
+    https://github.com/pytorch/pytorch/blob/main/RELEASE.md#release-compatibility-matrix
+    """
+    python = version(stack.python_version.value)
+    if not python:
+        return
+    shown = (evidence("python_version", stack.python_version),)
+    fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
+    outside = [each for each in (stack.distributions.value or {}).values() if not _allows(each, str(python))]
+    if outside:
+        names = ", ".join(f"{each.name} {each.version} ({each.requires_python})" for each in outside[:4])
+        yield Problem("error", f"Python {python} is outside of what these declare: {names}", shown,
+                      "Make the environment anew with a Python that they support.", fix)  # fmt: skip
+        return
+    newest = list(torch_releases().values())[-1]
+    if not newest.python:
+        return
+    oldest, latest = pair(newest.python[0]), pair(newest.python[1])
+    ours = (python.major, python.minor)
+    if stack.torch.state == "absent" and from_report(stack) and not oldest <= ours <= latest:
+        yield Problem(
+            "warning",
+            f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, this is {python}",
+            shown,
+            "Make an environment with a Python of that range.",
+            fix,
+        )
+
+
+@rule("PY004", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/2997")
+def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The stack's Python has no Python.h, which triton's launcher and every source build are compiled against.
+
+    "fatal error: Python.h: No such file or directory" at the first torch.compile or triton kernel.
+
+    Fix: the -dev package of this Python, or a Python from uv or conda, which have headers.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/2997
+    """
+    if stack.headers.value is not False or not shows(stack, "triton", "vllm") or not gpus_of(machine):
+        return
+    name = ".".join((stack.python_version.value or "3").split(".")[:2])
+    yield Problem(
+        "warning",
+        f"Python {stack.python_version.value or ''} ({stack.python.value or 'of the stack'}) has no Python.h",
+        (evidence("headers", stack.headers),),
+        "Install the headers of this Python, or make the environment with one that has them.",
+        (f"sudo apt-get install -y python{name}-dev", f"uv python install {name} && uv venv --python {name}"),
+    )
+
+
+@rule("PY005", cause="platform-no-wheel", url="https://github.com/dusty-nv/jetson-containers")
+def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The platform is one for which libraries of this stack have no wheels: Jetson, Windows, macOS.
+
+    Jetson has a CUDA of its own: wheels for Arm servers do not run there, and NVIDIA's torch for JetPack is tied to
+    one Python. vLLM, flash-attn and the like have no wheels for it, nor for Windows and macOS.
+
+    Fix: on Jetson the containers made for the JetPack at hand; on Windows WSL2; on macOS another machine.
+
+    References:
+    https://github.com/dusty-nv/jetson-containers
+    https://docs.vllm.ai/en/latest/getting_started/installation/
+    """
+    system, library = machine.system.os.value or "", shows(stack, *LINUX_ONLY)
+    other = "Windows" if re.search(r"windows", system, re.IGNORECASE) else "macOS" if "mac" in system.lower() else ""
+    shown = (evidence("system.os", machine.system.os), evidence("system.kernel", machine.system.kernel))
+    if other and not machine.system.wsl.value:
+        if library in ("", "triton") or (other == "Windows" and library in ("xformers", "flash-attn", "deepspeed")):
+            return
+        yield Problem("error", f"{library} has no wheels for {other}", shown,
+                      "Use WSL2 or Linux." if other == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
+                      ("wsl --install -d Ubuntu-24.04",) if other == "Windows" else ())  # fmt: skip
+        return
+    if not is_jetson(machine):
+        return
+    old = (release(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (machine.system.kernel.value or "")
+    own = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
+    harms = old or not own or bool(library)
+    yield Problem(
+        "warning" if harms else "info",
+        "this is a Jetson" + (" with JetPack 5 (CUDA 11.4)" if old else "")
+        + (f", torch is {torch_version(stack)}" if torch_version(stack) else ", without torch")
+        + ": PyPI and the PyTorch index have no wheels of vLLM, flash-attn and torch for its CUDA",
+        (*shown, evidence("torch", stack.torch)) if stack.torch.value is None else shown,
+        "Use JetPack 6 or newer and the containers made for Jetson, or NVIDIA's wheels for this JetPack.",
+        ("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
+    )  # fmt: skip
+
+
+@rule("PY006", cause="glibc-too-old", url="https://github.com/mayeut/pep600_compliance")
+def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The system's C library is older than compiled parts of the stack need.
+
+    "version `GLIBC_2.32' not found". vLLM's wheels need 2.31 and more, torch from 2.7 on needs 2.28; CentOS 7 has
+    2.17. Judged by the files where they were read, else by what is known of the releases.
+
+    Fix: a newer distribution or a container. Never a newer glibc by hand: it breaks the system.
+
+    References:
+    https://github.com/pypa/manylinux
+    """
+    ours = release(machine.system.glibc.value)
+    if not ours:
+        return
+    loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
+    files = [each for each in loaded if (needs := release(each.glibc)) and needs > ours]
+    shown = (evidence("system.glibc", machine.system.glibc), evidence("system.os", machine.system.os))
+    what = _words_of_files(files) or _known_need(stack, ours)
+    if what:
+        yield Problem(
+            "error",
+            f"glibc {machine.system.glibc.value}; {what}",
+            shown,
+            "Run the stack in a container with a newer system, or on a newer distribution; do not replace glibc.",
+            ("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if shows(stack, "vllm")
+             else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04",),
+        )  # fmt: skip
+
+
+def is_jetson(machine: Machine) -> bool:
+    """Whether the kernel or a GPU's name is that of a Jetson."""
+    models = [model for gpu in gpus_of(machine) if (model := model_of(gpu))]
+    return "tegra" in (machine.system.kernel.value or "") or any(model.kind == "jetson" for model in models)
+
+
+def _allows(distribution: Distribution, python: str) -> bool:
+    try:
+        return SpecifierSet(distribution.requires_python).contains(python, prereleases=True)
+    except InvalidSpecifier:
+        return True
+
+
+def _words_of_files(files: list[Extension]) -> str:
+    if not files:
+        return ""
+    worst = max(files, key=lambda each: release(each.glibc) or (0, 0))
+    return f"{worst.path} of {worst.distribution} needs {worst.glibc}"
+
+
+def _known_need(stack: Stack, ours: tuple[int, int]) -> str:
+    """What a report's vLLM or torch needs of glibc, if that is more than there is."""
+    if shows(stack, "vllm"):
+        found = installed(stack, "vllm")
+        line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 0)
+        needs = next(needs for first, needs in VLLM_GLIBC if line >= first)
+        if ours < needs:
+            return f"vLLM {found or ''} needs {needs[0]}.{needs[1]} or newer".replace("  ", " ")
+    return ""
+
+
+def _removal(winner: Distribution, loser: Distribution, *, user_site: bool) -> tuple[str, ...]:
+    if user_site:
+        return (f"pip uninstall -y {loser.name}", "export PYTHONNOUSERSITE=1")
+    return (
+        f"python -m pip show -f {winner.name} | head -3",
+        f"rm -r {loser.location}/{loser.name.replace('-', '_')}*",
+    )

@@ -1,0 +1,123 @@
+"""Rules on what the host gives a run: locked memory, processes, memory of the cgroup, memory beside the GPUs'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.model import Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import gpus_of, shows
+
+GIB = 1 << 30
+LOCKED_MEMORY = 1 * GIB  # InfiniBand registers buffers; Linux's default of 64 KiB to 8 MiB fails at once
+PROCESSES = 4096  # a Ray node and its workers with their threads
+BUILD_MEMORY = 16 * GIB  # flash-attn: about 5 GiB per nvcc job
+INFINIBAND = ("ib", "hsn", "mlx")
+
+
+@rule(
+    "HOST007",
+    cause="ulimit-too-low",
+    url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+)
+def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Problem]:
+    """There is InfiniBand, and the process may lock little memory: NCCL cannot register its buffers.
+
+    "ibv_reg_mr failed: Cannot allocate memory", or "unhandled system error" in the first collective over nodes.
+
+    Fix: unlimited memlock for the user, the container or the unit that starts the job.
+
+    References:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+    """
+    limit = machine.limits.locked_memory
+    links = [name for name in machine.interfaces.value or () if name.startswith(INFINIBAND)]
+    if limit.value is None or not links or not gpus_of(machine) or not 0 <= limit.value < LOCKED_MEMORY:
+        return
+    yield Problem(
+        "warning",
+        f"{limit.value >> 10} KiB may be locked (ulimit -l), and {', '.join(links[:4])} want it unlimited",
+        (evidence("limits.locked_memory", limit), evidence("interfaces", machine.interfaces)),
+        "Lift the limit for whatever starts the job.",
+        ("docker run --ulimit memlock=-1 ...", "ulimit -l unlimited"),
+    )
+
+
+@rule("HOST008", cause="ulimit-too-low", url="https://docs.ray.io/en/latest/ray-core/configure.html")
+def few_processes_are_allowed(machine: Machine) -> Iterator[Problem]:
+    """Few processes and threads are allowed: "Resource temporarily unavailable", "can't start new thread".
+
+    Ray, data loaders and OpenBLAS start thousands of threads on a machine of many cores.
+
+    Fix: a higher limit (ulimit -u, the pids limit of the container).
+
+    References:
+    https://docs.ray.io/en/latest/ray-core/configure.html
+    """
+    limit = machine.limits.processes
+    if limit.value is not None and 0 <= limit.value < PROCESSES and gpus_of(machine):
+        yield Problem(
+            "warning",
+            f"{limit.value} processes and threads are allowed (ulimit -u), needed are {PROCESSES} or more",
+            (evidence("limits.processes", limit),),
+            "Raise the limit before starting a run.",
+            (f"ulimit -u {PROCESSES * 16}", "docker run --pids-limit=-1 ..."),
+        )
+
+
+@rule("HOST009", cause="host-oom-build", url="https://github.com/Dao-AILab/flash-attention#installation-and-features")
+def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
+    """Host memory is small beside what a source build of CUDA code takes: the compiler is killed without a word.
+
+    nvcc takes about 5 GiB per job on flash-attn, times NVCC_THREADS. The cgroup's limit counts.
+
+    Fix: MAX_JOBS by memory, or a wheel.
+
+    References:
+    https://github.com/Dao-AILab/flash-attention#installation-and-features
+    """
+    memory = host_memory(machine)
+    if memory and memory < BUILD_MEMORY and gpus_of(machine):
+        jobs = max(1, memory // (5 * GIB))
+        yield Problem(
+            "info",
+            f"{memory / GIB:.0f} GiB of host memory: enough for {jobs} compiler job{'s' if jobs > 1 else ''}",
+            (
+                evidence("memory.total", machine.memory.total),
+                evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
+            ),
+            "Before a source build limit its jobs.",
+            (f"export MAX_JOBS={jobs} NVCC_THREADS=1",),
+        )
+
+
+@rule("HOST010", cause="gpu-oom", url="https://docs.vllm.ai/en/latest/features/sleep_mode/")
+def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Host memory is smaller than the GPUs': weights that are moved to the host may not fit.
+
+    vLLM's sleep level 1 and optimiser offloading keep in host memory what was on the GPU. The cgroup's limit counts.
+
+    Fix: sleep level 2 (weights are loaded anew), a smaller model, or more memory.
+
+    References:
+    https://docs.vllm.ai/en/latest/features/sleep_mode/
+    """
+    memory = host_memory(machine)
+    on_gpus = sum(gpu.memory_total.value or 0 for gpu in gpus_of(machine))
+    if memory and memory < on_gpus and shows(stack, "vllm", "deepspeed", "trl", "verl"):
+        yield Problem(
+            "info",
+            f"{memory / GIB:.0f} GiB of host memory, {on_gpus / GIB:.0f} GiB on the GPUs",
+            (
+                evidence("memory.total", machine.memory.total),
+                evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
+            ),
+            "Where weights are put to sleep on the host, count with that; sleep level 2 keeps none there.",
+            ("free -g",),
+        )
+
+
+def host_memory(machine: Machine) -> int | None:
+    """What the kernel will really give: the smaller of memory and the cgroup's limit."""
+    sizes = [size for size in (machine.memory.total.value, machine.memory.cgroup_limit.value) if size]
+    return min(sizes, default=None)

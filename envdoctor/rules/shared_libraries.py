@@ -1,0 +1,204 @@
+"""Rules on libraries that several packages share: NumPy's and MKL's binary interface, NCCL, NVML's Python module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.releases import modules_for_numpy_2, required
+from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
+from envdoctor.model import Machine, Stack, Status
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import shown, versions_of
+from envdoctor.rules.views import from_report, torch_cuda
+
+
+@rule("NPY001", cause="numpy2-abi", url="https://github.com/numpy/numpy/issues/26191")
+def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """NumPy 2 is installed beside a torch, pandas, pyarrow or other compiled package from before NumPy 2.
+
+    Their modules were compiled against NumPy 1: `A module that was compiled using NumPy 1.x cannot be run in NumPy
+    2.x as it may crash`, `_ARRAY_API not found`, and with torch below 2.3 (on Windows 2.4.1) `RuntimeError: Numpy is
+    not available`.
+
+    Fixed by `numpy<2`, or by a release of the package built for NumPy 2.
+
+    References:
+    https://github.com/numpy/numpy/issues/26191
+    https://github.com/pytorch/pytorch/issues/107302
+    https://github.com/pytorch/pytorch/issues/131668
+    """
+    versions = versions_of(stack)
+    numpy = versions.get("numpy", "")
+    if not satisfies(numpy, ">=2.0.0a1"):
+        return
+    windows = "Windows" in (machine.system.os.value or "")
+    firsts = {
+        row.package: row.first_windows if windows and row.first_windows else row.first
+        for row in modules_for_numpy_2()
+    }
+    old = [
+        (name, first)
+        for name, first in firsts.items()
+        if name in versions
+        and not is_prerelease(versions[name])
+        and satisfies(public_part(versions[name]), f"<{first}")
+    ]
+    if old:
+        told = ", ".join(f"{name} {versions[name]} (first for NumPy 2: {first})" for name, first in old)
+        status: Status = (
+            "error" if any(name in ("torch", "pandas", "pyarrow", "numba") for name, _ in old) else "warning"
+        )
+        yield Problem(
+            status,
+            f"numpy {numpy} beside packages built for NumPy 1: {told}",
+            shown(stack, "numpy", *[name for name, _ in old]),
+            "Install numpy below 2, or releases of these packages that know NumPy 2.",
+            ("uv pip install 'numpy<2'",),
+        )
+
+
+@rule("MKL001", cause="mkl-too-new", url="https://github.com/pytorch/pytorch/issues/123097")
+def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """conda's torch 2.4 or older is beside MKL 2024.1 or newer, which lacks a symbol that it needs.
+
+    The import ends in `libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent`. PyPI's wheels link MKL statically and
+    are not concerned.
+
+    Fixed by MKL below 2024.1, or by torch from PyPI.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/123097
+    """
+    held = stack.distributions.value or {}
+    torch = held.get("pytorch") or held.get("torch")
+    mkl = held.get("mkl")
+    by_conda = torch and (torch.name == "pytorch" or torch.source == "conda")
+    if not torch or not mkl or not by_conda:
+        return
+    if satisfies(mkl.version, ">=2024.1") and satisfies(public_part(torch.version), "<2.5"):
+        yield Problem(
+            "error",
+            f"torch {torch.version} of conda cannot load with MKL {mkl.version}; it needs MKL below 2024.1",
+            shown(stack, torch.name, "mkl"),
+            "Install MKL below 2024.1.",
+            ("conda install 'mkl<2024.1'",),
+        )
+
+
+@rule("NCCL001", cause="nccl-lib-mismatch", url="https://github.com/pytorch/pytorch/issues/119932")
+def nccl_is_installed_twice_or_older_than_torch_needs(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """Two nvidia-nccl packages are installed, or the one is older than torch was built with.
+
+    `nvidia-nccl-cu12` and `nvidia-nccl-cu13` unpack to the same file, nvidia/nccl/lib/libnccl.so.2: the last one
+    installed wins. An older NCCL lacks functions that torch links: `undefined symbol: ncclCommResume`,
+    `ncclCommWindowRegister`. A newer one of the same major version works.
+
+    Fixed by one package only, at the version that torch pins.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/119932
+    https://github.com/pytorch/pytorch/issues/186591
+    https://docs.nvidia.com/deeplearning/nccl/release-notes/index.html
+    """
+    versions = versions_of(stack)
+    names = [name for name in ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13") if name in versions]
+    if not names or "torch" not in versions:
+        return
+    major = torch_cuda(stack).partition(".")[0]
+    right = f"nvidia-nccl-cu{major}" if major else names[-1]
+    pin = _nccl_pin(stack, right, versions["torch"])
+    wrong = [name for name in names if name != right]
+    fix = f"{right}=={pin}" if pin else right
+    if len(names) > 1:
+        yield Problem(
+            "error" if _older(versions[wrong[0]], pin) else "warning",
+            f"{' and '.join(f'{name} {versions[name]}' for name in names)} unpack to the same libnccl.so.2; "
+            f"torch {versions['torch']} needs {fix}",
+            shown(stack, "torch", *names),
+            f"Remove {', '.join(wrong)} and install {fix} again.",
+            (f"uv pip uninstall {' '.join(wrong)}", f"uv pip install --reinstall --no-deps {fix}"),
+        )
+    elif pin and names == [right] and _older(versions[right], pin):
+        yield Problem(
+            "warning",
+            f"{right} {versions[right]} is older than the {pin} that torch {versions['torch']} was built with",
+            shown(stack, "torch", right),
+            f"Install the NCCL that torch pins: {pin}.",
+            (f"uv pip install --no-deps {fix}",),
+        )
+
+
+def _nccl_pin(stack: Stack, name: str, torch: str) -> str:
+    held = (stack.distributions.value or {}).get("torch")
+    lines = held.requires if held else ()
+    found = next((line for line in lines if re.match(rf"{name}\s*\(?==", line)), "")
+    pin = re.search(r"==\s*([\d.]+)", found) or re.search(r"==\s*([\d.]+)", required("torch", torch, name))
+    return pin[1] if pin else ""
+
+
+def _older(version: str, pin: str) -> bool:
+    return bool(pin) and minor_of(version) != minor_of(pin) and satisfies(version, f"<{pin}") is True
+
+
+@rule("NVML001", cause="nvml-python-conflict", url="https://github.com/vllm-project/vllm/issues/12977")
+def old_pynvml_stands_in_for_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """`pynvml` below 12 is installed: it has a module of the same name as nvidia-ml-py, and the last one wins.
+
+    Both put a module `pynvml` into site-packages; the old one lacks newer functions and structures. vLLM then finds
+    no CUDA platform (`Failed to infer device type`, `UnspecifiedPlatform`) although CUDA works. `pynvml` 12 and
+    newer only depend on nvidia-ml-py and are harmless.
+
+    Fixed by removing pynvml and reinstalling nvidia-ml-py.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/12977
+    https://github.com/vllm-project/vllm/issues/12847
+    """
+    versions = versions_of(stack)
+    if satisfies(versions.get("pynvml", ""), "<12") is not True:
+        return
+    users = [name for name in ("vllm", "sglang", "lmdeploy", "torch") if name in versions]
+    doubled = "nvidia-ml-py" in versions
+    alone = not doubled and not from_report(stack)
+    hurts = users and users[0] != "torch" and (doubled or alone)
+    yield Problem(
+        "warning" if hurts or (doubled and users) else "info",
+        f"pynvml {versions['pynvml']} "
+        + (f"beside nvidia-ml-py {versions['nvidia-ml-py']}: both own the module pynvml" if doubled
+           else "in place of nvidia-ml-py"),
+        shown(stack, "pynvml", "nvidia-ml-py", *users[:1]),
+        "Remove pynvml and reinstall nvidia-ml-py.",
+        ("uv pip uninstall pynvml", "uv pip install --reinstall nvidia-ml-py"),
+    )  # fmt: skip
+
+
+@rule("CUDNN003", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/186591")
+def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, into the same folder.
+
+    `nvidia-cudnn-cu12` and `nvidia-cudnn-cu13` both unpack to nvidia/cudnn/lib, so the last one installed is what
+    torch loads, and removing one removes the files of both. Read from the wheels; most other libraries of CUDA 13
+    have a folder of their own. NCCL has the same trouble, and rule NCCL001.
+
+    Fixed by removing the one that is not torch's and reinstalling the other.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/186591
+    """
+    versions = versions_of(stack)
+    major = torch_cuda(stack).partition(".")[0]
+    for library in ("nvidia-cudnn", "nvidia-nvshmem"):
+        both = (f"{library}-cu12", f"{library}-cu13")
+        if major in ("12", "13") and all(name in versions for name in both):
+            right, wrong = (both[0], both[1]) if major == "12" else (both[1], both[0])
+            yield Problem(
+                "warning",
+                f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} unpack to the same folder",
+                shown(stack, "torch", *both),
+                f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
+                (
+                    f"uv pip uninstall {wrong}",
+                    f"uv pip install --reinstall --no-deps {right}=={versions[right]}",
+                ),
+            )

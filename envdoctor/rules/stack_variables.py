@@ -1,0 +1,242 @@
+"""Rules on environment variables whose harm depends on the stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.model import Evidence, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import gpus_of, installed, is_reported, release, shows, torch_cuda, version
+
+# From this release on vLLM turns expandable segments off around its memory pool by itself:
+# github.com/vllm-project/vllm/pull/40812, merged 2026-04-24.
+VLLM_TOGGLES_SEGMENTS = "0.21"
+ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+CRIPPLING = {"NCCL_P2P_DISABLE": "peer access", "NCCL_SHM_DISABLE": "shared memory", "NCCL_IB_DISABLE": "InfiniBand",
+             "NCCL_NVLS_ENABLE": "NVLink SHARP"}  # fmt: skip
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+
+
+def _variables(machine: Machine) -> dict[str, str]:
+    return machine.environment.value or {}
+
+
+@rule("ENV006", cause="cuda-device-selection", url="https://github.com/vllm-project/vllm/issues/41848")
+def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """CUDA_VISIBLE_DEVICES names GPUs or MIG instances by UUID, and the stack has vLLM.
+
+    CUDA accepts UUIDs; vLLM and Ray take them for numbers: "invalid literal for int() with base 10: 'MIG-...'", or a
+    message that the model's architecture failed to be inspected.
+
+    Fix: numbers; for a MIG instance a container that sees only that one, with CUDA_VISIBLE_DEVICES=0.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/41848
+    https://github.com/vllm-project/vllm/issues/20939
+    """
+    value = _variables(machine).get("CUDA_VISIBLE_DEVICES", "")
+    if not re.match(r"\s*(GPU|MIG)-", value):
+        return
+    engine = shows(stack, "vllm", "ray", "sglang")
+    mig = value.strip().startswith("MIG-")
+    yield Problem(
+        "warning" if engine else "info",
+        f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID" + (f", where {engine} expects numbers" if engine else ""),
+        (Evidence("CUDA_VISIBLE_DEVICES", value[:12] + "...", machine.environment.source),),
+        "Give the container only that instance and number it 0." if mig else "Name the GPUs by number.",
+        ("docker run --gpus '\"device=0:0\"' -e CUDA_VISIBLE_DEVICES=0 ...",)
+        if mig
+        else ("export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0",),
+    )
+
+
+@rule("ENV007", cause="gpu-oom", url="https://github.com/vllm-project/vllm/pull/14189")
+def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The allocator is set to expandable segments, which vLLM's sleep mode does not go with.
+
+    vLLM before 0.21 stops with "Expandable segments are not compatible with memory pool" when it is to sleep; later
+    ones switch them off around its pool. Without sleep mode they help against fragmentation.
+
+    Fix: unset it for the process that runs vLLM, or do not use sleep mode.
+
+    References:
+    https://github.com/vllm-project/vllm/pull/14189
+    https://github.com/vllm-project/vllm/pull/40812
+    https://github.com/pytorch/pytorch/issues/147851
+    """
+    name = next((n for n in ALLOCATOR_VARIABLES if "expandable_segments:True" in _variables(machine).get(n, "")), "")
+    if not name or not shows(stack, "vllm"):
+        return
+    vllm, sleeper = installed(stack, "vllm"), shows(stack, "trl", "verl", "openrlhf")
+    old = bool(vllm and (limit := version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
+    yield Problem(
+        "warning" if old and sleeper else "info",
+        f"{name}={_variables(machine)[name]} with vLLM {vllm or ''}"
+        + (f" and {sleeper}, which can put it to sleep: that fails" if old and sleeper else ": no sleep mode then"),
+        (Evidence(name, _variables(machine)[name], machine.environment.source),),
+        "Unset it where vLLM's sleep mode is used.",
+        (f"unset {name}",),
+    )
+
+
+@rule(
+    "ENV008",
+    cause="nccl-interface",
+    url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+)
+def nccl_is_kept_from_a_fast_path(machine: Machine) -> Iterator[Problem]:
+    """A variable switches off a path of NCCL that this machine has: NVLink or InfiniBand lie idle.
+
+    NCCL_P2P_DISABLE on a machine with NVLink sends all traffic through host memory, many times slower. Such settings
+    outlive the problem they were made for.
+
+    Fix: unset it, unless it is known to be needed here.
+
+    References:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
+    """
+    variables, gpus = _variables(machine), gpus_of(machine)
+    linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in gpus)
+    infiniband = any(name.startswith(("ib", "hsn")) for name in machine.interfaces.value or ())
+    for name, path in CRIPPLING.items():
+        off = variables.get(name) == ("0" if name.endswith("ENABLE") else "1")
+        if not off or len(gpus) < 2:
+            continue
+        harms = (name == "NCCL_P2P_DISABLE" and linked) or (name == "NCCL_IB_DISABLE" and infiniband)
+        yield Problem(
+            "warning" if harms else "info",
+            f"{name}={variables[name]} switches {path} off"
+            + (", and this machine has NVLink" if harms and linked and "P2P" in name else "")
+            + (", and this machine has InfiniBand" if harms and "IB" in name else ""),
+            (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
+            "Unset it unless it is needed here.",
+            (f"unset {name}",),
+        )
+
+
+@rule("ENV009", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/111469")
+def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """LD_LIBRARY_PATH puts the CUDA libraries of a toolkit or of conda before those that torch brings.
+
+    Libraries of the same major version have the same names: an older libnvJitLink.so.12 or libcublas.so.12 is then
+    taken, and the import ends with "undefined symbol: __nvJitLinkComplete_12_4", or cuDNN finds another version of
+    itself. A newer toolkit of the same major version does no harm as a rule.
+
+    Fix: take the folder out of LD_LIBRARY_PATH; wheels need no entry there.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/111469
+    """
+    value, cuda = _variables(machine).get("LD_LIBRARY_PATH", ""), release(torch_cuda(stack))
+    parts = [part for part in value.split(":") if re.search(r"/cuda(-[\d.]+)?(/|$)|/conda|/envs/|cudnn", part)]
+    parts = [part for part in parts if not part.rstrip("/").endswith(("compat", "stubs"))]
+    if not parts or not cuda:
+        return
+    imported = stack.cuda_available.value is not None  # the report's torch was imported: its libraries were found
+    older = [
+        part
+        for part in parts
+        if not imported and (own := _cuda_of(part, machine)) and own[0] == cuda[0] and own < cuda
+    ]
+    kept = ":".join(part for part in value.split(":") if part not in parts)
+    yield Problem(
+        "warning" if older else "info",
+        f"LD_LIBRARY_PATH holds {(older or parts)[0]}"
+        + (f", an older CUDA than torch's {torch_cuda(stack)}" if older else ", whose CUDA libraries may come first"),
+        (Evidence("LD_LIBRARY_PATH", value, machine.environment.source),),
+        "Take it out; torch's wheels find their own libraries.",
+        (f"export LD_LIBRARY_PATH={kept}" if kept else "unset LD_LIBRARY_PATH",),
+    )
+
+
+@rule(
+    "ENV010",
+    cause="hub-offline",
+    url="https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables",
+)
+def hub_is_switched_off(machine: Machine) -> Iterator[Problem]:
+    """A variable keeps the Hugging Face libraries off the network: only what lies in the cache can be loaded.
+
+    Meant for machines without a network; elsewhere "We couldn't connect to the Hub", "outgoing traffic has been
+    disabled".
+
+    Fix: unset it, or fetch the model into the cache first.
+
+    References:
+    https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
+    """
+    for name in OFFLINE:
+        value = _variables(machine).get(name, "")
+        if value.lower() in ("1", "true", "yes", "on"):
+            yield Problem(
+                "info",
+                f"{name}={value}: models and data sets come from the cache only",
+                (Evidence(name, value, machine.environment.source),),
+                "Unset it to download.",
+                (f"unset {name}",),
+            )
+            return
+
+
+@rule("ENV011", cause="hub-auth", url="https://huggingface.co/docs/hub/security-tokens")
+def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """No Hugging Face token is set in the environment; a stored login would do as well.
+
+    Only gated and private models need one: "401 Client Error", "Access to model ... is restricted". The token itself
+    is never read or printed.
+
+    Fix: log in once, and accept the model's licence on its page.
+
+    References:
+    https://huggingface.co/docs/hub/security-tokens
+    """
+    variables = machine.environment
+    if variables.value is None or is_reported(variables) or not shows(stack, "transformers", "vllm"):
+        return
+    if not any(variables.value.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")):
+        yield Problem(
+            "info",
+            "no HF_TOKEN is set: gated models need a login",
+            (evidence("environment", variables),),
+            "Log in once if a gated model is wanted.",
+            ("hf auth login",),
+        )
+
+
+@rule(
+    "ENV012",
+    cause="cuda-compat-lib-conflict",
+    url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
+)
+def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A report's LD_LIBRARY_PATH holds a forward-compatibility libcuda, which comes before the driver's.
+
+    Where CUDA works that is what it is there for. Where it does not, it is the first suspect: older than the driver,
+    or on a GPU that may not use it (error 803, 804).
+
+    Fix: take it out of the path.
+
+    References:
+    https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
+    """
+    value = _variables(machine).get("LD_LIBRARY_PATH", "")
+    compat = [part for part in value.split(":") if re.search(r"/compat(/|$)", part)]
+    if not compat or not is_reported(machine.environment):
+        return
+    fails = stack.cuda_available.value is False and bool(torch_cuda(stack))
+    yield Problem(
+        "error" if fails else "info",
+        f"LD_LIBRARY_PATH holds {compat[0]}, whose libcuda comes before the driver's"
+        + (", and CUDA does not start" if fails else ""),
+        (Evidence("LD_LIBRARY_PATH", value, machine.environment.source), evidence("cuda", stack.cuda_available)),
+        "Take it out unless the driver is older than the stack needs.",
+        (f"export LD_LIBRARY_PATH={':'.join(part for part in value.split(':') if part not in compat)}",),
+    )
+
+
+def _cuda_of(part: str, machine: Machine) -> tuple[int, int] | None:
+    """The CUDA release of a folder: /usr/local/cuda-12.1/lib64 by its name, /usr/local/cuda/lib64 by its nvcc."""
+    named = release(found[1]) if (found := re.search(r"cuda-(\d+\.\d+)", part)) else None
+    plain = part.startswith("/usr/local/cuda/")
+    return named or (release(machine.cuda.nvcc_version.value) if plain else None)

@@ -1,0 +1,207 @@
+"""Rules on the CUDA toolkit and the host compiler against torch and the GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.toolkits import first_toolkit, toolkit
+from envdoctor.model import Evidence, Machine, Stack, Status
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import (
+    capability_of,
+    from_report,
+    gpus_of,
+    label,
+    release,
+    shows,
+    torch_cuda,
+    torch_version,
+)
+
+# Libraries that compile CUDA code on the machine, at run time or on installation where no wheel fits.
+AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
+COMPILING = (*AT_RUN_TIME, "vllm", "sglang", "transformer-engine")
+
+
+@rule(
+    "CUDA001",
+    cause="nvcc-torch-mismatch",
+    url="https://docs.pytorch.org/docs/stable/cpp_extension.html",
+)
+def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """nvcc is of another CUDA major version than torch: torch refuses to build any extension with it.
+
+    "The detected CUDA version (11.7) mismatches the version that was used to compile PyTorch (12.1)". That stops
+    source builds (flash-attn, vLLM, apex) and DeepSpeed's kernels; wheels do not care. Another minor version of the
+    same major one is only a remark, which torch makes, too.
+
+    Fix: a toolkit of torch's CUDA version, and CUDA_HOME pointing at it; or wheels instead of a build.
+
+    References:
+    https://docs.pytorch.org/docs/stable/cpp_extension.html
+    https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
+    """
+    cuda, nvcc = torch_cuda(stack), machine.cuda.nvcc_version
+    ours, theirs = release(cuda), release(nvcc.value)
+    if not ours or not theirs or ours == theirs:
+        return
+    other_major = ours[0] != theirs[0]
+    name = cuda.replace(".", "-")
+    yield Problem(
+        _severity(stack) if other_major else "info",
+        f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}"
+        + ("" if other_major else ": close enough to build extensions"),
+        (evidence("cuda.nvcc_version", nvcc), Evidence("torch.cuda", cuda, stack.torch.source)),
+        f"Install the CUDA {cuda} toolkit and point CUDA_HOME at it before a source build, or install wheels."
+        if other_major
+        else "Nothing to do, unless a source build complains.",
+        (f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}")
+        if other_major
+        else (),
+    )
+
+
+@rule("CUDA002", cause="nvcc-too-old", url="https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list")
+def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """nvcc is older than the GPU (or dropped it): "Unsupported gpu architecture 'compute_90'".
+
+    Everything that compiles CUDA code here for this GPU stops: source builds, FlashInfer's and DeepSpeed's run-time
+    compilation. Wheels and triton, which brings its own ptxas, do not care.
+
+    Fix: a toolkit that knows the GPU, and CUDA_HOME pointing at it.
+
+    References:
+    https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list
+    https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
+    """
+    nvcc = machine.cuda.nvcc_version
+    theirs = release(nvcc.value)
+    row = toolkit(theirs) if theirs else None
+    for gpu in gpus_of(machine) if row and theirs else ():
+        capability = capability_of(gpu)
+        first = first_toolkit(capability) if capability else None
+        limits = (release(row.oldest), release(row.newest)) if row else (None, None)
+        if not capability or not first or not limits[0] or not limits[1]:
+            continue
+        if limits[0] <= capability <= limits[1]:
+            continue
+        yield Problem(
+            _severity(stack),
+            f"nvcc {nvcc.value} does not compile for {label(gpu)}; CUDA {first.cuda} is the first that does",
+            (evidence("cuda.nvcc_version", nvcc), evidence(f"gpus.{gpu.index}.compute_capability",
+                                                           gpu.compute_capability)),
+            f"Install a toolkit from CUDA {first.cuda} on and point CUDA_HOME at it; wheels need none.",
+            (
+                f"sudo apt-get install -y cuda-toolkit-{first.cuda.replace('.', '-')}",
+                f"export CUDA_HOME=/usr/local/cuda-{first.cuda}",
+            ),
+        )  # fmt: skip
+        return
+
+
+@rule(
+    "CUDA003",
+    cause="gcc-too-new-for-nvcc",
+    url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy",
+)
+def gcc_is_newer_than_nvcc_accepts(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The host compiler is newer than this nvcc accepts: "unsupported GNU version! gcc versions later than ...".
+
+    Every source build and run-time compilation of CUDA code stops. Wheels do not care.
+
+    Fix: an older gcc for nvcc (`NVCC_PREPEND_FLAGS='-ccbin g++-12'`, CC and CXX), or a newer toolkit.
+
+    References:
+    https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy
+    """
+    nvcc, compiler = machine.cuda.nvcc_version, machine.cuda.compiler
+    theirs, gcc = release(nvcc.value), gcc_major(compiler.value or "")
+    row = toolkit(theirs) if theirs else None
+    if not row or not gcc or gcc <= row.gcc:
+        return
+    yield Problem(
+        _severity(stack),
+        f"gcc {gcc} is newer than nvcc {nvcc.value} accepts (up to gcc {row.gcc})",
+        (evidence("cuda.compiler", compiler), evidence("cuda.nvcc_version", nvcc)),
+        f"Let nvcc use gcc {row.gcc}, or install a newer toolkit.",
+        (
+            f"sudo apt-get install -y gcc-{row.gcc} g++-{row.gcc}",
+            f"export CC=gcc-{row.gcc} CXX=g++-{row.gcc} NVCC_PREPEND_FLAGS='-ccbin g++-{row.gcc}'",
+        ),
+    )
+
+
+@rule("CUDA004", cause="cuda-home-missing", url="https://docs.flashinfer.ai/installation.html")
+def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """There is no nvcc, and the stack has a library that may compile CUDA code here.
+
+    Wheels carry their CUDA libraries and need no toolkit. FlashInfer's run-time compilation, DeepSpeed's kernels and
+    every source build do: "CUDA_HOME environment variable is not set".
+
+    Fix: only when such an error comes, the toolkit of torch's CUDA version.
+
+    References:
+    https://docs.flashinfer.ai/installation.html
+    https://docs.pytorch.org/docs/stable/cpp_extension.html
+    """
+    nvcc, cuda = machine.cuda.nvcc, torch_cuda(stack)
+    library = shows(stack, *COMPILING)
+    if nvcc.state == "absent" and library and cuda and gpus_of(machine):
+        yield Problem(
+            "info",
+            f"no nvcc; {library} needs it only where it compiles kernels itself",
+            (evidence("cuda.nvcc", nvcc),),
+            f"If a build asks for CUDA_HOME: install the CUDA {cuda} toolkit.",
+            (
+                f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",
+                f"export CUDA_HOME=/usr/local/cuda-{cuda}",
+            ),
+        )
+
+
+@rule("CUDA005", cause="ptxas-too-old", url="https://github.com/triton-lang/triton/issues/8539")
+def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Problem]:
+    """TRITON_PTXAS_PATH names a ptxas that does not know the GPU.
+
+    "Value 'sm_121a' is not defined for option 'gpu-name'": no triton kernel compiles then. triton brings a ptxas
+    of its own; the variable puts another one in its place.
+
+    Fix: unset the variable, or point it at a ptxas of a toolkit that knows the GPU.
+
+    References:
+    https://github.com/triton-lang/triton/issues/8539
+    """
+    path = (machine.environment.value or {}).get("TRITON_PTXAS_PATH")
+    version = machine.cuda.ptxas_version
+    theirs = release(version.value)
+    row = toolkit(theirs) if theirs else None
+    for gpu in gpus_of(machine) if path and row else ():
+        capability = capability_of(gpu)
+        newest = release(row.newest) if row else None
+        first = first_toolkit(capability) if capability else None
+        if capability and newest and first and capability > newest:
+            yield Problem(
+                "warning",
+                f"TRITON_PTXAS_PATH={path} is of CUDA {version.value}, which does not know {label(gpu)}",
+                (evidence("cuda.ptxas_version", version), Evidence("TRITON_PTXAS_PATH", path or "", "environment")),
+                f"Unset it, or name the ptxas of a toolkit from CUDA {first.cuda} on.",
+                ("unset TRITON_PTXAS_PATH",),
+            )
+            return
+
+
+def _severity(stack: Stack) -> Status:
+    """How bad a useless nvcc is: a remark for wheels, a warning where something compiles or a report tells of it."""
+    return "warning" if from_report(stack) or shows(stack, *AT_RUN_TIME) else "info"
+
+
+def gcc_major(compiler: str) -> int | None:
+    """gcc's major version in what a compiler says of itself; None for clang and others.
+
+    `gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0`, `(GCC) 11.5.0 20240719 (Red Hat 11.5.0-9)`, `gcc 13.3.0`.
+    """
+    if "clang" in compiler.lower() or "icc" in compiler.lower() or "msvc" in compiler.lower():
+        return None
+    found = re.search(r"\b(\d{1,2})\.\d+(?:\.\d+)?\b", re.sub(r"\([^()]*\)", " ", compiler))
+    return int(found[1]) if found else None

@@ -1,0 +1,275 @@
+"""Rules on torch's build: code for the GPUs, CUDA at all, and a driver that can run it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.torch_builds import (
+    KnownBuild,
+    builds_for,
+    driver_key,
+    driver_of_cuda,
+    in_words,
+    install_command,
+    known_build,
+    known_builds,
+    oldest_driver,
+    pair,
+)
+from envdoctor.model import Evidence, Gpu, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import (
+    Capability,
+    architecture,
+    capability_of,
+    gpus_of,
+    is_reported,
+    label,
+    labels,
+    model_of,
+    release,
+    runs_as_ptx,
+    runs_native,
+    shows,
+    torch_cuda,
+    torch_version,
+)
+
+SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
+COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
+FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
+# Libraries that come only for CUDA on Linux: who has one of them wants a GPU.
+GPU_LIBRARIES = ("vllm", "flash-attn", "bitsandbytes", "deepspeed", "sglang", "xformers", "flashinfer-python",
+                 "sgl-kernel", "mamba-ssm", "causal-conv1d", "unsloth")  # fmt: skip
+
+
+@rule("TORCH001", cause="gpu-arch-not-in-build", url=SUPPORT_MATRIX)
+def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The installed torch has no code for a GPU that is newer than the build.
+
+    torch prints "sm_120 is not compatible with the current PyTorch installation", and the first kernel ends with "no
+    kernel image is available for execution on the device". Native code runs on later chips of the same major
+    version (`sm_86` on 8.9), never on the next one. On a machine with unlike GPUs each one is judged.
+
+    Fix: a build for a newer CUDA line, which the driver must be able to run; the finding names one.
+
+    References:
+    https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
+    """
+    yield from _uncovered(machine, stack, newer=True)
+
+
+@rule("TORCH002", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
+def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A GPU is older than the oldest one that the installed torch has code for.
+
+    Builds for CUDA 12.8 dropped Maxwell and Pascal (Volta too in 2.7 and from 2.11), builds for CUDA 13 everything
+    before Turing. A newer torch does not help.
+
+    Fix: the build of the same release for CUDA 12.6, or an older torch; the finding names one. From torch 2.15 there
+    is none for these GPUs.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/157517
+    https://github.com/pytorch/pytorch/issues/172352
+    https://github.com/pytorch/pytorch/issues/190385
+    """
+    yield from _uncovered(machine, stack, newer=False)
+
+
+@rule("TORCH003", cause="torch-cpu-build", url="https://docs.astral.sh/uv/guides/integration/pytorch/")
+def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """torch is a CPU (or ROCm) build, and there is an NVIDIA GPU.
+
+    `torch.cuda.is_available()` is False and everything runs on the CPU or stops. It comes from an index for CPUs,
+    from PyPI on Windows, from PyPI on Arm servers (up to torch 2.10 a CPU build), or from a later installation that
+    replaced the CUDA build without a word.
+
+    Fix: reinstall torch, and torchvision and torchaudio with it, from the CUDA index that fits the driver.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/160162
+    https://docs.astral.sh/uv/guides/integration/pytorch/
+    """
+    build = stack.torch.value
+    if not build or not is_without_cuda(stack) or _macos(machine):
+        return
+    gpus, driver = gpus_of(machine), machine.driver.version.value
+    hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
+    shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))
+    if gpus or driver:
+        there = labels(gpus) if gpus else f"an NVIDIA driver ({driver})"
+        status = "error"
+    elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not shows(stack, "vllm"):
+        there = f"a CUDA toolkit ({machine.cuda.nvcc_version.value})"
+        status = "warning"
+    else:
+        return
+    advice = _best(machine, stack, same_release=True)
+    yield Problem(
+        "error" if status == "error" else "warning",
+        f"torch {build.version.value or ''} is a {hip} build, and this machine has {there}",
+        (*shown, evidence("gpus", machine.gpus)),
+        f"Reinstall torch with CUDA: {in_words(advice)}." if advice else "Reinstall torch from a CUDA index.",
+        (f"{install_command(advice)} --reinstall-package torch",)
+        if advice
+        else ("uv pip install torch torchvision torchaudio --torch-backend=auto --reinstall",),
+    )
+
+
+@rule("TORCH004", cause="driver-too-old", url=COMPATIBILITY)
+def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The driver is older than the CUDA major version of torch allows.
+
+    CUDA 11 builds need driver 450.80.02, CUDA 12 builds 525.60.13, CUDA 13 builds 580. Below that torch says "The
+    NVIDIA driver on your system is too old" and sees no GPU. Within one major version an older driver does
+    (minor-version compatibility).
+
+    Fix: a newer driver, or torch for an older CUDA line. On data-centre GPUs the `cuda-compat` package of the newer
+    CUDA version runs it on an older driver of a supported branch (forward compatibility).
+
+    References:
+    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
+    """
+    cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
+    if not cuda or not driver_key(driver):
+        return
+    needed = oldest_driver(cuda, windows=is_windows(machine))
+    if not needed or driver_key(driver) >= needed:
+        return
+    words = ".".join(f"{part:02}" for part in needed)
+    shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))
+    if stack.cuda_available.value:
+        yield Problem(
+            "info",
+            f"driver {driver} is older than CUDA {cuda} needs ({words}), and CUDA works: forward compatibility",
+            shown,
+            "Keep the cuda-compat libraries first on the path, or upgrade the driver.",
+            ("ls /usr/local/cuda/compat",),
+        )
+        return
+    advice = _best(machine, stack)
+    yield Problem(
+        "error",
+        f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which needs {words} or newer",
+        shown,
+        f"Install a driver of branch {max(needed[0], 535)} or newer"
+        + (f", or {in_words(advice)}, which this driver runs" if advice else "")
+        + _forward_advice(machine, cuda),
+        (f"sudo apt-get install -y nvidia-driver-{580 if needed[0] >= 580 else 570}-server", "sudo reboot")
+        + ((install_command(advice),) if advice else ()),
+    )
+
+
+def is_without_cuda(stack: Stack) -> bool:
+    """Whether torch is a CPU or ROCm build: by its files, or by what a report says of it."""
+    build = stack.torch.value
+    if not build:
+        return False
+    if build.hip.value or re.search(r"\+(cpu|rocm)", build.version.value or ""):
+        return True
+    if torch_cuda(stack):
+        return False
+    reported = is_reported(build.cuda) and stack.cuda_available.value is False  # "Could not collect" on Windows
+    return build.cuda.state == "absent" or reported
+
+
+def is_windows(machine: Machine) -> bool:
+    """Whether the driver's version is one of Windows: native, or under WSL."""
+    return bool(machine.system.wsl.value) or "windows" in (machine.system.os.value or "").lower()
+
+
+def platform_of(machine: Machine) -> str:
+    """The platform to look builds up by."""
+    name = (machine.system.architecture.value or "x86_64").lower()
+    return "aarch64" if name in ("aarch64", "arm64") else "x86_64"
+
+
+def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Native code, PTX and source of what is known of torch's code for GPUs; empty where nothing is.
+
+    What the files say comes first. Of that only code without a suffix counts, since torch carries a few kernels
+    for single chips (`sm_90a`, `sm_121a`) that do not make a GPU supported.
+    """
+    build = stack.torch.value
+    if build and build.architectures.value:
+        names = build.architectures.value
+        plain = tuple(name for name in names if re.fullmatch(r"(sm|compute)_\d+", name)) or names
+        native = tuple(name for name in plain if name.startswith("sm_"))
+        return native, tuple(set(plain) - set(native)), build.architectures.source
+    version, cuda = torch_version(stack), torch_cuda(stack)
+    line = release(version)
+    if not line or re.search(r"\d(a0|\.nv|\.dev|\+git)", version):
+        return (), (), ""  # NVIDIA's, nightly and own builds have lists of their own
+    row = known_build(f"{line[0]}.{line[1]}", cuda, platform_of(machine)) if cuda else None
+    return (row.architectures, row.ptx, f"table of PyTorch builds: {row.source}") if row else ((), (), "")
+
+
+def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Problem]:
+    native, ptx, source = code_of_torch(machine, stack)
+    built = sorted(each[0] for name in native if (each := architecture(name)))
+    for gpu in gpus_of(machine) if built else ():
+        capability = capability_of(gpu)
+        if not capability or runs_native(native, capability) or runs_as_ptx(ptx, capability):
+            continue
+        if (capability > built[0]) == newer:
+            yield _uncovered_problem(machine, stack, gpu, (native, source))
+
+
+def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tuple[str, ...], str]) -> Problem:
+    native, source = code
+    advice = _best(machine, stack)
+    shown = (
+        evidence(f"gpus.{gpu.index}.compute_capability", gpu.compute_capability),
+        Evidence("torch.architectures", " ".join(native), source),
+    )
+    name = f"torch {torch_version(stack)}" + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
+    others = [other for other in gpus_of(machine) if other.index != gpu.index]
+    fix = (
+        f"Install {in_words(advice)}, which has code for {'all GPUs' if others else 'this GPU'}."
+        if advice
+        else "No PyTorch build fits this GPU and this driver: upgrade the driver, or hide the GPU."
+    )
+    return Problem(
+        "error",
+        f"{name} has no code for {label(gpu)}; it has {' '.join(native)}",
+        shown,
+        fix,
+        (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={_indices(others)}",),
+    )
+
+
+def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> KnownBuild | None:
+    """The build nearest to the installed one that has code for all GPUs and runs on the driver."""
+    wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+    rows = [row for row in known_builds() if row.platform == platform_of(machine) and _covers(row, wanted)]
+    line = release(torch_version(stack))
+    near = f"{line[0]}.{line[1]}" if line else ""
+    if same_release and (same := [row for row in rows if row.torch == near]):
+        rows = same
+    driver = machine.driver.version.value or ""
+    found = builds_for(rows, driver=driver, near=near, windows=is_windows(machine))
+    return found[0] if found else None
+
+
+def _covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
+    return all(runs_native(row.architectures, each) or runs_as_ptx(row.ptx, each) for each in capabilities)
+
+
+def _forward_advice(machine: Machine, cuda: str) -> str:
+    kinds = {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))}
+    if kinds != {"data-centre"} or pair(cuda)[0] < 12:
+        return "."
+    package = f"cuda-compat-{cuda.replace('.', '-')}"
+    return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) would do, too."
+
+
+def _indices(gpus: list[Gpu]) -> str:
+    return ",".join(str(gpu.index) for gpu in gpus) or "-1"
+
+
+def _macos(machine: Machine) -> bool:
+    return "mac" in (machine.system.os.value or "").lower()

@@ -1,0 +1,208 @@
+"""Rules on TRL, transformers, kernels and verl against what they drive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.knowledge.releases import optional_requirement, releases_of, releases_that_accept, span
+from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.model import Machine, Stack, Status
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import shown, versions_of
+from envdoctor.rules.views import capability_of, gpus_of
+
+TRL_VLLM = "https://huggingface.co/docs/trl/vllm_integration"
+
+
+@rule("TRL001", cause="trl-vllm-range", url=TRL_VLLM)
+def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The installed vLLM is outside the range that the installed TRL supports.
+
+    TRL names the range in its `vllm` extra, which installers check only with `trl[vllm]`, and warns at import.
+    Outside of it trainers fail on names that vLLM moved: TRL below 0.26 with vLLM 0.12 or newer cannot import
+    `GuidedDecodingParams`, and GRPO, RLOO and OnlineDPO are gone with it.
+
+    Fixed by a vLLM inside the range, or by a TRL whose range includes the installed vLLM.
+
+    References:
+    https://huggingface.co/docs/trl/vllm_integration
+    https://github.com/huggingface/trl/blob/main/trl/import_utils.py
+    """
+    versions = versions_of(stack)
+    trl, vllm = versions.get("trl", ""), versions.get("vllm", "")
+    if not trl or not vllm or is_prerelease(vllm):
+        return
+    specifier = optional_requirement("trl", trl, "vllm")
+    fails = satisfies(public_part(trl), ">=0.16,<0.26") and satisfies(public_part(vllm), ">=0.12")
+    if fails and not specifier.startswith("=="):  # their extras have no upper bound, but the import fails
+        specifier = ",".join(part for part in (specifier, "<0.12") if part)
+    if not specifier or satisfies(public_part(vllm), specifier) is not False:
+        return
+    other = [
+        each
+        for each in releases_that_accept("trl", "vllm", public_part(vllm))
+        if "<" in optional_requirement("trl", each, "vllm")  # a range without an end promises nothing
+    ]
+    inside = [each for each in releases_of("vllm") if satisfies(each, specifier)]
+    trl_fix = f", or TRL {span(other)} for vLLM {public_part(vllm)}" if other else ""
+    commands = [f"uv pip install vllm=={inside[0]} --torch-backend=auto"] if inside else []
+    commands += [f"uv pip install trl=={other[0]}"] if other else []
+    yield Problem(
+        "error" if fails else "warning",
+        f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
+        shown(stack, "trl", "vllm"),
+        f"Install vLLM {specifier}" + (f" (newest: {inside[0]})" if inside else "") + f"{trl_fix}.",
+        tuple(commands),
+    )
+
+
+@rule("HF020", cause="silent-slow-path", url="https://github.com/huggingface/transformers/blob/main/setup.py")
+def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """`kernels` is outside the window of versions that the installed transformers accepts.
+
+    From 5.15 on transformers takes the package as absent when its version is outside the window in its `kernels`
+    extra. Nothing is raised: MXFP4 checkpoints (gpt-oss) are dequantised to bfloat16, 12.8 GiB become 39, and
+    attention from the kernels hub is not used. transformers 4.57 works with kernels 0.9 to 0.12 and fails at import
+    with 0.13.
+
+    Fixed by a `kernels` inside the window, or by a transformers whose window includes the newest `kernels`.
+
+    References:
+    https://github.com/huggingface/transformers/blob/main/setup.py
+    https://github.com/huggingface/kernels
+    """
+    versions = versions_of(stack)
+    kernels, transformers = versions.get("kernels", ""), public_part(versions.get("transformers", ""))
+    if not kernels or not transformers:
+        return
+    status: Status = "warning"
+    if satisfies(transformers, "==4.57.*"):
+        window = ">=0.9,<0.13"
+        status = "error" if satisfies(kernels, "==0.13.*") else "warning"
+    elif satisfies(transformers, ">=5.15"):
+        window = optional_requirement("transformers", transformers, "kernels")
+    else:
+        return
+    if not window or satisfies(public_part(kernels), window) is not False:
+        return
+    other = [each for each in releases_that_accept("transformers", "kernels", kernels) if satisfies(each, ">=5.15")]
+    what = "fails at import" if status == "error" else "takes it as absent: MXFP4 is dequantised without an error"
+    yield Problem(
+        status,
+        f"transformers {transformers} accepts kernels {window}; with {kernels} it {what}",
+        shown(stack, "transformers", "kernels"),
+        f"Install kernels {window}"
+        + (f", or transformers {span(other)} for kernels {kernels}" if other else "")
+        + ".",
+        (f"uv pip install 'kernels{window}'", *((f"uv pip install transformers=={other[0]}",) if other else ())),
+    )
+
+
+@rule("HF021", cause="silent-slow-path", url="https://huggingface.co/docs/transformers/quantization/mxfp4")
+def mxfp4_would_be_dequantised(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Triton is older than 3.4 or the GPU older than Turing: transformers dequantises MXFP4 checkpoints.
+
+    Loading gpt-oss with transformers 4.55 or newer keeps MXFP4 only with Triton 3.4, `kernels` and compute
+    capability 7.5. Otherwise the weights become bfloat16 (39 GiB instead of 12.8 for the 20B model), with one line in
+    the log. `Mxfp4Config(dequantize=True)`, as training wants it, needs none of them.
+
+    Fixed, if MXFP4 is wanted, by torch 2.8 or newer, which brings Triton 3.4.
+
+    References:
+    https://huggingface.co/docs/transformers/quantization/mxfp4
+    """
+    versions = versions_of(stack)
+    if "kernels" not in versions or not satisfies(versions.get("transformers", ""), ">=4.55"):
+        return
+    old_gpu = any((capability_of(gpu) or (99, 0)) < (7, 5) for gpu in gpus_of(machine))
+    if satisfies(versions.get("triton", ""), "<3.4") or old_gpu:
+        yield Problem(
+            "info",
+            "MXFP4 checkpoints would be dequantised to bfloat16: "
+            + ("the GPU is below 7.5" if old_gpu else f"Triton is {versions['triton']}, 3.4 is needed"),
+            shown(stack, "transformers", "triton", "kernels"),
+            "Only if you load gpt-oss in MXFP4: use torch 2.8 or newer and a GPU from Turing on.",
+            (),
+        )
+
+
+@rule("VERL001", cause="dependency-pin-violated", url="https://verl.readthedocs.io/en/latest/start/install.html")
+def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The installed vLLM is outside the range in verl's `vllm` extra.
+
+    verl reaches into vLLM's internals (weight loading, executors), which move between releases. The extra often
+    trails what works, so this is a hint and no error, except that old verl does not know vLLM's V1 engine at all.
+
+    Fixed by a vLLM in the range of the extra, or by the image that verl publishes for its release.
+
+    References:
+    https://verl.readthedocs.io/en/latest/start/install.html
+    https://github.com/volcengine/verl/blob/main/setup.py
+    """
+    versions = versions_of(stack)
+    verl, vllm = versions.get("verl", ""), public_part(versions.get("vllm", ""))
+    specifier = optional_requirement("verl", verl, "vllm") if verl else ""
+    if not vllm or not specifier or specifier.startswith("==") or satisfies(vllm, specifier) is not False:
+        return
+    old_verl = satisfies(verl, "<0.4") and satisfies(vllm, ">=0.11")
+    yield Problem(
+        "warning" if old_verl else "info",
+        f"verl {verl} names vLLM {specifier} in its extra; {vllm} is installed",
+        shown(stack, "verl", "vllm"),
+        f"Install vLLM {specifier}, or a newer verl.",
+        (f"uv pip install 'verl=={verl}' 'vllm{specifier}' --torch-backend=auto",),
+    )
+
+
+@rule("PKG012", cause="dependency-pin-violated", url="https://docs.flashinfer.ai/installation.html")
+def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """flashinfer-python and its binary parts are of different versions.
+
+    `flashinfer-cubin` and `flashinfer-jit-cache` must have the version of `flashinfer-python`; the import raises
+    `flashinfer-cubin version (...) does not match flashinfer version (...)`, and vLLM or SGLang does not start.
+
+    Fixed by installing them at one version.
+
+    References:
+    https://docs.flashinfer.ai/installation.html
+    """
+    versions = versions_of(stack)
+    base = public_part(versions.get("flashinfer-python", ""))
+    for name in ("flashinfer-cubin", "flashinfer-jit-cache"):
+        if base and name in versions and public_part(versions[name]) != base:
+            yield Problem(
+                "error",
+                f"{name} {versions[name]} does not match flashinfer-python {base}",
+                shown(stack, "flashinfer-python", name),
+                "Install both at one version.",
+                (f"uv pip install flashinfer-python=={base} {name}=={base}",),
+            )
+
+
+SAME_TRITON = ("triton", "pytorch-triton", "triton-nightly", "pytorch-triton-rocm", "triton-windows")
+
+
+@rule("PKG013", cause="dependency-pin-violated", url="https://github.com/triton-lang/triton")
+def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """Two packages that both own the module `triton` are installed: triton, pytorch-triton, triton-nightly.
+
+    Their files overwrite each other; what is imported is a mixture, or another version than torch pins, and
+    torch.compile or vLLM's kernels fail on names that are missing.
+
+    Fixed by removing both and reinstalling the one that torch requires.
+
+    References:
+    https://github.com/pytorch/pytorch/blob/main/RELEASE.md
+    """
+    versions = versions_of(stack)
+    names = [name for name in SAME_TRITON if name in versions]
+    if len(names) > 1:
+        nightly = is_prerelease(versions.get("torch", "")) and "pytorch-triton" in names
+        keep = "pytorch-triton" if nightly else names[0]
+        yield Problem(
+            "warning",
+            f"{' and '.join(f'{name} {versions[name]}' for name in names)} both own the module triton",
+            shown(stack, "torch", *names),
+            f"Remove them and reinstall {keep}, which torch {versions.get('torch', '')} requires.",
+            (f"uv pip uninstall {' '.join(names)}", f"uv pip install {keep}=={versions[keep]}"),
+        )

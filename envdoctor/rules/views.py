@@ -1,0 +1,147 @@
+"""What rules ask of a machine and a stack, in one place: GPUs, their code, the libraries at hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from packaging.version import InvalidVersion, Version
+
+from envdoctor.knowledge.gpus import GpuModel, gpu_model
+from envdoctor.model import Fact, Gpu, Machine, Stack
+from envdoctor.rules.registry import need
+
+Capability = tuple[int, int]
+T = TypeVar("T")
+
+# Code for one chip does not run on another of the same major version where one of the two is a Tegra
+# (CUDA C programming guide, "Binary compatibility").
+TEGRA: frozenset[Capability] = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
+
+
+def gpus_of(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs; none where they could not be read."""
+    return machine.gpus.value or ()
+
+
+def label(gpu: Gpu) -> str:
+    """A GPU in words: `GPU 0 (NVIDIA H100 80GB HBM3, sm_90)`."""
+    capability = gpu.compute_capability.value
+    code = f", sm_{capability.replace('.', '')}" if capability else ""
+    return f"GPU {gpu.index} ({gpu.name.value or 'name unreadable'}{code})"
+
+
+def labels(gpus: Iterable[Gpu]) -> str:
+    """Several GPUs in words, equal ones counted: `8 x NVIDIA H100 80GB HBM3`."""
+    names: dict[str, list[int]] = {}
+    for gpu in gpus:
+        names.setdefault(gpu.name.value or "GPU without a readable name", []).append(gpu.index)
+    return ", ".join(
+        f"GPU {numbers[0]} ({name})" if len(numbers) == 1 else f"{len(numbers)} x {name}"
+        for name, numbers in names.items()
+    )
+
+
+def capability_of(gpu: Gpu) -> Capability | None:
+    """The compute capability as a pair to compare by; None if it is not known."""
+    found = re.fullmatch(r"(\d+)\.(\d+)", gpu.compute_capability.value or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def model_of(gpu: Gpu) -> GpuModel | None:
+    """What is known of the GPU by its name."""
+    return gpu_model(gpu.name.value) if gpu.name.value else None
+
+
+def architecture(text: str) -> tuple[Capability, str] | None:
+    """`sm_90a` and `compute_120` as ((9, 0), "a") and ((12, 0), ""); None for anything else."""
+    found = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)([af]?)", text)
+    return ((int(found[1]), int(found[2])), found[3]) if found else None
+
+
+def runs_native(code: Iterable[str], gpu: Capability) -> bool:
+    """Whether native code of these architectures (`sm_80`, `sm_90a`) runs on the GPU.
+
+    Within one major version newer chips run the code of older ones; "a" code runs on exactly its chip, "f" code on
+    its family, and Tegra chips only on code of their own.
+    """
+    for each in code:
+        parsed = architecture(each) if each.startswith("sm_") else None
+        if not parsed:
+            continue
+        built, suffix = parsed
+        exact = suffix == "a" or gpu in TEGRA or built in TEGRA
+        if built == gpu or (not exact and built[0] == gpu[0] and built[1] <= gpu[1]):
+            return True
+    return False
+
+
+def runs_as_ptx(code: Iterable[str], gpu: Capability) -> bool:
+    """Whether the driver can compile PTX of one of these (`compute_80`) for the GPU."""
+    parsed = [architecture(each) for each in code if each.startswith("compute_")]
+    return any(each and (each[0] == gpu or (not each[1] and each[0] < gpu)) for each in parsed)
+
+
+def is_reported(fact: Fact[Any]) -> bool:
+    """Whether a fact comes from a pasted report: its source is `report` or begins so."""
+    return fact.source.startswith("report")
+
+
+def asked(name: str, fact: Fact[T]) -> T | None:
+    """The fact's value as `need` gives it; but what a report leaves out is no riddle, only not said: None."""
+    return None if fact.state == "unreadable" and is_reported(fact) else need(name, fact)
+
+
+def from_report(stack: Stack) -> bool:
+    """Whether the list of distributions is only what somebody pasted."""
+    return is_reported(stack.distributions) or is_reported(stack.python_version)
+
+
+def installed(stack: Stack, name: str) -> Version | None:
+    """The version of a distribution, if the stack shows one that can be read."""
+    found = (stack.distributions.value or {}).get(name)
+    return version(found.version) if found else None
+
+
+def shows(stack: Stack, *names: str) -> str:
+    """The first of these libraries that the stack has or is seen to use; empty if none."""
+    held = {*(stack.distributions.value or {}), *(stack.uses.value or ())}
+    return next((name for name in names if name in held), "")
+
+
+def version(text: str | None) -> Version | None:
+    """A version to compare by; None where it is none."""
+    try:
+        return Version(text) if text else None
+    except InvalidVersion:
+        return None
+
+
+def release(text: str | None) -> tuple[int, int] | None:
+    """Major and minor of `12.8.93` or `2.9.0+cu128`; None where it is no version."""
+    found = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def cuda_name(text: str | None) -> str:
+    """`12.8.93` as 12.8; empty where it is no version."""
+    found = release(text)
+    return f"{found[0]}.{found[1]}" if found else ""
+
+
+def torch_version(stack: Stack) -> str:
+    """torch's version with its local part, empty where it is not known."""
+    build = stack.torch.value
+    return (build.version.value or "") if build else ""
+
+
+def torch_cuda(stack: Stack) -> str:
+    """The CUDA version that torch was built for, `12.8`; empty for builds without and where it is not known."""
+    build = stack.torch.value
+    if not build:
+        return ""
+    if build.cuda.value:
+        return cuda_name(build.cuda.value)
+    local = re.search(r"\+cu(\d+)(\d)\b", build.version.value or "")
+    return f"{local[1]}.{local[2]}" if local and build.cuda.state != "absent" else ""

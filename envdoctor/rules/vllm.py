@@ -1,0 +1,323 @@
+"""Rules on vLLM against torch, CUDA and the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.knowledge.releases import releases_of, releases_that_pin, required, span
+from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies
+from envdoctor.model import Evidence, Gpu, Machine, Stack
+from envdoctor.rules.packages import cause_of, problem_of
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.requirements import requirements_of, shown, specifiers_on, versions_of
+from envdoctor.rules.views import capability_of, gpus_of, label, shows, torch_cuda
+
+RELEASES = "https://github.com/vllm-project/vllm/releases"
+INSTALL = "https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html"
+
+
+def _vllm(stack: Stack) -> str:
+    return versions_of(stack).get("vllm", "")
+
+
+def _backend_of(stack: Stack) -> str:
+    cuda = torch_cuda(stack)
+    return f" --torch-backend=cu{cuda.replace('.', '')}" if cuda else " --torch-backend=auto"
+
+
+@rule("VLLM001", cause="vllm-torch-mismatch", url=RELEASES)
+def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """vLLM and the installed torch do not belong together, or a neighbour of vLLM asks for another torch.
+
+    Each vLLM release is compiled against one torch release and pins it. Another one ends in undefined symbols of
+    `vllm/_C.abi3.so`, a segmentation fault, or `torch.ops._C` without its operators. It comes from installing
+    something after vLLM that moves torch, or from putting two projects with different pins into one environment.
+
+    Fixed by the torch that vLLM pins, by the vLLM for the installed torch, or by separate environments.
+
+    References:
+    https://github.com/vllm-project/vllm/releases
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
+    """
+    versions = versions_of(stack)
+    torch = versions.get("torch", "")
+    if not torch or is_prerelease(torch):
+        return
+    found = [each for each in requirements_of(stack).violations if cause_of(each, versions) == "vllm-torch-mismatch"]
+    if not found:
+        return
+    own = next((each for each in found if each.requirer == "vllm"), None)
+    problem = problem_of(stack, "torch", found)
+    fitting = releases_that_pin("vllm", "torch", public_part(torch))
+    if own:
+        pin = own.specifier
+        instead = f", or for torch {public_part(torch)} vLLM {span(fitting)}" if fitting else ""
+        commands = [f"uv pip install 'torch{pin}' 'vllm=={own.requirer_version}'{_backend_of(stack)}"]
+        if fitting:
+            commands.append(f"uv pip install vllm=={fitting[0]}{_backend_of(stack)}")
+        fix = f"Install torch{pin}, which vLLM {own.requirer_version} is compiled against{instead}."
+        yield Problem(problem.status, problem.message, problem.evidence, fix, tuple(commands))
+        return
+    users = ", ".join(sorted({each.requirer for each in found}))
+    fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and move {users} to releases that accept it"
+    yield Problem(
+        problem.status,
+        problem.message + f"; vLLM {_vllm(stack)} pins torch{specifiers_on(stack, 'torch').get('vllm', '')}",
+        problem.evidence,
+        f"{fix}, or to an environment of their own.",
+        (f"uv pip install {users.replace(', ', ' ')} vllm=={_vllm(stack)}", "uv pip check"),
+    )
+
+
+@rule("VLLM002", cause="vllm-torch-mismatch", url=INSTALL)
+def vllm_meets_a_torch_before_its_release(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """vLLM is used with an alpha or nightly torch, as in NVIDIA's PyTorch containers (2.5.0a0+e000cf0ad9.nv24.10).
+
+    vLLM's wheels and its build pin a released torch: pip then replaces the container's torch, or the build fails on
+    names that the alpha lacks. vLLM's own images and NVIDIA's vLLM containers are built for what they hold and are
+    not concerned.
+
+    Fixed by a fresh virtual environment, a container whose torch is the pinned one, or a build of vLLM after
+    `python use_existing_torch.py`.
+
+    References:
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
+    https://github.com/vllm-project/vllm/blob/main/use_existing_torch.py
+    """
+    torch = versions_of(stack).get("torch", "")
+    version = _vllm(stack)
+    if not torch or not is_prerelease(torch) or not shows(stack, "vllm") or "nv" in local_part(version):
+        return
+    held = (stack.distributions.value or {}).get("vllm")
+    if held and held.requires and "vllm" not in specifiers_on(stack, "torch"):
+        return  # built here against this torch: its metadata names no torch
+    pin = required("vllm", version, "torch") if version else ""
+    yield Problem(
+        "warning",
+        f"vLLM {version} is used with torch {torch}, which is no release" + (f"; it pins torch{pin}" if pin else ""),
+        (evidence("torch", stack.torch), *shown(stack, "vllm")),
+        "Install vLLM in a fresh environment with the torch that it pins, or build it against this torch.",
+        ("uv venv --python 3.12 && uv pip install vllm --torch-backend=auto",),
+    )
+
+
+def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
+    """Major CUDA version of the vLLM wheel ("12", "cpu"), and how it is known; empty where it is not."""
+    for each in stack.extensions.value or ():
+        runtime = next((name for name in each.needed if name.startswith("libcudart.so.")), "")
+        if each.distribution == "vllm" and runtime:
+            return runtime.rpartition(".so.")[2].partition(".")[0], f"{each.path} needs {runtime}"
+    version = _vllm(stack)
+    named = cuda_of_local(version)
+    if named:
+        return named.partition(".")[0], f"version {version}"
+    if not version or local_part(version) or is_prerelease(version) or version not in releases_of("vllm"):
+        return "", ""
+    for oldest, major in (("0.20", "13"), ("0.2.2", "12")):
+        if satisfies(version, f">={oldest}"):
+            return major, f"PyPI's wheel of {version} is for CUDA {major}"
+    return "11", f"PyPI's wheel of {version} is for CUDA 11"
+
+
+@rule("VLLM003", cause="vllm-cuda-variant", url=INSTALL)
+def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The vLLM wheel is for another CUDA major version than torch, or for CUDA beside a CPU torch.
+
+    PyPI has one variant of each release: CUDA 12 up to 0.19, CUDA 13 from 0.20. Beside a torch of the other line the
+    import ends in `libcudart.so.13: cannot open shared object file`; beside a CPU torch `libcudart.so.12` or
+    `libtorch_cuda.so` is missing and no platform is found.
+
+    Fixed by the wheel of the same line (the releases on GitHub carry +cu129 and +cpu ones), or by moving both.
+
+    References:
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
+    https://github.com/vllm-project/vllm/issues/52300
+    """
+    if not shows(stack, "vllm") or stack.torch.value is None:
+        return
+    vllm, known_by = _cuda_of_vllm(stack)
+    cuda = torch_cuda(stack)
+    version = _vllm(stack) or "(version not named)"
+    torch = versions_of(stack).get("torch", "")
+    found = (evidence("torch", stack.torch), Evidence("vLLM", known_by or version, stack.distributions.source))
+    without = cuda_of_local(torch) == "cpu" or (stack.torch.value.cuda.state == "absent" and not _is_rocm(stack))
+    if without and vllm != "cpu" and (vllm or not local_part(_vllm(stack))):
+        yield Problem(
+            "error" if vllm else "warning",
+            f"torch {torch} is a CPU build, and vLLM {version} from PyPI is for CUDA",
+            found,
+            "On a machine with an NVIDIA GPU reinstall torch for CUDA; without one take vLLM's CPU build "
+            "(the +cpu wheel of its release, or VLLM_TARGET_DEVICE=cpu from source).",
+            ("uv pip install --reinstall vllm torch --torch-backend=auto",),
+        )
+    elif vllm and cuda and vllm != cuda.partition(".")[0]:
+        other = releases_that_pin("vllm", "torch", public_part(torch))
+        beside = f"vLLM {version} for CUDA {vllm}" if vllm != "cpu" else f"vLLM {version} for CPU"
+        yield Problem(
+            "error",
+            f"{beside} is beside torch {torch} for CUDA {cuda} ({known_by})",
+            found,
+            f"Take torch for CUDA {vllm}, or the vLLM wheel for CUDA {cuda.partition('.')[0]} of its GitHub release."
+            + (f" PyPI's {span(other)} belong to torch {public_part(torch)}." if other else ""),
+            (f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto",),
+        )
+
+
+def _is_rocm(stack: Stack) -> bool:
+    build = stack.torch.value
+    return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
+
+
+# Read from vllm/_C.abi3.so of PyPI's wheels: none for 12.0 in 0.9.0 and 0.9.1, in 0.9.2 for part of the kernels
+# (github.com/vllm-project/vllm/issues/20748).
+FIRST_WITH_SM_120 = "0.9.2"
+FIRST_SOUND_ON_SM_120 = "0.10.0"
+
+
+@rule("VLLM004", cause="ext-arch-not-in-build", url="https://github.com/vllm-project/vllm/issues/16901")
+def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The vLLM release has no kernels for this Blackwell GPU, though torch may know it.
+
+    torch for CUDA 12.8 runs on an RTX 5090 (sm_120), but vLLM's own kernels have no code for it before 0.9.2, and in
+    0.9.2 only for a part: `no kernel image is available for execution on the device` from RMSNorm, quantised layers
+    or the attention. Reinstalling torch changes nothing. Where a report names no vLLM release, those that pin the
+    installed torch are judged.
+
+    Fixed by a newer vLLM, or by a build from source with TORCH_CUDA_ARCH_LIST.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/16901
+    https://github.com/vllm-project/vllm/issues/20748
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
+    """
+    versions = versions_of(stack)
+    binaries = any(each.distribution == "vllm" and each.code for each in stack.extensions.value or ())
+    if not shows(stack, "vllm") or binaries:  # the binaries themselves are judged by EXT rules
+        return
+    lacking = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
+    releases = [version for version in [_vllm(stack)] if version] or _possible_releases(versions.get("torch", ""))
+    old = [each for each in releases if satisfies(each, f"<{FIRST_SOUND_ON_SM_120}") and not local_part(each)]
+    if lacking and old and len(old) == len(releases):
+        without = [each for each in old if satisfies(each, f"<{FIRST_WITH_SM_120}")]
+        named = f"vLLM {_vllm(stack)}" if _vllm(stack) else f"vLLM {span(releases)}, the releases for this torch,"
+        yield Problem(
+            "error" if without == old else "warning",
+            f"{named} on {label(lacking[0])}: no native code for it before {FIRST_WITH_SM_120}, in that release "
+            f"for a part of the kernels; PyPI's wheels from {FIRST_SOUND_ON_SM_120} on have it",
+            (
+                Evidence(f"GPU {lacking[0].index}", label(lacking[0]), machine.gpus.source),
+                *shown(stack, "torch", "vllm"),
+            ),
+            "Upgrade vLLM to 0.10.2 or newer with the torch it pins, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
+            "reinstalling torch does not help.",
+            ("uv pip install 'vllm>=0.10.2' --torch-backend=auto",),
+        )
+
+
+def _possible_releases(torch: str) -> list[str]:
+    """The vLLM releases that pin this torch release: what runs where a report names no version."""
+    if not torch or is_prerelease(torch):
+        return []
+    return releases_that_pin("vllm", "torch", public_part(torch))
+
+
+@rule("VLLM005", cause="gpu-unsupported-by-library", url=INSTALL)
+def gpu_is_below_what_the_library_serves(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The GPU's generation is below what vLLM or FlashAttention serve; no build of them helps.
+
+    vLLM needs compute capability 7.0 (7.5 from 0.20 on, whose CUDA 13 has left Volta behind), FlashAttention 2 needs
+    8.0, FlashAttention 3 Hopper. vLLM chooses another attention backend by itself; transformers with
+    `attn_implementation="flash_attention_2"` raises `FlashAttention only supports Ampere GPUs or newer`.
+
+    Fixed by another engine (llama.cpp, exllamav2) or GPU; for attention by `sdpa`, or in vLLM by TRITON_ATTN or
+    XFORMERS.
+
+    References:
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
+    https://github.com/Dao-AILab/flash-attention#installation-and-features
+    """
+    versions = versions_of(stack)
+    below = [(gpu, capability) for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+    newest = max((capability for _, capability in below), default=(99, 0))
+    if shows(stack, "vllm"):
+        least = (7, 5) if satisfies(versions.get("vllm", "0"), ">=0.20") else (7, 0)
+        for gpu, capability in below:
+            if capability < least:
+                yield _too_old(machine, stack, gpu, "vLLM", least, every=newest < least)
+                break
+    if satisfies(versions.get("flash-attn", ""), ">=2") and newest < (8, 0):
+        yield _too_old(machine, stack, below[0][0], "FlashAttention 2", (8, 0), every=False)
+    if satisfies(versions.get("flash-attn-3", ""), ">0.0.0") and (newest < (8, 0) or newest[0] >= 10) and below:
+        yield _too_old(machine, stack, below[0][0], "FlashAttention 3", (9, 0), every=False)
+
+
+def _too_old(
+    machine: Machine, stack: Stack, gpu: Gpu, library: str, least: tuple[int, int], *, every: bool
+) -> Problem:
+    needs = f"{least[0]}.{least[1]}" if library != "FlashAttention 3" else "9.0 (Hopper)"
+    fix = {
+        "vLLM": "Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no vLLM wheel serves it.",
+    }.get(library, 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.')
+    return Problem(
+        "error" if every else "warning",
+        f"{library} needs compute capability {needs}; {label(gpu)} has {gpu.compute_capability.value}",
+        (Evidence(f"GPU {gpu.index}", label(gpu), machine.gpus.source), *shown(stack, "vllm", "flash-attn")),
+        fix,
+        ("nvidia-smi --query-gpu=index,name,compute_cap --format=csv",),
+    )
+
+
+@rule(
+    "VLLM006",
+    cause="dtype-unsupported-gpu",
+    url="https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html",
+)
+def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The GPU is older than Ampere: it has no bfloat16, the number format of nearly every released model.
+
+    vLLM refuses with `Bfloat16 is only supported on GPUs with compute capability of at least 8.0`; Triton's compiler
+    with `Feature '.bf16' requires .target sm_80 or higher`. Models run in float16.
+
+    Fixed by `--dtype half`, `torch_dtype=torch.float16`, `fp16=True, bf16=False`.
+
+    References:
+    https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html
+    """
+    old = [gpu for gpu in gpus_of(machine) if (7, 0) <= (capability_of(gpu) or (99, 0)) < (8, 0)]
+    if old and shows(stack, "vllm", "trl", "transformers"):
+        yield Problem(
+            "info",
+            f"{label(old[0])} has no bfloat16 (compute capability 8.0 is needed)",
+            (Evidence(f"GPU {old[0].index}", label(old[0]), machine.gpus.source),),
+            "Use float16: --dtype half in vLLM, fp16=True and bf16=False in the trainer.",
+            (),
+        )
+
+
+@rule(
+    "VLLM007", cause="silent-slow-path", url="https://github.com/triton-lang/triton/tree/main/python/triton_kernels"
+)
+def triton_kernels_is_a_namesake(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The installed `triton-kernels` is an unrelated package of that name, not the one of the Triton repository.
+
+    vLLM up to 0.11 and transformers look for a module `triton_kernels` for MXFP4 (gpt-oss). PyPI's 0.1.0 is somebody
+    else's: pip check is clean, vLLM logs `Failed to import Triton kernels` and runs a slower path. vLLM bundles the
+    real one from 0.12.
+
+    Fixed by removing it; for vLLM below 0.12 install the real one from the Triton repository.
+
+    References:
+    https://github.com/triton-lang/triton/tree/main/python/triton_kernels
+    """
+    held = (stack.distributions.value or {}).get("triton-kernels")
+    foreign = held and held.home and "triton-lang/triton" not in held.home and "openai/triton" not in held.home
+    from_index = held and held.source in ("", "pip", "uv", "report") and held.version == "0.1.0"
+    if held and (foreign or from_index):
+        yield Problem(
+            "warning" if shows(stack, "vllm", "transformers") else "info",
+            f"triton-kernels {held.version} is not Triton's package of that name"
+            + (f" (its home is {held.home})" if held.home else ""),
+            shown(stack, "triton-kernels", "vllm"),
+            "Remove it; vLLM 0.12 and newer carry the real one, earlier ones need it from the Triton repository.",
+            ("uv pip uninstall triton-kernels",),
+        )
