@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from envdoctor.explain.fill import fill, values_of
+from envdoctor.explain.fill import distribution_of, fill, values_of
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.knowledge.causes import causes
@@ -145,7 +145,8 @@ def _loudness(hits: tuple[Hit, ...]) -> float:
 
 def _groups(hits: list[Hit]) -> dict[str, str]:
     """The named groups of all hits; the first, which are of the weightiest symptom, win."""
-    return {name: value for hit in reversed(hits) for name, value in hit.groups.items()}
+    groups = {name: value for hit in reversed(hits) for name, value in hit.groups.items()}
+    return groups | ({"library": distribution_of(groups["library"])} if "library" in groups else {})
 
 
 def _facts(values: dict[str, str]) -> list[str]:

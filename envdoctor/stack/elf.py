@@ -1,0 +1,256 @@
+"""What the dynamic loader reads of a 64-bit little-endian ELF file, on a memory map.
+
+Offsets and field names follow elf(5) and the System V gABI; `.gnu.hash` follows
+https://flapenguin.me/elf-dt-gnu-hash. Any bytes give either a result or an ElfError, in time bounded by their length.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+Buffer = mmap.mmap | bytes
+
+PT_LOAD, PT_DYNAMIC = 1, 2
+DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME = 1, 4, 5, 6, 10, 14
+DT_RPATH, DT_RUNPATH, DT_GNU_HASH, DT_VERNEED = 15, 29, 0x6FFFFEF5, 0x6FFFFFFE
+STB_WEAK = 2
+MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64"}  # e_machine as `uname -m` says it
+SYMBOL = struct.Struct("<IBBHQQ")  # st_name, st_info, st_other, st_shndx, st_value, st_size
+NAME_BYTES = 1 << 16  # longest mangled name that is read; the longest in torch 2.8 is below 8 KiB
+DYNAMIC_ENTRIES = 1 << 14
+CHAIN = 1 << 16  # symbols of one hash bucket; linkers aim at fewer than ten
+
+
+class ElfError(Exception):
+    """The file is no ELF file that can be read; the text says why."""
+
+
+@contextmanager
+def open_elf(path: Path | str) -> Iterator[Elf]:
+    """The ELF file at a path, mapped while the context lasts; ElfError where it is none or may not be read."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
+            yield Elf(data)
+    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        raise ElfError(getattr(error, "strerror", None) or str(error)) from error
+
+
+class Elf:
+    """A shared object as the loader sees it: program headers and dynamic section, not section headers."""
+
+    def __init__(self, data: Buffer) -> None:
+        if len(data) < 64 or data[:4] != b"\x7fELF":
+            raise ElfError("not an ELF file")
+        if data[4:6] != b"\x02\x01":
+            raise ElfError("not a 64-bit little-endian ELF file")
+        self.data = data
+        self.machine = MACHINES.get(self._unpack("<H", 18)[0], "")
+        self._segments = list(self._read_segments())
+        self._dynamic = self._read_dynamic()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """DT_NEEDED, in order."""
+        return tuple(self._string(value).decode(errors="replace") for value in self._dynamic.get(DT_NEEDED, []))
+
+    @property
+    def soname(self) -> str:
+        """DT_SONAME, or an empty string."""
+        return "".join(self._strings(DT_SONAME))
+
+    @property
+    def search_path(self) -> tuple[str, ...]:
+        """DT_RUNPATH, else DT_RPATH (which the loader ignores beside a RUNPATH), unexpanded."""
+        entries = self._strings(DT_RUNPATH) or self._strings(DT_RPATH)
+        return tuple(part for entry in entries for part in entry.split(":") if part)
+
+    @cached_property
+    def glibc(self) -> str:
+        """Highest GLIBC_x.y that it asks for, "2.32"; an empty string for none."""
+        numbers = [
+            tuple(map(int, version[6:].split(b".")))
+            for version in self._needed_versions()
+            if re.fullmatch(rb"GLIBC_\d{1,4}(\.\d{1,4})+", version)
+        ]
+        return ".".join(map(str, max(numbers))) if numbers else ""
+
+    def undefined(self, pattern: re.Pattern[bytes]) -> tuple[str, ...]:
+        """Undefined symbols whose name matches; weak ones are left out, since the loader does without them."""
+        strings, symbols = self._tables
+        end = min(self._undefined_end(), (len(self.data) - symbols) // SYMBOL.size)
+        table = memoryview(self.data)[symbols : symbols + max(end, 0) * SYMBOL.size]
+        found = []
+        try:
+            for name, info, _, section, _, _ in SYMBOL.iter_unpack(table):
+                if section == 0 and info >> 4 != STB_WEAK and pattern.match(self.data, strings + name):
+                    found.append(self._string(name).decode(errors="replace"))
+        finally:
+            table.release()
+        return tuple(found)
+
+    def defines(self, name: str) -> bool:
+        """Whether the dynamic symbol table defines this name, by its GNU hash table."""
+        if self._gnu_hash is None:
+            return name.encode() in self._defined
+        buckets, first, mask_words, shift, table = self._gnu_hash
+        wanted = name.encode()
+        digest = gnu_hash(wanted)
+        bloom = self._unpack("<Q", table + digest // 64 % mask_words * 8)[0]
+        if not (bloom >> digest % 64 & bloom >> (digest >> shift) % 64 & 1):
+            return False
+        bucket_table = table + mask_words * 8
+        index = self._unpack("<I", bucket_table + digest % buckets * 4)[0]
+        chains = bucket_table + buckets * 4
+        return index >= first and self._chain_has(chains, first, index, digest, wanted)
+
+    def section(self, wanted: str) -> tuple[int, int] | None:
+        """Offset and size of a section by name, from the section headers; None where there is none."""
+        table, size, count, names = self._unpack("<Q", 40) + self._unpack("<HHH", 58)
+        if not table or size < 64 or names >= count:
+            return None
+        name_table = self._unpack("<Q", table + names * size + 24)[0]
+        key = wanted.encode() + b"\0"
+        for number in range(count):
+            name, kind, _, _, offset, length = self._unpack("<IIQQQQ", table + number * size)
+            start = name_table + name
+            if kind != 8 and self.data[start : start + len(key)] == key:  # 8: SHT_NOBITS holds no bytes
+                return offset, max(0, min(length, len(self.data) - offset))
+        return None
+
+    def _read_segments(self) -> Iterator[tuple[int, int, int, int]]:
+        table, size, count = self._unpack("<Q", 32) + self._unpack("<HH", 54)
+        if count and size < 56:
+            raise ElfError(f"its program headers have {size} bytes each, not 56")
+        for number in range(count):
+            kind, _, offset, address, _, length = self._unpack("<IIQQQQ", table + number * size)
+            yield kind, offset, address, length
+
+    def _read_dynamic(self) -> dict[int, list[int]]:
+        entries: dict[int, list[int]] = {}
+        for kind, offset, _, length in self._segments:
+            if kind != PT_DYNAMIC:
+                continue
+            for place in range(offset, offset + min(length, DYNAMIC_ENTRIES * 16) - 15, 16):
+                tag, value = self._unpack("<QQ", place)
+                if tag == 0:
+                    break
+                entries.setdefault(tag, []).append(value)
+        return entries
+
+    def _unpack(self, form: str, offset: int) -> tuple[int, ...]:
+        try:
+            return struct.unpack_from(form, self.data, offset)
+        except (struct.error, OverflowError) as error:
+            raise ElfError(f"cut off: it points to byte {offset} of {len(self.data)}") from error
+
+    def _offset(self, address: int) -> int:
+        """Where in the file an address of memory lies."""
+        for kind, offset, start, length in self._segments:
+            if kind == PT_LOAD and start <= address < start + length:
+                return offset + address - start
+        raise ElfError(f"no segment holds address {address:#x}")
+
+    def _place(self, tag: int) -> int | None:
+        values = self._dynamic.get(tag)
+        return self._offset(values[0]) if values else None
+
+    def _strings(self, tag: int) -> list[str]:
+        return [self._string(value).decode(errors="replace") for value in self._dynamic.get(tag, [])[:1]]
+
+    @cached_property
+    def _tables(self) -> tuple[int, int]:
+        """Offsets of the dynamic string and symbol tables."""
+        strings, symbols = self._place(DT_STRTAB), self._place(DT_SYMTAB)
+        if strings is None or symbols is None:
+            return len(self.data), len(self.data)
+        return strings, symbols
+
+    def _string(self, index: int) -> bytes:
+        start = self._tables[0] + index
+        if start >= len(self.data):
+            raise ElfError(f"cut off: a name lies at byte {start} of {len(self.data)}")
+        end = self.data.find(b"\0", start, start + NAME_BYTES)
+        if end < 0:
+            raise ElfError(f"the name at byte {start} does not end")
+        return self.data[start:end]
+
+    @cached_property
+    def _gnu_hash(self) -> tuple[int, int, int, int, int] | None:
+        """Buckets, first hashed symbol, words of the Bloom filter, its shift, and where that starts."""
+        place = self._place(DT_GNU_HASH)
+        if place is None:
+            return None
+        buckets, first, mask_words, shift = self._unpack("<IIII", place)
+        return (buckets, first, mask_words, shift, place + 16) if buckets and mask_words else None
+
+    def _chain_has(self, chains: int, first: int, index: int, digest: int, wanted: bytes) -> bool:
+        strings, symbols = self._tables
+        for _ in range(CHAIN):
+            found = self._unpack("<I", chains + (index - first) * 4)[0]
+            if found | 1 == digest | 1:
+                name = strings + self._unpack("<I", symbols + index * SYMBOL.size)[0]
+                if self.data[name : name + len(wanted) + 1] == wanted + b"\0":
+                    return True
+            if found & 1:
+                break
+            index += 1
+        return False
+
+    @cached_property
+    def _defined(self) -> frozenset[bytes]:
+        """All defined names, for the rare file without a GNU hash table."""
+        strings, symbols = self._tables
+        names = set()
+        for number in range(min(self._symbol_count(), (len(self.data) - symbols) // SYMBOL.size)):
+            name, _, _, section, _, _ = self._symbol(symbols, number)
+            if section and strings + name < len(self.data):
+                names.add(self._string(name))
+        return frozenset(names)
+
+    def _symbol(self, symbols: int, number: int) -> tuple[int, ...]:
+        return self._unpack(SYMBOL.format, symbols + number * SYMBOL.size)
+
+    def _undefined_end(self) -> int:
+        """Undefined symbols come before the first hashed one, save where nothing is hashed (then `first` is 1)."""
+        if self._gnu_hash and self._gnu_hash[1] > 1:
+            return self._gnu_hash[1]
+        return self._symbol_count()
+
+    def _symbol_count(self) -> int:
+        """Symbols in the table: the dynamic section does not say, so from the SysV hash or the section header."""
+        place = self._place(DT_HASH)
+        if place is not None:
+            return self._unpack("<II", place)[1]
+        found = self.section(".dynsym")
+        return found[1] // SYMBOL.size if found else 0
+
+    def _needed_versions(self) -> Iterator[bytes]:
+        """Names of the symbol versions that it asks for: `GLIBC_2.17`, `GLIBCXX_3.4.29`."""
+        place = self._place(DT_VERNEED)
+        steps = 0
+        while place is not None and steps < DYNAMIC_ENTRIES:
+            _, count, _, first, following = self._unpack("<HHIII", place)
+            entry = place + first
+            for _ in range(count):
+                steps += 1
+                _, _, _, name, step = self._unpack("<IHHII", entry)
+                yield self._string(name)
+                if not step or steps >= DYNAMIC_ENTRIES:
+                    break
+                entry += step
+            steps += 1
+            place = place + following if following else None
+
+
+def gnu_hash(name: bytes) -> int:
+    """Hash of a symbol name in `.gnu.hash` (h * 33 + c): b"printf" gives 0x156b2bb8."""
+    digest = 5381
+    for letter in name:
+        digest = (digest * 33 + letter) & 0xFFFFFFFF
+    return digest

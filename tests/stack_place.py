@@ -1,0 +1,76 @@
+"""Environments made for the tests: real folders, real metadata, libraries compiled by the machine's C compiler."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+
+# The names by which torch's two C++ ABIs are told apart (TORCH_CHECK's function).
+NEW_ABI = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+OLD_ABI = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
+SYM_NE = "_ZNK3c106SymInt6sym_neERKS0_"
+
+
+def compile_library(path: Path, code: str, *options: str) -> Path:
+    """Compile C into a shared library."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = path.with_name(path.name + ".c")
+    source.write_text(code)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", path, source, *options], check=True)
+    source.unlink()
+    return path
+
+
+def make_venv(prefix: Path, *, version: str = "3.11.7", settings: str = "") -> Path:
+    """A virtual environment as `uv venv` leaves it; gives its site-packages."""
+    site = prefix / f"lib/python{version.rpartition('.')[0]}/site-packages"
+    site.mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "pyvenv.cfg").write_text(f"home = /usr/bin\nversion_info = {version}\n{settings}")
+    (prefix / "bin/python").symlink_to("/usr/bin/python3")
+    return site
+
+
+def add_distribution(site: Path, name: str, version: str, *, headers: str = "", files: tuple[str, ...] = ()) -> Path:
+    """A distribution's .dist-info with METADATA, INSTALLER and RECORD."""
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n{headers}\n# {name}\nName: of the body\n"
+    )
+    (folder / "INSTALLER").write_text("uv\n")
+    (folder / "RECORD").write_text("".join(f"{file},sha256=abc,123\n" for file in files))
+    return folder
+
+
+def add_torch(site: Path, *, defines: tuple[str, ...] = (NEW_ABI, SYM_NE), cuda: str = "'12.8'") -> None:
+    """A torch whose libc10.so defines these symbols."""
+    compile_library(site / "torch/lib/libc10.so", "".join(f"void {name}(void) {{}}\n" for name in defines))
+    (site / "torch/version.py").write_text(
+        "from typing import Optional\n__version__ = '2.8.0+cu128'\n"
+        f"cuda: Optional[str] = {cuda}\nhip: Optional[str] = None\n"
+    )
+    add_distribution(site, "torch", "2.8.0", files=("torch/version.py", "torch/lib/libc10.so"))
+
+
+def fatbin_entry(kind: int, architecture: int, *, flags: int = 0x11, isa: tuple[int, int] = (0, 0)) -> bytes:
+    """One entry of a fatbin container, 64 bytes of header and 8 of payload."""
+    header = bytearray(64)
+    struct.pack_into("<HHIQ", header, 0, kind, 0x101, 64, 8)
+    struct.pack_into("<HHI", header, 0x18, isa[1], isa[0], architecture)
+    struct.pack_into("<Q", header, 0x28, flags)
+    return bytes(header) + b"payload!"
+
+
+def fatbin_container(*entries: bytes) -> bytes:
+    """A container around its entries."""
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, sum(map(len, entries))) + b"".join(entries)
+
+
+def compile_with_fatbin(path: Path, section: bytes) -> Path:
+    """A shared library with these bytes as its section .nv_fatbin."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = path.with_name(path.name + ".bin")
+    data.write_bytes(section)
+    return compile_library(path, f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{data}\\"\\n.previous\\n");')
