@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from envdoctor import __version__, machines
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest, unknown_name
 from envdoctor.model import Finding, Machine, Record, Stack
-from envdoctor.profiles import choose, read_profiles
 from envdoctor.results import Answer, Checked, Documentation, RuleList, RuleText, Schema
 
 if TYPE_CHECKING:
@@ -137,6 +136,8 @@ def diagnose_report(report: Report) -> list[Finding]:
 def _checked(
     machine: Machine, stack: Stack | None, findings: list[Finding], rules: int, kinds: tuple[str, ...]
 ) -> Answer:
+    from envdoctor.profiles import choose, read_profiles
+
     bad = any(finding.status in ("error", "crashed") for finding in findings)
     checked = Checked(machine, stack, tuple(findings), rules, choose(machine, read_profiles()), kinds)
     return Answer(checked, EXIT_NO if bad else EXIT_OK)

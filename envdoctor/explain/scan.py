@@ -1,7 +1,7 @@
 """Finding symptoms and signals in a log of any size, in bounded memory.
 
-Each pattern has literal texts of which one must be in whatever it matches. A block of the log is searched for those
-first, which is a fast C loop; the pattern itself is only tried on the few lines around a literal.
+Each pattern has literal texts of which one must be in whatever it matches. The words of a block are collected once, and
+only literals whose longest word is among them are searched for; the pattern itself is tried on the few lines around one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable, required
 from envdoctor.model import Record
 
 BLOCK = 1 << 20  # bytes read at a time
+PASTE = 128 << 10  # bytes up to which a text may have been pasted from a narrow terminal
 WINDOW = 4096  # characters around a literal that a pattern may see
 LINE = 400  # characters of a line that is kept
 HITS_KEPT = 3  # a symptom seen so often is known; it is not looked for any longer
 TRIES_PER_BLOCK = 200  # windows tried for one literal in one block
-EXCERPT = 256 << 10  # bytes kept of the start and of the end, for the facts that the log tells
+EXCERPT = 64 << 10  # bytes kept of the start and of the end, for the facts that the log tells
 
+WORD = re.compile(r"[A-Za-z_]{3,}")
 # What loggers, launchers and containers put before a line. Wrapped messages are joined without it.
 PREFIX = re.compile(
     r"(?:\x1b\[[0-9;]*m|[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] |\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?"
@@ -49,12 +51,12 @@ class Scan(Record, frozen=True):
 
 
 class _Search:
-    """One pattern, its literals, and what was found so far."""
+    """One pattern, its literals, each with its longest word, and what was found so far."""
 
     def __init__(self, name: str, pattern: str, wanted: int) -> None:
         self.name = name
         self.pattern = pattern
-        self.literals = required_literals(pattern)
+        self.literals = [(literal, longest_word(literal)) for literal in required_literals(pattern)]
         self.wanted = wanted
         self.hits: list[Hit] = []
 
@@ -73,10 +75,11 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         size += len(block)
         excerpt.add(block)
         text = block.decode("utf-8", "replace")
+        words = vocabulary(text)
         for search in open_searches:
-            _search_block(search, text, first_line)
-        if size <= BLOCK:
-            _search_unwrapped([search for search in open_searches if not search.hits], text)
+            _search_block(search, text, words, first_line)
+        if size <= PASTE:
+            _search_unwrapped([search for search in open_searches if not search.hits], text, words)
         open_searches = [search for search in open_searches if not search.done]
         first_line += text.count("\n")
     return Scan(
@@ -108,8 +111,20 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def _search_block(search: _Search, text: str, first_line: int) -> None:
-    for literal in search.literals:
+def vocabulary(text: str) -> str:
+    """The different words of a text, one a line: some KiB, whatever the text's size, in which a search costs nothing."""
+    return "\n".join(set(WORD.findall(text)))
+
+
+def longest_word(literal: str) -> str:
+    """The part of a literal to look up in a vocabulary. At the literal's ends it may be a part of the text's word."""
+    return max(WORD.findall(literal), key=len, default="")
+
+
+def _search_block(search: _Search, text: str, words: str, first_line: int) -> None:
+    for literal, word in search.literals:
+        if word not in words:
+            continue
         position, tries = text.find(literal), 0
         while position >= 0 and not search.done and tries < TRIES_PER_BLOCK:
             tries += 1
@@ -122,14 +137,14 @@ def _search_block(search: _Search, text: str, first_line: int) -> None:
             position = text.find(literal, end)
 
 
-def _search_unwrapped(searches: list[_Search], text: str) -> None:
+def _search_unwrapped(searches: list[_Search], text: str, words: str) -> None:
     """Find messages that a narrow terminal or a box broke inside a literal; only in short texts, as pastes are."""
     lines = [PREFIX.sub("", line, count=1).strip() for line in text.split("\n")]
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     joined = " ".join(lines)
     for search in searches:
-        for literal in search.literals:
-            position = joined.find(literal)
+        for literal, word in search.literals:
+            position = joined.find(literal) if word in words else -1
             if position < 0 or search.hits:
                 continue
             found = re.search(search.pattern, joined[max(position - WINDOW // 2, 0) : position + WINDOW // 2])

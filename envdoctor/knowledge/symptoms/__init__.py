@@ -108,7 +108,7 @@ def _runs(tokens: list[str]) -> list[str]:
     """Runs of characters that must stand next to each other."""
     runs = [""]
     for token in tokens:
-        if token in ("?", "*") or re.fullmatch(r"\{[\d,]+\}", token):
+        if token in ("?", "*") or (token[0] == "{" and len(token) > 1):
             runs[-1] = runs[-1][:-1]  # what stood before it may be missing
             runs.append("")
         elif len(token) == 1 and token not in ".^$+()":
