@@ -36,7 +36,9 @@ class Format(str, Enum):
     sarif = "sarif"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="human; json: one envelope; github: annotations; sarif.")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="human; json: one envelope; github: annotations; sarif.")
+]
 MachineOption = Annotated[
     str, typer.Option("--machine", metavar="FILE|NAME", help="A recorded machine instead of this one.")
 ]
@@ -150,16 +152,16 @@ def report(
 
 @app.command()
 def schema(
-    name: Annotated[str, typer.Argument(help="envelope, machine, stack.")] = "envelope",
+    name: Annotated[str, typer.Argument(help="envelope, machine, stack, or a command.")] = "envelope",
     format: FormatOption = Format.human,
 ) -> None:
     """Print the JSON Schema of the envelope, of machine files or of stacks.
 
     Example: envdoctor schema machine
     """
-    from envdoctor import diagnosis
+    from envdoctor.output import schema as schemas
 
-    _finish("schema", format, lambda _: diagnosis.schema(name))
+    _finish("schema", format, lambda _: schemas.answer(name))
 
 
 @profiles_app.callback(invoke_without_command=True)
@@ -335,7 +337,8 @@ def _print(command: str, form: Format, answer: Answer) -> None:
 
         render(answer)
     else:
-        typer.echo(_machine_form(form)(command, answer, None))
+        text = _machine_form(form)(command, answer, None)
+        typer.echo(text, nl=bool(text))
 
 
 def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:

@@ -1,4 +1,4 @@
-"""The commands that say what is wrong: check, explain, rules, report, schema."""
+"""The commands that say what is wrong: check, explain, rules, report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+import msgspec
+
 from envdoctor import __version__, machines
-from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest, unknown_name
+from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest
 from envdoctor.model import Finding, Machine, Record, Stack
-from envdoctor.results import Answer, Checked, Documentation, RuleList, RuleText, Schema
+from envdoctor.results import Answer, Checked, Documentation, RuleList, RuleText, Written
 
 if TYPE_CHECKING:
     from envdoctor.explain import Cause
@@ -97,16 +99,11 @@ def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
             hint="envdoctor check --from-report report.txt",
         )
     if request.facts:
-        report = type(report)(
-            **(_fields(report) | {"machine": machines.override(report.machine, list(request.facts))})
-        )
+        machine = machines.override(report.machine, list(request.facts))
+        report = msgspec.structs.replace(report, machine=machine)
     if request.save:
         _save(report.machine, Path(request.save))
     return _checked(report.machine, report.stack, wanted.of(diagnose_report(report)), len(RULES), report.kinds)
-
-
-def _fields(report: Report) -> dict[str, object]:
-    return {name: getattr(report, name) for name in report.__struct_fields__}
 
 
 def diagnose_report(report: Report) -> list[Finding]:
@@ -154,7 +151,9 @@ def write_file(path: Path, text: str, *, hint: str) -> None:
     try:
         path.write_text(text)
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}", expected="a file in a folder of yours", hint=hint) from error
+        raise BadInput(
+            f"cannot write {path}: {error.strerror}", expected="a file in a folder of yours", hint=hint
+        ) from error
 
 
 class Selection(Record, frozen=True):
@@ -174,7 +173,10 @@ class Selection(Record, frozen=True):
 
 def selection(select: Sequence[str], ignore: Sequence[str], known: list[str]) -> Selection:
     """Ids or beginnings, comma-separated or given several times; one that no rule has is refused."""
-    parsed = [tuple(part.strip() for text in texts for part in text.split(",") if part.strip()) for texts in (select, ignore)]
+    parsed = [
+        tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+        for texts in (select, ignore)
+    ]
     for prefix in [*parsed[0], *parsed[1]]:
         if not any(name.startswith(prefix) for name in [*known, "TEXT-"]) and not prefix.startswith("TEXT-"):
             close = nearest(prefix, known)
@@ -238,7 +240,14 @@ def documentation(name: str) -> Documentation | None:
 
         commands = tuple(fill(command, {}) for command in cause.commands)
         return Documentation(
-            name, cause.title, name, f"{cause.definition}\n\n{fill(cause.fix, {})}", related, commands, cause.check, cause.url
+            name,
+            cause.title,
+            name,
+            f"{cause.definition}\n\n{fill(cause.fix, {})}",
+            related,
+            commands,
+            cause.check,
+            cause.url,
         )
     return None
 
@@ -248,19 +257,37 @@ def list_rules() -> Answer:
     from envdoctor.rules import RULES
 
     rows = (
-        RuleText(rule.id, rule.title, rule.cause, rule.documentation.split("\n\n")[0].replace("\n", " "), rule.wants_stack)
+        RuleText(
+            rule.id, rule.title, rule.cause, rule.documentation.split("\n\n")[0].replace("\n", " "), rule.wants_stack
+        )
         for rule in RULES.values()
     )
     return Answer(RuleList(tuple(sorted(rows, key=lambda row: row.id))))
 
 
-def schema(name: str) -> Answer:
-    """The JSON Schema of the envelope, a machine file or a stack."""
-    from envdoctor.output.schema import NAMES, schema_of
+def report(venv: str, python: str, output: str) -> Answer:
+    """One file for an issue: printed, or written to `output`, as JSON where its name ends so."""
+    from envdoctor import proof
+    from envdoctor.report import make_report, to_markdown
+    from envdoctor.rules import evaluate
 
-    if name not in NAMES:
-        raise unknown_name("schema", name, list(NAMES), hint="envdoctor schema envelope")
-    return Answer(Schema(name, schema_of(name)))
+    machine = machine_of("", ())
+    stack = stack_of(venv, python, search=True)
+    interpreter = Path(stack.python.value) if stack and stack.python.value else None
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "envdoctor"
+    made = make_report(
+        machine,
+        stack,
+        evaluate(machine, stack),
+        logs=state / "logs",
+        runs=Path("runs"),
+        verification=proof.verification_path(interpreter) if interpreter else None,
+    )
+    if not output:
+        return Answer(made)
+    text = machines.json_text(made) if output.endswith(".json") else to_markdown(made)
+    write_file(Path(output), text, hint="envdoctor report --output report.md")
+    return Answer(Written(output, made.summary))
 
 
 def _opened(text: str) -> BinaryIO:
@@ -285,7 +312,9 @@ def _open_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise BadInput(
-            f"cannot read {path}: {error.strerror}", expected="a file with an error text or log", hint="envdoctor explain -"
+            f"cannot read {path}: {error.strerror}",
+            expected="a file with an error text or log",
+            hint="envdoctor explain -",
         ) from error
 
 
@@ -296,7 +325,9 @@ def _read_start(name: str) -> str:
         try:
             return stream.read(REPORT_BYTES).decode("utf-8", "replace")
         except OSError as error:  # a folder opens on some systems and then does not read
-            raise BadInput(f"cannot read {name}: {error.strerror}", expected="a file", hint="envdoctor check --help") from error
+            raise BadInput(
+                f"cannot read {name}: {error.strerror}", expected="a file", hint="envdoctor check --help"
+            ) from error
 
 
 def _name(source: str) -> str:

@@ -15,8 +15,8 @@ class EnvdoctorError(Exception):
     """The tool could not do its work (network, disk, a crashed child): exit code 3.
 
     `message` holds the observed value and where it was read, `expected` what would have been right,
-    `hint` one command or action to take next. `log` is the file of a child that failed, where there is one, and `causes`
-    what `explain` finds in it.
+    `hint` one command or action to take next. `log` is the file of a child that failed, where there is one,
+    and `causes` what `explain` finds in it.
     """
 
     exit_code = EXIT_FAILED

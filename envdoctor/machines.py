@@ -53,7 +53,11 @@ def parse_machine(text: str, *, where: str) -> Machine:
 
 def machine_json(machine: Machine) -> str:
     """The machine as a file to keep; `schema` is always written."""
-    data = {"schema": MACHINE_SCHEMA} | msgspec.to_builtins(machine)
+    return json_text({"schema": MACHINE_SCHEMA} | msgspec.to_builtins(machine))
+
+
+def json_text(data: object) -> str:
+    """A record or plain data as indented JSON for a file."""
     return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
 
 

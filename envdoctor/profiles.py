@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput, unknown_name
@@ -261,7 +261,10 @@ def judge(
         return Condition(name, expected, f"could not be read ({fact.note})", None, fact.source)
     if fact.value is None:
         return Condition(name, expected, "none", False, fact.source)
-    return Condition(name, expected, show(fact.value), holds(fact.value), fact.source)
+    try:
+        return Condition(name, expected, show(fact.value), holds(fact.value), fact.source)
+    except InvalidVersion:
+        return Condition(name, expected, f"{fact.value!r} is no version", None, fact.source)
 
 
 def _show_gpus(gpus: Sequence[Gpu]) -> str:

@@ -54,6 +54,13 @@ class Documentation(Record, frozen=True):
     url: str = ""
 
 
+class Written(Record, frozen=True):
+    """A file that was asked for."""
+
+    path: str
+    summary: str
+
+
 class Schema(Record, frozen=True):
     """A JSON Schema."""
 

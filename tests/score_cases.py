@@ -2,10 +2,10 @@
 
     python tests/score_cases.py CASES.json [--misses]
 
-CASES.json is a list of objects: `id`, `kind` ("error" or "report"), `text`, `cause` (a slug, or "healthy"), and where they
-apply `also` (further right causes), `tolerated` (harmless remarks) and `decidable_from_text`. An error counts as right when
-its cause, or one of `also`, is named first; a report when one of them is among the errors and warnings; a healthy report when
-there is no error and no warning beyond `tolerated`.
+CASES.json is a list of objects: `id`, `kind` ("error" or "report"), `text`, `cause` (a slug, or "healthy"), and where
+they apply `also` (further right causes), `tolerated` (harmless remarks) and `decidable_from_text`. An error counts as
+right when its cause, or one of `also`, is named first; a report when one of them is among the errors and warnings; a
+healthy report when there is no error and no warning beyond `tolerated`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from envdoctor.diagnosis import diagnose_report
 from envdoctor.explain import explain
 from envdoctor.pasted import parse_report
-from envdoctor.diagnosis import diagnose_report
 
 
 def named_by_error(case: dict[str, Any]) -> list[str]:
@@ -30,7 +30,9 @@ def named_by_error(case: dict[str, Any]) -> list[str]:
 
 def named_by_report(case: dict[str, Any]) -> list[str]:
     report = parse_report(case["text"])
-    return [f"{f.cause} {f.status} {f.id}" for f in diagnose_report(report) if f.status in ("error", "warning", "crashed")]
+    return [
+        f"{f.cause} {f.status} {f.id}" for f in diagnose_report(report) if f.status in ("error", "warning", "crashed")
+    ]
 
 
 def is_right(case: dict[str, Any], named: list[str]) -> bool:
@@ -42,16 +44,24 @@ def is_right(case: dict[str, Any], named: list[str]) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    cases = [case | {"text": case.get("text", case.get("input", ""))} for case in json.loads(Path(arguments[0]).read_text())]
+    cases = [
+        case | {"text": case.get("text", case.get("input", ""))}
+        for case in json.loads(Path(arguments[0]).read_text())
+    ]
     per_cause: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for case in cases:
         named = named_by_error(case) if case["kind"] == "error" else named_by_report(case)
         right = bool(is_right(case, named))
         decidable = case.get("decidable_from_text", True)
-        kind = "healthy" if case["cause"] == "healthy" else case["kind"] if decidable else f"{case['kind']}, undecidable"
+        kind = (
+            "healthy" if case["cause"] == "healthy" else case["kind"] if decidable else f"{case['kind']}, undecidable"
+        )
         per_cause[kind, case["cause"]].append(right)
         if not right and "--misses" in arguments:
-            print(f"{case['id']}: wanted {case['cause']}, named {named[:4] or 'nothing'}{'' if decidable else ' (undecidable)'}")
+            print(
+                f"{case['id']}: wanted {case['cause']}, named {named[:4] or 'nothing'}"
+                + ("" if decidable else " (undecidable)")
+            )
     for (kind, cause), results in sorted(per_cause.items()):
         print(f"{kind:22} {cause:30} {sum(results)}/{len(results)}")
     for kind in sorted({kind for kind, _ in per_cause}):

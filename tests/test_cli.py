@@ -12,7 +12,20 @@ from pathlib import Path
 import pytest
 from command import envdoctor, envelope, environment, snapshot
 
-COMMANDS = ["check", "explain", "rules", "report", "schema", "profiles", "profiles show", "resolve", "install", "verify", "train", "quickstart"]
+COMMANDS = [
+    "check",
+    "explain",
+    "rules",
+    "report",
+    "schema",
+    "profiles",
+    "profiles show",
+    "resolve",
+    "install",
+    "verify",
+    "train",
+    "quickstart",
+]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from command import envdoctor, envelope
 
 from envdoctor.explain import explain
 from envdoctor.explain.scan import BLOCK, scan
-from envdoctor.knowledge.symptoms import Symptom, SymptomTable, Signal
+from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
 from envdoctor.machines import read_recorded
 
 OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
@@ -34,7 +34,10 @@ def lines_of(text: str, *patterns: str) -> dict[str, list[int]]:
 
 
 def test_a_message_wrapped_over_lines_is_found_at_the_line_of_its_literal() -> None:
-    text = "start\n[rank0]: RuntimeError:\n[rank0]:   The detected CUDA version (11.8) mismatches the version that\n[rank0]:   was used to compile PyTorch (12.4)\n"
+    text = (
+        "start\n[rank0]: RuntimeError:\n[rank0]:   The detected CUDA version (11.8) mismatches the version that\n"
+        "[rank0]:   was used to compile PyTorch (12.4)\n"
+    )
     assert lines_of(text, r"mismatches the version that was used to compile PyTorch \((\d+)") == {"s0": [3]}
 
 
@@ -84,7 +87,9 @@ def test_a_large_log_takes_bounded_memory(tmp_path: Path) -> None:
     log = tmp_path / "large.log"
     with log.open("w") as file:
         for step in range(400_000):
-            file.write(f"INFO 06-03 08:39:32 [trainer.py:20] step {step} loss 0.123 reward 0.5 cuda memory 12.3 GiB\n")
+            file.write(
+                f"INFO 06-03 08:39:32 [trainer.py:20] step {step} loss 0.123 reward 0.5 cuda memory 12.3 GiB\n"
+            )
         file.write(OLD_DRIVER + "\n")
     code = (
         "import sys, io, resource\n"
@@ -92,7 +97,13 @@ def test_a_large_log_takes_bounded_memory(tmp_path: Path) -> None:
         "named = explain(open(sys.argv[1], 'rb'))\n"
         "print(named.causes[0].cause, named.lines, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(log)], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(log)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
     cause, lines, kilobytes = done.stdout.split()
     assert (cause, int(lines)) == ("driver-too-old", 400_001)
     assert int(kilobytes) < 120_000, f"{log.stat().st_size >> 20} MiB of log"
@@ -104,7 +115,8 @@ def test_the_command_takes_text_from_everywhere(how: str, tmp_path: Path) -> Non
     arguments = {"argument": [OLD_DRIVER], "file": ["run.log"], "stdin": [], "dash": ["-"]}[how]
     done = subprocess.run(
         [sys.executable, "-m", "envdoctor", "explain", *arguments, "--format", "json"],
-        input=OLD_DRIVER if how in ("stdin", "dash") else "", capture_output=True, text=True, cwd=tmp_path, check=False,
+        input=OLD_DRIVER if how in ("stdin", "dash") else "",
+        capture_output=True, text=True, cwd=tmp_path, check=False,
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent.parent)},
     )  # fmt: skip
     data = envelope(done)
@@ -141,5 +153,3 @@ def test_bad_inputs_are_told(arguments: list[str], words: str, tmp_path: Path) -
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
     assert "hint:" in done.stderr
-
-

@@ -1,4 +1,4 @@
-"""What is concluded from pasted reports: the field's usual troubles as collect_env shows them, and healthy ones left alone.
+"""What is concluded from pasted reports: the usual troubles as collect_env shows them; healthy ones are left alone.
 
 Each case changes a few lines of a healthy report, in PyTorch's own layout and in vLLM's.
 """
@@ -32,7 +32,13 @@ HEALTHY = {
     "MIOpen runtime version": "N/A",
     "Is XNNPACK available": "True",
 }
-PACKAGES = {"numpy": "2.2.6", "torch": "2.8.0+cu128", "torchaudio": "2.8.0+cu128", "torchvision": "0.23.0+cu128", "triton": "3.4.0"}
+PACKAGES = {
+    "numpy": "2.2.6",
+    "torch": "2.8.0+cu128",
+    "torchaudio": "2.8.0+cu128",
+    "torchvision": "0.23.0+cu128",
+    "triton": "3.4.0",
+}
 
 NO_GPU = {
     "Is CUDA available": "False",
@@ -56,29 +62,67 @@ def torch_report(lines: dict[str, str], packages: dict[str, str], before: str = 
     told = HEALTHY | lines
     listed = "\n".join(f"[pip3] {name}=={version}" for name, version in (PACKAGES | packages).items() if version)
     body = "\n".join(f"{name}: {value}" for name, value in told.items())
-    return f"{before}Collecting environment information...\n{body}\n\nVersions of relevant libraries:\n{listed}\n[conda] Could not collect\n"
+    packages_part = f"Versions of relevant libraries:\n{listed}\n[conda] Could not collect\n"
+    return f"{before}Collecting environment information...\n{body}\n\n{packages_part}"
 
 
 def vllm_report(lines: dict[str, str], packages: dict[str, str], vllm: str) -> str:
     told = HEALTHY | lines
     sections = {
         "System Info": ("OS", "GCC version", "Clang version", "CMake version", "Libc version"),
-        "PyTorch Info": ("PyTorch version", "Is debug build", "CUDA used to build PyTorch", "ROCM used to build PyTorch"),
+        "PyTorch Info": (
+            "PyTorch version",
+            "Is debug build",
+            "CUDA used to build PyTorch",
+            "ROCM used to build PyTorch",
+        ),
         "Python Environment": ("Python version", "Python platform"),
         "CUDA / GPU Info": (
-            "Is CUDA available", "CUDA runtime version", "CUDA_MODULE_LOADING set to", "GPU models and configuration",
-            "Nvidia driver version", "cuDNN version", "HIP runtime version", "MIOpen runtime version", "Is XNNPACK available",
+            "Is CUDA available",
+            "CUDA runtime version",
+            "CUDA_MODULE_LOADING set to",
+            "GPU models and configuration",
+            "Nvidia driver version",
+            "cuDNN version",
+            "HIP runtime version",
+            "MIOpen runtime version",
+            "Is XNNPACK available",
         ),
-    }  # fmt: skip
+    }
     rule = "=" * 30
     text = ["Collecting environment information..."]
     for title, names in sections.items():
         text += [rule, f"        {title}", rule, *(f"{name:28} : {told[name]}" for name in names), ""]
     listed = PACKAGES | {"transformers": "4.57.1"} | packages
-    text += [rule, "Versions of relevant libraries", rule, *(f"[pip3] {name}=={version}" for name, version in listed.items() if version)]
-    text += ["[conda] Could not collect", "", rule, "         vLLM Info", rule, "ROCM Version                 : Could not collect"]
-    text += [f"vLLM Version                 : {vllm}", "vLLM Build Flags:", "  CUDA Archs: Not Set; ROCm: Disabled", "", rule, "     Environment Variables", rule]
-    text += ["LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/local/cuda/lib64", "CUDA_VISIBLE_DEVICES=0", "NCCL_CUMEM_ENABLE=0", "VLLM_WORKER_MULTIPROC_METHOD=spawn"]
+    text += [
+        rule,
+        "Versions of relevant libraries",
+        rule,
+        *(f"[pip3] {name}=={version}" for name, version in listed.items() if version),
+    ]
+    text += [
+        "[conda] Could not collect",
+        "",
+        rule,
+        "         vLLM Info",
+        rule,
+        "ROCM Version                 : Could not collect",
+    ]
+    text += [
+        f"vLLM Version                 : {vllm}",
+        "vLLM Build Flags:",
+        "  CUDA Archs: Not Set; ROCm: Disabled",
+        "",
+        rule,
+        "     Environment Variables",
+        rule,
+    ]
+    text += [
+        "LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
+        "CUDA_VISIBLE_DEVICES=0",
+        "NCCL_CUMEM_ENABLE=0",
+        "VLLM_WORKER_MULTIPROC_METHOD=spawn",
+    ]
     return "\n".join(text) + "\n"
 
 
@@ -86,10 +130,20 @@ def named(text: str) -> set[str]:
     return {f.cause for f in diagnose_report(parse_report(text)) if f.status in ("error", "warning", "crashed")}
 
 
-def torch_of(version: str, cuda: str, vision: str = "", audio: str = "", triton: str = "") -> tuple[dict[str, str], dict[str, str]]:
-    """A report's lines and packages for a torch build."""
-    lines = {"PyTorch version": version, "CUDA used to build PyTorch": cuda}
-    return lines, {"torch": version, "torchvision": vision, "torchaudio": audio, "triton": triton}
+def torch_of(
+    version: str,
+    cuda: str,
+    vision: str = "",
+    audio: str = "",
+    triton: str = "",
+    *,
+    lines: dict[str, str] | None = None,
+    packages: dict[str, str] | None = None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """A report's lines and packages for a torch build, with what else is changed."""
+    told = {"PyTorch version": version, "CUDA used to build PyTorch": cuda} | (lines or {})
+    listed = {"torch": version, "torchvision": vision, "torchaudio": audio, "triton": triton} | (packages or {})
+    return told, listed
 
 
 GPU, DRIVER, GPUS = "Is CUDA available", "Nvidia driver version", "GPU models and configuration"
@@ -99,38 +153,134 @@ AVAILABLE, UNAVAILABLE = {GPU: "True"}, {GPU: "False"}
 TROUBLES: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     ("gpu-arch-dropped", "GTX 1080 on cu128", {GPUS: "GPU 0: NVIDIA GeForce GTX 1080"}, {}),
     ("gpu-arch-dropped", "P100 on cu128", {GPUS: "GPU 0: Tesla P100-PCIE-16GB"}, {}),
-    ("gpu-arch-dropped", "V100 on cu130", *(lambda t: ({**t[0], GPUS: "GPU 0: Tesla V100-SXM2-32GB", DRIVER: "580.95.05"}, t[1]))(torch_of("2.11.0+cu130", "13.0"))),
-    ("gpu-arch-not-in-build", "RTX 5080 on cu124", *(lambda t: ({**t[0], GPUS: "GPU 0: NVIDIA GeForce RTX 5080"}, t[1]))(torch_of("2.5.1+cu124", "12.4"))),
-    ("gpu-arch-not-in-build", "B200 on cu126", *(lambda t: ({**t[0], GPUS: "GPU 0: NVIDIA B200"}, t[1]))(torch_of("2.7.1+cu126", "12.6"))),
-    ("gpu-arch-not-in-build", "H100 on cu117", *(lambda t: (t[0], t[1]))(torch_of("2.0.1+cu117", "11.7"))),
-    ("driver-too-old", "535 with cu130", *(lambda t: ({**t[0], DRIVER: "535.183.01", **UNAVAILABLE}, t[1]))(torch_of("2.11.0+cu130", "13.0"))),
-    ("driver-too-old", "470 with cu121", *(lambda t: ({**t[0], DRIVER: "470.199.02", GPUS: "GPU 0: NVIDIA A100-SXM4-80GB", **UNAVAILABLE}, t[1]))(torch_of("2.3.1+cu121", "12.1"))),
-    ("torch-cpu-build", "+cpu beside a GPU", {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "Could not collect", **UNAVAILABLE}, {"torch": "2.8.0+cpu"}),
-    ("torch-cpu-build", "ROCm beside a GPU", {"PyTorch version": "2.4.0+rocm6.1", "CUDA used to build PyTorch": "N/A", "ROCM used to build PyTorch": "6.1.40091", **UNAVAILABLE}, {"torch": "2.4.0+rocm6.1", "torchvision": "", "torchaudio": "", "triton": ""}),
-    ("torch-cpu-build", "aarch64 from PyPI", {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "None", GPUS: "GPU 0: NVIDIA GH200 480GB", "OS": "Ubuntu 22.04.5 LTS (aarch64)", "Python platform": "Linux-6.8.0-1013-nvidia-64k-aarch64-with-glibc2.35", **UNAVAILABLE}, {"torch": "2.8.0"}),
+    (
+        "gpu-arch-dropped",
+        "V100 on cu130",
+        *torch_of("2.11.0+cu130", "13.0", lines={GPUS: "GPU 0: Tesla V100-SXM2-32GB", DRIVER: "580.95.05"}),
+    ),
+    (
+        "gpu-arch-not-in-build",
+        "RTX 5080 on cu124",
+        *torch_of("2.5.1+cu124", "12.4", lines={GPUS: "GPU 0: NVIDIA GeForce RTX 5080"}),
+    ),
+    ("gpu-arch-not-in-build", "B200 on cu126", *torch_of("2.7.1+cu126", "12.6", lines={GPUS: "GPU 0: NVIDIA B200"})),
+    ("gpu-arch-not-in-build", "H100 on cu117", *torch_of("2.0.1+cu117", "11.7")),
+    (
+        "driver-too-old",
+        "535 with cu130",
+        *torch_of("2.11.0+cu130", "13.0", lines={DRIVER: "535.183.01", **UNAVAILABLE}),
+    ),
+    (
+        "driver-too-old",
+        "470 with cu121",
+        *torch_of(
+            "2.3.1+cu121", "12.1", lines={DRIVER: "470.199.02", GPUS: "GPU 0: NVIDIA A100-SXM4-80GB", **UNAVAILABLE}
+        ),
+    ),
+    (
+        "torch-cpu-build",
+        "+cpu beside a GPU",
+        {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "Could not collect", **UNAVAILABLE},
+        {"torch": "2.8.0+cpu"},
+    ),
+    (
+        "torch-cpu-build",
+        "ROCm beside a GPU",
+        {
+            "PyTorch version": "2.4.0+rocm6.1",
+            "CUDA used to build PyTorch": "N/A",
+            "ROCM used to build PyTorch": "6.1.40091",
+            **UNAVAILABLE,
+        },
+        {"torch": "2.4.0+rocm6.1", "torchvision": "", "torchaudio": "", "triton": ""},
+    ),
+    (
+        "torch-cpu-build",
+        "aarch64 from PyPI",
+        {
+            "PyTorch version": "2.8.0+cpu",
+            "CUDA used to build PyTorch": "None",
+            GPUS: "GPU 0: NVIDIA GH200 480GB",
+            "OS": "Ubuntu 22.04.5 LTS (aarch64)",
+            "Python platform": "Linux-6.8.0-1013-nvidia-64k-aarch64-with-glibc2.35",
+            **UNAVAILABLE,
+        },
+        {"torch": "2.8.0"},
+    ),
     ("no-nvidia-gpu", "CUDA torch on a laptop", NO_GPU, {}),
     ("torch-companion-mismatch", "torchvision of another torch", {}, {"torchvision": "0.20.1+cu124"}),
     ("torch-companion-mismatch", "torchaudio of another torch", {}, {"torchaudio": "2.5.1"}),
-    ("numpy2-abi", "numpy 2 with torch 2.1", *(lambda t: (t[0], t[1] | {"numpy": "2.0.1"}))(torch_of("2.1.2+cu121", "12.1"))),
+    ("numpy2-abi", "numpy 2 with torch 2.1", *torch_of("2.1.2+cu121", "12.1", packages={"numpy": "2.0.1"})),
     ("nccl-lib-mismatch", "two NCCL packages", {}, {"nvidia-nccl-cu12": "2.27.3", "nvidia-nccl-cu13": "2.28.3"}),
     ("nvcc-torch-mismatch", "nvcc 11.8", {"CUDA runtime version": "11.8.89"}, {}),
-    ("wrong-python-env", "no torch", NO_TORCH, {name: "" for name in PACKAGES}),
-    ("fabric-manager", "8 H100 that CUDA does not open", {GPUS: "\n".join(f"GPU {n}: NVIDIA H100 80GB HBM3" for n in range(8)), **UNAVAILABLE}, {}),
-    ("platform-no-wheel", "Jetson", {"OS": "Ubuntu 22.04.4 LTS (aarch64)", "Python platform": "Linux-5.15.136-tegra-aarch64-with-glibc2.35", GPUS: "Could not collect", DRIVER: "Could not collect", "PyTorch version": "2.3.0", "CUDA used to build PyTorch": "12.2"}, {"torch": "2.3.0", "torchvision": "", "torchaudio": "", "triton": ""}),
-    ("wsl-multi-gpu-limit", "WSL with 6 GPUs", {"Python platform": "Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35", GPUS: "\n".join(f"GPU {n}: NVIDIA GeForce RTX 4090" for n in range(6)), **UNAVAILABLE}, {}),
-]  # fmt: skip
+    ("wrong-python-env", "no torch", NO_TORCH, dict.fromkeys(PACKAGES, "")),
+    (
+        "fabric-manager",
+        "8 H100 that CUDA does not open",
+        {GPUS: "\n".join(f"GPU {n}: NVIDIA H100 80GB HBM3" for n in range(8)), **UNAVAILABLE},
+        {},
+    ),
+    (
+        "platform-no-wheel",
+        "Jetson",
+        {
+            "OS": "Ubuntu 22.04.4 LTS (aarch64)",
+            "Python platform": "Linux-5.15.136-tegra-aarch64-with-glibc2.35",
+            GPUS: "Could not collect",
+            DRIVER: "Could not collect",
+            "PyTorch version": "2.3.0",
+            "CUDA used to build PyTorch": "12.2",
+        },
+        {"torch": "2.3.0", "torchvision": "", "torchaudio": "", "triton": ""},
+    ),
+    (
+        "wsl-multi-gpu-limit",
+        "WSL with 6 GPUs",
+        {
+            "Python platform": "Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35",
+            GPUS: "\n".join(f"GPU {n}: NVIDIA GeForce RTX 4090" for n in range(6)),
+            **UNAVAILABLE,
+        },
+        {},
+    ),
+]
 
 VLLM_TROUBLES: list[tuple[str, str, str, dict[str, str], dict[str, str]]] = [
-    ("vllm-torch-mismatch", "vLLM 0.10.2 with torch 2.9", "0.10.2", *(lambda t: (t[0], t[1]))(torch_of("2.9.0+cu128", "12.8"))),
-    ("vllm-torch-mismatch", "vLLM 0.6.3 with torch 2.5", "0.6.3.post1", *(lambda t: (t[0], t[1] | {"transformers": "4.46.0"}))(torch_of("2.5.1+cu124", "12.4"))),
+    ("vllm-torch-mismatch", "vLLM 0.10.2 with torch 2.9", "0.10.2", *torch_of("2.9.0+cu128", "12.8")),
+    (
+        "vllm-torch-mismatch",
+        "vLLM 0.6.3 with torch 2.5",
+        "0.6.3.post1",
+        *torch_of("2.5.1+cu124", "12.4", packages={"transformers": "4.46.0"}),
+    ),
     ("transformers-too-new", "transformers 5", "0.10.2", {}, {"transformers": "5.3.0"}),
-    ("gpu-unsupported-by-library", "P40", "0.6.4", *(lambda t: ({**t[0], GPUS: "GPU 0: Tesla P40"}, t[1] | {"transformers": "4.46.0"}))(torch_of("2.5.1+cu121", "12.1"))),
+    (
+        "gpu-unsupported-by-library",
+        "P40",
+        "0.6.4",
+        *torch_of("2.5.1+cu121", "12.1", lines={GPUS: "GPU 0: Tesla P40"}, packages={"transformers": "4.46.0"}),
+    ),
     ("driver-ptx-too-old", "550 with cu128", "0.11.0", {DRIVER: "550.90.07"}, {}),
-    ("glibc-too-old", "CentOS 7", "0.10.2", {"Libc version": "glibc-2.17", "OS": "CentOS Linux 7 (Core) (x86_64)", "Python platform": "Linux-3.10.0-1160.el7.x86_64-x86_64-with-glibc2.17"}, {}),
+    (
+        "glibc-too-old",
+        "CentOS 7",
+        "0.10.2",
+        {
+            "Libc version": "glibc-2.17",
+            "OS": "CentOS Linux 7 (Core) (x86_64)",
+            "Python platform": "Linux-3.10.0-1160.el7.x86_64-x86_64-with-glibc2.17",
+        },
+        {},
+    ),
     ("no-nvidia-gpu", "no GPU", "0.10.2", NO_GPU, {}),
-    ("vllm-cuda-variant", "torch cu126 with the cu130 wheel", "0.21.0", *(lambda t: ({**t[0], DRIVER: "580.95.05"}, t[1]))(torch_of("2.11.0+cu126", "12.6"))),
+    (
+        "vllm-cuda-variant",
+        "torch cu126 with the cu130 wheel",
+        "0.21.0",
+        *torch_of("2.11.0+cu126", "12.6", lines={DRIVER: "580.95.05"}),
+    ),
     ("dependency-pin-violated", "huggingface-hub 1 with transformers 4", "0.10.2", {}, {"huggingface-hub": "1.2.3"}),
-]  # fmt: skip
+]
 
 SOUND: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("H100", {}, {}),
@@ -138,16 +288,62 @@ SOUND: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("RTX 4090 with a 12.2 driver", {GPUS: "GPU 0: NVIDIA GeForce RTX 4090", DRIVER: "535.171.04"}, {}),
     ("RTX 5090", {GPUS: "GPU 0: NVIDIA GeForce RTX 5090", DRIVER: "575.64.03"}, {}),
     ("T4", {GPUS: "GPU 0: Tesla T4"}, {}),
-    ("V100 on cu126", *(lambda t: ({**t[0], GPUS: "GPU 0: Tesla V100-SXM2-32GB"}, t[1]))(torch_of("2.7.1+cu126", "12.6"))),
-    ("P100 on cu121", *(lambda t: ({**t[0], GPUS: "GPU 0: Tesla P100-PCIE-16GB"}, t[1] | {"numpy": "1.26.4"}))(torch_of("2.3.1+cu121", "12.1", "0.18.1+cu121", "2.3.1+cu121", "2.3.1"))),
+    ("V100 on cu126", *torch_of("2.7.1+cu126", "12.6", lines={GPUS: "GPU 0: Tesla V100-SXM2-32GB"})),
+    (
+        "P100 on cu121",
+        *torch_of(
+            "2.3.1+cu121",
+            "12.1",
+            "0.18.1+cu121",
+            "2.3.1+cu121",
+            "2.3.1",
+            lines={GPUS: "GPU 0: Tesla P100-PCIE-16GB"},
+            packages={"numpy": "1.26.4"},
+        ),
+    ),
     ("nvcc 12.4 beside cu128", {"CUDA runtime version": "12.4.131"}, {}),
-    ("conda", {"Python version": "3.11.9 | packaged by conda-forge | (main, Apr 19 2024, 18:36:13) [GCC 12.3.0] (64-bit runtime)"}, {}),
-    ("cu130 on 580", *(lambda t: ({**t[0], DRIVER: "580.95.05"}, t[1]))(torch_of("2.11.0+cu130", "13.0", "0.26.0+cu130", "2.11.0+cu130", "3.6.0"))),
+    (
+        "conda",
+        {"Python version": "3.11.9 | packaged by conda-forge | (main, Apr 19 2024, 18:36:13) [GCC 12.3.0]"},
+        {},
+    ),
+    (
+        "cu130 on 580",
+        *torch_of("2.11.0+cu130", "13.0", "0.26.0+cu130", "2.11.0+cu130", "3.6.0", lines={DRIVER: "580.95.05"}),
+    ),
     ("no compiler", {"GCC version": "Could not collect"}, {}),
-    ("WSL with one GPU", {"Python platform": "Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35", GPUS: "GPU 0: NVIDIA GeForce RTX 4090", DRIVER: "566.36"}, {}),
-    ("GB10", *(lambda t: ({**t[0], GPUS: "GPU 0: NVIDIA GB10", DRIVER: "580.95.05", "OS": "Ubuntu 24.04.3 LTS (aarch64)", "Python platform": "Linux-6.11.0-1016-nvidia-aarch64-with-glibc2.39", "Libc version": "glibc-2.39"}, t[1]))(torch_of("2.11.0+cu130", "13.0", "0.26.0+cu130", "2.11.0+cu130", "3.6.0"))),
-    ("CPU torch without a GPU", NO_GPU | {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "None"}, {"torch": "2.8.0+cpu", "torchvision": "0.23.0+cpu", "torchaudio": "2.8.0+cpu", "triton": ""}),
-]  # fmt: skip
+    (
+        "WSL with one GPU",
+        {
+            "Python platform": "Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35",
+            GPUS: "GPU 0: NVIDIA GeForce RTX 4090",
+            DRIVER: "566.36",
+        },
+        {},
+    ),
+    (
+        "GB10",
+        *torch_of(
+            "2.11.0+cu130",
+            "13.0",
+            "0.26.0+cu130",
+            "2.11.0+cu130",
+            "3.6.0",
+            lines={
+                GPUS: "GPU 0: NVIDIA GB10",
+                DRIVER: "580.95.05",
+                "OS": "Ubuntu 24.04.3 LTS (aarch64)",
+                "Python platform": "Linux-6.11.0-1016-nvidia-aarch64-with-glibc2.39",
+                "Libc version": "glibc-2.39",
+            },
+        ),
+    ),
+    (
+        "CPU torch without a GPU",
+        NO_GPU | {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "None"},
+        {"torch": "2.8.0+cpu", "torchvision": "0.23.0+cpu", "torchaudio": "2.8.0+cpu", "triton": ""},
+    ),
+]
 
 
 @pytest.mark.parametrize(("cause", "what", "lines", "packages"), TROUBLES, ids=[row[1] for row in TROUBLES])
@@ -155,8 +351,12 @@ def test_trouble_in_pytorchs_report(cause: str, what: str, lines: dict[str, str]
     assert cause in named(torch_report(lines, packages))
 
 
-@pytest.mark.parametrize(("cause", "what", "vllm", "lines", "packages"), VLLM_TROUBLES, ids=[row[1] for row in VLLM_TROUBLES])
-def test_trouble_in_vllms_report(cause: str, what: str, vllm: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("cause", "what", "vllm", "lines", "packages"), VLLM_TROUBLES, ids=[row[1] for row in VLLM_TROUBLES]
+)
+def test_trouble_in_vllms_report(
+    cause: str, what: str, vllm: str, lines: dict[str, str], packages: dict[str, str]
+) -> None:
     assert cause in named(vllm_report(lines, packages, vllm))
 
 
@@ -171,10 +371,15 @@ def test_sound_machines_are_left_alone(what: str, lines: dict[str, str], package
         ("0.10.2", {}, {}),
         ("0.11.0", {GPUS: "\n".join(f"GPU {n}: NVIDIA H100 80GB HBM3" for n in range(8))}, {}),
         ("0.10.2", {GPUS: "GPU 0: NVIDIA GeForce RTX 5090", DRIVER: "575.57.08"}, {}),
-        ("0.9.2", *(lambda t: ({**t[0]}, t[1] | {"transformers": "4.53.1"}))(torch_of("2.7.0+cu126", "12.6", "0.22.0+cu126", "2.7.0+cu126", "3.3.0"))),
+        (
+            "0.9.2",
+            *torch_of(
+                "2.7.0+cu126", "12.6", "0.22.0+cu126", "2.7.0+cu126", "3.3.0", packages={"transformers": "4.53.1"}
+            ),
+        ),
     ],
     ids=["0.10.2", "0.11.0 on 8 GPUs", "0.10.2 on RTX 5090", "0.9.2"],
-)  # fmt: skip
+)
 def test_sound_vllm_machines_are_left_alone(vllm: str, lines: dict[str, str], packages: dict[str, str]) -> None:
     assert named(vllm_report(lines, packages, vllm)) == set()
 

@@ -1,4 +1,4 @@
-"""The symptom tables: every row finds its sample, nothing can be made to hang, and real error texts get their cause."""
+"""The symptom tables: every row finds its sample, nothing can be made to hang, real error texts get their cause."""
 
 from __future__ import annotations
 
@@ -50,8 +50,14 @@ def test_pattern_can_be_searched_fast_and_never_hangs(row: Symptom | Signal) -> 
     hostile = [
         *(literal * (WINDOW // len(literal)) for literal in literals),
         *(literals[0] + character * WINDOW for character in "a0 ._-/'\"()[]<>=:,;\\"),
-        *((literals[0] + " " + unit) * (WINDOW // (len(literals[0]) + 1 + len(unit))) for unit in ("1.0", "a b ", "/x.so", "'='")),
-        *(sample[: len(sample) // 2] + filler * (WINDOW // len(filler)) for filler in ("a.b-", string.digits, "= ", "\\x")),
+        *(
+            (literals[0] + " " + unit) * (WINDOW // (len(literals[0]) + 1 + len(unit)))
+            for unit in ("1.0", "a b ", "/x.so", "'='")
+        ),
+        *(
+            sample[: len(sample) // 2] + filler * (WINDOW // len(filler))
+            for filler in ("a.b-", string.digits, "= ", "\\x")
+        ),
         (sample[:-1] * (WINDOW // max(len(sample), 1) + 1))[:WINDOW],
     ]
     for text in hostile:

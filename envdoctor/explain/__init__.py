@@ -1,4 +1,4 @@
-"""From an error text or log to its causes: what is in it (scan), what it means (rank), and the fix in real versions (fill)."""
+"""From an error text to its causes: what is in it (scan), what it means (rank), the fix in real versions (fill)."""
 
 from envdoctor.explain.rank import Cause, Explained, explain
 

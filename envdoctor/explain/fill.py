@@ -1,4 +1,4 @@
-"""Filling fixes and commands with what is known: `{torch|your torch}` becomes the version, or the words behind the bar."""
+"""Filling fixes and commands with what is known: `{torch|your torch}` is the version, or the words behind the bar."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ CUDA_BACKENDS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")  # of the PyTor
 
 def fill(text: str, values: dict[str, str]) -> str:
     """The text with its places filled; a place without value and without words says its name."""
-    filled = PLACE.sub(lambda place: values.get(place[1]) or (place[2] if place[2] is not None else place[1].upper()), text)
+    filled = PLACE.sub(
+        lambda place: values.get(place[1]) or (place[2] if place[2] is not None else place[1].upper()), text
+    )
     return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
 
 
 def distribution_of(name: str) -> str:
     """The distribution behind a module or file name: `flash_attn_2_cuda.cpython-310...so` is flash-attn's."""
-    stem = name.rsplit("/", 1)[-1].split(".")[0].lower()
+    stem = name.rsplit("/", 1)[-1].split(".", maxsplit=1)[0].lower()
     match = max((known for known in DISTRIBUTIONS if stem.startswith(known)), key=len, default="")
     return DISTRIBUTIONS.get(match, stem.replace("_", "-"))
 
@@ -45,7 +47,8 @@ def distribution_of(name: str) -> str:
 def values_of(machine: Machine, stack: Stack) -> dict[str, str]:
     """What fixes may name: versions of the stack, driver, GPU."""
     values: dict[str, str | None] = {
-        name.replace("-", "_"): distribution.version for name, distribution in (stack.distributions.value or {}).items()
+        name.replace("-", "_"): distribution.version
+        for name, distribution in (stack.distributions.value or {}).items()
     }
     gpus = machine.gpus.value or ()
     torch = stack.torch.value

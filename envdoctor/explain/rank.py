@@ -54,8 +54,8 @@ def explain(
 ) -> Explained:
     """Read a text to its end and name its causes. What is known of machine and stack raises or lowers them.
 
-    What is not given is taken from the text, where it holds a report; but only facts that were given, and so are of this
-    very machine, speak against a cause.
+    What is not given is taken from the text, where it holds a report; but only facts that were given, and so are of
+    this very machine, speak against a cause.
     """
     from envdoctor.pasted import parse_report
     from envdoctor.rules import evaluate
@@ -74,7 +74,7 @@ def explain(
     told = told_symptoms(seen, table.symptoms)
     values = values_of(machine, stack)
     found = [
-        _cause(slug, told, findings, seen, against.get(slug, ""), values)
+        _cause(slug, told=told, findings=findings, seen=seen, against=against.get(slug, ""), values=values)
         for slug in dict.fromkeys([*(s.cause for s in told), *(f.cause for f in findings)])
     ]
     ranked = sorted(found, key=lambda cause: -cause.confidence)
@@ -95,6 +95,7 @@ def told_symptoms(seen: Scan, symptoms: Iterable[Symptom]) -> list[Symptom]:
 
 def _cause(
     slug: str,
+    *,
     told: list[Symptom],
     findings: list[Finding],
     seen: Scan,
@@ -126,9 +127,7 @@ def _cause(
     )
 
 
-def _confidence(
-    slug: str, mine: list[Symptom], agreeing: list[Finding], told: list[Symptom], seen: Scan
-) -> float:
+def _confidence(slug: str, mine: list[Symptom], agreeing: list[Finding], told: list[Symptom], seen: Scan) -> float:
     """That at least one of what speaks for it is right, halved for each kind of line that makes it a consequence."""
     doubt = 1.0
     for symptom in mine:

@@ -47,7 +47,9 @@ def _mig_off(machine: Machine, _: Stack) -> str:
 def _fabric_completed(machine: Machine, _: Stack) -> str:
     gpus = machine.gpus.value or ()
     states = {gpu.fabric.value.state for gpu in gpus if gpu.fabric.value}
-    return f"the fabric state of every GPU is {', '.join(states)}" if gpus and states <= {"completed"} and states else ""
+    return (
+        f"the fabric state of every GPU is {', '.join(states)}" if gpus and states <= {"completed"} and states else ""
+    )
 
 
 def _headers_there(_: Machine, stack: Stack) -> str:

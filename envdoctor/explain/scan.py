@@ -1,7 +1,8 @@
 """Finding symptoms and signals in a log of any size, in bounded memory.
 
-Each pattern has literal texts of which one must be in whatever it matches. The words of a block are collected once, and
-only literals whose longest word is among them are searched for; the pattern itself is tried on the few lines around one.
+Each pattern has literal texts of which one must be in whatever it matches. The words of a block are collected once,
+and only literals whose longest word is among them are searched for; the pattern itself is tried on the few lines
+around one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ EXCERPT = 64 << 10  # bytes kept of the start and of the end, for the facts that
 WORD = re.compile(r"[A-Za-z_]{3,}")
 # What loggers, launchers and containers put before a line. Wrapped messages are joined without it.
 PREFIX = re.compile(
-    r"(?:\x1b\[[0-9;]*m|[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] |\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?"
-    r"|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
+    r"(?:\x1b\[[0-9;]*m|[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] "
+    r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
+    r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
 
 
@@ -112,7 +114,7 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def vocabulary(text: str) -> str:
-    """The different words of a text, one a line: some KiB, whatever the text's size, in which a search costs nothing."""
+    """The different words of a text, one a line: some KiB, whatever the text's size, and fast to search."""
     return "\n".join(set(WORD.findall(text)))
 
 
@@ -161,7 +163,7 @@ def _line_bounds(text: str, position: int) -> tuple[int, int]:
 
 
 def _window(text: str, position: int, start: int, end: int) -> str:
-    """The line with the literal, the one before and the two after, joined as one and without what loggers put before."""
+    """The line with the literal, the one before and the two after, joined, without what loggers put before them."""
     start = text.rfind("\n", 0, max(start - 1, 0)) + 1
     for _ in range(2):
         following = text.find("\n", end + 1)

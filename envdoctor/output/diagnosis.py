@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -12,6 +14,7 @@ from envdoctor.explain import Cause, Explained
 from envdoctor.model import Fact, Stack
 from envdoctor.output.console import out, table
 from envdoctor.output.machine import facts_table
+from envdoctor.report import Report, to_markdown
 
 SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
 OTHERS_SHOWN = 4  # causes after the first
@@ -24,7 +27,9 @@ def explained(data: Explained) -> list[RenderableType]:
         return [
             Text.assemble(("? ", "unknown"), "nothing in this text is known to envdoctor"),
             _indent(Text(read, style="dim")),
-            _indent(Text("Give more of the log (the first error, not only the last), or look at the machine itself:")),
+            _indent(
+                Text("Give more of the log (the first error, not only the last), or look at the machine itself:")
+            ),
             _indent(Text("$ envdoctor check", style="command")),
         ]
     parts: list[RenderableType] = []
@@ -37,7 +42,10 @@ def explained(data: Explained) -> list[RenderableType]:
 def _cause(number: int, cause: Cause) -> list[RenderableType]:
     style = "error" if cause.confidence >= SURE else "warning" if cause.confidence >= LIKELY else "dim"
     head = Text.assemble(
-        (f"{number}. ", "title"), (cause.title, "title"), (f"  {cause.confidence:.0%}", style), (f"  [{cause.cause}]", "dim")
+        (f"{number}. ", "title"),
+        (cause.title, "title"),
+        (f"  {cause.confidence:.0%}", style),
+        (f"  [{cause.cause}]", "dim"),
     )
     parts: list[RenderableType] = [head]
     shown = zip(cause.line_numbers, cause.lines, strict=True)
@@ -57,7 +65,9 @@ def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
     """The causes of a failed child, for below its error."""
     parts: list[RenderableType] = []
     for cause in causes:
-        parts.append(Text.assemble(("likely cause: ", "info"), cause.title, f" ({cause.confidence:.0%})  [{cause.cause}]"))
+        parts.append(
+            Text.assemble(("likely cause: ", "info"), cause.title, f" ({cause.confidence:.0%})  [{cause.cause}]")
+        )
         parts += [_indent(Text(line, style="dim")) for line in cause.lines[:2]]
         parts.append(_indent(Text(cause.fix)))
         parts += [_indent(Text(f"$ {command}", style="command")) for command in cause.commands]
@@ -75,7 +85,10 @@ def rule_list(data: results.RuleList) -> list[RenderableType]:
 def documented(data: results.Documentation) -> list[RenderableType]:
     """A rule's or a cause's documentation."""
     name = "" if data.cause == data.id else f"  [{data.cause}]"
-    parts: list[RenderableType] = [Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")), Text(data.text)]
+    parts: list[RenderableType] = [
+        Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")),
+        Text(data.text),
+    ]
     parts += [_indent(Text(f"$ {command}", style="command")) for command in data.commands]
     if data.check:
         parts.append(Text.assemble(("to be sure: ", "dim"), data.check))
@@ -93,6 +106,17 @@ def schema(data: results.Schema) -> list[RenderableType]:
     return []
 
 
+def report(data: Report) -> list[RenderableType]:
+    """The report as it goes into an issue: Markdown, unbroken."""
+    out().print(Text(to_markdown(data)), soft_wrap=True, end="")
+    return []
+
+
+def written(data: results.Written) -> list[RenderableType]:
+    """Where a file went, and what is in it."""
+    return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]
+
+
 def stack_lines(stack: Stack | None, *, from_report: bool) -> list[RenderableType]:
     """The environment that was looked into."""
     if stack is None:
@@ -106,7 +130,9 @@ def stack_lines(stack: Stack | None, *, from_report: bool) -> list[RenderableTyp
     rows.add_row("Python", _told(stack.python_version), _source(stack.python_version))
     rows.add_row("torch", _told(torch.version) if torch else _told(stack.torch), _source(stack.torch))
     if torch:
-        rows.add_row("torch's CUDA", torch.cuda.value or ("none" if torch.cuda.state == "absent" else "?"), _source(torch.cuda))
+        rows.add_row(
+            "torch's CUDA", torch.cuda.value or ("none" if torch.cuda.state == "absent" else "?"), _source(torch.cuda)
+        )
         rows.add_row("GPU code", " ".join(torch.architectures.value or ()) or _told(torch.architectures), "")
     count = f"{len(distributions)} packages" if distributions is not None else _told(stack.distributions)
     rows.add_row("packages", count, _source(stack.distributions))
@@ -115,11 +141,11 @@ def stack_lines(stack: Stack | None, *, from_report: bool) -> list[RenderableTyp
     return [Text("\nEnvironment", style="title"), rows]
 
 
-def _told(fact: Fact[object]) -> str:
+def _told(fact: Fact[Any]) -> str:
     return str(fact.value) if fact.state == "known" else f"{fact.state} ({fact.note})" if fact.note else fact.state
 
 
-def _source(fact: Fact[object]) -> Text:
+def _source(fact: Fact[Any]) -> Text:
     return Text(fact.source, style="dim")
 
 

@@ -42,7 +42,8 @@ def _property(text: str) -> str:
 
 def _error(command: str, error: EnvdoctorError) -> str:
     expected = f"expected: {error.expected}" if error.expected else ""
-    return annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
+    own = annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
+    return "\n".join([own, *(_cause("notice", cause) for cause in error.causes)])
 
 
 def _hint(hint: str) -> str:
@@ -79,14 +80,12 @@ def _finding(finding: Finding) -> str:
 def _causes(data: Any) -> Iterator[str]:
     """What `explain` found: the most likely cause as an error, the others as notices."""
     for number, cause in enumerate(getattr(data, "causes", ())):
-        yield annotation(
-            "notice" if number else "error",
-            f"{cause.cause} ({cause.confidence:.0%})",
-            *cause.lines,
-            cause.fix,
-            *(f"$ {command}" for command in cause.commands),
-            cause.url,
-        )
+        yield _cause("notice" if number else "error", cause)
+
+
+def _cause(level: Level, cause: Any) -> str:
+    commands = (f"$ {command}" for command in cause.commands)
+    return annotation(level, f"{cause.cause} ({cause.confidence:.0%})", *cause.lines, cause.fix, *commands, cause.url)
 
 
 def _resolved(data: Any) -> Iterator[str]:
@@ -123,7 +122,9 @@ def _probe(result: ProbeResult) -> str:
         f"{name}: {value:.4g}" + (f", tolerance {result.tolerances[name]:.4g}" if name in result.tolerances else "")
         for name, value in result.numbers.items()
     )
-    return annotation("error", f"{result.probe} {result.outcome}", result.message, *numbers, result.output.strip()[-600:])
+    return annotation(
+        "error", f"{result.probe} {result.outcome}", result.message, *numbers, result.output.strip()[-600:]
+    )
 
 
 PARTS: tuple[Callable[[Any], Iterable[str]], ...] = (_findings, _causes, _resolved, _planned, _verification)

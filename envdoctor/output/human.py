@@ -20,6 +20,7 @@ from envdoctor.output import diagnosis
 from envdoctor.output.console import err, out, table
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import Profile, violations
+from envdoctor.report import Report
 from envdoctor.results import Answer
 
 MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
@@ -231,9 +232,7 @@ def _verification(data: Verification) -> list[RenderableType]:
     rows = table("probe", "outcome", "s", "what it showed")
     for result in data.results:
         style = OUTCOMES.get(result.outcome, "error")
-        rows.add_row(
-            result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", escape(result.message)
-        )
+        rows.add_row(result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", escape(result.message))
     verdict = (
         Text.assemble(("✓ ", "ok"), "verified") if data.passed else Text.assemble(("✗ ", "error"), "not verified")
     )
@@ -311,6 +310,8 @@ RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
     results.RuleList: diagnosis.rule_list,
     results.Documentation: diagnosis.documented,
     results.Schema: diagnosis.schema,
+    results.Written: diagnosis.written,
+    Report: diagnosis.report,
     results.RecipeList: _recipes,
     results.Trained: _trained,
     results.Quickstarted: _quickstarted,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.documentation import name_of, severities, split_references
+from envdoctor.documentation import severities, split_references
 from envdoctor.errors import EnvdoctorError
 from envdoctor.model import Finding
 from envdoctor.results import Answer
@@ -57,7 +57,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     summary, _, rest = text.partition("\n\n")
     described = {
         "id": rule.id,
-        "name": name_of(rule).title().replace(" ", ""),
+        "name": rule.title.title().replace(" ", ""),
         "shortDescription": {"text": " ".join(summary.split())},
         "fullDescription": {"text": rest or text},
         "help": {"text": rule.documentation, "markdown": rule.documentation},
@@ -125,6 +125,9 @@ def _invocation(
         hint = f"hint: {error.hint}" if error.hint else ""
         text = "\n".join(part for part in (error.message, expected, hint) if part)
         notifications.append({"level": "error", "message": {"text": text}, "descriptor": {"id": error.kind}})
+        for cause in error.causes:
+            text = "\n".join([*cause.lines, cause.fix])
+            notifications.append({"level": "note", "message": {"text": text}, "descriptor": {"id": cause.cause}})
     return {
         "executionSuccessful": error is None,
         "exitCode": code,

@@ -11,7 +11,8 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 from envdoctor.rules.views import gpus_of, labels, model_of, torch_cuda, torch_version
 
-WSL_GPUS = 3  # more than these and cuInit ends with error 2: github.com/microsoft/WSL/issues/9962
+# From four on cuInit ends with error 2: github.com/microsoft/WSL/issues/12467, github.com/mlcommons/ck/issues/916.
+WSL_GPUS = 3
 HGX_GPUS = 4
 # Kernels that no Ubuntu or Debian comes with: such a system runs in a container on another host.
 FOREIGN_KERNEL = re.compile(r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d")
@@ -155,7 +156,7 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     )
 
 
-@rule("DRV011", cause="wsl-multi-gpu-limit", url="https://github.com/microsoft/WSL/issues/9962")
+@rule("DRV011", cause="wsl-multi-gpu-limit", url="https://github.com/microsoft/WSL/issues/12467")
 def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Under WSL2 CUDA does not start: with many GPUs it ends with error 2, "out of memory", whatever memory is free.
 
@@ -164,7 +165,8 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
     Fix: show at most three GPUs to a process, or run native Linux.
 
     References:
-    https://github.com/microsoft/WSL/issues/9962
+    https://github.com/microsoft/WSL/issues/12467
+    https://github.com/pytorch/pytorch/issues/150048
     https://docs.nvidia.com/cuda/wsl-user-guide/index.html
     """
     gpus = gpus_of(machine)
@@ -247,6 +249,7 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
 def _sees_nothing(machine: Machine, stack: Stack) -> bool:
     """A CUDA torch that a report shows without GPU and driver."""
     unseen = not gpus_of(machine) and not machine.driver.version.value and not machine.driver.library.value
+    unseen = unseen and "NVML error" not in machine.gpus.note  # the rules on the driver say what that is
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and unseen and not _jetson(machine)
 
 

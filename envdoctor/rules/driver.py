@@ -11,6 +11,9 @@ from envdoctor.model import Machine
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import is_reported
 
+LOST = "NVML error 999"
+LOST_DEVICES = "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"
+
 
 @rule(
     "DRV001",
@@ -128,6 +131,8 @@ def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
     """
     note = machine.gpus.note
     named = ("NVML error 18", "NVML error 9:")
+    if LOST in note and machine.system.container.value:
+        return  # DRV014
     if machine.gpus.state == "unreadable" and not is_reported(machine.gpus) and not any(n in note for n in named):
         yield Problem(
             "error",
@@ -164,6 +169,38 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
             "Install a newer driver; on a rented machine take an image with one.",
             ("sudo apt-get install -y nvidia-driver-580-server", "sudo reboot"),
         )
+
+
+@rule("DRV014", cause="container-no-gpu", url=LOST_DEVICES)
+def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
+    """NVML answers "Unknown Error" (999) in a container: the GPUs that it was given are gone.
+
+    A `systemctl daemon-reload` on the host, which package upgrades run by themselves, takes the devices away from
+    containers whose cgroups systemd manages. On the host nvidia-smi works as before. Nothing inside the container can
+    mend that. Outside of a container the same answer is a matter of the driver, and rule DRV005.
+
+    Fix: start the container again; for good, CDI devices, or Docker with `native.cgroupdriver=cgroupfs`.
+
+    References:
+    https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
+    https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
+    """
+    container = machine.system.container
+    maybe = is_reported(machine.gpus) and container.state == "unreadable"
+    if LOST not in machine.gpus.note or not (container.value or maybe):
+        return
+    yield Problem(
+        "error" if container.value else "warning",
+        f"{machine.gpus.note.partition(' (')[0]}: "
+        + (f"this container ({container.value}) lost its GPUs" if container.value else "a container lost its GPUs"),
+        (evidence("gpus", machine.gpus), evidence("system.container", container)),
+        "Start the container again; on the host let the container toolkit hand out CDI devices, or set Docker's "
+        "cgroup driver to cgroupfs, so that it does not happen again.",
+        (
+            "docker restart CONTAINER",
+            "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host",
+        ),
+    )
 
 
 def _differ(module: str | None, library: str | None) -> bool:

@@ -25,12 +25,13 @@ from envdoctor.rules.views import (
 )
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
-# PTX ISA by CUDA release: docs.nvidia.com/cuda/parallel-thread-execution, release notes.
+# PTX ISA by CUDA release: 11.7 to 13.5 measured, as the newest `.version` that ptxas of NVIDIA's wheels takes
+# (2026-11-21); those before by docs.nvidia.com/cuda/parallel-thread-execution, release notes; there is no ptxas of 12.7.
 PTX_OF_CUDA = {
     "11.0": "7.0", "11.1": "7.1", "11.2": "7.2", "11.3": "7.3", "11.4": "7.4", "11.5": "7.5", "11.6": "7.6",
     "11.7": "7.7", "11.8": "7.8", "12.0": "8.0", "12.1": "8.1", "12.2": "8.2", "12.3": "8.3", "12.4": "8.4",
     "12.5": "8.5", "12.6": "8.5", "12.7": "8.6", "12.8": "8.7", "12.9": "8.8", "13.0": "9.0", "13.1": "9.1",
-    "13.2": "9.2",
+    "13.2": "9.2", "13.3": "9.3", "13.4": "9.4", "13.5": "9.5",
 }  # fmt: skip
 # vLLM's own FlashAttention 2 has sm_80 code and compute_80 PTX and nothing else since it was cut to that, with vLLM
 # 0.7.2 (torch 2.5.1): from sm_90 on the driver must compile it. github.com/vllm-project/vllm/issues/28030; measured.

@@ -29,6 +29,7 @@ class Break(Record, frozen=True, kw_only=True, omit_defaults=True):
     status: Literal["error", "warning", "info"]
     when: tuple[str, ...]  # "trl <0.28": all must be installed so
     unless: tuple[str, ...] = ()  # any of them installed so, and there is no problem
+    python: str = ""  # "<3.11": only there
     problem: str
     why: str
     fix: str
@@ -57,6 +58,8 @@ def check_of(row: Break) -> Check:
 
     def check(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
         versions = versions_of(stack)
+        if row.python and satisfies(stack.python_version.value or "", row.python) is False:
+            return
         if not all(_holds(each, versions) for each in row.when) or any(_holds(each, versions) for each in row.unless):
             return
         problem, fix = (text.format_map(versions) for text in (row.problem, row.fix))
@@ -69,6 +72,7 @@ def check_of(row: Break) -> Check:
 
 def _documentation(row: Break) -> str:
     found = "Found where " + " and ".join(row.when) + (f", unless {' or '.join(row.unless)}" if row.unless else "")
+    found += f", on Python {row.python}" if row.python else ""
     fix = f"Fixed so: {row.fix}" if "{" not in row.fix else f"Fixed by: {' or '.join(row.commands)}"
     references = "\n".join(
         dict.fromkeys((row.url, *(part for part in row.source.split() if part.startswith("http"))))

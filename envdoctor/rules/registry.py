@@ -1,14 +1,16 @@
 """The shape of a rule, and running all of them.
 
 A rule is one function of a machine, or of a machine and a stack, whose name states the problem and whose docstring is
-its documentation. It yields what it found. Rules with a stack are run only where there is one. A fact that could not be read makes it answer `unknown`; a rule that raises is a finding `crashed`,
-and the others still run.
+its documentation. It yields what it found. Rules with a stack are run only where there is one. A fact that could not
+be read makes it answer `unknown`; a rule that raises is a finding `crashed`, and the others still run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
+
+from packaging.version import InvalidVersion
 
 from envdoctor.model import Evidence, Fact, Filesystem, Finding, Gpu, Interpreter, Machine, Record, Stack, Status
 
@@ -127,5 +129,11 @@ def _apply(each: Rule, machine: Machine, stack: Stack | None) -> list[Finding]:
         shown = evidence(missing.name, missing.fact)
         message = f"cannot tell: {missing.name} could not be read ({missing.fact.note})"
         return [Finding(each.id, each.cause, "unknown", message, (shown,), url=each.url)]
+    except InvalidVersion as error:  # a fact from a stranger's file
+        return [Finding(each.id, each.cause, "unknown", f"cannot tell: {error}", (_unjudged(error),), url=each.url)]
     except Exception as error:
         return [Finding(each.id, each.cause, "crashed", f"the rule failed: {type(error).__name__}: {error}")]
+
+
+def _unjudged(error: InvalidVersion) -> Evidence:
+    return Evidence("a version", str(error), "as given")

@@ -9,10 +9,11 @@ from envdoctor.model import Evidence, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import gpus_of, installed, is_reported, release, shows, torch_cuda, version
 
-# From this release on vLLM turns expandable segments off around its memory pool by itself:
-# github.com/vllm-project/vllm/pull/40812, merged 2026-04-24.
-VLLM_TOGGLES_SEGMENTS = "0.21"
-ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+# From this release on vLLM turns expandable segments off around its memory pool by itself, where it is this variable
+# that sets them: github.com/vllm-project/vllm/pull/40812; vllm/device_allocator/cumem.py of 0.20.0 to 0.21.0 (measured).
+VLLM_TOGGLES_SEGMENTS, VLLM_READS = "0.20.1", "PYTORCH_CUDA_ALLOC_CONF"
+ALLOCATOR_VARIABLES = (VLLM_READS, "PYTORCH_ALLOC_CONF")
+FIRST_TORCH_WITH_ALLOC_CONF = (2, 10)  # docs.pytorch.org/docs/2.10/cuda_environment_variables.html
 CRIPPLING = {"NCCL_P2P_DISABLE": "peer access", "NCCL_SHM_DISABLE": "shared memory", "NCCL_IB_DISABLE": "InfiniBand",
              "NCCL_NVLS_ENABLE": "NVLink SHARP"}  # fmt: skip
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -55,8 +56,9 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
 def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The allocator is set to expandable segments, which vLLM's sleep mode does not go with.
 
-    vLLM before 0.21 stops with "Expandable segments are not compatible with memory pool" when it is to sleep; later
-    ones switch them off around its pool. Without sleep mode they help against fragmentation.
+    vLLM before 0.20.1 stops with "Expandable segments are not compatible with memory pool" when it is to sleep; later
+    ones switch them off around its pool. Both look at PYTORCH_CUDA_ALLOC_CONF only: set by PYTORCH_ALLOC_CONF, which
+    torch reads from 2.10 on, they go unnoticed. Without sleep mode they help against fragmentation.
 
     Fix: unset it for the process that runs vLLM, or do not use sleep mode.
 
@@ -64,18 +66,24 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     https://github.com/vllm-project/vllm/pull/14189
     https://github.com/vllm-project/vllm/pull/40812
     https://github.com/pytorch/pytorch/issues/147851
+    https://github.com/huggingface/trl/pull/5794
     """
     name = next((n for n in ALLOCATOR_VARIABLES if "expandable_segments:True" in _variables(machine).get(n, "")), "")
     if not name or not shows(stack, "vllm"):
         return
     vllm, sleeper = installed(stack, "vllm"), shows(stack, "trl", "verl", "openrlhf")
-    old = bool(vllm and (limit := version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
+    unseen = name != VLLM_READS and (release(torch_version(stack)) or (0, 0)) >= FIRST_TORCH_WITH_ALLOC_CONF
+    old = name == VLLM_READS and bool(vllm and (limit := version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
+    if not (old or unseen or (name == VLLM_READS and not vllm)):
+        return
     yield Problem(
-        "warning" if old and sleeper else "info",
-        f"{name}={_variables(machine)[name]} with vLLM {vllm or ''}"
-        + (f" and {sleeper}, which can put it to sleep: that fails" if old and sleeper else ": no sleep mode then"),
+        "warning" if (old or unseen) and sleeper else "info",
+        f"{name}={_variables(machine)[name]} with vLLM {vllm or ''}".rstrip()
+        + (f" and {sleeper}, which can put it to sleep" if sleeper else ": no sleep mode then")
+        + (": that fails" if sleeper and old else f": vLLM reads {VLLM_READS} only, and frees nothing" if unseen else ""),
         (Evidence(name, _variables(machine)[name], machine.environment.source),),
-        "Unset it where vLLM's sleep mode is used.",
+        "Unset it where vLLM's sleep mode is used"
+        + (f", or set {VLLM_READS} instead, which vLLM switches around its pool." if unseen else "."),
         (f"unset {name}",),
     )
 
@@ -115,7 +123,7 @@ def nccl_is_kept_from_a_fast_path(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV009", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/111469")
+@rule("ENV009", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/134929")
 def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """LD_LIBRARY_PATH puts the CUDA libraries of a toolkit or of conda before those that torch brings.
 
@@ -126,6 +134,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     Fix: take the folder out of LD_LIBRARY_PATH; wheels need no entry there.
 
     References:
+    https://github.com/pytorch/pytorch/issues/134929
     https://github.com/pytorch/pytorch/issues/111469
     """
     value, cuda = _variables(machine).get("LD_LIBRARY_PATH", ""), release(torch_cuda(stack))

@@ -19,22 +19,26 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     """The installed vLLM is outside the range that the installed TRL supports.
 
     TRL names the range in its `vllm` extra, which installers check only with `trl[vllm]`, and warns at import.
-    Outside of it trainers fail on names that vLLM moved: TRL below 0.26 with vLLM 0.12 or newer cannot import
-    `GuidedDecodingParams`, and GRPO, RLOO and OnlineDPO are gone with it.
+    Outside of it trainers fail on names that vLLM moved: TRL 0.18 to 0.26 with vLLM 0.12 or newer cannot import
+    `GuidedDecodingParams`, and GRPO, RLOO and OnlineDPO are gone with it; in TRL 0.16 and 0.17 only the server is.
 
     Fixed by a vLLM inside the range, or by a TRL whose range includes the installed vLLM.
 
     References:
     https://huggingface.co/docs/trl/vllm_integration
-    https://github.com/huggingface/trl/blob/main/trl/import_utils.py
+    https://github.com/huggingface/trl/issues/4617
+    https://github.com/vllm-project/vllm/pull/29326
     """
     versions = versions_of(stack)
     trl, vllm = versions.get("trl", ""), versions.get("vllm", "")
     if not trl or not vllm or is_prerelease(vllm):
         return
     specifier = optional_requirement("trl", trl, "vllm")
-    fails = satisfies(public_part(trl), ">=0.16,<0.26") and satisfies(public_part(vllm), ">=0.12")
-    if fails and not specifier.startswith("=="):  # their extras have no upper bound, but the import fails
+    # The import stands in trl/trainer/grpo_trainer.py at the tags v0.18.0 to v0.26.2, in trl/scripts/vllm_serve.py
+    # from v0.16.0 on, and is guarded from v0.27.0 on.
+    renamed = satisfies(public_part(trl), ">=0.16,<0.27") and satisfies(public_part(vllm), ">=0.12")
+    fails = renamed and satisfies(public_part(trl), ">=0.18")
+    if renamed and not specifier.startswith("=="):  # their extras have no upper bound, but the import fails
         specifier = ",".join(part for part in (specifier, "<0.12") if part)
     if not specifier or satisfies(public_part(vllm), specifier) is not False:
         return

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/diagnosis.py [RUNS] [--venv PATH]
 
-`check` on an environment of 500 distributions (made here; or the one that --venv names), `explain` on a log of 10,000 lines
-and on one of 100 MB, each with its ratio to a bare `python -c pass`.
+`check` on an environment of 500 distributions (made here; or the one that --venv names), `explain` on a log of
+10,000 lines and on one of 100 MB, each with its ratio to a bare `python -c pass`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from pathlib import Path
 
 from startup import measure
 
-REQUIREMENTS = ("numpy>=1.17", "packaging>=20.0", "pyyaml>=5.1", "requests", "tqdm>=4.27; python_version >= '3.8'", "filelock")
+REQUIREMENTS = (
+    "numpy>=1.17",
+    "packaging>=20.0",
+    "pyyaml>=5.1",
+    "requests",
+    "tqdm>=4.27; python_version >= '3.8'",
+    "filelock",
+)
 STEP = "INFO 06-03 08:39:32 [trainer.py:20] step {step} loss 0.{step} reward 0.5 memory 12.3 GiB tokens/s 1234.5\n"
 TRACE = (
-    'Traceback (most recent call last):\n  File "/venv/lib/python3.12/site-packages/torch/cuda/__init__.py", line 412, in _lazy_init\n'
+    'Traceback (most recent call last):\n  File "/venv/lib/python3.12/site-packages/torch/cuda/init.py", line 9\n'
     "    torch._C._cuda_init()\nRuntimeError: The NVIDIA driver on your system is too old (found version 12040).\n"
 )
 
@@ -34,7 +41,11 @@ def make_environment(folder: Path, distributions: int) -> Path:
     for number in range(distributions):
         info = packages / f"package_{number}-1.{number}.dist-info"
         info.mkdir()
-        wanted = [*REQUIREMENTS, f"package-{max(number - 1, 0)}>=1.0", *(f'extra-{n}; extra == "dev"' for n in range(20))]
+        wanted = [
+            *REQUIREMENTS,
+            f"package-{max(number - 1, 0)}>=1.0",
+            *(f'extra-{n}; extra == "dev"' for n in range(20)),
+        ]
         lines = ["Metadata-Version: 2.1", f"Name: package-{number}", f"Version: 1.{number}", "Requires-Python: >=3.8"]
         lines += [f"Requires-Dist: {requirement}" for requirement in wanted]
         (info / "METADATA").write_text("\n".join(lines) + "\n\n" + "A long description. " * 500)
@@ -63,7 +74,13 @@ def main() -> None:
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "check --venv": [*tool, "check", "--venv", venv, "--format", "json"],
-            "explain, 10,000 lines": [*tool, "explain", str(make_log(folder / "small.log", 10_000)), "--format", "json"],
+            "explain, 10,000 lines": [
+                *tool,
+                "explain",
+                str(make_log(folder / "small.log", 10_000)),
+                "--format",
+                "json",
+            ],
             f"explain, {large.stat().st_size / 1e6:.0f} MB": [*tool, "explain", str(large), "--format", "json"],
         }
         samples: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}

@@ -1,4 +1,4 @@
-"""What error texts and logs look like: lines that speak for a cause (symptoms), and lines that only tell the scene (signals)."""
+"""What error texts look like: lines that speak for a cause (symptoms), lines that only set the scene (signals)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Signal(Record, frozen=True, kw_only=True):
 class Symptom(Record, frozen=True, kw_only=True):
     """A line that speaks for a cause.
 
-    `weight`, 0 to 100: of a hundred texts with this line (and `when`, and none of `unless`), how many have this cause.
+    `weight`, 0 to 100: of a hundred texts with this line (and `when`, and none of `unless`), so many have this cause.
     `outranks`: causes that are only consequences when this line is there. Named groups of the pattern fill `fix` and
     `commands`; both may be empty, then the cause's own are taken.
     """
@@ -57,7 +57,7 @@ def symptom_table() -> SymptomTable:
     for path in sorted(Path(__file__).parent.glob("*.toml")):
         table = _read(path)
         for kind, found in rows.items():
-            found += table.get(kind, [])
+            found.extend(table.get(kind, []))
     symptoms = msgspec.convert(rows["symptom"], tuple[Symptom, ...])
     signals = msgspec.convert(rows["signal"], list[Signal])
     return SymptomTable(symptoms, {signal.name: signal for signal in signals})
@@ -79,42 +79,41 @@ def required_literals(pattern: str) -> tuple[str, ...]:
     return literals if all(len(literal) >= LITERAL_AT_LEAST for literal in literals) else ()
 
 
-
 def _branches(pattern: str) -> list[list[str]]:
-    """The tokens of each top-level alternative; a group is one token `()`."""
+    """The pieces of each top-level alternative; a group is one piece `()`."""
     branches: list[list[str]] = [[]]
     depth = 0
-    for token in _tokens(pattern):
-        if token == "(":
+    for piece in _pieces(pattern):
+        if piece == "(":
             depth += 1
             continue
-        if token == ")":
+        if piece == ")":
             depth -= 1
             if depth == 0:
                 branches[-1].append("()")
             continue
-        if depth == 0 and token == "|":
+        if depth == 0 and piece == "|":
             branches.append([])
         elif depth == 0:
-            branches[-1].append(token)
+            branches[-1].append(piece)
     return branches
 
 
-def _tokens(pattern: str) -> list[str]:
+def _pieces(pattern: str) -> list[str]:
     return re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.", pattern, re.DOTALL)
 
 
-def _runs(tokens: list[str]) -> list[str]:
+def _runs(pieces: list[str]) -> list[str]:
     """Runs of characters that must stand next to each other."""
     runs = [""]
-    for token in tokens:
-        if token in ("?", "*") or (token[0] == "{" and len(token) > 1):
+    for piece in pieces:
+        if piece in ("?", "*") or (piece[0] == "{" and len(piece) > 1):
             runs[-1] = runs[-1][:-1]  # what stood before it may be missing
             runs.append("")
-        elif len(token) == 1 and token not in ".^$+()":
-            runs[-1] += token
-        elif len(token) == 2 and token[0] == "\\" and not token[1].isalnum():
-            runs[-1] += token[1]
+        elif len(piece) == 1 and piece not in ".^$+()":
+            runs[-1] += piece
+        elif len(piece) == 2 and piece[0] == "\\" and not piece[1].isalnum():
+            runs[-1] += piece[1]
         else:
             runs.append("")
     return runs

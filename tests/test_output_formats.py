@@ -1,0 +1,298 @@
+"""Findings, failures and errors as GitHub annotations and as SARIF."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.explain import Cause, Explained
+from envdoctor.machines import machine_names, override, read_recorded
+from envdoctor.model import Choice, Evidence, Finding, ProbeResult, Record, Verification
+from envdoctor.output.github import annotation, to_github
+from envdoctor.output.sarif import to_sarif
+from envdoctor.resolve import Lock
+from envdoctor.results import Answer, Checked, Planned, ProfileList, Resolved, ResolvedAll
+from envdoctor.rules import RULES, evaluate
+
+COMMAND = re.compile(r"^::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)$")  # as the runner reads one
+WORST = Finding(
+    "DRV001",
+    "nvml-driver-library-mismatch",
+    "error",
+    "module 570.26, library 575.51: 100% wrong\nsecond line",
+    (Evidence("driver.version", "570.26", "/proc"),),
+    "Reboot.",
+    ("sudo reboot",),
+    "https://docs.nvidia.com/x",
+)
+FINDINGS = (
+    WORST,
+    Finding("GPU001", "ecc-or-xid", "crashed", "the rule failed: KeyError: 'x'"),
+    Finding("HOST001", "shm-too-small", "warning", "64 MiB", (Evidence("storage", "64 MiB", "statvfs"),)),
+    Finding("ENV001", "env-misconfig", "info", "harmless"),
+    Finding("GPU002", "ecc-or-xid", "unknown", "cannot tell", (Evidence("gpus", "denied", "nvml"),)),
+)
+NOTHING = Choice(None, "nothing fits", ())
+
+
+class Found(Record, frozen=True):
+    """Any result with findings."""
+
+    findings: tuple[Finding, ...]
+
+
+def read_commands(text: str) -> list[tuple[str, str, str]]:
+    """Level, title and message of each line, unescaped as GitHub's runner does."""
+    found = []
+    for line in text.splitlines():
+        match = COMMAND.match(line)
+        assert match, f"not a workflow command: {line!r}"
+        assert not re.search(r"%(?!25|0A|0D|3A|2C)", match[2] + match[3]), line
+        found.append((match[1], unquote(match[2]), unquote(match[3])))
+    return found
+
+
+def annotations(data: Any, code: int = 1) -> list[tuple[str, str, str]]:
+    return read_commands(to_github("check", Answer(data, code), None))
+
+
+def test_a_finding_is_an_annotation_with_its_fix() -> None:
+    assert annotations(Found((WORST,))) == [
+        (
+            "error",
+            "DRV001 driver-and-library-differ",
+            f"{WORST.message}\nReboot.\n$ sudo reboot\ndriver.version: 570.26 (/proc)\nhttps://docs.nvidia.com/x",
+        )
+    ]
+
+
+def test_a_finding_from_an_error_line_has_no_rule() -> None:
+    told = Finding("TEXT-driver-too-old", "driver-too-old", "error", "CUDA driver version is insufficient")
+    assert annotations(Found((told,))) == [("error", "TEXT-driver-too-old", told.message)]
+    assert "ruleIndex" not in sarif(Found((told,)))["results"][0]
+
+
+def test_levels_follow_the_status_and_what_is_unknown_is_one_notice() -> None:
+    found = annotations(Found((*FINDINGS, FINDINGS[-1])))
+    assert [level for level, _, _ in found] == ["error", "error", "warning", "notice", "notice"]
+    assert found[-1] == ("notice", "envdoctor could not tell", "GPU002: cannot tell\nGPU002: cannot tell")
+
+
+def test_nothing_wrong_prints_nothing() -> None:
+    assert to_github("check", Answer(Found(()), 0), None) == ""
+    assert to_github("profiles", Answer(ProfileList(()), 0), None) == ""
+
+
+def test_an_error_of_the_tool_is_an_annotation() -> None:
+    error = BadInput("x.json is 50% JSON", expected="JSON", hint="envdoctor check --save x.json")
+    text = to_github("check", None, error)
+    assert text == (
+        "::error title=envdoctor check::x.json is 50%25 JSON%0Aexpected: JSON%0Ahint: envdoctor check --save x.json"
+    )
+
+
+@given(st.text(), st.text())
+def test_any_text_survives_the_escaping(title: str, message: str) -> None:
+    line = annotation("error", title, message)
+    assert "\n" not in line
+    found = re.fullmatch(r"::error title=([^:,\r\n]*)::([^\r\n]*)", line)
+    assert found
+    back = [
+        re.sub(r"%(0A|0D|3A|2C|25)", lambda code: chr(int(code[1], 16)), part, flags=re.ASCII)
+        for part in found.groups()
+    ]
+    assert back == [title, message]
+
+
+def test_profiles_that_do_not_resolve_or_fit() -> None:
+    data = ResolvedAll(
+        (
+            Resolved("a", "this machine", None, (), None, "", error="no wheel of torch", hint="try b"),
+            Resolved("b", "h200", False, ("driver: 535, needed >= 570",), None, "abc"),
+            Resolved("c", "h200", True, (), None, "abc"),
+        )
+    )
+    assert annotations(data) == [
+        ("error", "a does not resolve", "no wheel of torch\nhint: try b"),
+        ("warning", "b does not fit h200", "driver: 535, needed >= 570"),
+    ]
+    planned = Planned("a", "/venv", (), Lock("a", "x", "3.12", "", "cpu", ()), False, ("disk: 1, needed 20",))
+    assert annotations(planned) == [("warning", "a does not fit this machine", "disk: 1, needed 20")]
+
+
+def test_probes_that_failed_and_required_ones_that_did_not_pass() -> None:
+    results = (
+        ProbeResult("sdpa", "failed", "wrong numbers", 1.0, {"error": 0.5}, {"error": 0.016}, output="last line"),
+        ProbeResult("triton_jit", "unavailable", "no GPU", 1.0),
+        ProbeResult("cuda_matmul", "unavailable", "no GPU", 1.0),
+        ProbeResult("torch_matmul", "passed", "fine", 1.0),
+    )
+    verification = Verification(
+        1, "/p", "2026-11-21", "", (), "", ("cuda_matmul", "torch_matmul", "trl_grpo"), results
+    )
+    assert annotations(verification) == [
+        ("error", "sdpa failed", "wrong numbers\nerror: 0.5, tolerance 0.016\nlast line"),
+        ("error", "cuda_matmul unavailable", "no GPU"),
+        ("error", "trl_grpo was not run", "the probe trl_grpo is required and has no result"),
+    ]
+
+
+def cause(slug: str, confidence: float) -> Cause:
+    return Cause(
+        cause=slug,
+        title=slug,
+        confidence=confidence,
+        lines=("CUDA error 803",),
+        line_numbers=(3,),
+        findings=(),
+        against="",
+        fix="Reboot.",
+        commands=("sudo reboot",),
+        check="",
+        url="",
+    )
+
+
+def test_causes_of_an_explained_log() -> None:
+    data = Explained(causes=(cause("a", 0.9), cause("b", 0.35)), lines=1, size=1, facts=())
+    message = "CUDA error 803\nReboot.\n$ sudo reboot"
+    assert annotations(data) == [("error", "a (90%)", message), ("notice", "b (35%)", message)]
+
+
+def test_causes_of_an_error_s_log_are_told_with_it() -> None:
+    error = EnvdoctorError("the trainer failed", hint="read the log")
+    error.causes = (cause("a", 0.9),)
+    found = read_commands(to_github("train", None, error))
+    assert [(level, title) for level, title, _ in found] == [("error", "envdoctor train"), ("notice", "a (90%)")]
+    notes = sarif(None, error)["invocations"][0]["toolExecutionNotifications"]
+    assert [note["descriptor"]["id"] for note in notes] == ["failed", "a"]
+
+
+# SARIF ------------------------------------------------------------------------------------------------------------
+def sarif(data: Any, error: EnvdoctorError | None = None, **options: str) -> dict[str, Any]:
+    log = json.loads(to_sarif("check", None if error else Answer(data, 1), error, **options))
+    assert_is_sarif(log)
+    run: dict[str, Any] = log["runs"][0]
+    return run
+
+
+def assert_is_sarif(log: dict[str, Any]) -> None:
+    """What the official schema demands of the objects that we write, and what GitHub demands beyond."""
+    allowed(log, need={"version", "runs"}, may={"$schema"})
+    assert log["version"] == "2.1.0"
+    for run in log["runs"]:
+        allowed(run, need={"tool", "results"}, may={"invocations", "columnKind"})
+        assert run["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints")
+        driver = run["tool"]["driver"]
+        allowed(driver, need={"name", "rules", "semanticVersion"}, may=set())
+        assert re.fullmatch(r"\d+\.\d+\.\d+(?:-[\w.]+)?", driver["semanticVersion"])
+        ids = [rule["id"] for rule in driver["rules"]]
+        assert len(ids) == len(set(ids)) <= 20000
+        for rule in driver["rules"]:
+            assert_is_rule(rule)
+        for result in run["results"]:
+            assert_is_result(result, ids)
+        for invocation in run["invocations"]:
+            allowed(
+                invocation,
+                need={"executionSuccessful"},
+                may={"exitCode", "commandLine", "toolExecutionNotifications"},
+            )
+            for notification in invocation["toolExecutionNotifications"]:
+                allowed(notification, need={"message"}, may={"level", "associatedRule", "descriptor"})
+                assert notification["level"] in ("none", "note", "warning", "error")
+
+
+def assert_is_rule(rule: dict[str, Any]) -> None:
+    need = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
+    allowed(rule, need=need, may={"helpUri", "properties"})
+    for name in ("shortDescription", "fullDescription", "help"):
+        assert rule[name]["text"].strip()
+    assert len(rule["shortDescription"]["text"]) <= 1024
+    assert len(rule["fullDescription"]["text"]) <= 1024 * 4
+    assert rule["name"].isalnum()
+    assert len(rule["name"]) <= 255
+    assert rule["defaultConfiguration"]["level"] in ("none", "note", "warning", "error")
+    assert rule.get("helpUri", "https://").startswith("https://")
+
+
+def assert_is_result(result: dict[str, Any], ids: list[str]) -> None:
+    need = {"message", "ruleId", "level", "locations", "partialFingerprints"}
+    allowed(result, need=need, may={"ruleIndex", "properties"})
+    assert result["message"]["text"].strip()
+    assert result["level"] in ("none", "note", "warning", "error")
+    if "ruleIndex" in result:
+        assert ids[result["ruleIndex"]] == result["ruleId"]
+    assert all(isinstance(value, str) for value in result["partialFingerprints"].values())
+    for location in result["locations"]:
+        allowed(location, need={"physicalLocation"}, may={"logicalLocations"})
+        physical = location["physicalLocation"]
+        assert re.fullmatch(r"[\w.~/%-]+", physical["artifactLocation"]["uri"], re.ASCII)
+        assert physical["region"]["startLine"] >= 1
+
+
+def allowed(data: dict[str, Any], *, need: set[str], may: set[str]) -> None:
+    """The schema's objects are closed: a key that is not in it is an error."""
+    assert need <= set(data) <= need | may, set(data) ^ need
+
+
+def test_findings_are_results_and_all_rules_are_described() -> None:
+    run = sarif(Found(FINDINGS))
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(RULES)
+    assert [(r["ruleId"], r["level"]) for r in run["results"]] == [
+        ("DRV001", "error"),
+        ("GPU001", "error"),
+        ("HOST001", "warning"),
+        ("ENV001", "note"),
+    ]
+    assert run["results"][0]["locations"][0]["logicalLocations"] == [
+        {"name": "version", "fullyQualifiedName": "driver.version", "kind": "member"}
+    ]
+    notes = run["invocations"][0]["toolExecutionNotifications"]
+    assert notes == [{"level": "note", "message": {"text": "cannot tell"}, "associatedRule": {"id": "GPU002"}}]
+
+
+def test_fingerprints_do_not_move_with_the_values_and_tell_findings_apart() -> None:
+    later = Finding(WORST.id, WORST.cause, "error", "other values", (Evidence("driver.version", "580.1", "/proc"),))
+    prints = [r["partialFingerprints"]["primaryLocationLineHash"] for r in sarif(Found((WORST, later)))["results"]]
+    assert prints[0].split(":")[0] == prints[1].split(":")[0]
+    assert prints[0] != prints[1]
+    alone = sarif(Found((later,)))["results"][0]
+    assert alone["partialFingerprints"]["primaryLocationLineHash"] == prints[0]
+
+
+def test_the_judged_file_is_named() -> None:
+    run = sarif(Found((WORST,)), place="my machines/ä:1.json")
+    place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert unquote(place) == "my machines/ä:1.json"
+    assert (
+        sarif(Found((WORST,)))["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        == "envdoctor"
+    )
+
+
+def test_an_error_of_the_tool_is_a_notification() -> None:
+    run = sarif(None, BadInput("no such file", expected="a file", hint="look"))
+    assert run["results"] == []
+    invocation = run["invocations"][0]
+    assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 2)
+    assert (
+        invocation["toolExecutionNotifications"][0]["message"]["text"] == "no such file\nexpected: a file\nhint: look"
+    )
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_real_findings_of_every_machine(name: str) -> None:
+    machine = override(read_recorded(name), ["driver.library=1.2.3"])
+    findings = tuple(evaluate(machine))
+    checked = Checked(machine, None, findings, len(RULES), NOTHING)
+    told = [finding for finding in findings if finding.status not in ("unknown", "ok", "skipped")]
+    assert len(sarif(checked)["results"]) == len(told)
+    assert len(annotations(checked)) == len(told) + any(finding.status == "unknown" for finding in findings)

@@ -1,0 +1,214 @@
+"""The published schemas accept what envdoctor writes, and refuse what is not that."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import envdoctor, envelope
+
+from envdoctor.errors import BadInput, EnvdoctorError, Interrupted, Refused
+from envdoctor.explain import explain
+from envdoctor.knowledge.symptoms import symptom_table
+from envdoctor.machines import machine_json, parse_machine, read_recorded
+from envdoctor.model import STACK_SCHEMA, Distribution, Stack, absent, known
+from envdoctor.output.envelope import envelope as make_envelope
+from envdoctor.output.schema import DRAFT, NAMES, answer, schema_of
+from envdoctor.records import convert
+
+MACHINES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
+KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+KNOWN = {
+    "$schema",
+    "$defs",
+    "$ref",
+    "title",
+    "description",
+    "default",
+    "type",
+    "enum",
+    "const",
+    "anyOf",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+}
+
+
+def faults(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> list[str]:
+    """Why a value does not meet a schema, for the keywords that ours use. A keyword beyond those is a fault too."""
+    if unknown := set(schema) - KNOWN:
+        return [f"{at}: the validator knows no {unknown}"]
+    if "$ref" in schema:
+        return faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
+    if "anyOf" in schema:
+        tried = [faults(value, each, root, at) for each in schema["anyOf"]]
+        return [] if [] in tried else min(tried, key=len)
+    own = [f"{at}: {value!r} {fault}" for fault in plain_faults(value, schema)]
+    return own or [*members(value, schema, root, at), *elements(value, schema, root, at)]
+
+
+def plain_faults(value: Any, schema: dict[str, Any]) -> list[str]:
+    found = []
+    if "const" in schema and value != schema["const"]:
+        found.append(f"is not {schema['const']!r}")
+    if "enum" in schema and value not in schema["enum"]:
+        found.append(f"is none of {schema['enum']}")
+    if "type" in schema and not is_kind(value, schema["type"]):
+        found.append(f"is no {schema['type']}")
+    if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        found.append("is out of bounds")
+    return found
+
+
+def is_kind(value: Any, kind: str | list[str]) -> bool:
+    if isinstance(kind, list):
+        return any(is_kind(value, each) for each in kind)
+    if kind in ("integer", "number"):
+        return isinstance(value, int | float if kind == "number" else int) and not isinstance(value, bool)
+    return isinstance(value, KINDS[kind])
+
+
+def members(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    found = [f"{at}: {name} is missing" for name in schema.get("required", ()) if name not in value]
+    others = schema.get("additionalProperties", True)
+    for name, each in value.items():
+        if name in schema.get("properties", {}):
+            found += faults(each, schema["properties"][name], root, f"{at}.{name}")
+        elif others is False:
+            found.append(f"{at}: {name} is not known")
+        elif isinstance(others, dict):
+            found += faults(each, others, root, f"{at}.{name}")
+    return found
+
+
+def elements(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
+    if not isinstance(value, list) or not isinstance(schema.get("items"), dict):
+        return []
+    return [
+        fault for number, each in enumerate(value) for fault in faults(each, schema["items"], root, f"{at}[{number}]")
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_whole(name: str) -> None:
+    """It names its draft, and each of its references leads somewhere."""
+    schema = schema_of(name)
+    text = json.dumps(schema)
+    assert schema["$schema"] == DRAFT
+    for reference in re.findall(r'"\$ref": "#/\$defs/([^"]+)"', text):
+        assert reference in schema["$defs"]
+    assert faults({}, schema, schema), "an empty object is none of ours"
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    assert answer("machine").data.schema == schema_of("machine")
+    with pytest.raises(BadInput, match="did you mean 'machine'"):
+        answer("machines")
+
+
+@pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
+def test_bundled_machines_validate(path: Path) -> None:
+    schema = schema_of("machine")
+    assert faults(json.loads(path.read_text()), schema, schema) == []
+    assert faults(json.loads(machine_json(read_recorded(path.stem))), schema, schema) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda m: m.pop("driver"), "$: driver is missing"),
+        (lambda m: m.update(colour="red"), "$: colour is not known"),
+        (lambda m: m.update(schema=2), "$.schema: 2 is out of bounds"),
+        (lambda m: m["system"]["cpu_count"].update(value="two"), "$.system.cpu_count.value: 'two' is no integer"),
+        (lambda m: m["driver"]["version"].update(state="perhaps"), "$.driver.version.state: 'perhaps' is none of"),
+    ],
+)
+def test_what_machine_files_may_not_hold_is_refused_by_schema_and_by_reader(change: Any, fault: str) -> None:
+    machine = json.loads(MACHINES[0].read_text())
+    change(machine)
+    schema = schema_of("machine")
+    assert [found for found in faults(machine, schema, schema) if found.startswith(fault)]
+    with pytest.raises(BadInput):
+        parse_machine(json.dumps(machine), where="x.json")
+
+
+def test_a_stack_validates_and_reads_back() -> None:
+    torch = Distribution(name="torch", version="2.8.0", requires=("triton==3.4.0",))
+    stack = Stack(
+        kind=known("venv", "pyvenv.cfg"),
+        python=known("/v/bin/python", "x"),
+        python_version=known("3.12.3", "x"),
+        headers=known(True, "x"),
+        distributions=known({"torch": torch}, "x"),
+        shadowed=known((), "x"),
+        torch=absent("x"),
+        extensions=known((), "x"),
+        cuda_available=absent("x"),
+        uses=known((), "x"),
+    )
+    data = json.loads(json.dumps({"schema": STACK_SCHEMA} | _builtins(stack)))
+    schema = schema_of("stack")
+    assert faults(data, schema, schema) == []
+    assert convert(data, Stack, where="x", what="x", hint="x") == stack
+
+
+def _builtins(record: Any) -> dict[str, Any]:
+    import msgspec
+
+    data: dict[str, Any] = msgspec.to_builtins(record)
+    return data
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "--machine", "gh200-480gb"],
+        ["check", "--machine", "no-such-machine"],
+        ["profiles"],
+        ["profiles", "show", "cpu"],
+        ["train", "--list"],
+        ["rules"],
+        ["explain", "CUDA driver version is insufficient for CUDA runtime version"],
+        ["explain", "DRV001"],
+        ["resolve", "--profile", "no-such-profile"],
+        ["train", "sort", "--dry-run"],
+        ["verify", "--venv", "/no/such/venv"],
+    ],
+    ids=" ".join,
+)
+def test_real_envelopes_validate(arguments: list[str], tmp_path: Path) -> None:
+    data = envelope(envdoctor(*arguments, "--format", "json", home=tmp_path))
+    assert (data["data"] is None) != (data["error"] is None)
+    for name in ("envelope", data["command"]):
+        schema = schema_of(name)
+        assert faults(data, schema, schema) == []
+
+
+def test_every_kind_of_error_validates() -> None:
+    schema = schema_of("envelope")
+    for kind in (EnvdoctorError, BadInput, Refused, Interrupted):
+        error = kind("x", expected="y", hint="z")
+        explained = explain(io.BytesIO(symptom_table().symptoms[0].sample.encode()))
+        assert explained.causes
+        error.causes = explained.causes
+        data = json.loads(json.dumps(make_envelope("check", None, error)))
+        assert faults(data, schema, schema) == []
+
+
+def test_an_envelope_of_another_command_is_refused(tmp_path: Path) -> None:
+    data = envelope(envdoctor("profiles", "--format", "json", home=tmp_path))
+    schema = schema_of("check")
+    assert faults(data, schema, schema)
