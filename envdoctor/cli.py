@@ -193,7 +193,9 @@ def resolve(
         list[str] | None, typer.Option("--profile", metavar="NAME|FILE", help="May be given several times.")
     ] = None,
     all_profiles: Annotated[bool, typer.Option("--all", help="Every bundled profile: the CI dry run.")] = False,
-    machine: MachineOption = "",
+    machine: Annotated[
+        str, typer.Option("--machine", metavar="FILE|NAME|all", help="A recorded machine; all: the matrix, offline.")
+    ] = "",
     fact: FactOption = None,
     python: PythonVersionOption = "",
     format: FormatOption = Format.human,
@@ -202,7 +204,7 @@ def resolve(
 
     Example: envdoctor resolve --profile gh200 --machine gh200-480gb
     """
-    from envdoctor import workflow
+    from envdoctor import keeping, workflow
     from envdoctor.errors import BadInput
 
     def answer(reporter: Reporter) -> Answer:
@@ -212,9 +214,31 @@ def resolve(
                 expected="one of them",
                 hint="envdoctor resolve --all",
             )
+        if machine == "all":
+            return keeping.matrix(profile or [])
         return workflow.resolve(profile or [], machine, fact or [], python, reporter)
 
     _finish("resolve", format, answer)
+
+
+@app.command()
+def lock(
+    profile: Annotated[
+        list[str] | None, typer.Option("--profile", metavar="NAME", help="Default: every bundled profile.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing: hold the locks against their profiles and the rules.")
+    ] = False,
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Let versions move that the profile leaves open.")] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Make the hashed locks of profiles, one a platform and Python, and print what changed.
+
+    Example: envdoctor lock --check
+    """
+    from envdoctor import keeping
+
+    _finish("lock", format, lambda r: keeping.lock(profile or [], r, check=check, upgrade=upgrade))
 
 
 @app.command()

@@ -20,7 +20,8 @@ from envdoctor.records import convert, decode_toml
 PROFILE_SCHEMA = 1
 GIB = 1 << 30
 T = TypeVar("T")
-DISK = "disk"
+DISK, GPU_MEMORY = "disk", "memory of GPU"
+ROOM = (DISK, GPU_MEMORY)
 WHAT = "a profile in TOML, as `envdoctor profiles show cpu` prints one"
 HINT = "envdoctor profiles"
 
@@ -230,8 +231,8 @@ def _nearest_reason(candidates: Sequence[Candidate]) -> str:
 
 def _candidate(machine: Machine, profile: Profile) -> Candidate:
     conditions = tuple(_conditions(machine, profile))
-    # Room on the disk may be unknown (a recorded machine): it is measured again before anything is written.
-    accepted = all(c.holds is True or (c.holds is None and c.name == DISK) for c in conditions)
+    # Room may be unknown (a recorded machine, a pasted report): it is measured again before anything is written.
+    accepted = all(c.holds is True or (c.holds is None and c.name.startswith(ROOM)) for c in conditions)
     return Candidate(profile.id, accepted, profile.preference, conditions)
 
 
@@ -301,7 +302,7 @@ def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:
         yield _worst(
             [
                 judge(
-                    f"memory of GPU {gpu.index}",
+                    f"{GPU_MEMORY} {gpu.index}",
                     gpu.memory_total,
                     f">= {when.gpu_memory_gb:g} GiB",
                     lambda v: v >= need_bytes,

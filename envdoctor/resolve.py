@@ -127,13 +127,18 @@ def resolve(
     target: Target,
     sources: Sources,
     on_attempt: Callable[[Attempt], None] = lambda _: None,
+    *,
+    any_torch: bool = False,
 ) -> Resolution:
-    """Try each source with each Python until one gives a coherent lock."""
+    """Try each source with each Python until one gives a coherent lock.
+
+    With `any_torch` the build of torch does not count: for a lock that leaves torch out.
+    """
     attempts: list[Attempt] = []
     lock = None
     for source in profile.sources:
         for python in target.pythons:
-            lock, attempt = _attempt(profile, target, source, python, sources)
+            lock, attempt = _attempt(profile, target, source, python, sources, any_torch=any_torch)
             attempts.append(attempt)
             on_attempt(attempt)
             if lock or attempt.outcome == "unreachable":
@@ -172,7 +177,7 @@ def _hint(profile: str, story: str) -> str:
 
 
 def _attempt(
-    profile: Profile, target: Target, source: Source, python: str, sources: Sources
+    profile: Profile, target: Target, source: Source, python: str, sources: Sources, *, any_torch: bool
 ) -> tuple[Lock | None, Attempt]:
     label = describe(source, sources)
     output, pylock = _compile(profile, target, source, python, sources, dated=True)
@@ -189,7 +194,7 @@ def _attempt(
         return None, Attempt(label, python, "no solution", f"the source gives no SHA-256 of {unhashed[0]}")
     build = torch_build(packages)
     wanted = profile.cuda.build if profile.cuda else "cpu"
-    if build != wanted:
+    if build != wanted and not any_torch:
         return None, Attempt(
             label, python, "wrong build", f"torch would be the {_named(build)}, not the {_named(wanted)}"
         )

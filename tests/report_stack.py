@@ -1,8 +1,10 @@
-"""Machines and stacks as a pasted report gives them, built by hand."""
+"""Machines and stacks, built by hand: as a pasted report gives them, and as they are read on the spot."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.model import (
@@ -23,7 +25,7 @@ from envdoctor.model import (
     known,
     unreadable,
 )
-from envdoctor.rules import evaluate
+from envdoctor.rules import RULES, evaluate
 
 UNSAID: Fact[Any] = unreadable("report", "not in the report")
 
@@ -93,6 +95,82 @@ def stack_with(
         extensions=fact(extensions),
         cuda_available=said(available), uses=known(uses, source),
     )  # fmt: skip
+
+
+def torch(version: str = "2.8.0+cu128", **fields: Any) -> Stack:
+    """A stack of a report with this torch, whose local part names its CUDA."""
+    local = version.partition("+cu")[2]
+    return stack_with(version, cuda=f"{local[:-1]}.{local[-1]}" if local else None, **fields)
+
+
+def files(version: str = "2.8.0+cu128", packages: dict[str, str] | None = None, **fields: Any) -> Stack:
+    """The same, read from files."""
+    return torch(version, source="files", available=None, packages=packages, **fields)
+
+
+def pins(text: str) -> Stack:
+    """A pasted list, `torch 2.8.0, vllm 0.10.2`, without a torch build; of two versions the later one holds."""
+    named = dict(part.split() for part in text.split(","))
+    return stack_with(named.get("torch"), packages=named)
+
+
+def live(gpus: list[str] | None = None, **facts: Any) -> Machine:
+    """A machine that was looked at, not one of a report."""
+    return msgspec.structs.replace(machine_with(gpus, source="NVML", driver="580.95.05"), **facts)
+
+
+def toolkit(**facts: str) -> CudaToolkit:
+    """CUDA's toolkit as it was read; what is not named is not there."""
+    fields = {
+        name: known(facts[name], "PATH") if name in facts else absent("PATH")
+        for name in CudaToolkit.__struct_fields__
+    }
+    return CudaToolkit(**fields)
+
+
+def variables(machine: Machine, **values: str) -> Machine:
+    return msgspec.structs.replace(machine, environment=known(values, "environment"))
+
+
+def failing(note: str, container: str | None = "docker", source: str = "nvmlInit") -> Machine:
+    """A machine whose NVML fails."""
+    machine = machine_with(None, container=container)
+    system = msgspec.structs.replace(
+        machine.system, container=known(container, "file") if container else absent("file")
+    )
+    return msgspec.structs.replace(machine, gpus=unreadable(source, note), system=system)
+
+
+def memory(machine: Machine, total: int) -> Machine:
+    sizes = Memory(
+        total=known(total, "meminfo"), available=known(total, "meminfo"), cgroup_limit=absent("memory.max")
+    )
+    return msgspec.structs.replace(machine, memory=sizes)
+
+
+class Case(NamedTuple):
+    """A rule, what it must say of a machine and stack, and the near miss: the same with one fact changed."""
+
+    rule: str
+    status: str
+    sees: tuple[Machine, Stack]
+    misses: tuple[Machine, Stack]
+
+    def check(self) -> None:
+        """The rule speaks once, with all that a finding needs; of the near miss it says nothing; none crashes."""
+        of_both = [evaluate(*self.sees), evaluate(*self.misses)]
+        assert [each for findings in of_both for each in findings if each.status == "crashed"] == []
+        spoken, silent = ([each for each in findings if each.id == self.rule] for findings in of_both)
+        assert [each.status for each in spoken] == [self.status]
+        (finding,) = spoken
+        assert finding.cause == RULES[self.rule].cause
+        assert finding.message
+        assert finding.evidence
+        assert finding.fix
+        assert "None" not in f"{finding.message} {finding.fix} {finding.commands}"
+        if self.status != "info":
+            assert finding.commands
+        assert [each.message for each in silent] == []
 
 
 # Families of the rules on builds and machines; what others say of the packages is tested elsewhere.

@@ -24,7 +24,7 @@ ORDER = [
     {"install", "verify", "handoff"},
     {"proof", "results"},
     {"report"},
-    {"diagnosis"},
+    {"diagnosis", "keeping"},
     {"workflow"},
     {"output"},
     {"cli"},

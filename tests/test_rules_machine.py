@@ -10,6 +10,7 @@ from report_stack import UNSAID, bad, gpu_named, machine_with, stack_with
 
 from envdoctor.machines import machine_names, override, read_recorded
 from envdoctor.model import (
+    CudaToolkit,
     Driver,
     Limits,
     Machine,
@@ -49,8 +50,9 @@ def with_memory(machine: Machine, total: int, cgroup: int | None = None) -> Mach
     return msgspec.structs.replace(machine, memory=memory)
 
 
-PACKAGES = {"vllm": "0.10.2", "trl": "0.23.1"}
+PACKAGES = {"vllm": "0.10.2", "trl": "0.23.1", "huggingface-hub": "0.36.0"}
 VLLM = stack_with("2.8.0+cu128", cuda="12.8", source="files", packages=PACKAGES, available=None)
+NEWER = stack_with("2.11.0+cu130", cuda="13.0", source="files", packages={"vllm": "0.23.0", "trl": "1.7.0"})
 PLAIN = stack_with("2.8.0+cu128", cuda="12.8", source="files", available=None)
 REPORTED = stack_with("2.8.0+cu128", cuda="12.8")
 
@@ -69,22 +71,28 @@ def broken() -> Iterator[tuple[str, str, Machine, Stack]]:
     yield "GPU015", "info", machine_with([gpu_named(0, H100, ecc=known(False, "test"))]), PLAIN
     yield "HOST007", "warning", with_limits(infiniband, locked_memory=8 << 20), PLAIN
     yield "HOST008", "warning", with_limits(two(H100), processes=1024), PLAIN
-    yield "HOST009", "info", with_memory(two(H100), 512 * GIB, 8 * GIB), PLAIN
+    toolkit = CudaToolkit(
+        nvcc=known("/usr/local/cuda/bin/nvcc", "PATH"),
+        nvcc_version=UNSAID,
+        cuda_home=UNSAID,
+        ptxas_version=UNSAID,
+        compiler=UNSAID,
+    )
+    yield "HOST009", "info", with_memory(msgspec.structs.replace(two(H100), cuda=toolkit), 512 * GIB, 8 * GIB), PLAIN
     big = two(H100, memory_total=known(80 * GIB, "test"))
     yield "HOST010", "info", with_memory(big, 64 * GIB), VLLM
     yield "ENV006", "warning", with_variables(two(H100), CUDA_VISIBLE_DEVICES="MIG-74d68ce8-f74a"), VLLM
-    yield "ENV006", "info", with_variables(two(H100), CUDA_VISIBLE_DEVICES="GPU-74d68ce8-f74a"), PLAIN
     segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     yield "ENV007", "warning", with_variables(two(H100), **segments), VLLM
-    newer = stack_with("2.11.0+cu130", cuda="13.0", source="files", packages={"vllm": "0.23.0", "trl": "1.7.0"})
-    yield "ENV007", "info", with_variables(two(H100), **segments), newer
+    alone = stack_with("2.8.0+cu128", cuda="12.8", source="files", packages={"vllm": "0.10.2"})
+    yield "ENV007", "info", with_variables(two(H100), **segments), alone
+    yield "ENV007", "warning", with_variables(two(H100), PYTORCH_ALLOC_CONF="expandable_segments:True"), NEWER
     yield "ENV008", "warning", with_variables(two(H100, **link), NCCL_P2P_DISABLE="1"), PLAIN
-    yield "ENV008", "info", with_variables(two(RTX4090), NCCL_P2P_DISABLE="1"), PLAIN
+    yield "ENV008", "info", with_variables(two(RTX4090), NCCL_SHM_DISABLE="1"), PLAIN
     yield "ENV009", "warning", with_variables(two(H100), LD_LIBRARY_PATH="/usr/local/cuda-12.1/lib64:/x"), PLAIN
-    yield "ENV009", "info", with_variables(two(H100), LD_LIBRARY_PATH="/usr/local/cuda-12.9/lib64"), PLAIN
-    yield "ENV009", "info", with_variables(two(H100), LD_LIBRARY_PATH="/usr/local/cuda-12.1/lib64"), REPORTED
+    yield "ENV009", "info", with_variables(two(H100), LD_LIBRARY_PATH="/opt/conda/lib"), PLAIN
     compat = machine_with([H100], driver="570.133.20", environment={"LD_LIBRARY_PATH": "/usr/local/cuda/compat"})
-    yield "ENV012", "info", compat, REPORTED
+    yield "ENV012", "info", compat, stack_with("2.8.0+cu128", cuda="12.8", available=None)
     yield "ENV012", "error", compat, stack_with("2.8.0+cu128", cuda="12.8", available=False)
     yield "ENV010", "info", with_variables(two(H100), HF_HUB_OFFLINE="1"), PLAIN
     yield "ENV011", "info", with_variables(two(H100)), VLLM
@@ -104,6 +112,12 @@ def test_the_rule_sees_its_problem(rule: str, status: str, machine: Machine, sta
 
 def quiet() -> Iterator[tuple[str, str, Machine]]:
     """Rules that must not speak of a machine."""
+    yield "the remedy for GeForce cards", "ENV008", with_variables(two(RTX4090), NCCL_P2P_DISABLE="1")
+    yield "no InfiniBand to lose", "ENV008", with_variables(two(H100), NCCL_IB_DISABLE="1")
+    yield "a newer toolkit", "ENV009", with_variables(two(H100), LD_LIBRARY_PATH="/usr/local/cuda-12.9/lib64")
+    yield "peer access is off already", "GPU012", with_variables(two(RTX4090), NCCL_P2P_DISABLE="1")
+    yield "offline", "ENV011", with_variables(two(H100), HF_HUB_OFFLINE="1")
+    yield "no nvcc to compile with", "HOST009", with_memory(two(H100), 8 * GIB)
     idle = PcieLink(generation=1, width=16, max_generation=5, max_width=16)
     parked = {"power": known(30.0, "test"), "power_limit": known(450.0, "test"), "pcie": known(idle, "test")}
     yield "links slow down at idle", "GPU014", machine_with([gpu_named(0, RTX4090, **parked)])

@@ -19,7 +19,7 @@ from envdoctor.knowledge.releases import (
     releases_that_accept,
     required,
 )
-from envdoctor.knowledge.versions import is_prerelease, satisfies, version_key
+from envdoctor.knowledge.versions import satisfies, version_key
 from envdoctor.model import Distribution, Extension, Finding, Machine, Stack
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.known_breaks import known_breaks
@@ -130,13 +130,14 @@ BROKEN = [
     ("torch 2.8.0+cu128, transformers 5.2.0, bitsandbytes 0.45.0", "HF009", "error"),
     ("autoawq 0.2.9, transformers 4.57.1", "HF010", "error"),
     ("deepspeed 0.14.0, torch 2.4.0+cu121", "DS001", "error"),
-    ("ray 2.48.0, click 8.4.1", "RAY001", "warning"),
     ("flashinfer-python 0.5.3, flashinfer-cubin 0.5.2", "PKG012", "error"),
     ("torch 2.7.0+cu128, triton 3.3.0, pytorch-triton 3.4.0+gitae848267", "PKG013", "warning"),
     ("torch 2.9.0+cu128, verl 0.7.0, vllm 0.13.0", "VERL001", "info"),
     ("torch 2.9.1+cu128, sglang 0.5.8, nvidia-cudnn-cu12 9.10.2.21", "CUDNN002", "warning"),
     ("trl 1.5.0, vllm 0.17.0", "TRL002", "info"),
-    ("torch 2.4.1+cu121, transformers 5.10.2", "HF015", "warning"),
+    ("torch 2.4.1+cu121, transformers 5.10.2", "HF015", "error"),
+    ("torch 2.8.0+cu128, trl 0.17.0, vllm 0.12.0", "TRL001", "warning"),
+    ("torch 2.9.0+cu129, trl 0.26.2, vllm 0.12.0", "TRL001", "error"),
     ("torch 2.9.0+cu130, nvidia-cudnn-cu12 9.10.2.21, nvidia-cudnn-cu13 9.13.0.50", "CUDNN003", "warning"),
 ]  # fmt: skip
 
@@ -287,14 +288,22 @@ def test_contradicting_pins_get_no_impossible_command() -> None:
 @pytest.mark.parametrize("row", known_breaks(), ids=lambda row: row.id)
 def test_every_row_fires_inside_its_versions_and_not_outside(row: object) -> None:
     conditions = [condition.partition(" ") for condition in row.when]  # type: ignore[attr-defined]
-    inside = {name: _example(specifier) for name, _, specifier in conditions}
-    assert found(machine_with(None), stack_with(inside.get("torch"), packages=inside))[row.id].status == row.status  # type: ignore[attr-defined]
+    beside = dict.fromkeys(row.beside[:1], "1.0")  # type: ignore[attr-defined]
+    python = "3.10.13" if row.python else "3.12.11"  # type: ignore[attr-defined]
+    inside = {name: _example(specifier) for name, _, specifier in conditions} | beside
+    stack = stack_with(inside.get("torch"), packages=inside, python=python)
+    assert found(machine_with(None), stack)[row.id].status == row.status  # type: ignore[attr-defined]
+    if row.python:  # type: ignore[attr-defined]
+        assert row.id not in found(machine_with(None), stack_with(inside.get("torch"), packages=inside))  # type: ignore[attr-defined]
+    for name in beside:
+        alone = {other: text for other, text in inside.items() if other != name}
+        assert row.id not in found(machine_with(None), stack_with(alone.get("torch"), packages=alone, python=python))  # type: ignore[attr-defined]
     for name, _, specifier in conditions:
         outside = {other: text for other, text in inside.items() if other != name}
         if specifier:
             outside[name] = _example(specifier, inside=False)
         torch = outside.get("torch")
-        assert row.id not in found(machine_with(None), stack_with(torch, packages=outside))  # type: ignore[attr-defined]
+        assert row.id not in found(machine_with(None), stack_with(torch, packages=outside, python=python))  # type: ignore[attr-defined]
 
 
 def _example(specifier: str, *, inside: bool = True) -> str:
@@ -347,54 +356,6 @@ def test_the_tables_say_what_is_known_of_the_field() -> None:
     assert satisfies("0.31.0", optional_requirement("trl", "1.16.0", "vllm"))
     assert releases_that_accept("torchvision", "torch", "2.8.0") == ["0.23.0"]
     assert optional_requirement("transformers", "5.23.0", "kernels") == ">=0.18.2,<0.19"
-
-
-VERSIONS = [
-    "0.9.2", "0.10.0", "0.10.1.1", "2.8", "2.8.0", "2.8.0+cu128", "2.8.1", "2.9.0", "2.1.0a0+32f93b1",
-    "2.10.0.dev20251024+cu130", "1.0rc1", "1.0", "1.0.post1", "0.0.32.post1", "3", "3.0.0", "2.0.0b2", "2.8.0rc1",
-    "2.8.0.post1", "2.8.0.dev1", "4.57.1", "5.0.0rc1", "5", "1.26.4", "2024.1",
-]  # fmt: skip
-
-
-def test_versions_compare_as_packaging_compares_them() -> None:
-    compared = 0
-    for bound in VERSIONS:
-        for operator in ("==", "!=", "<=", ">=", "<", ">", "~="):
-            if ("+" in bound and operator not in ("==", "!=")) or (operator == "~=" and "." not in bound):
-                continue
-            specifier = SpecifierSet(operator + bound)
-            for version in VERSIONS:
-                assert satisfies(version, operator + bound) == specifier.contains(version, prereleases=True), (
-                    version, operator, bound,
-                )  # fmt: skip
-                compared += 1
-    assert compared > 3000
-    assert satisfies("2.8.1", "==2.8.*,!=2.8.0")
-    assert satisfies("1!2.0", ">=1!1.0") is None or satisfies("1!2.0", ">=1!1.0")
-    assert satisfies("a conda thing", ">=1.0") is None
-    assert satisfies("1.0", "what?") is None
-    assert satisfies("9" * 5000, ">=1") is None
-    assert satisfies("1.0", ">=" + "9" * 5000) is None
-    assert is_prerelease("2.1.0a0+32f93b1")
-    assert not is_prerelease("0.0.32.post1")
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("torch (==2.8.0)", ("torch", "==2.8.0")),
-        ("Flashinfer_Python==0.5.3", ("flashinfer-python", "==0.5.3")),
-        ("ray[cgraph]>=2.48.0,<3", ("ray", ">=2.48.0,<3")),
-        ("numpy", ("numpy", "")),
-        ("xformers==0.0.32.post1 ; platform_machine == 'x86_64'", ("xformers", "==0.0.32.post1")),
-        ("vllm<0.12; extra == 'vllm'", None),
-        ("torch @ https://example.invalid/torch.whl", None),
-        ("", None),
-        (">=1", None),
-    ],
-)
-def test_requirement_lines(line: str, expected: tuple[str, str] | None) -> None:
-    assert parse_requirement(line) == expected
 
 
 def test_five_hundred_distributions_are_judged_in_a_blink() -> None:

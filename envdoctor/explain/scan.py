@@ -1,8 +1,8 @@
 """Finding symptoms and signals in a log of any size, in bounded memory.
 
 Each pattern has literal texts of which one must be in whatever it matches. The words of a block are collected once,
-and only literals whose longest word is among them are searched for; the pattern itself is tried on the few lines
-around one.
+and only literals whose words are all among them are searched for; the pattern itself is tried on the few lines around
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW = 4096  # characters around a literal that a pattern may see
 LINE = 400  # characters of a line that is kept
 HITS_KEPT = 3  # a symptom seen so often is known; it is not looked for any longer
 TRIES_PER_BLOCK = 200  # windows tried for one literal in one block
-EXCERPT = 64 << 10  # bytes kept of the start and of the end, for the facts that the log tells
+EXCERPT = 32 << 10  # bytes kept of the start and of the end, for the facts that the log tells
 
 WORD = re.compile(r"[A-Za-z_]{3,}")
 # What loggers, launchers and containers put before a line. Wrapped messages are joined without it.
@@ -53,12 +53,12 @@ class Scan(Record, frozen=True):
 
 
 class _Search:
-    """One pattern, its literals, each with its longest word, and what was found so far."""
+    """One pattern, its literals, each with its words, and what was found so far."""
 
     def __init__(self, name: str, pattern: str, wanted: int) -> None:
         self.name = name
         self.pattern = pattern
-        self.literals = [(literal, longest_word(literal)) for literal in required_literals(pattern)]
+        self.literals = [(literal, WORD.findall(literal)) for literal in required_literals(pattern)]
         self.wanted = wanted
         self.hits: list[Hit] = []
 
@@ -114,18 +114,16 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def vocabulary(text: str) -> str:
-    """The different words of a text, one a line: some KiB, whatever the text's size, and fast to search."""
+    """The different words of a text, one a line: some KiB, whatever the text's size, and fast to search.
+
+    At its ends a literal may hold a part of a word of the text: words are looked up as parts of the vocabulary.
+    """
     return "\n".join(set(WORD.findall(text)))
 
 
-def longest_word(literal: str) -> str:
-    """The part of a literal to look up in a vocabulary. At the literal's ends it may be a part of the text's word."""
-    return max(WORD.findall(literal), key=len, default="")
-
-
 def _search_block(search: _Search, text: str, words: str, first_line: int) -> None:
-    for literal, word in search.literals:
-        if word not in words:
+    for literal, parts in search.literals:
+        if not all(part in words for part in parts):
             continue
         position, tries = text.find(literal), 0
         while position >= 0 and not search.done and tries < TRIES_PER_BLOCK:
@@ -145,8 +143,8 @@ def _search_unwrapped(searches: list[_Search], text: str, words: str) -> None:
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     joined = " ".join(lines)
     for search in searches:
-        for literal, word in search.literals:
-            position = joined.find(literal) if word in words else -1
+        for literal, parts in search.literals:
+            position = joined.find(literal) if all(part in words for part in parts) else -1
             if position < 0 or search.hits:
                 continue
             found = re.search(search.pattern, joined[max(position - WINDOW // 2, 0) : position + WINDOW // 2])

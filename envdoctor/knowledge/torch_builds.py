@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge import cuda_releases, read_table
 from envdoctor.model import Record
 
 Pair = tuple[int, int]  # major and minor, to compare by
 
-# The smallest driver of a CUDA major version: docs.nvidia.com/deploy/cuda-compatibility, minor-version compatibility.
+# The smallest driver of a CUDA major version: CUDA toolkit release notes, table 2 (Linux and Windows; from 13 on the
+# Windows column is empty, since the toolkit brings no display driver there, and 580 holds for both).
 OLDEST_DRIVER = {10: (440, 33), 11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 WINDOWS_OLDEST_DRIVER = {10: (441, 22), 11: (452, 39), 12: (527, 41), 13: (580,)}
 # CUDA 11 drivers by release: the same page; cuda.toml begins with 11.8.
@@ -131,3 +132,21 @@ def in_words(build: KnownBuild) -> str:
 @cache
 def _table() -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "torch_builds.toml").read_text(encoding="utf-8"))
+
+
+class TorchWheel(Record, frozen=True):
+    """A wheel of the PyTorch index, with its published hash."""
+
+    version: str
+    python: str
+    architecture: str
+    sha256: str
+    source: str
+    date: str
+
+
+def published_wheel(version: str, python: str, architecture: str) -> TorchWheel | None:
+    """The published hash of a torch wheel that the PyTorch index alone has; None where it is not in the table."""
+    rows = msgspec.convert(read_table("torch_wheels.toml")["wheel"], list[TorchWheel])
+    asked = (version, python, architecture)
+    return next((row for row in rows if (row.version, row.python, row.architecture) == asked), None)

@@ -15,8 +15,9 @@ from envdoctor import results
 from envdoctor.errors import EnvdoctorError
 from envdoctor.explain import Explained
 from envdoctor.install import InstallResult
+from envdoctor.keeping import LockedAll, Matrix
 from envdoctor.model import Choice, Condition, Finding, Verification
-from envdoctor.output import diagnosis
+from envdoctor.output import diagnosis, locks
 from envdoctor.output.console import err, out, table
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import Profile, violations
@@ -311,6 +312,8 @@ RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
     results.Documentation: diagnosis.documented,
     results.Schema: diagnosis.schema,
     results.Written: diagnosis.written,
+    LockedAll: locks.locked_all,
+    Matrix: locks.matrix,
     Report: diagnosis.report,
     results.RecipeList: _recipes,
     results.Trained: _trained,

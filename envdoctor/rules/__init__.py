@@ -10,6 +10,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     gpu_sets,
     host,
     known_breaks,
+    left_over_variables,
     packages,
     python,
     resources,

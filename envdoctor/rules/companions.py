@@ -156,7 +156,8 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
         return
     for row in pairings():
         if row.package == "flash-attn" and satisfies(public_part(flash), row.versions):
-            if satisfies(public_part(torch), row.torch) is False:
+            read = any(each.distribution == "flash-attn" for each in stack.extensions.value or ())
+            if satisfies(public_part(torch), row.torch) is False and not read:  # EXT001 looks into the file itself
                 yield Problem(
                     "info",
                     f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
@@ -209,6 +210,15 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     chosen = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
     if not version or not cuda:
         return
+    if _is_for_cpus(stack):
+        yield Problem(
+            "error",
+            f"bitsandbytes {version} has no native library for CUDA at all, torch is built for CUDA {cuda}",
+            (*shown(stack, "bitsandbytes"), evidence("extensions", stack.extensions)),
+            "Install the newest bitsandbytes, whose wheels have one.",
+            ("uv pip install --upgrade --reinstall bitsandbytes",),
+        )
+        return
     held, source = _bitsandbytes_cuda(stack, version)
     wanted = f"{chosen[:2]}.{chosen[2:]}" if re.fullmatch(r"\d{3}", chosen) else cuda
     if not held or _loads(version, wanted, held, forced=bool(chosen)):
@@ -223,6 +233,12 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
         "Unset BNB_CUDA_VERSION." if chosen else f"Install bitsandbytes {newest or 'of the newest release'}.",
         ("unset BNB_CUDA_VERSION",) if chosen else (f"uv pip install 'bitsandbytes>={newest}'",),
     )
+
+
+def _is_for_cpus(stack: Stack) -> bool:
+    """Whether the files of bitsandbytes were read and none is for CUDA: old wheels for Arm, or an own build."""
+    files = [each.path for each in stack.extensions.value or () if "libbitsandbytes_" in each.path]
+    return bool(files) and not any("_cuda" in path for path in files)
 
 
 def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tuple[str, str, str]]:

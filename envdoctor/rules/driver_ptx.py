@@ -12,6 +12,7 @@ from envdoctor.rules.views import (
     Capability,
     capability_of,
     cuda_name,
+    from_report,
     gpus_of,
     installed,
     labels,
@@ -26,7 +27,7 @@ from envdoctor.rules.views import (
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 # PTX ISA by CUDA release: 11.7 to 13.5 measured, as the newest `.version` that ptxas of NVIDIA's wheels takes
-# (2026-11-21); those before by docs.nvidia.com/cuda/parallel-thread-execution, release notes; there is no ptxas of 12.7.
+# (2026-11-21); those before and 12.7 by docs.nvidia.com/cuda/parallel-thread-execution, release notes.
 PTX_OF_CUDA = {
     "11.0": "7.0", "11.1": "7.1", "11.2": "7.2", "11.3": "7.3", "11.4": "7.4", "11.5": "7.5", "11.6": "7.6",
     "11.7": "7.7", "11.8": "7.8", "12.0": "8.0", "12.1": "8.1", "12.2": "8.2", "12.3": "8.3", "12.4": "8.4",
@@ -88,8 +89,9 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
 def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than the CUDA release of torch, but of the same major version: that works.
 
-    torch's own kernels are native code and run. What the driver would have to compile does not: PTX of that release.
-    Nothing in this stack is known to need that on these GPUs.
+    torch's own kernels are native code and run. What the driver would have to compile does not: PTX of that release,
+    as CuPy and Numba make it. Nothing else in this stack is known to need that on these GPUs; on a machine this is
+    said only where one of the two is installed.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -97,6 +99,9 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
     known = cuda_name(machine.driver.cuda.value) or cuda_of_driver(driver)
     if not cuda or not known or not driver_key(driver) or next(driver_cannot_compile_the_ptx(machine, stack), None):
+        return
+    makers = [name for name in stack.distributions.value or {} if name.startswith(("cupy", "numba-cuda"))]
+    if not makers and not from_report(stack):
         return
     if pair(known) < pair(cuda) and driver_key(driver) >= oldest_driver(cuda, windows=is_windows(machine)):
         yield Problem(

@@ -31,7 +31,8 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
     """
     cards = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and not model.has_peer_access]
     linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in cards)
-    if len(cards) > 1 and not linked:
+    off = (machine.environment.value or {}).get("NCCL_P2P_DISABLE") == "1"
+    if len(cards) > 1 and not linked and not off:
         yield Problem(
             "info",
             f"{labels(cards)} have no peer access over PCIe; NCCL goes through host memory",

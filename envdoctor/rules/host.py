@@ -84,16 +84,16 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST004", cause="compiler-missing", url="https://github.com/triton-lang/triton/issues/2564")
+@rule("HOST004", cause="compiler-missing", url="https://github.com/apple/ml-cross-entropy/issues/5")
 def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
     """No C compiler: triton and torch.compile build a small launcher at run time and stop without one.
 
     Fix: a C compiler from the distribution or conda-forge.
 
     References:
-    https://github.com/triton-lang/triton/issues/2564
+    https://github.com/apple/ml-cross-entropy/issues/5
     """
-    if machine.cuda.compiler.state == "absent":
+    if machine.cuda.compiler.state == "absent" and (machine.gpus.value or not is_reported(machine.cuda.compiler)):
         yield Problem(
             "warning" if machine.gpus.value and not is_reported(machine.cuda.compiler) else "info",
             "no C compiler (cc, gcc or clang) on PATH",
@@ -103,20 +103,20 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST005", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/2997")
+@rule("HOST005", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/27890")
 def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
     """No Python at hand has its headers (Python.h), which triton's launcher is compiled against.
 
     Fix: the -dev package, or a Python from uv, which has headers.
 
     References:
-    https://github.com/vllm-project/vllm/issues/2997
+    https://github.com/vllm-project/vllm/issues/27890
     """
     pythons = asked("pythons", machine.pythons) or ()
-    if pythons and not any(python.headers for python in pythons):
+    if pythons and machine.gpus.value and not any(python.headers for python in pythons):
         version = pythons[0].version
         yield Problem(
-            "warning" if machine.gpus.value else "info",
+            "warning",
             "no Python at hand has Python.h: " + ", ".join(f"{p.path} ({p.version})" for p in pythons[:3]),
             (evidence("pythons", machine.pythons),),
             "Install the headers, or let uv fetch a Python that has them.",

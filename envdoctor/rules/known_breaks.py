@@ -17,6 +17,7 @@ from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.model import Machine, Record, Stack
 from envdoctor.rules.registry import Check, Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
+from envdoctor.rules.views import shows
 
 
 class Break(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,6 +30,7 @@ class Break(Record, frozen=True, kw_only=True, omit_defaults=True):
     status: Literal["error", "warning", "info"]
     when: tuple[str, ...]  # "trl <0.28": all must be installed so
     unless: tuple[str, ...] = ()  # any of them installed so, and there is no problem
+    beside: tuple[str, ...] = ()  # one of these must be there, too: who would be hurt
     python: str = ""  # "<3.11": only there
     problem: str
     why: str
@@ -58,6 +60,8 @@ def check_of(row: Break) -> Check:
 
     def check(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
         versions = versions_of(stack)
+        if row.beside and not shows(stack, *row.beside):
+            return
         if row.python and satisfies(stack.python_version.value or "", row.python) is False:
             return
         if not all(_holds(each, versions) for each in row.when) or any(_holds(each, versions) for each in row.unless):
@@ -72,6 +76,7 @@ def check_of(row: Break) -> Check:
 
 def _documentation(row: Break) -> str:
     found = "Found where " + " and ".join(row.when) + (f", unless {' or '.join(row.unless)}" if row.unless else "")
+    found += f", beside {', '.join(row.beside[:-1])} or {row.beside[-1]}" if row.beside else ""
     found += f", on Python {row.python}" if row.python else ""
     fix = f"Fixed so: {row.fix}" if "{" not in row.fix else f"Fixed by: {' or '.join(row.commands)}"
     references = "\n".join(

@@ -261,6 +261,31 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
         )
 
 
+@rule("PKG015", cause="dependency-pin-violated", url="https://github.com/triton-lang/triton/issues/5090")
+def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """Triton 3.1 or 3.2 imports setuptools, which is not installed.
+
+    uv's environments have none, and neither Triton nor, on Python below 3.12, torch asks for it: `import triton` ends
+    in `No module named 'setuptools'`, and torch.compile and Triton's kernels with it. Read from the wheels: 3.1.0 and
+    3.2.0 import it in triton/runtime/build.py, 3.3.1 does not.
+
+    Fixed by installing setuptools.
+
+    References:
+    https://github.com/triton-lang/triton/issues/5090
+    """
+    versions = versions_of(stack)
+    old = satisfies(versions.get("triton", ""), ">=3.1,<3.3") and not from_report(stack)
+    if old and stack.distributions.value and "setuptools" not in versions:
+        yield Problem(
+            "warning",
+            f"triton {versions['triton']} imports setuptools, which is not installed",
+            shown(stack, "triton", "torch"),
+            "Install setuptools.",
+            ("uv pip install setuptools",),
+        )
+
+
 # Bounds in extras that the library also checks when it runs: below them it raises or switches the backend off.
 CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), ("trl", "peft"))
 

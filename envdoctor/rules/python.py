@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envdoctor.knowledge.torch_builds import pair, torch_releases
-from envdoctor.model import Distribution, Extension, Machine, Stack
+from envdoctor.knowledge.versions import public_part
+from envdoctor.model import Distribution, Evidence, Extension, Machine, Stack
 from envdoctor.rules.extensions import is_optional
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import from_report, gpus_of, installed, model_of, release, shows, torch_version, version
@@ -75,8 +76,8 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
     first = stack.distributions.value or {}
     for copy in stack.shadowed.value or ():
         winner = first.get(copy.name)
-        if not winner or winner.version == copy.version:
-            continue
+        if not winner or winner.version == copy.version or _is_condas_torch(copy):
+            continue  # torch of conda: PY007
         matters = copy.name in SHADOWED or copy.name.startswith("nvidia-")
         user_site = "/.local/" in f"{winner.location} {copy.location}"
         yield Problem(
@@ -86,6 +87,40 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
             "Remove one of the two" + ("; PYTHONNOUSERSITE=1 leaves ~/.local out." if user_site else "."),
             _removal(winner, copy, user_site=user_site),
         )
+
+
+@rule("PY007", cause="wrong-python-env", url="https://github.com/pytorch/pytorch/issues/138506")
+def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """conda's pytorch and PyPI's torch are in one environment, at different versions.
+
+    Both unpack to the same folder. `pip install` of something that wants another torch puts PyPI's over conda's;
+    conda goes on believing in its own, and its libtorch, MKL or torchvision then meets the other's files, or its
+    next update writes over them. From torch 2.6 on there is no conda build by PyTorch itself any more.
+
+    Fix: one of the two: remove conda's pytorch and reinstall torch with pip or uv.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/138506
+    """
+    held = stack.distributions.value or {}
+    pip = held.get("torch")
+    others = [each for each in stack.shadowed.value or () if _is_condas_torch(each)]
+    conda = held.get("pytorch") or (others[0] if others else None)
+    if not pip or not conda or _is_condas_torch(pip) or public_part(pip.version) == public_part(conda.version):
+        return
+    yield Problem(
+        "info" if from_report(stack) else "warning",  # a report's two lists may be of two environments
+        f"conda has pytorch {conda.version}, and pip has torch {pip.version}",
+        (
+            Evidence("conda", f"{conda.name} {conda.version}", conda.location or stack.distributions.source),
+            Evidence("pip", f"torch {pip.version}", pip.location or stack.distributions.source),
+        ),
+        "Remove conda's pytorch, then reinstall torch, which shares its files.",
+        (
+            "conda remove --force pytorch",
+            f"uv pip install --reinstall torch=={public_part(pip.version)} --torch-backend=auto",
+        ),
+    )
 
 
 @rule("PY003", cause="python-unsupported", url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md")
@@ -126,7 +161,7 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
         )
 
 
-@rule("PY004", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/2997")
+@rule("PY004", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/27890")
 def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The stack's Python has no Python.h, which triton's launcher and every source build are compiled against.
 
@@ -135,7 +170,7 @@ def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> 
     Fix: the -dev package of this Python, or a Python from uv or conda, which have headers.
 
     References:
-    https://github.com/vllm-project/vllm/issues/2997
+    https://github.com/vllm-project/vllm/issues/27890
     """
     if stack.headers.value is not False or not shows(stack, "triton", "vllm") or not gpus_of(machine):
         return
@@ -247,6 +282,10 @@ def _known_need(stack: Stack, ours: tuple[int, int]) -> str:
         if ours < needs:
             return f"vLLM {found or ''} needs {needs[0]}.{needs[1]} or newer".replace("  ", " ")
     return ""
+
+
+def _is_condas_torch(each: Distribution) -> bool:
+    return each.name in ("torch", "pytorch") and each.source.startswith("conda")
 
 
 def _removal(winner: Distribution, loser: Distribution, *, user_site: bool) -> tuple[str, ...]:

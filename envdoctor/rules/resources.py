@@ -13,6 +13,7 @@ LOCKED_MEMORY = 1 * GIB  # InfiniBand registers buffers; Linux's default of 64 K
 PROCESSES = 4096  # a Ray node and its workers with their threads
 BUILD_MEMORY = 16 * GIB  # flash-attn: about 5 GiB per nvcc job
 INFINIBAND = ("ib", "hsn", "mlx")
+SLOW_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "9p")
 
 
 @rule(
@@ -69,7 +70,8 @@ def few_processes_are_allowed(machine: Machine) -> Iterator[Problem]:
 def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
     """Host memory is small beside what a source build of CUDA code takes: the compiler is killed without a word.
 
-    nvcc takes about 5 GiB per job on flash-attn, times NVCC_THREADS. The cgroup's limit counts.
+    nvcc takes about 5 GiB per job on flash-attn, times NVCC_THREADS. The cgroup's limit counts. Said only where there
+    is an nvcc to compile with.
 
     Fix: MAX_JOBS by memory, or a wheel.
 
@@ -77,7 +79,7 @@ def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
     https://github.com/Dao-AILab/flash-attention#installation-and-features
     """
     memory = host_memory(machine)
-    if memory and memory < BUILD_MEMORY and gpus_of(machine):
+    if memory and memory < BUILD_MEMORY and gpus_of(machine) and machine.cuda.nvcc.value:
         jobs = max(1, memory // (5 * GIB))
         yield Problem(
             "info",
@@ -93,9 +95,10 @@ def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST010", cause="gpu-oom", url="https://docs.vllm.ai/en/latest/features/sleep_mode/")
 def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """Host memory is smaller than the GPUs': weights that are moved to the host may not fit.
+    """Host memory is smaller than the GPUs': weights that vLLM puts to sleep on the host may not fit.
 
-    vLLM's sleep level 1 and optimiser offloading keep in host memory what was on the GPU. The cgroup's limit counts.
+    A trainer that shares its GPUs with vLLM (TRL, verl) puts it to sleep; at level 1 the weights then lie in host
+    memory. The cgroup's limit counts.
 
     Fix: sleep level 2 (weights are loaded anew), a smaller model, or more memory.
 
@@ -104,7 +107,7 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
     """
     memory = host_memory(machine)
     on_gpus = sum(gpu.memory_total.value or 0 for gpu in gpus_of(machine))
-    if memory and memory < on_gpus and shows(stack, "vllm", "deepspeed", "trl", "verl"):
+    if memory and memory < on_gpus and shows(stack, "vllm") and shows(stack, "trl", "verl", "openrlhf"):
         yield Problem(
             "info",
             f"{memory / GIB:.0f} GiB of host memory, {on_gpus / GIB:.0f} GiB on the GPUs",
@@ -114,6 +117,36 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
             ),
             "Where weights are put to sleep on the host, count with that; sleep level 2 keeps none there.",
             ("free -g",),
+        )
+
+
+@rule(
+    "HOST011",
+    cause="silent-slow-path",
+    url="https://docs.vllm.ai/en/latest/usage/troubleshooting.html#hangs-loading-a-model",
+)
+def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The cache of the Hugging Face hub, with the model weights, lies on a slow network file system.
+
+    Weights are then read over the network at every start, by every process: loading takes minutes and looks like a
+    hang. Parallel file systems (Lustre, GPFS, BeeGFS) are made for that and not meant; NFS, SMB, sshfs and the
+    Windows drives of WSL are.
+
+    Fix: HF_HOME on a local disk with room for the models.
+
+    References:
+    https://docs.vllm.ai/en/latest/usage/troubleshooting.html#hangs-loading-a-model
+    https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
+    """
+    place = (machine.storage.places.value or {}).get("hf cache")
+    used = gpus_of(machine) and shows(stack, "vllm", "sglang", "transformers")
+    if place and place.kind in SLOW_FILE_SYSTEMS and used:
+        yield Problem(
+            "info",
+            f"models are cached in {place.path}, which is on {place.kind}",
+            (evidence("storage.places", machine.storage.places),),
+            "If loading is slow, keep the cache on a local disk.",
+            ("export HF_HOME=/local/disk/hf",),
         )
 
 

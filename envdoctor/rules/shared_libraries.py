@@ -60,26 +60,31 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
 
 @rule("MKL001", cause="mkl-too-new", url="https://github.com/pytorch/pytorch/issues/123097")
 def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """conda's torch 2.4 or older is beside MKL 2024.1 or newer, which lacks a symbol that it needs.
+    """A torch of PyTorch's conda channel is beside MKL 2024.1 or newer, which lacks a symbol that it needs.
 
-    The import ends in `libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent`. PyPI's wheels link MKL statically and
-    are not concerned.
+    The import ends in `libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent`. That channel's recipes build with MKL
+    2020.2 or 2023.1 and ask for `mkl >=2018`, up to its last release, 2.5.1; for 2.5 the reports contradict each
+    other. PyPI's wheels link MKL statically, and conda-forge bounds it: neither is concerned.
 
     Fixed by MKL below 2024.1, or by torch from PyPI.
 
     References:
     https://github.com/pytorch/pytorch/issues/123097
+    https://github.com/pytorch/builder/blob/release/2.5/conda/pytorch-nightly/meta.yaml
+    https://github.com/deepchem/deepchem/pull/4744
     """
     held = stack.distributions.value or {}
     torch = held.get("pytorch") or held.get("torch")
     mkl = held.get("mkl")
     by_conda = torch and (torch.name == "pytorch" or torch.source == "conda")
-    if not torch or not mkl or not by_conda:
+    if not torch or not mkl or not by_conda or "conda-forge" in torch.source:
         return
-    if satisfies(mkl.version, ">=2024.1") and satisfies(public_part(torch.version), "<2.5"):
+    if satisfies(mkl.version, ">=2024.1") and satisfies(public_part(torch.version), "<2.6"):
+        sure = satisfies(public_part(torch.version), "<2.5")
         yield Problem(
-            "error",
-            f"torch {torch.version} of conda cannot load with MKL {mkl.version}; it needs MKL below 2024.1",
+            "error" if sure else "warning",
+            f"torch {torch.version} of conda {'cannot' if sure else 'may not'} load with MKL {mkl.version}; "
+            "it was built for MKL below 2024.1",
             shown(stack, torch.name, "mkl"),
             "Install MKL below 2024.1.",
             ("conda install 'mkl<2024.1'",),

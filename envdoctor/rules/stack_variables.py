@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from envdoctor.model import Evidence, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import gpus_of, installed, is_reported, release, shows, torch_cuda, version
+from envdoctor.rules.views import gpus_of, installed, is_reported, release, shows, torch_cuda, torch_version, version
 
 # From this release on vLLM turns expandable segments off around its memory pool by itself, where it is this variable
-# that sets them: github.com/vllm-project/vllm/pull/40812; vllm/device_allocator/cumem.py of 0.20.0 to 0.21.0 (measured).
+# that sets them: github.com/vllm-project/vllm/pull/40812, and vllm/device_allocator/cumem.py in the source
+# distributions of 0.20.0 to 0.21.0 (measured 2026-11-21).
 VLLM_TOGGLES_SEGMENTS, VLLM_READS = "0.20.1", "PYTORCH_CUDA_ALLOC_CONF"
 ALLOCATOR_VARIABLES = (VLLM_READS, "PYTORCH_ALLOC_CONF")
 FIRST_TORCH_WITH_ALLOC_CONF = (2, 10)  # docs.pytorch.org/docs/2.10/cuda_environment_variables.html
@@ -37,13 +38,13 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     https://github.com/vllm-project/vllm/issues/20939
     """
     value = _variables(machine).get("CUDA_VISIBLE_DEVICES", "")
-    if not re.match(r"\s*(GPU|MIG)-", value):
-        return
     engine = shows(stack, "vllm", "ray", "sglang")
+    if not engine or not re.match(r"\s*(GPU|MIG)-", value):
+        return
     mig = value.strip().startswith("MIG-")
     yield Problem(
-        "warning" if engine else "info",
-        f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID" + (f", where {engine} expects numbers" if engine else ""),
+        "warning",
+        f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID, where {engine} expects numbers",
         (Evidence("CUDA_VISIBLE_DEVICES", value[:12] + "...", machine.environment.source),),
         "Give the container only that instance and number it 0." if mig else "Name the GPUs by number.",
         ("docker run --gpus '\"device=0:0\"' -e CUDA_VISIBLE_DEVICES=0 ...",)
@@ -76,11 +77,12 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     old = name == VLLM_READS and bool(vllm and (limit := version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
     if not (old or unseen or (name == VLLM_READS and not vllm)):
         return
+    effect = "that fails" if old else f"vLLM looks at {VLLM_READS} only, and frees nothing then" if unseen else ""
     yield Problem(
         "warning" if (old or unseen) and sleeper else "info",
         f"{name}={_variables(machine)[name]} with vLLM {vllm or ''}".rstrip()
-        + (f" and {sleeper}, which can put it to sleep" if sleeper else ": no sleep mode then")
-        + (": that fails" if sleeper and old else f": vLLM reads {VLLM_READS} only, and frees nothing" if unseen else ""),
+        + (f" and {sleeper}, which can put it to sleep" if sleeper else ", which cannot sleep then")
+        + (f": {effect}" if effect and sleeper else ""),
         (Evidence(name, _variables(machine)[name], machine.environment.source),),
         "Unset it where vLLM's sleep mode is used"
         + (f", or set {VLLM_READS} instead, which vLLM switches around its pool." if unseen else "."),
@@ -112,6 +114,8 @@ def nccl_is_kept_from_a_fast_path(machine: Machine) -> Iterator[Problem]:
         if not off or len(gpus) < 2:
             continue
         harms = (name == "NCCL_P2P_DISABLE" and linked) or (name == "NCCL_IB_DISABLE" and infiniband)
+        if not harms and name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"):
+            continue  # there is no such path here, or as on GeForce cards it is the remedy
         yield Problem(
             "warning" if harms else "info",
             f"{name}={variables[name]} switches {path} off"
@@ -143,15 +147,18 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     if not parts or not cuda:
         return
     imported = stack.cuda_available.value is not None  # the report's torch was imported: its libraries were found
-    older = [
-        part
-        for part in parts
-        if not imported and (own := _cuda_of(part, machine)) and own[0] == cuda[0] and own < cuda
-    ]
+    if imported:
+        return
+    releases = {part: _cuda_of(part, machine) for part in parts}
+    older = [part for part, own in releases.items() if own and own[0] == cuda[0] and own < cuda]
+    unknown = [part for part, own in releases.items() if own is None and not part.startswith("/usr/local/cuda")]
+    parts = older or unknown
+    if not parts:
+        return
     kept = ":".join(part for part in value.split(":") if part not in parts)
     yield Problem(
         "warning" if older else "info",
-        f"LD_LIBRARY_PATH holds {(older or parts)[0]}"
+        f"LD_LIBRARY_PATH holds {parts[0]}"
         + (f", an older CUDA than torch's {torch_cuda(stack)}" if older else ", whose CUDA libraries may come first"),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source),),
         "Take it out; torch's wheels find their own libraries.",
@@ -201,9 +208,9 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
     https://huggingface.co/docs/hub/security-tokens
     """
     variables = machine.environment
-    if variables.value is None or is_reported(variables) or not shows(stack, "transformers", "vllm"):
+    if variables.value is None or is_reported(variables) or not shows(stack, "huggingface-hub"):
         return
-    if not any(variables.value.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")):
+    if not any(variables.value.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE")):
         yield Problem(
             "info",
             "no HF_TOKEN is set: gated models need a login",
@@ -234,6 +241,8 @@ def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterat
     if not compat or not is_reported(machine.environment):
         return
     fails = stack.cuda_available.value is False and bool(torch_cuda(stack))
+    if stack.cuda_available.value:
+        return
     yield Problem(
         "error" if fails else "info",
         f"LD_LIBRARY_PATH holds {compat[0]}, whose libcuda comes before the driver's"

@@ -19,9 +19,9 @@ from envdoctor.rules.views import (
     torch_version,
 )
 
-# Libraries that compile CUDA code on the machine, at run time or on installation where no wheel fits.
+# Libraries that compile CUDA code on the machine: at run time, or on installation since they come as source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
-COMPILING = (*AT_RUN_TIME, "vllm", "sglang", "transformer-engine")
+FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
 
 
 @rule(
@@ -33,8 +33,9 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     """nvcc is of another CUDA major version than torch: torch refuses to build any extension with it.
 
     "The detected CUDA version (11.7) mismatches the version that was used to compile PyTorch (12.1)". That stops
-    source builds (flash-attn, vLLM, apex) and DeepSpeed's kernels; wheels do not care. Another minor version of the
-    same major one is only a remark, which torch makes, too.
+    source builds (flash-attn, vLLM, apex) and DeepSpeed's kernels; wheels do not care, so that on a machine this is
+    said only of stacks with such a library. Another minor version of the same major one is fine: torch itself only
+    remarks on it.
 
     Fix: a toolkit of torch's CUDA version, and CUDA_HOME pointing at it; or wheels instead of a build.
 
@@ -44,21 +45,15 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     """
     cuda, nvcc = torch_cuda(stack), machine.cuda.nvcc_version
     ours, theirs = release(cuda), release(nvcc.value)
-    if not ours or not theirs or ours == theirs:
+    if not ours or not theirs or ours[0] == theirs[0] or not _uses_nvcc(stack):
         return
-    other_major = ours[0] != theirs[0]
     name = cuda.replace(".", "-")
     yield Problem(
-        _severity(stack) if other_major else "info",
-        f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}"
-        + ("" if other_major else ": close enough to build extensions"),
+        _severity(stack),
+        f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}",
         (evidence("cuda.nvcc_version", nvcc), Evidence("torch.cuda", cuda, stack.torch.source)),
-        f"Install the CUDA {cuda} toolkit and point CUDA_HOME at it before a source build, or install wheels."
-        if other_major
-        else "Nothing to do, unless a source build complains.",
-        (f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}")
-        if other_major
-        else (),
+        f"Install the CUDA {cuda} toolkit and point CUDA_HOME at it before a source build, or install wheels.",
+        (f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}"),
     )
 
 
@@ -78,7 +73,7 @@ def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
     nvcc = machine.cuda.nvcc_version
     theirs = release(nvcc.value)
     row = toolkit(theirs) if theirs else None
-    for gpu in gpus_of(machine) if row and theirs else ():
+    for gpu in gpus_of(machine) if row and theirs and _uses_nvcc(stack) else ():
         capability = capability_of(gpu)
         first = first_toolkit(capability) if capability else None
         limits = (release(row.oldest), release(row.newest)) if row else (None, None)
@@ -118,7 +113,7 @@ def gcc_is_newer_than_nvcc_accepts(machine: Machine, stack: Stack) -> Iterator[P
     nvcc, compiler = machine.cuda.nvcc_version, machine.cuda.compiler
     theirs, gcc = release(nvcc.value), gcc_major(compiler.value or "")
     row = toolkit(theirs) if theirs else None
-    if not row or not gcc or gcc <= row.gcc:
+    if not row or not gcc or gcc <= row.gcc or not _uses_nvcc(stack):
         return
     yield Problem(
         _severity(stack),
@@ -146,7 +141,9 @@ def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Probl
     https://docs.pytorch.org/docs/stable/cpp_extension.html
     """
     nvcc, cuda = machine.cuda.nvcc, torch_cuda(stack)
-    library = shows(stack, *COMPILING)
+    library = shows(stack, *AT_RUN_TIME)
+    if library == "flashinfer-python" and shows(stack, "flashinfer-jit-cache"):
+        return  # compiled beforehand
     if nvcc.state == "absent" and library and cuda and gpus_of(machine):
         yield Problem(
             "info",
@@ -191,8 +188,13 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
             return
 
 
+def _uses_nvcc(stack: Stack) -> bool:
+    """Whether nvcc is there for something: wheels never call it. Who pastes a report may be at a build."""
+    return from_report(stack) or bool(shows(stack, *AT_RUN_TIME, *FROM_SOURCE))
+
+
 def _severity(stack: Stack) -> Status:
-    """How bad a useless nvcc is: a remark for wheels, a warning where something compiles or a report tells of it."""
+    """How bad a useless nvcc is: a remark before a build, a warning where something compiles or in a report."""
     return "warning" if from_report(stack) or shows(stack, *AT_RUN_TIME) else "info"
 
 

@@ -102,7 +102,10 @@ def vllm_meets_a_torch_before_its_release(machine: Machine, stack: Stack) -> Ite
 
 
 def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
-    """Major CUDA version of the vLLM wheel ("12", "cpu"), and how it is known; empty where it is not."""
+    """Major CUDA version of the vLLM wheel ("12", "cpu"), and how it is known; empty where it is not.
+
+    PyPI's: VLLM_MAIN_CUDA_VERSION in vllm/envs.py is 12.9 in 0.19.0 and 13.0 in 0.20.0 (measured 2026-11-21).
+    """
     for each in stack.extensions.value or ():
         runtime = next((name for name in each.needed if name.startswith("libcudart.so.")), "")
         if each.distribution == "vllm" and runtime:
@@ -166,6 +169,33 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
 def _is_rocm(stack: Stack) -> bool:
     build = stack.torch.value
     return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
+
+
+@rule("VLLM008", cause="vllm-torch-mismatch", url="https://github.com/vllm-project/vllm/issues/8420")
+def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """vLLM was installed from PyPI onto a torch that conda built.
+
+    vLLM's wheels are compiled against PyPI's torch; builds of the same release with other settings differ in their
+    binary interface. conda's links NCCL statically, which vLLM then loads a second time. vLLM's own documentation
+    advises against the pair.
+
+    Fixed by a fresh environment with torch and vLLM from one place, in one command.
+
+    References:
+    https://github.com/vllm-project/vllm/issues/8420
+    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
+    """
+    held = stack.distributions.value or {}
+    vllm, torch = held.get("vllm"), held.get("torch") or held.get("pytorch")
+    if not vllm or not torch or vllm.source.startswith("conda") or not torch.source.startswith("conda"):
+        return
+    yield Problem(
+        "info" if stack.cuda_available.value else "warning",
+        f"vLLM {vllm.version} of PyPI is on torch {torch.version} of {torch.source}",
+        shown(stack, "vllm", torch.name),
+        "Make an environment in which torch and vLLM come from PyPI together.",
+        (f"uv venv --python 3.12 && uv pip install vllm=={public_part(vllm.version)} --torch-backend=auto",),
+    )
 
 
 # Read from vllm/_C.abi3.so of PyPI's wheels: none for 12.0 in 0.9.0 and 0.9.1, in 0.9.2 for part of the kernels

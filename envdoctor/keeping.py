@@ -1,0 +1,300 @@
+"""Keeping profiles true: their locks made, checked and refreshed, and which of them fits which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+import msgspec
+from packaging.requirements import Requirement
+
+from envdoctor import locks, machines
+from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.knowledge.torch_builds import published_wheel
+from envdoctor.locks import LockFile
+from envdoctor.model import Distribution, Fact, Finding, Machine, Record, Stack, TorchBuild, absent, known, unreadable
+from envdoctor.profiles import Pin, Profile, choose, read_profile, read_profiles, violations
+from envdoctor.resolve import Attempt, Lock, Package, Target, resolve
+from envdoctor.results import Answer
+from envdoctor.sources import Sources, read_sources
+
+# What the PyTorch index has builds of its own of; a lock that is made without that index leaves them out, and the
+# CUDA libraries that only the CUDA build asks for.
+TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+CUDA_LIBRARIES = ("nvidia-", "cuda-")
+
+
+class Reporter(Protocol):
+    """What shows progress."""
+
+    def phase(self, title: str) -> None: ...
+    def attempt(self, attempt: Attempt) -> None: ...
+
+
+class Locked(Record, frozen=True, kw_only=True):
+    """One lock of one profile: what became of it."""
+
+    profile: str
+    platform: str
+    python: str
+    outcome: Literal["made", "unchanged", "changed", "partial", "coherent", "incoherent", "missing", "failed"]
+    packages: int = 0
+    digest: str = ""
+    without: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # against the lock that was there
+    problems: tuple[str, ...] = ()  # that the audit finds, or why there is none
+
+
+class LockedAll(Record, frozen=True):
+    """The outcome for every lock that was asked for."""
+
+    results: tuple[Locked, ...]
+    checked: bool  # only looked at, nothing written
+
+
+def targets(profile: Profile) -> Iterator[Target]:
+    """Every architecture and Python that a profile claims, each for the oldest glibc that it names."""
+    for architecture in profile.when.architectures:
+        for python in profile.python.versions:
+            yield Target(architecture, profile.when.glibc, (python,))
+
+
+def lock(names: Sequence[str], reporter: Reporter, *, check: bool, upgrade: bool) -> Answer:
+    """Make the locks of profiles (of all bundled ones if none is named), or only look at those that are there."""
+    profiles = [read_profile(name) for name in names] if names else read_profiles()
+    one = _check_one if check else _maker(read_sources(), reporter, upgrade=upgrade)
+    results = tuple(one(profile, target) for profile in profiles for target in targets(profile))
+    failed = any(result.outcome == "failed" for result in results)
+    bad = any(result.outcome in ("incoherent", "missing") for result in results)
+    return Answer(LockedAll(results, check), EXIT_FAILED if failed else EXIT_NO if bad else EXIT_OK)
+
+
+def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[Profile, Target], Locked]:
+    def make(profile: Profile, target: Target) -> Locked:
+        python = target.pythons[0]
+        reporter.phase(f"Locking {profile.id} for {target.platform}, Python {python}")
+        path = locks.lock_path(profile.id, target.platform, python)
+        old = locks.read_lock(path)
+        wanted = profile if upgrade or old is None else _held(profile, old)
+        new, why = _new_lock(wanted, target, sources, reporter)
+        if new is None:
+            return Locked(
+                profile=profile.id, platform=target.platform, python=python, outcome="failed", problems=(why,)
+            )
+        changes = tuple(locks.difference(old, new))
+        problems = tuple(audit_words(new))
+        if problems:
+            return _locked(new, "incoherent", changes=changes, problems=problems)
+        if old and not changes and old.without == new.without:
+            return _locked(old, "unchanged")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(locks.lock_text(new))
+        outcome: Literal["partial", "changed", "made"] = "partial" if new.without else "changed" if old else "made"
+        return _locked(new, outcome, changes=changes if old else ())
+
+    return make
+
+
+def _held(profile: Profile, old: LockFile) -> Profile:
+    """The profile with every version of its lock as a constraint: what is locked stays, unless it no longer can."""
+    pins = tuple(Pin(f"{package.name}=={package.version}") for package in old.packages)
+    return msgspec.structs.replace(profile, constraints=(*profile.constraints, *pins))
+
+
+def _new_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> tuple[LockFile | None, str]:
+    """A whole lock; where only the PyTorch index has torch and cannot be reached, one of everything else."""
+    resolution = resolve(profile, target, sources, reporter.attempt)
+    if resolution.lock:
+        return _file(resolution.lock), ""
+    why = "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
+    if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
+        return None, why
+    rest = _without_torch(profile)
+    whole = resolve(rest, target, sources, reporter.attempt, any_torch=True).lock
+    if whole is None:
+        return None, why
+    return _without_index(profile, target, whole), ""
+
+
+def _without_index(profile: Profile, target: Target, whole: Lock) -> LockFile:
+    """A lock without what only the PyTorch index has, save for the wheels whose published hash is known."""
+    kept = [p for p in whole.packages if p.name not in TORCH_FAMILY and not p.name.startswith(CUDA_LIBRARIES)]
+    wanted = {requirement.name: requirement for requirement in (Requirement(p.spec) for p in profile.requirements)}
+    named = (
+        {package.name for package in whole.packages if package.name in TORCH_FAMILY} if profile.cuda else {"torch"}
+    )
+    left_out = sorted(named | (wanted.keys() & set(TORCH_FAMILY)))
+    if (pinned := _pinned_torch(wanted.get("torch"), target)) and left_out == ["torch"]:
+        kept, left_out = sorted([*kept, pinned], key=lambda package: package.name), []
+    made = msgspec.structs.replace(
+        whole,
+        profile=profile.id,
+        packages=tuple(kept),
+        torch_build=profile.cuda.build if profile.cuda else "cpu",
+        backend=next((source.backend for source in profile.sources if source.backend), ""),
+    )
+    return msgspec.structs.replace(_file(made), without=tuple(left_out))
+
+
+def _pinned_torch(requirement: Requirement | None, target: Target) -> Package | None:
+    """The torch wheel of an exact pin, if its published hash is known."""
+    version = str(requirement.specifier).removeprefix("==") if requirement else ""
+    wheel = published_wheel(version, target.pythons[0], target.architecture)
+    return Package("torch", version, "", wheel.sha256, locks.LOCKED) if wheel else None
+
+
+def _without_torch(profile: Profile) -> Profile:
+    """The profile as PyPI alone can resolve it: any build of torch will do, since it is left out afterwards."""
+    pins = tuple(msgspec.structs.replace(pin, spec=pin.spec.partition("+")[0]) for pin in profile.requirements)
+    configured = tuple(source for source in profile.sources if source.kind == "configured")
+    return msgspec.structs.replace(profile, requirements=pins, sources=configured)
+
+
+def _file(made: Lock) -> LockFile:
+    return LockFile(
+        profile=made.profile,
+        platform=made.platform,
+        python=made.python,
+        torch=made.torch_build,
+        backend=made.backend,
+        made=f"{datetime.now(UTC):%Y-%m-%d}",
+        packages=made.packages,
+    )
+
+
+def _check_one(profile: Profile, target: Target) -> Locked:
+    """A lock that is there, held against its profile and against what no metadata says."""
+    python = target.pythons[0]
+    found = locks.read_lock(locks.lock_path(profile.id, target.platform, python))
+    if found is None:
+        return Locked(profile=profile.id, platform=target.platform, python=python, outcome="missing")
+    problems = (*_unmet(profile, found), *audit_words(found))
+    return _locked(found, "incoherent" if problems else "partial" if found.without else "coherent", problems=problems)
+
+
+def _locked(
+    file: LockFile,
+    outcome: Literal["made", "unchanged", "changed", "partial", "coherent", "incoherent"],
+    *,
+    changes: tuple[str, ...] = (),
+    problems: tuple[str, ...] = (),
+) -> Locked:
+    return Locked(
+        profile=file.profile,
+        platform=file.platform,
+        python=file.python,
+        outcome=outcome,
+        packages=len(file.packages),
+        digest=file.lock.digest,
+        without=file.without,
+        changes=changes,
+        problems=problems,
+    )
+
+
+def _unmet(profile: Profile, file: LockFile) -> Iterator[str]:
+    """Requirements of the profile that the lock does not meet."""
+    versions = {package.name: package.version for package in file.packages}
+    for pin in profile.requirements:
+        requirement = Requirement(pin.spec)
+        version = versions.get(requirement.name.lower().replace("_", "-"))
+        if version is None and requirement.name not in file.without:
+            yield f"{pin.spec} is not in the lock"
+        elif version and not requirement.specifier.contains(version, prereleases=True):
+            yield f"{pin.spec}, but the lock has {version}"
+
+
+def audit_words(file: LockFile) -> Iterator[str]:
+    """What the rules have against the packages of a lock, without a machine: errors and warnings in words."""
+    for finding in audit_lock(file):
+        yield f"{finding.id} {finding.message}"
+
+
+def audit_lock(file: LockFile, machine: Machine | None = None) -> list[Finding]:
+    """The rules over the stack that a lock describes, on no particular machine unless one is given."""
+    from envdoctor.pasted import parse_report
+    from envdoctor.rules import evaluate
+
+    findings = evaluate(machine or parse_report("").machine, stack_of_lock(file))
+    return [finding for finding in findings if finding.status in ("error", "warning", "crashed")]
+
+
+def stack_of_lock(file: LockFile) -> Stack:
+    """A lock as the environment that it would make."""
+    source = "lock"
+    unread: Callable[[], Fact[Any]] = lambda: unreadable(source, "a lock does not say")  # noqa: E731
+    listed = {p.name: Distribution(name=p.name, version=p.version) for p in file.packages}
+    torch = listed.get("torch")
+    build = TorchBuild(
+        version=known(torch.version, source) if torch else unread(),
+        cuda=absent(source) if file.torch == "cpu" else known(file.torch, source),
+        hip=absent(source),
+        cxx11_abi=unread(),
+        architectures=unread(),
+    )
+    return Stack(
+        origin=source,
+        kind=unread(),
+        python=unread(),
+        python_version=known(file.python, source),
+        headers=unread(),
+        distributions=known(listed, "report" if file.without else source),  # a partial lock is a part, like a report
+        shadowed=unread(),
+        torch=known(build, source) if torch else unread(),
+        extensions=unread(),
+        cuda_available=absent(source),
+        uses=known((), source),
+    )
+
+
+class Cell(Record, frozen=True):
+    """One profile on one machine."""
+
+    profile: str
+    machine: str
+    fits: bool
+    chosen: bool
+    locked: Literal["locked", "partial", "not locked"]
+    why: tuple[str, ...]  # what the machine lacks, or why the lock is no whole one
+
+
+class Matrix(Record, frozen=True):
+    """Every profile on every machine, from the locks alone."""
+
+    cells: tuple[Cell, ...]
+
+
+def matrix(names: Sequence[str]) -> Answer:
+    """Which profile fits which recorded machine, and whether there is a lock for it: without a network."""
+    profiles = [read_profile(name) for name in names] if names else read_profiles()
+    asked = machines.machine_names()
+    cells = tuple(cell for name in asked for cell in _row(machines.read_recorded(name), profiles))
+    bad = any(cell.fits and cell.locked == "not locked" for cell in cells)
+    return Answer(Matrix(cells), EXIT_NO if bad else EXIT_OK)
+
+
+def _row(machine: Machine, profiles: Sequence[Profile]) -> Iterable[Cell]:
+    choice = choose(machine, profiles)
+    for profile, candidate in zip(profiles, choice.candidates, strict=True):
+        lacking = tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in violations(candidate))
+        locked, why = _lock_for(machine, profile) if candidate.accepted else ("not locked", "")
+        reasons = (*(() if candidate.accepted else lacking), *((why,) if why else ()))
+        yield Cell(profile.id, machine.name, candidate.accepted, choice.profile == profile.id, locked, reasons)
+
+
+def _lock_for(machine: Machine, profile: Profile) -> tuple[Literal["locked", "partial", "not locked"], str]:
+    from envdoctor.resolve import target_of
+
+    target = target_of(machine, profile)
+    found = [locks.bundled_lock(profile.id, target, python) for python in target.pythons]
+    whole = [file for file in found if file and not file.without]
+    if whole:
+        return "locked", ""
+    partial = next((file for file in found if file), None)
+    if partial:
+        return "partial", f"{', '.join(partial.without)}: from the PyTorch index, which was not reached for the lock"
+    return "not locked", f"no lock for {target.platform} and Python {', '.join(target.pythons)}"
+
+
+__all__ = ["Locked", "LockedAll", "Matrix", "audit_lock", "lock", "matrix", "stack_of_lock"]

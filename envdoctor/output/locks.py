@@ -1,0 +1,61 @@
+"""Locks and the matrix of profiles and machines for people."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from envdoctor.keeping import Cell, Locked, LockedAll, Matrix
+from envdoctor.output.console import table
+
+GOOD = {"made", "unchanged", "changed", "coherent"}
+CHANGES_SHOWN = 40
+
+
+def locked_all(data: LockedAll) -> list[RenderableType]:
+    """Each lock in a line, with what changed and what is wrong below it."""
+    return [part for result in data.results for part in _locked(result)]
+
+
+def _locked(result: Locked) -> list[RenderableType]:
+    style = "ok" if result.outcome in GOOD else "warning" if result.outcome == "partial" else "error"
+    mark = {"ok": "✓", "warning": "!", "error": "✗"}[style]
+    head = Text.assemble((f"{mark} ", style), (result.profile, "title"), f"  {result.platform}  Python {result.python}  ")
+    head.append(result.outcome, style=style)
+    if result.packages:
+        head.append(f", {result.packages} packages, {result.digest}")
+    parts: list[RenderableType] = [head]
+    if result.without:
+        parts.append(_indent(Text(f"without {', '.join(result.without)}: only the PyTorch index has their build")))
+    parts += [_indent(Text(problem, style="error")) for problem in result.problems]
+    parts += [_indent(Text(change, style="dim")) for change in result.changes[:CHANGES_SHOWN]]
+    if len(result.changes) > CHANGES_SHOWN:
+        parts.append(_indent(Text(f"and {len(result.changes) - CHANGES_SHOWN} more", style="dim")))
+    return parts
+
+
+def matrix(data: Matrix) -> list[RenderableType]:
+    """Machines down, profiles across; below it why what does not fit does not."""
+    profiles = list(dict.fromkeys(cell.profile for cell in data.cells))
+    by_place = {(cell.machine, cell.profile): cell for cell in data.cells}
+    rows = table("machine", *profiles)
+    for machine in dict.fromkeys(cell.machine for cell in data.cells):
+        rows.add_row(Text(machine, style="title"), *(_cell(by_place[machine, profile]) for profile in profiles))
+    reasons = table("machine", "profile", "why")
+    for cell in data.cells:
+        if cell.why:
+            reasons.add_row(cell.machine, cell.profile, "; ".join(cell.why))
+    legend = "✓ fits and is locked (* is chosen), ! its lock leaves out what only the PyTorch index has, ✗ no lock, - does not fit"
+    return [rows, Text(legend, style="dim"), Text(), reasons]
+
+
+def _cell(cell: Cell) -> Text:
+    if not cell.fits:
+        return Text("-", style="dim")
+    mark, style = {"locked": ("✓", "ok"), "partial": ("!", "warning"), "not locked": ("✗", "error")}[cell.locked]
+    return Text(mark + ("*" if cell.chosen else ""), style=style)
+
+
+def _indent(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 4))

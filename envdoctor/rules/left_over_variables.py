@@ -1,0 +1,148 @@
+"""Rules on variables that were set once, for a reason that is gone, and still steer installers and libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.model import Evidence, Machine, Stack
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.views import gpus_of, installed, is_reported, labels, shows, version
+
+INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
+                   "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # fmt: skip
+CPU_INDEX = re.compile(r"/whl/(nightly/)?cpu/?(\s|,|$)")
+SLOWING = {
+    "TORCHDYNAMO_DISABLE": "torch.compile is off, and models run uncompiled",
+    "TORCH_COMPILE_DISABLE": "torch.compile is off, and models run uncompiled",
+    "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
+}
+# The first release whose vllm/envs.py does not know the variable, by the source distributions (measured 2026-11-21:
+# 0.11.0 and 0.11.1; 0.14.0 and 0.16.0, there is none of 0.15); what took its place.
+GONE_FROM_VLLM = {
+    "VLLM_USE_V1": ("0.11.1", "V1 is the only engine"),
+    "VLLM_ATTENTION_BACKEND": ("0.16.0", "the option --attention-backend took its place"),
+}
+PRELOADED = re.compile(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nvJitLink|nccl)\.so")
+
+
+@rule("ENV013", cause="torch-cpu-build", url="https://docs.astral.sh/uv/guides/integration/pytorch/")
+def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
+    """A variable sends uv or pip to PyTorch's index for CPUs, and this machine has a GPU.
+
+    The next installation that touches torch replaces a CUDA build by a CPU build without a word. The same happens
+    with UV_TORCH_BACKEND=auto where no driver is to be seen, as on login nodes and in image builds: `auto` then means
+    the index for CPUs.
+
+    Fix: unset it, or name the CUDA line: UV_TORCH_BACKEND=cu128.
+
+    References:
+    https://docs.astral.sh/uv/guides/integration/pytorch/
+    """
+    variables, gpus = machine.environment.value or {}, gpus_of(machine)
+    backend = variables.get("UV_TORCH_BACKEND", "")
+    found = next((name for name in INDEX_VARIABLES if CPU_INDEX.search(variables.get(name, ""))), "")
+    name = "UV_TORCH_BACKEND" if backend == "cpu" else found
+    if name and gpus:
+        yield Problem(
+            "warning",
+            f"{name} names PyTorch's CPU builds, and this machine has {labels(gpus)}",
+            (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
+            "Unset it, so that the next installation does not replace torch by a CPU build.",
+            (f"unset {name}", "uv pip install torch --torch-backend=auto"),
+        )
+    elif backend == "auto" and machine.gpus.state == "absent" and not is_reported(machine.gpus):
+        yield Problem(
+            "info",
+            "UV_TORCH_BACKEND=auto takes CPU builds here, where no driver is to be seen",
+            (Evidence("UV_TORCH_BACKEND", backend, machine.environment.source), evidence("gpus", machine.gpus)),
+            "If the environment is meant for a machine with GPUs, name the CUDA line instead.",
+            ("export UV_TORCH_BACKEND=cu128",),
+        )
+
+
+@rule(
+    "ENV014",
+    cause="silent-slow-path",
+    url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
+)
+def debugging_variable_slows_everything(machine: Machine) -> Iterator[Problem]:
+    """TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE or CUDA_LAUNCH_BLOCKING is set: good for debugging, slow otherwise.
+
+    The first two switch torch.compile off; the third waits for each kernel before the next one is sent. Nothing
+    reports it later. (TORCHINDUCTOR_DISABLE, which is passed around, is read by nothing.)
+
+    Fix: unset it for runs that count.
+
+    References:
+    https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
+    https://docs.pytorch.org/docs/stable/cuda_environment_variables.html
+    """
+    variables = machine.environment.value or {}
+    for name, effect in SLOWING.items():
+        if variables.get(name) == "1":
+            yield Problem(
+                "info",
+                f"{name}={variables[name]}: {effect}",
+                (Evidence(name, variables[name], machine.environment.source),),
+                "Unset it, unless you are looking for a fault.",
+                (f"unset {name}",),
+            )
+
+
+@rule("ENV015", cause="silent-slow-path", url="https://docs.vllm.ai/en/latest/configuration/env_vars.html")
+def vllm_no_longer_reads_the_variable(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A variable that used to choose vLLM's engine or attention backend is set, and this vLLM does not read it.
+
+    VLLM_USE_V1 has no effect from 0.11.1 on, VLLM_ATTENTION_BACKEND none from 0.16 on: vLLM logs "Unknown vLLM
+    environment variable detected" and goes on with its own choice. The option --attention-backend exists from 0.13
+    on.
+
+    Fix: the option that took its place.
+
+    References:
+    https://docs.vllm.ai/en/latest/configuration/env_vars.html
+    """
+    variables, vllm = machine.environment.value or {}, installed(stack, "vllm")
+    for name, (release, instead) in GONE_FROM_VLLM.items():
+        limit = version(release)
+        if name in variables and vllm and limit and vllm >= limit:
+            yield Problem(
+                "info",
+                f"{name}={variables[name]} does nothing: vLLM {vllm} does not read it, {instead}",
+                (Evidence(name, variables[name], machine.environment.source),),
+                "Unset it, and use the option if the choice matters.",
+                (f"unset {name}",),
+            )
+
+
+@rule("ENV016", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/119932")
+def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """LD_PRELOAD or VLLM_NCCL_SO_PATH puts another CUDA library or NCCL in the place of the one that torch brings.
+
+    torch is built against the library in its own wheels; an older one lacks functions (`undefined symbol:
+    ncclCommRegister`), and two NCCLs in one process hang or fail in the first collective. Such settings were advice
+    for old releases.
+
+    Fix: unset it.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/119932
+    https://docs.vllm.ai/en/latest/configuration/env_vars.html
+    """
+    variables = machine.environment.value or {}
+    foreign = [part for part in re.split(r"[\s:]+", variables.get("LD_PRELOAD", "")) if PRELOADED.search(part)]
+    foreign = [part for part in foreign if "site-packages" not in part]
+    name, value = ("LD_PRELOAD", foreign[0]) if foreign else ("", "")
+    if not name and shows(stack, "vllm") and variables.get("VLLM_NCCL_SO_PATH"):
+        name, value = "VLLM_NCCL_SO_PATH", variables["VLLM_NCCL_SO_PATH"]
+    if not name or not shows(stack, "torch", "vllm", "pytorch"):
+        return
+    works = bool(stack.cuda_available.value)
+    yield Problem(
+        "info" if works or name != "LD_PRELOAD" else "warning",
+        f"{name} puts {value} before the library that torch brings",
+        (Evidence(name, variables[name], machine.environment.source),),
+        "Unset it; torch's wheels find their own libraries.",
+        (f"unset {name}",),
+    )
