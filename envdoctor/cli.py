@@ -229,7 +229,9 @@ def lock(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing: hold the locks against their profiles and the rules.")
     ] = False,
-    upgrade: Annotated[bool, typer.Option("--upgrade", help="Let versions move that the profile leaves open.")] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Let versions move that the profile leaves open.")
+    ] = False,
     format: FormatOption = Format.human,
 ) -> None:
     """Make the hashed locks of profiles, one a platform and Python, and print what changed.

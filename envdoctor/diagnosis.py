@@ -195,8 +195,9 @@ def explain(text: str, recorded: str, facts: Sequence[str], venv: str, python: s
     documented = documentation(text)
     if documented:
         return Answer(documented)
-    machine = machine_of(recorded, facts) if recorded or facts else None
     stack = stack_of(venv, python, search=False)
+    # An environment that was named lies on this machine: its errors are this machine's, too.
+    machine = machine_of(recorded, facts) if recorded or facts or stack else None
     with _opened(text) as stream:
         explained = run_explain(stream, machine, stack)
     return Answer(explained, EXIT_OK if explained.causes else EXIT_NO)

@@ -187,6 +187,11 @@ def builds() -> Iterator[Case]:
         for code in ("sm_90", "sm_120")
     }
     yield Case("EXT004", "error", (machine, code["sm_90"]), (machine, code["sm_120"]))
+    own = {
+        built: with_files(file("mine/kernels.so", "mine", code=KernelCode(native=(built,))), mine="1.0")
+        for built in ("sm_100", "sm_120")
+    }
+    yield Case("EXT005", "warning", (machine, own["sm_100"]), (machine, own["sm_120"]))
 
 
 def python() -> Iterator[Case]:

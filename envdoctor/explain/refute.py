@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envdoctor.model import Machine, Stack
+from envdoctor.rules.views import capability_of, runs_native
 
 
 def refutation(cause: str, machine: Machine, stack: Stack) -> str:
@@ -62,7 +63,17 @@ def _extensions_fit(_: Machine, stack: Stack) -> str:
     return f"none of the {len(extensions)} compiled files lacks a symbol of torch" if extensions and fit else ""
 
 
+def _code_for_every_gpu(machine: Machine, stack: Stack) -> str:
+    torch, gpus = stack.torch.value, machine.gpus.value or ()
+    code = torch.architectures.value or () if torch else ()
+    capabilities = [capability_of(gpu) for gpu in gpus]
+    covered = code and gpus and all(each and runs_native(code, each) for each in capabilities)
+    return f"the installed torch has code for every GPU here ({' '.join(code)})" if covered else ""
+
+
 AGAINST: dict[str, Callable[[Machine, Stack], str]] = {
+    "gpu-arch-not-in-build": _code_for_every_gpu,
+    "gpu-arch-dropped": _code_for_every_gpu,
     "no-nvidia-gpu": _has_gpus,
     "container-no-gpu": _has_gpus,
     "driver-not-loaded": _has_gpus,

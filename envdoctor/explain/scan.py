@@ -173,9 +173,10 @@ def _window(text: str, position: int, start: int, end: int) -> str:
 def _shown(line: str, position: int) -> str:
     """The line for people; of a very long one the part around the literal."""
     line = re.sub(r"\x1b\[[0-9;]*m", "", line) if "\x1b" in line else line
-    if len(line) > LINE:
-        start = max(0, min(position - LINE // 4, len(line) - LINE))
-        line = ("…" if start else "") + line[start : start + LINE] + "…"
+    if len(line) > LINE and position < LINE:
+        line = line[:LINE] + "…"
+    elif len(line) > LINE:  # its begin says what it is, the part around the literal why
+        line = f"{line[: LINE // 3]} … {line[position - LINE // 6 : position + LINE // 2]}…"
     return line.strip()
 
 

@@ -21,7 +21,9 @@ def locked_all(data: LockedAll) -> list[RenderableType]:
 def _locked(result: Locked) -> list[RenderableType]:
     style = "ok" if result.outcome in GOOD else "warning" if result.outcome == "partial" else "error"
     mark = {"ok": "✓", "warning": "!", "error": "✗"}[style]
-    head = Text.assemble((f"{mark} ", style), (result.profile, "title"), f"  {result.platform}  Python {result.python}  ")
+    head = Text.assemble(
+        (f"{mark} ", style), (result.profile, "title"), f"  {result.platform}  Python {result.python}  "
+    )
     head.append(result.outcome, style=style)
     if result.packages:
         head.append(f", {result.packages} packages, {result.digest}")
@@ -46,7 +48,7 @@ def matrix(data: Matrix) -> list[RenderableType]:
     for cell in data.cells:
         if cell.why:
             reasons.add_row(cell.machine, cell.profile, "; ".join(cell.why))
-    legend = "✓ fits and is locked (* is chosen), ! its lock leaves out what only the PyTorch index has, ✗ no lock, - does not fit"
+    legend = "✓ fits, locked (* chosen); ! locked but for what only the PyTorch index has; ✗ no lock; - does not fit"
     return [rows, Text(legend, style="dim"), Text(), reasons]
 
 

@@ -161,6 +161,42 @@ def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterato
                 break
 
 
+@rule("EXT005", cause="ext-arch-not-in-build", url="https://docs.pytorch.org/docs/stable/cpp_extension.html")
+def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """None of a package's compiled files has code for a GPU, though they have code for others.
+
+    For packages that EXT004 does not know file by file, your own extensions among them: "no kernel image is available
+    for execution on the device" when one of their kernels is started.
+
+    Fix: build it again with TORCH_CUDA_ARCH_LIST set to the GPU's compute capability, or take a wheel that has it.
+
+    References:
+    https://docs.pytorch.org/docs/stable/cpp_extension.html
+    """
+    for name, files in _by_distribution(stack).items():
+        coded = [file for file in files if file.code and (file.code.native or file.code.ptx)]
+        if not coded or name in MAIN_FILES or name == "torch" or is_optional(coded[0]):
+            continue
+        for gpu in gpus_of(machine):
+            capability = capability_of(gpu)
+            if capability and not any(_serves(file.code, capability) for file in coded if file.code):
+                has = " ".join(
+                    sorted({kind for file in coded if file.code for kind in (*file.code.native, *file.code.ptx)})
+                )
+                wanted = gpu.compute_capability.value
+                rebuild = (
+                    f"TORCH_CUDA_ARCH_LIST='{wanted}' pip install --no-build-isolation --no-binary {name} {name}"
+                )
+                yield Problem(
+                    "warning",
+                    f"no compiled file of {name} has code for {label(gpu)}; they have {has}",
+                    (Evidence(f"extensions.{coded[0].path}.code", has, coded[0].path),),
+                    f"Build {name} again for compute capability {wanted}.",
+                    (rebuild,),
+                )
+                break
+
+
 def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
     found: dict[str, list[Extension]] = {}
     for extension in stack.extensions.value or ():

@@ -12,7 +12,19 @@ from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion
 
-from envdoctor.model import Evidence, Fact, Filesystem, Finding, Gpu, Interpreter, Machine, Record, Stack, Status
+from envdoctor.model import (
+    Distribution,
+    Evidence,
+    Fact,
+    Filesystem,
+    Finding,
+    Gpu,
+    Interpreter,
+    Machine,
+    Record,
+    Stack,
+    Status,
+)
 
 T = TypeVar("T")
 
@@ -103,6 +115,7 @@ def words(value: Any) -> str:
 WORDS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Gpu, lambda gpu: gpu.name.value or f"GPU {gpu.index}"),
     (Filesystem, lambda place: f"{place.free >> 20} of {place.total >> 20} MiB free"),
+    (Distribution, lambda each: f"{each.name} {each.version} in {each.location}"),
     (Interpreter, lambda python: f"{python.path} ({python.version}{'' if python.headers else ', no headers'})"),
     (Record, lambda record: ", ".join(f"{name} {getattr(record, name)}" for name in record.__struct_fields__)),
     (dict, lambda parts: "; ".join(f"{name}: {words(part)}" for name, part in parts.items())),

@@ -46,7 +46,7 @@ def read_distributions(layout: Layout) -> Installed:
             else:
                 taken[name], roles[name] = found, folder.role
     by_name = {name: found.distribution for name, found in sorted(taken.items())}
-    conda_files = _add_conda(layout, by_name, notes)
+    conda_files = _add_conda(layout, by_name, shadowed, notes)
     metadata = {name: found.metadata for name, found in taken.items()}
     return Installed(by_name, metadata, tuple(shadowed), tuple(shadowing), conda_files, notes)
 
@@ -57,8 +57,13 @@ def describe_notes(notes: Iterable[str]) -> str:
     return "; ".join(shown[:5]) + (f"; and {len(shown) - 5} more" if len(shown) > 5 else "")
 
 
-def _add_conda(layout: Layout, by_name: dict[str, Distribution], notes: list[str]) -> dict[str, tuple[str, ...]]:
-    """Add conda's packages that have no metadata of pip's kind, and tell where the others came from."""
+def _add_conda(
+    layout: Layout, by_name: dict[str, Distribution], shadowed: list[Distribution], notes: list[str]
+) -> dict[str, tuple[str, ...]]:
+    """Add conda's packages that have no metadata of pip's kind, and tell where the others came from.
+
+    What both conda and pip installed lies there once: of two versions, conda's is the copy that was written over.
+    """
     if layout.kind.value != "conda":
         return {}
     packages, files, problems = read_packages(layout.prefix)
@@ -69,6 +74,8 @@ def _add_conda(layout: Layout, by_name: dict[str, Distribution], notes: list[str
             by_name[name] = package
         elif present.source in ("", "conda"):
             by_name[name] = msgspec.structs.replace(present, source=package.source)
+        elif present.version != package.version:
+            shadowed.append(package)
     return files
 
 
