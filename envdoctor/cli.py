@@ -222,6 +222,27 @@ def resolve(
 
 
 @app.command()
+def audit(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|FOLDER", help="A lock, requirements, a guide (.md), a venv.")
+    ],
+    machine: MachineOption = "",
+    fact: FactOption = None,
+    fix: Annotated[
+        str, typer.Option("--fix", metavar="FOLDER", help="Write corrected requirements and a profile there.")
+    ] = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Hold pins against what no metadata says: breaking releases, replaced builds, wheels that do not fit.
+
+    Example: envdoctor audit SETUP.md --machine gh200-480gb
+    """
+    from envdoctor import auditing
+
+    _finish("audit", format, lambda _: auditing.audit(target, machine, fact or [], fix))
+
+
+@app.command()
 def lock(
     profile: Annotated[
         list[str] | None, typer.Option("--profile", metavar="NAME", help="Default: every bundled profile.")

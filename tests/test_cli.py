@@ -13,19 +13,9 @@ import pytest
 from command import envdoctor, envelope, environment, snapshot
 
 COMMANDS = [
-    "check",
-    "explain",
-    "rules",
-    "report",
-    "schema",
-    "profiles",
-    "profiles show",
-    "resolve",
-    "install",
-    "verify",
-    "train",
-    "quickstart",
-]
+    "check", "explain", "rules", "report", "schema", "lock", "audit", "profiles", "profiles show", "resolve",
+    "install", "verify", "train", "quickstart",
+]  # fmt: skip
 
 
 @pytest.fixture

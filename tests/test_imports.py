@@ -25,6 +25,7 @@ ORDER = [
     {"proof", "results"},
     {"report"},
     {"diagnosis", "keeping"},
+    {"auditing"},
     {"workflow"},
     {"output"},
     {"cli"},

@@ -26,10 +26,10 @@ def to_github(command: str, answer: Answer | None, error: EnvdoctorError | None 
     return "\n".join(line for part in PARTS for line in part(data))
 
 
-def annotation(level: Level, title: str, *paragraphs: str) -> str:
-    """One workflow command: `::error title=DRV001 driver-and-library-differ::message`."""
+def annotation(level: Level, title: str, *paragraphs: str, place: str = "") -> str:
+    """One workflow command: `::error title=DRV001 driver-differs::message`; `place` as `file=F,line=N,`."""
     message = "\n".join(paragraph for paragraph in paragraphs if paragraph)
-    return f"::{level} title={_property(title)}::{_data(message)}"
+    return f"::{level} {place}title={_property(title)}::{_data(message)}"
 
 
 def _data(text: str) -> str:
@@ -56,12 +56,13 @@ def _findings(data: Any) -> Iterator[str]:
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
     for finding in findings:
         if finding.status in LEVELS:
-            yield _finding(finding)
+            place = f"file={_property(data.name)},line={finding.line}," if finding.line else ""
+            yield _finding(finding, place)
     if unknown := [finding for finding in findings if finding.status == "unknown"]:
         yield annotation("notice", "envdoctor could not tell", *(f"{f.id}: {f.message}" for f in unknown))
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Finding, place: str = "") -> str:
     from envdoctor.rules import RULES
 
     rule = RULES.get(finding.id)
@@ -74,6 +75,7 @@ def _finding(finding: Finding) -> str:
         *(f"$ {command}" for command in finding.commands),
         *(f"{e.fact}: {e.value} ({e.source})" for e in finding.evidence),
         finding.url,
+        place=place,
     )
 
 

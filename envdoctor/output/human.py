@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from envdoctor import results
+from envdoctor.auditing import Audited
 from envdoctor.errors import EnvdoctorError
 from envdoctor.explain import Explained
 from envdoctor.install import InstallResult
 from envdoctor.keeping import LockedAll, Matrix
 from envdoctor.model import Choice, Condition, Finding, Verification
-from envdoctor.output import diagnosis, locks
+from envdoctor.output import audit, diagnosis, locks
 from envdoctor.output.console import err, out, table
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import Profile, violations
@@ -313,6 +314,7 @@ RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
     results.Schema: diagnosis.schema,
     results.Written: diagnosis.written,
     LockedAll: locks.locked_all,
+    Audited: audit.audited,
     Matrix: locks.matrix,
     Report: diagnosis.report,
     results.RecipeList: _recipes,

@@ -35,6 +35,7 @@ def to_sarif(command: str, answer: Answer | None, error: EnvdoctorError | None =
     """
     checked = getattr(answer.data, "checked", answer.data) if answer else None  # quickstart's check
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
+    place = getattr(checked, "name", place)  # an audit names the file that it judged
     rules = list(RULES.values())
     run = {
         "tool": {
@@ -97,7 +98,10 @@ def _result(finding: Finding, rules: list[str], place: str, fingerprint: str) ->
 def _location(finding: Finding, place: str) -> dict[str, Any]:
     """The facts that it rests on, and the file; GitHub shows a result only with a line of a file."""
     return {
-        "physicalLocation": {"artifactLocation": {"uri": quote(place)}, "region": {"startLine": 1}},
+        "physicalLocation": {
+            "artifactLocation": {"uri": quote(place)},
+            "region": {"startLine": max(finding.line, 1)},
+        },
         "logicalLocations": [
             {"name": e.fact.rsplit(".", 1)[-1], "fullyQualifiedName": e.fact, "kind": "member"}
             for e in finding.evidence

@@ -21,9 +21,11 @@ FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "sta
 
 def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
+    from envdoctor.auditing import Audited
     from envdoctor.explain import Explained
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
+    from envdoctor.keeping import LockedAll, Matrix
     from envdoctor.profiles import Profile
     from envdoctor.report import Report
     from envdoctor.resolve import Lock, Resolution
@@ -37,7 +39,9 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "report": (Report, results.Written),
         "profiles": (results.ProfileList,),
         "profiles show": (Profile,),
-        "resolve": (results.ResolvedAll,),
+        "resolve": (results.ResolvedAll, Matrix),
+        "lock": (LockedAll,),
+        "audit": (Audited,),
         "install": (InstallResult, results.Planned),
         "verify": (Verification,),
         "train": (results.Trained, results.RecipeList),
@@ -45,7 +49,8 @@ def _answers() -> dict[str, tuple[type, ...]]:
     }
 
 
-NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "resolve", "install",
+NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "resolve", "lock",
+         "audit", "install",
          "verify", "train", "quickstart")  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from envdoctor.pasted.nvidia_smi_query import parse_csv, parse_query
 from envdoctor.pasted.packages import parse_lists, parse_pairs, parse_show, parse_tagged
 from envdoctor.pasted.said import Line, Said
 from envdoctor.pasted.tools import parse_ds_report, parse_env_list, parse_sglang, parse_xformers_info
+from envdoctor.pasted.written import parse_written
 
 __all__ = ["Report", "parse_report"]
 
@@ -94,9 +95,9 @@ def _read(lines: list[Line], text: str) -> list[Said]:
         parse_show(lines),
         *parse_lists(lines),
         parse_messages(plain),
-        parse_pairs(lines),
-        parse_notes(lines),
     ]
+    taken = set().union(*(each.lines for each in found if each))
+    found += [parse_written(lines, taken), parse_pairs(lines), parse_notes(lines)]
     return [each for each in found if each and (each.lines or each.facts or each.gpus or each.distributions)]
 
 

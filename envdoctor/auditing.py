@@ -1,0 +1,122 @@
+"""`envdoctor audit`: a lock, an environment, a requirements file or a setup guide against what no metadata says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from envdoctor import locks
+from envdoctor.diagnosis import machine_of, stack_of, write_file
+from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.keeping import stack_of_lock
+from envdoctor.model import Finding, Machine, Record
+from envdoctor.records import read_text
+from envdoctor.results import Answer
+from envdoctor.rules import evaluate
+from envdoctor.runbook import RunbookAudit, Step, audit_runbook
+
+GUIDES = {".md", ".markdown", ".mdx", ".rst", ".qmd"}
+WHAT = "a lock, a requirements file, a setup guide in Markdown, or the folder of an environment"
+HINT = "envdoctor audit SETUP.md"
+# A requirements file is audited as the shortest guide that installs it; its lines then begin after these.
+BEFORE = ("```bash", "cat > requirements.txt <<'EOF'")
+AFTER = ("EOF", "uv pip install -r requirements.txt", "```")
+
+
+class Audited(Record, frozen=True, kw_only=True):
+    """What an audit says of one thing."""
+
+    name: str
+    kind: Literal["guide", "requirements", "lock", "environment"]
+    findings: tuple[Finding, ...]
+    steps: tuple[Step, ...] = ()  # of a guide
+    requirements: tuple[str, ...] = ()  # pins that work together, where some had to change
+    written: tuple[str, ...] = ()  # files that --fix wrote
+
+
+def audit(target: str, recorded: str, facts: list[str], fix: str) -> Answer:
+    """Judge one thing; with `fix` a folder to write the corrected requirements and the profile into."""
+    machine = machine_of(recorded, facts) if recorded or facts else None
+    audited = _audited(target, machine, fix)
+    bad = any(finding.status in ("error", "crashed") for finding in audited.findings)
+    return Answer(audited, EXIT_NO if bad else EXIT_OK)
+
+
+def _audited(target: str, machine: Machine | None, fix: str) -> Audited:
+    path = Path(target)
+    if path.is_dir():
+        if fix:
+            raise BadInput("--fix with an environment", expected="a guide or a requirements file", hint=HINT)
+        return _environment(target, machine)
+    text = read_text(path, what=WHAT, hint=HINT)
+    if path.suffix.lower() in GUIDES or "```" in text:
+        return _guide(text, target, machine, fix, kind="guide")
+    if text.startswith("# profile:"):
+        return _lock(text, target, machine)
+    return _guide(text, target, machine, fix, kind="requirements")
+
+
+def _environment(target: str, machine: Machine | None) -> Audited:
+    stack = stack_of(target, "", search=False)
+    findings = evaluate(machine or machine_of("", ()), stack)
+    return Audited(name=target, kind="environment", findings=tuple(f for f in findings if f.status != "unknown"))
+
+
+def _lock(text: str, target: str, machine: Machine | None) -> Audited:
+    from envdoctor.pasted import parse_report
+
+    file = locks.parse_lock(text, where=target)
+    findings = evaluate(machine or parse_report("").machine, stack_of_lock(file))
+    told = (_at_line(finding, text) for finding in findings if finding.status in ("error", "warning", "crashed"))
+    return Audited(name=target, kind="lock", findings=tuple(told))
+
+
+def _at_line(finding: Finding, text: str) -> Finding:
+    """A finding on a lock with the line of the package that it names first."""
+    lines = text.splitlines()
+    words = re.findall(r"[a-z0-9][\w.-]*", finding.message.lower())
+    number = next((n for word in words for n, line in enumerate(lines, 1) if line.startswith(f"{word}==")), 0)
+    return msgspec.structs.replace(finding, line=number)
+
+
+def _guide(
+    text: str, target: str, machine: Machine | None, fix: str, *, kind: Literal["guide", "requirements"]
+) -> Audited:
+    wrapped = text if kind == "guide" else "\n".join((*BEFORE, text.rstrip("\n"), *AFTER)) + "\n"
+    told = audit_runbook(wrapped, name=Path(target).name, machine=machine)
+    findings = told.findings if kind == "guide" else tuple(_unwrapped(finding) for finding in told.findings)
+    return Audited(
+        name=target,
+        kind=kind,
+        findings=findings,
+        steps=told.steps if kind == "guide" else (),
+        requirements=told.requirements if findings else (),
+        written=_write(told, Path(target), Path(fix)) if fix else (),
+    )
+
+
+def _unwrapped(finding: Finding) -> Finding:
+    """A finding on the guide around a requirements file, with the file's own line numbers."""
+
+    def own(text: str) -> str:
+        return re.sub(r"\bline (\d+)", lambda found: f"line {max(int(found[1]) - len(BEFORE), 1)}", text)
+
+    shown = tuple(msgspec.structs.replace(each, source=own(each.source)) for each in finding.evidence)
+    line = max(finding.line - len(BEFORE), 1)
+    return msgspec.structs.replace(finding, line=line, message=own(finding.message), evidence=shown)
+
+
+def _write(told: RunbookAudit, source: Path, folder: Path) -> tuple[str, ...]:
+    """The corrected pins as a requirements file and as a profile."""
+    if not folder.is_dir():
+        raise BadInput(f"--fix {folder} is no folder", expected="a folder to write into", hint="mkdir it first")
+    requirements = folder / f"{source.stem}.requirements.txt"
+    write_file(requirements, "\n".join(told.requirements) + "\n", hint=HINT)
+    if not told.profile_toml:
+        return (str(requirements),)
+    profile = folder / f"{source.stem}.toml"
+    write_file(profile, told.profile_toml, hint=HINT)
+    return (str(requirements), str(profile))

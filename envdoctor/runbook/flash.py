@@ -1,0 +1,31 @@
+"""Which wheels the releases of flash-attn have, as far as they were read."""
+
+from __future__ import annotations
+
+from envdoctor.knowledge.releases import pairings
+from envdoctor.knowledge.versions import minor_of, satisfies
+
+NEWEST = "2.8.3"  # the release whose assets were read one by one, 2026-11-21
+
+
+def has_release_wheel(version: str, torch: str, python: str, platform: str, abi: str = "") -> bool | None:
+    """Whether a release has a wheel for torch ("2.8"), Python, processor and C++ ABI ("TRUE"); None where it is
+    not known.
+
+    v2.8.3: x86_64 torch 2.4 to 2.8, Python 3.9 to 3.12 (3.13 from torch 2.5), both ABIs; torch 2.9 Python 3.12 TRUE
+    only, for x86_64 and, as the only one there, for aarch64.
+    """
+    if not torch or not version:
+        return None
+    row = next((row for row in pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None)
+    if row and satisfies(torch, row.torch) is False:
+        return False
+    if minor_of(version) != "2.8" or satisfies(version, f"<{NEWEST}"):
+        return False if platform == "aarch64" else None if row is None else True
+    if minor_of(torch) == "2.9":
+        return (not python or python == "3.12") and abi != "FALSE"
+    if platform == "aarch64":
+        return False
+    oldest = "3.9"
+    newest = 12 if minor_of(torch) == "2.4" else 13
+    return not python or (int(oldest[2:]) <= int(python.partition(".")[2] or 0) <= newest)

@@ -1,0 +1,115 @@
+"""`envdoctor audit` on each kind of thing: the trap that resolves without a complaint is caught in all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import ROOT, envdoctor, envelope
+
+from envdoctor.profiles import read_profiles
+
+TRAP = "torch==2.8.0\nvllm==0.10.2\ntransformers{transformers}\ntrl==0.23.1\n"
+LOCKS = sorted((ROOT / "profiles/locks").rglob("*.txt"))
+GUIDE = "# Setup\n\n```bash\nuv pip install torch==2.8.0 vllm==0.10.2 'transformers>=4.57.1' trl==0.23.1\n```\n"
+
+
+def write_lock(folder: Path, transformers: str) -> Path:
+    heads = "# profile: mine\n# platform: x86_64-manylinux_2_31\n# python: 3.12\n# torch: 12.8\n# made: 2026-11-21\n"
+    pins = TRAP.format(transformers=f"=={transformers}").splitlines()
+    path = folder / "lock.txt"
+    path.write_text(heads + "".join(f"{pin} --hash=sha256:{'0' * 64}\n" for pin in pins))
+    return path
+
+
+def write_environment(folder: Path, transformers: str) -> Path:
+    packages = folder / "venv/lib/python3.12/site-packages"
+    packages.mkdir(parents=True)
+    (folder / "venv/pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.1\n")
+    for pin in TRAP.format(transformers=f"=={transformers}").splitlines():
+        name, _, version = pin.partition("==")
+        info = packages / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return folder / "venv"
+
+
+@pytest.mark.parametrize("kind", ["requirements", "guide", "lock", "environment"])
+def test_the_trap_is_caught_everywhere(kind: str, tmp_path: Path) -> None:
+    if kind == "requirements":
+        target = tmp_path / "requirements.txt"
+        target.write_text(TRAP.format(transformers=">=4.57.1"))
+    elif kind == "guide":
+        target = tmp_path / "SETUP.md"
+        target.write_text(GUIDE)
+    else:
+        target = (write_lock if kind == "lock" else write_environment)(tmp_path, "5.23.0")
+    data = envelope(envdoctor("audit", target, "--format", "json", home=tmp_path))
+    assert data["exit_code"] == 1
+    assert data["data"]["kind"] == kind
+    (finding, *_) = [f for f in data["data"]["findings"] if f["cause"] == "transformers-too-new"]
+    assert finding["status"] == "error"
+    lines = {"requirements": (3,), "guide": (4,), "lock": (8, 9), "environment": (0,)}  # a lock: of either of the two
+    assert finding["line"] in lines[kind]
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_bundled_locks_have_no_finding(path: Path, tmp_path: Path) -> None:
+    data = envelope(envdoctor("audit", path, "--format", "json", home=tmp_path))
+    assert data["data"]["findings"] == []
+
+
+def test_there_is_a_lock_for_every_platform_and_python() -> None:
+    wanted = [
+        f"{profile.id}/{architecture}-{python}"
+        for profile in read_profiles()
+        for architecture in profile.when.architectures
+        for python in profile.python.versions
+    ]
+    assert sorted(wanted) == sorted(f"{path.parent.name}/{path.stem}" for path in LOCKS)
+
+
+def test_corrected_pins_are_written_and_sound(tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    done = envdoctor("audit", "SETUP.md", "--fix", ".", "--format", "json", home=tmp_path)
+    assert envelope(done)["data"]["written"] == ["SETUP.requirements.txt", "SETUP.toml"]
+    assert "transformers==4.57.1" in (tmp_path / "SETUP.requirements.txt").read_text()
+    again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
+    assert envelope(again)["data"]["findings"] == []
+    shown = envdoctor("profiles", "show", "./SETUP.toml", "--format", "json", home=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("missing.md", None, "No such file"),
+        ("lock.txt", "# profile: x\n# platform: a-manylinux_2_28\ntorch==1.0\n", "line 3"),
+        ("lock.txt", "# profile: x\ntorch==1.0 --hash=sha256:" + "0" * 64 + "\n", "platform"),
+        ("lock.txt", "# profile: x\n; rm -rf /\n", "line 2"),
+        ("binary.txt", "\udcff", "UTF-8"),
+    ],
+)
+def test_bad_inputs_are_refused_with_the_line(name: str, text: str | None, words: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text, errors="surrogateescape")
+    done = envdoctor("audit", name, home=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr
+
+
+def test_github_annotations_name_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    done = envdoctor("audit", "SETUP.md", "--format", "github", home=tmp_path)
+    assert "::error" in done.stdout
+    assert "line=4" in done.stdout
+    assert "file=SETUP.md" in done.stdout
+
+
+def test_sarif_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    log = json.loads(envdoctor("audit", "SETUP.md", "--format", "sarif", home=tmp_path).stdout)
+    place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "SETUP.md"
+    assert place["region"]["startLine"] == 4
