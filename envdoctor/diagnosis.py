@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import msgspec
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the beginning is read
 LIKELY = 0.5  # confidence from which a cause is told below an error of ours
 TEXT_ERROR, TEXT_WARNING = 0.6, 0.3  # confidence from which a cause in a report's own lines is an error, a warning
+NEAR_CERTAIN = 0.8  # confidence from which lines that are mere warnings count as much as others
+FAILURE = re.compile(r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b")  # what a warning then tells of
+ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
 class CheckRequest(Record, frozen=True):
@@ -118,16 +122,43 @@ def diagnose_report(report: Report) -> list[Finding]:
         Finding(
             f"TEXT-{cause.cause}",
             cause.cause,
-            "error" if cause.confidence >= TEXT_ERROR else "warning",
+            _status_of_lines(cause),
             cause.lines[0],
             fix=cause.fix,
             commands=cause.commands,
             url=cause.url,
         )
         for cause in told
-        if cause.lines and cause.confidence >= TEXT_WARNING and cause.cause not in bad
+        if cause.lines and cause.confidence >= TEXT_WARNING and not _facts_say_more(cause.cause, bad, report)
     ]
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _facts_say_more(cause: str, bad: set[str], report: Report) -> bool:
+    """Whether the rules name this cause themselves, or know which of two like ones it is.
+
+    "no kernel image" is the same line for a GPU too new, one too old, and an extension: the facts tell them apart.
+    """
+    from envdoctor.rules.torch_build import has_code_for_every_gpu
+
+    if cause not in ARCHITECTURE_CAUSES:
+        return cause in bad
+    return bool(bad & ARCHITECTURE_CAUSES) or has_code_for_every_gpu(report.machine, report.stack)
+
+
+def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
+    """How bad a cause is that only lines speak for.
+
+    Libraries warn at import of what they do without: that is a remark, unless the warning says that something failed,
+    or is known to come with nothing else. What is deprecated still works.
+    """
+    from envdoctor.explain.rank import QUIET
+
+    quiet = all(QUIET.search(line) and not FAILURE.search(line) for line in cause.lines)
+    deprecated = all("deprecated" in line for line in cause.lines)
+    if quiet and (deprecated or cause.confidence < NEAR_CERTAIN):
+        return "info"
+    return "error" if cause.confidence >= TEXT_ERROR else "warning"
 
 
 def _checked(

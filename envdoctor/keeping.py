@@ -14,7 +14,7 @@ from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
 from envdoctor.knowledge.torch_builds import published_wheel
 from envdoctor.locks import LockFile
 from envdoctor.model import Distribution, Fact, Finding, Machine, Record, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.profiles import Pin, Profile, choose, read_profile, read_profiles, violations
+from envdoctor.profiles import Profile, choose, read_profile, read_profiles, violations
 from envdoctor.resolve import Attempt, Lock, Package, Target, resolve
 from envdoctor.results import Answer
 from envdoctor.sources import Sources, read_sources
@@ -76,7 +76,7 @@ def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[
         reporter.phase(f"Locking {profile.id} for {target.platform}, Python {python}")
         path = locks.lock_path(profile.id, target.platform, python)
         old = locks.read_lock(path)
-        wanted = profile if upgrade or old is None else _held(profile, old)
+        wanted = profile if upgrade or old is None else locks.held(profile, old)
         new, why = _new_lock(wanted, target, sources, reporter)
         if new is None:
             return Locked(
@@ -94,12 +94,6 @@ def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[
         return _locked(new, outcome, changes=changes if old else ())
 
     return make
-
-
-def _held(profile: Profile, old: LockFile) -> Profile:
-    """The profile with every version of its lock as a constraint: what is locked stays, unless it no longer can."""
-    pins = tuple(Pin(f"{package.name}=={package.version}") for package in old.packages)
-    return msgspec.structs.replace(profile, constraints=(*profile.constraints, *pins))
 
 
 def _new_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> tuple[LockFile | None, str]:

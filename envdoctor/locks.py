@@ -17,9 +17,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
+
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput
 from envdoctor.model import Record
+from envdoctor.profiles import Pin, Profile
 from envdoctor.records import read_text
 from envdoctor.resolve import Lock, Package, Target
 
@@ -99,6 +102,12 @@ def bundled_lock(profile: str, target: Target, python: str) -> LockFile | None:
     """The lock that fits a target and a Python; None where there is none, or the target's glibc is too old for it."""
     found = read_lock(lock_path(profile, target.platform, python))
     return found if found and _glibc(found.platform) <= _glibc(target.platform) else None
+
+
+def held(profile: Profile, file: LockFile) -> Profile:
+    """The profile with every version of its lock as a constraint: what is locked stays what it was."""
+    pins = tuple(Pin(f"{package.name}=={package.version}", why=f"locked on {file.made}") for package in file.packages)
+    return msgspec.structs.replace(profile, constraints=(*profile.constraints, *pins))
 
 
 def _glibc(platform: str) -> int:

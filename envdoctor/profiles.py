@@ -14,6 +14,8 @@ from packaging.version import InvalidVersion, Version
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput, unknown_name
 from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.torch_builds import known_build
 from envdoctor.model import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine, Record
 from envdoctor.records import convert, decode_toml
 
@@ -120,9 +122,14 @@ def read_profiles() -> list[Profile]:
     return sorted((read_profile(name) for name in profile_names()), key=lambda p: -p.preference)
 
 
+def profile_is_bundled(name_or_file: str) -> bool:
+    """Whether a name is meant, not the user's own file."""
+    return not name_or_file.endswith(".toml") and "/" not in name_or_file
+
+
 def read_profile(name_or_file: str) -> Profile:
     """A bundled profile by name, or the user's own from a file."""
-    if name_or_file.endswith(".toml") or "/" in name_or_file:
+    if not profile_is_bundled(name_or_file):
         return _read_file(Path(name_or_file))
     if name_or_file not in profile_names():
         raise unknown_name("profile", name_or_file, profile_names(), hint=HINT)
@@ -252,6 +259,7 @@ def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
         yield from _gpu_conditions(machine.gpus.value, when)
     if profile.cuda:
         yield _driver(machine, profile.cuda.build)
+        yield from _code_for_gpus(machine, profile, profile.cuda.build)
 
 
 def judge(
@@ -315,6 +323,22 @@ def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:
 
 def _worst(conditions: list[Condition]) -> Condition:
     return min(conditions, key=lambda condition: {False: 0, None: 1, True: 2}[condition.holds])
+
+
+def _code_for_gpus(machine: Machine, profile: Profile, build: str) -> Iterable[Condition]:
+    """A GPU that the profile's torch has no code for, by the table of PyTorch's builds; silent where all is well."""
+    release = next((r for r in map(Requirement, (p.spec for p in profile.requirements)) if r.name == "torch"), None)
+    version = str(release.specifier).removeprefix("==").partition("+")[0] if release else ""
+    known = known_build(".".join(version.split(".")[:2]), build, machine.system.architecture.value or "")
+    for gpu in machine.gpus.value or ():
+        capability = capability_of(gpu)
+        if known and capability:
+            code = (*known.architectures, *known.ptx)
+            if not (runs_native(code, capability) or runs_as_ptx(code, capability)):
+                expected = f"one that torch {version} has code for ({' '.join(code)})"
+                observed = f"sm_{capability[0]}{capability[1]}"
+                yield Condition(f"architecture of GPU {gpu.index}", expected, observed, False, known.source)
+                return
 
 
 def _driver(machine: Machine, build: str) -> Condition:

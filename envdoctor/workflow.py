@@ -13,7 +13,15 @@ from envdoctor.diagnosis import CheckRequest, check, machine_of
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
-from envdoctor.profiles import DISK, Profile, choose, read_profile, read_profiles, violations
+from envdoctor.profiles import (
+    DISK,
+    Profile,
+    choose,
+    profile_is_bundled,
+    read_profile,
+    read_profiles,
+    violations,
+)
 from envdoctor.results import (
     Answer,
     Checked,
@@ -134,7 +142,9 @@ def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, re
     folder = (Path(venv) if venv else default_venv(profile.id)).absolute()
     refuse_foreign(folder)
     sources = read_sources()
-    lock = _lock(profile, _target(machine, profile, python), sources, reporter)
+    target = _target(machine, profile, python)
+    lock = _kept_lock(profile, target, sources, reporter) if profile_is_bundled(name) else None
+    lock = lock or _lock(profile, target, sources, reporter)
     plan = plan_install(profile, lock, folder, sources)
     if dry_run:
         return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
@@ -156,6 +166,23 @@ def _target(machine: Machine, profile: Profile, python: str) -> Target:
             hint=f"envdoctor profiles show {profile.id}",
         )
     return msgspec.structs.replace(target, pythons=(python,)) if python else target
+
+
+def _kept_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> Lock | None:
+    """The versions of the profile's own lock, from the sources at hand; None where these lack some."""
+    import msgspec
+
+    from envdoctor import locks
+    from envdoctor.resolve import resolve as run_resolve
+
+    reporter.phase(f"Taking the versions of {profile.id}'s lock for {target.platform}")
+    for python in target.pythons:
+        if file := locks.bundled_lock(profile.id, target, python):
+            wanted = msgspec.structs.replace(target, pythons=(python,))
+            resolution = run_resolve(locks.held(profile, file), wanted, sources, reporter.attempt)
+            if resolution.lock:
+                return resolution.lock
+    return None
 
 
 def _lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> Lock:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from report_stack import bad, gpu_named, machine_with, stack_with
 
+from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
 from envdoctor.knowledge.gpus import compute_capability, gpu_model
 from envdoctor.knowledge.torch_builds import cuda_of_driver, known_builds, oldest_driver, torch_releases
 from envdoctor.model import Distribution, Extension, KernelCode, Machine, Stack, known
 from envdoctor.rules import evaluate
 from envdoctor.rules.toolchain import gcc_major
-from envdoctor.rules.views import runs_as_ptx, runs_native
 
 H100 = "NVIDIA H100 80GB HBM3"
 RTX5090, RTX4090, RTX3090 = "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 3090"

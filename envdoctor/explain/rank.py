@@ -14,7 +14,9 @@ from envdoctor.knowledge.symptoms import Symptom, symptom_table
 from envdoctor.model import Finding, Machine, Record, Stack
 
 LINES_SHOWN = 6
-QUIET = re.compile(r"\b(?:WARNING|WARN|INFO|DEBUG|UserWarning|FutureWarning|DeprecationWarning)\b")
+QUIET = re.compile(  # NCCL says WARN where others say ERROR
+    r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
+)
 QUIET_FACTOR = 0.85  # a line that calls itself a warning loses against an equally telling error
 CONSEQUENCE_FACTOR = 0.5  # of a cause that a symptom outranks
 REFUTED_FACTOR = 0.3  # of a cause that the facts speak against

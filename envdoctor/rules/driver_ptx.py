@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver, pair
 from envdoctor.model import Evidence, Extension, Gpu, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 from envdoctor.rules.views import (
-    Capability,
-    capability_of,
     cuda_name,
     from_report,
     gpus_of,
@@ -18,8 +17,6 @@ from envdoctor.rules.views import (
     labels,
     model_of,
     release,
-    runs_as_ptx,
-    runs_native,
     shows,
     torch_cuda,
     torch_version,

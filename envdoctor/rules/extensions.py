@@ -5,19 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.model import Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.views import (
-    Capability,
-    capability_of,
-    gpus_of,
-    installed,
-    label,
-    runs_as_ptx,
-    runs_native,
-    torch_cuda,
-    torch_version,
-)
+from envdoctor.rules.views import gpus_of, installed, label, torch_cuda, torch_version
 
 # Files that a library loads always, by a pattern of their path: only these must have code for every GPU. The others
 # hold kernels for single chips (FlashMLA, FlashAttention 3), which a healthy library leaves alone elsewhere.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envdoctor.knowledge.pythons import pythons_of
 from envdoctor.knowledge.torch_builds import pair, torch_releases
 from envdoctor.knowledge.versions import public_part
 from envdoctor.model import Distribution, Evidence, Extension, Machine, Stack
@@ -127,8 +128,9 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
 def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The Python is too old or too new for packages of the stack.
 
-    Judged by what installed packages declare (`Requires-Python`), and where torch is missing by the Pythons that
-    torch has wheels for. A Python that is too new leaves pip with source archives, which then fail to build.
+    Judged by what installed packages declare (`Requires-Python`; for the packages of a report by a table of it), and
+    where torch is missing by the Pythons that torch has wheels for. A Python that is too new leaves pip with source
+    archives, which then fail to build.
 
     Fix: an environment with a Python that all have wheels for; 3.12 is the safe choice.
 
@@ -140,9 +142,11 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
         return
     shown = (evidence("python_version", stack.python_version),)
     fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
-    outside = [each for each in (stack.distributions.value or {}).values() if not _allows(each, str(python))]
+    wanted = {each: each.requires_python or _known_pythons(stack, each) for each in _distributions(stack)}
+    outside = {each: pythons for each, pythons in wanted.items() if not _allows(pythons, str(python))}
     if outside:
-        names = ", ".join(f"{each.name} {each.version} ({each.requires_python})" for each in outside[:4])
+        names = ", ".join(f"{f'{each.name} {each.version}'.strip()} ({pythons})"
+                          for each, pythons in list(outside.items())[:4])  # fmt: skip
         yield Problem("error", f"Python {python} is outside of what these declare: {names}", shown,
                       "Make the environment anew with a Python that they support.", fix)  # fmt: skip
         return
@@ -241,7 +245,7 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
     loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
     files = [each for each in loaded if (needs := release(each.glibc)) and needs > ours]
     shown = (evidence("system.glibc", machine.system.glibc), evidence("system.os", machine.system.os))
-    what = _words_of_files(files) or _known_need(stack, ours)
+    what = _words_of_files(files) or _words_of_wheels(stack, ours) or _known_need(stack, ours)
     if what:
         yield Problem(
             "error",
@@ -259,9 +263,25 @@ def is_jetson(machine: Machine) -> bool:
     return "tegra" in (machine.system.kernel.value or "") or any(model.kind == "jetson" for model in models)
 
 
-def _allows(distribution: Distribution, python: str) -> bool:
+def _distributions(stack: Stack) -> list[Distribution]:
+    """What is installed, and of a report also what it shows in use without a version."""
+    held = stack.distributions.value or {}
+    used = [name for name in stack.uses.value or () if name not in held] if from_report(stack) else []
+    return [*held.values(), *(Distribution(name=name, version="") for name in used)]
+
+
+def _known_pythons(stack: Stack, each: Distribution) -> str:
+    """What the table says of a release that a report names; on a machine its own metadata says it.
+
+    Without a release it may be any, and a Python only be newer than all of them take.
+    """
+    pythons = pythons_of(each.name, each.version) if from_report(stack) else ""
+    return pythons if each.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
+
+
+def _allows(pythons: str, python: str) -> bool:
     try:
-        return SpecifierSet(distribution.requires_python).contains(python, prereleases=True)
+        return SpecifierSet(pythons).contains(python, prereleases=True)
     except InvalidSpecifier:
         return True
 
@@ -271,6 +291,15 @@ def _words_of_files(files: list[Extension]) -> str:
         return ""
     worst = max(files, key=lambda each: release(each.glibc) or (0, 0))
     return f"{worst.path} of {worst.distribution} needs {worst.glibc}"
+
+
+def _words_of_wheels(stack: Stack, ours: tuple[int, int]) -> str:
+    """A wheel whose name says that it needs a newer glibc: `vllm-0.30.0-cp38-abi3-manylinux_2_39_x86_64.whl`."""
+    for each in (stack.distributions.value or {}).values():
+        tags = [(int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d)_(\d{1,2})_", each.source)]
+        if tags and min(tags) > ours:
+            return f"{each.source} needs {min(tags)[0]}.{min(tags)[1]} or newer"
+    return ""
 
 
 def _known_need(stack: Stack, ours: tuple[int, int]) -> str:

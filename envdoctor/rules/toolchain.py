@@ -5,19 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.toolkits import first_toolkit, toolkit
 from envdoctor.model import Evidence, Machine, Stack, Status
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import (
-    capability_of,
-    from_report,
-    gpus_of,
-    label,
-    release,
-    shows,
-    torch_cuda,
-    torch_version,
-)
+from envdoctor.rules.views import from_report, gpus_of, label, release, shows, torch_cuda, torch_version
 
 # Libraries that compile CUDA code on the machine: at run time, or on installation since they come as source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")

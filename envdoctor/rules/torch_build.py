@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.torch_builds import (
     KnownBuild,
     builds_for,
@@ -20,17 +21,12 @@ from envdoctor.knowledge.torch_builds import (
 from envdoctor.model import Evidence, Gpu, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import (
-    Capability,
-    architecture,
-    capability_of,
     gpus_of,
     is_reported,
     label,
     labels,
     model_of,
     release,
-    runs_as_ptx,
-    runs_native,
     shows,
     torch_cuda,
     torch_version,
@@ -39,6 +35,7 @@ from envdoctor.rules.views import (
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
+FIRST_NEVER_DROPPED = (7, 5)  # Maxwell, Pascal and Volta were left out of builds, Turing and later not yet
 # Libraries that come only for CUDA on Linux: who has one of them wants a GPU.
 GPU_LIBRARIES = ("vllm", "flash-attn", "bitsandbytes", "deepspeed", "sglang", "xformers", "flashinfer-python",
                  "sgl-kernel", "mamba-ssm", "causal-conv1d", "unsloth")  # fmt: skip
@@ -208,15 +205,59 @@ def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tupl
     return (row.architectures, row.ptx, f"table of PyTorch builds: {row.source}") if row else ((), (), "")
 
 
+def has_code_for_every_gpu(machine: Machine, stack: Stack) -> bool:
+    """Whether torch is known to have code for all GPUs, and there are any."""
+    native, ptx, _ = code_of_torch(machine, stack)
+    capabilities = [capability_of(gpu) for gpu in gpus_of(machine)]
+    return bool(capabilities) and all(
+        each and (runs_native(native, each) or runs_as_ptx(ptx, each)) for each in capabilities
+    )
+
+
 def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Problem]:
     native, ptx, source = code_of_torch(machine, stack)
-    built = sorted(each[0] for name in native if (each := architecture(name)))
-    for gpu in gpus_of(machine) if built else ():
+    rows = () if native else _possible_builds(machine, stack)
+    for gpu in gpus_of(machine):
         capability = capability_of(gpu)
-        if not capability or runs_native(native, capability) or runs_as_ptx(ptx, capability):
+        if not capability:
             continue
-        if (capability > built[0]) == newer:
+        if rows and capability not in TEGRA and all(not _covers(row, [capability]) for row in rows):
+            native, ptx, source = rows[-1].architectures, rows[-1].ptx, f"table of PyTorch builds: {rows[-1].source}"
+        elif rows or not native:
+            continue
+        if runs_native(native, capability) or runs_as_ptx(ptx, capability):
+            continue
+        if _is_newer(native, capability) == newer:
             yield _uncovered_problem(machine, stack, gpu, (native, source))
+
+
+def _is_newer(native: tuple[str, ...], gpu: Capability) -> bool:
+    """Whether a GPU without code came after the build; else the build left it out, be it between older ones."""
+    built = sorted(each[0] for name in native if (each := architecture(name)))
+    if not built or gpu > built[-1]:
+        return True
+    return gpu > built[0] and (gpu >= FIRST_NEVER_DROPPED or gpu in TEGRA)
+
+
+def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
+    """PyTorch's builds that a report may mean which names the release or the CUDA only, or a nightly.
+
+    A nightly is judged by the releases before and after it of the same CUDA line.
+    """
+    build, version, cuda = stack.torch.value, torch_version(stack), torch_cuda(stack)
+    line = release(version)
+    if (
+        not build
+        or not is_reported(stack.torch)
+        or is_without_cuda(stack)
+        or re.search(r"\d(a0|\.nv|\+git)", version)
+    ):
+        return []
+    rows = [row for row in known_builds() if row.platform == platform_of(machine) and cuda in ("", row.cuda)]
+    if ".dev" in version and line:
+        before = [row for row in rows if pair(row.torch) < line][-1:]
+        return [*before, *[row for row in rows if pair(row.torch) >= line][:1]] if cuda else []
+    return [row for row in rows if line in (None, pair(row.torch))] if line or cuda else []
 
 
 def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tuple[str, ...], str]) -> Problem:

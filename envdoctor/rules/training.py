@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import optional_requirement, releases_of, releases_that_accept, span
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.model import Machine, Stack, Status
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
-from envdoctor.rules.views import capability_of, gpus_of
+from envdoctor.rules.views import gpus_of
 
 TRL_VLLM = "https://huggingface.co/docs/trl/vllm_integration"
 

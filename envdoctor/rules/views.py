@@ -12,12 +12,7 @@ from envdoctor.knowledge.gpus import GpuModel, gpu_model
 from envdoctor.model import Fact, Gpu, Machine, Stack
 from envdoctor.rules.registry import need
 
-Capability = tuple[int, int]
 T = TypeVar("T")
-
-# Code for one chip does not run on another of the same major version where one of the two is a Tegra
-# (CUDA C programming guide, "Binary compatibility").
-TEGRA: frozenset[Capability] = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
 
 
 def gpus_of(machine: Machine) -> tuple[Gpu, ...]:
@@ -43,44 +38,9 @@ def labels(gpus: Iterable[Gpu]) -> str:
     )
 
 
-def capability_of(gpu: Gpu) -> Capability | None:
-    """The compute capability as a pair to compare by; None if it is not known."""
-    found = re.fullmatch(r"(\d+)\.(\d+)", gpu.compute_capability.value or "")
-    return (int(found[1]), int(found[2])) if found else None
-
-
 def model_of(gpu: Gpu) -> GpuModel | None:
     """What is known of the GPU by its name."""
     return gpu_model(gpu.name.value) if gpu.name.value else None
-
-
-def architecture(text: str) -> tuple[Capability, str] | None:
-    """`sm_90a` and `compute_120` as ((9, 0), "a") and ((12, 0), ""); None for anything else."""
-    found = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)([af]?)", text)
-    return ((int(found[1]), int(found[2])), found[3]) if found else None
-
-
-def runs_native(code: Iterable[str], gpu: Capability) -> bool:
-    """Whether native code of these architectures (`sm_80`, `sm_90a`) runs on the GPU.
-
-    Within one major version newer chips run the code of older ones; "a" code runs on exactly its chip, "f" code on
-    its family, and Tegra chips only on code of their own.
-    """
-    for each in code:
-        parsed = architecture(each) if each.startswith("sm_") else None
-        if not parsed:
-            continue
-        built, suffix = parsed
-        exact = suffix == "a" or gpu in TEGRA or built in TEGRA
-        if built == gpu or (not exact and built[0] == gpu[0] and built[1] <= gpu[1]):
-            return True
-    return False
-
-
-def runs_as_ptx(code: Iterable[str], gpu: Capability) -> bool:
-    """Whether the driver can compile PTX of one of these (`compute_80`) for the GPU."""
-    parsed = [architecture(each) for each in code if each.startswith("compute_")]
-    return any(each and (each[0] == gpu or (not each[1] and each[0] < gpu)) for each in parsed)
 
 
 def is_reported(fact: Fact[Any]) -> bool:
