@@ -27,7 +27,9 @@ REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the be
 LIKELY = 0.5  # confidence from which a cause is told below an error of ours
 TEXT_ERROR, TEXT_WARNING = 0.6, 0.3  # confidence from which a cause in a report's own lines is an error, a warning
 NEAR_CERTAIN = 0.8  # confidence from which lines that are mere warnings count as much as others
-FAILURE = re.compile(r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b")  # what a warning then tells of
+FAILURE = re.compile(  # what a warning tells of that is more than a remark
+    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+)
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 

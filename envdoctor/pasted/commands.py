@@ -21,8 +21,8 @@ def parse_nvcc(lines: list[Line]) -> Said | None:
     """
     said = Said("nvcc --version")
     for line in lines:
-        text = line.value if line.key == "nvcc" and line.value.startswith("Cuda ") else line.text
-        if text.startswith("Cuda compilation tools"):
+        text = line.text
+        if text.startswith(("Cuda compilation tools", "nvcc: Cuda compilation tools")):
             version = find(r"V(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)", text) or find(r"release (\d{1,2}\.\d{1,2})", text)
             said.tell("cuda.nvcc_version", version)
         elif re.fullmatch(r"/[\w./+-]{1,120}/nvcc", text):

@@ -53,6 +53,39 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     )
 
 
+@rule(
+    "ENV017",
+    cause="cuda-device-selection",
+    url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
+)
+def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A report's torch sees no GPU, and CUDA_VISIBLE_DEVICES is empty, -1, or begins with another number than 0.
+
+    A number past the last GPU hides all of them: `CUDA_VISIBLE_DEVICES=1` on a machine with one, or in a worker or
+    container that is given one, where it has the number 0. How many there are the report does not say.
+
+    Fix: unset it, or number the GPUs as `nvidia-smi -L` shows them in the same process.
+
+    References:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars
+    https://github.com/bentoml/BentoML/issues/5443
+    """
+    value = _variables(machine).get("CUDA_VISIBLE_DEVICES")
+    first = (value or "").split(",")[0].strip()
+    if value is None or machine.gpus.state != "unreadable" or not is_reported(machine.gpus):
+        return
+    if stack.cuda_available.value is not False or not re.fullmatch(r"|-1|[1-9]\d{0,2}", first):
+        return
+    yield Problem(
+        "warning",
+        f"CUDA_VISIBLE_DEVICES={value!r}, and torch sees no GPU: it names none, or one that is not there",
+        (Evidence("CUDA_VISIBLE_DEVICES", value, machine.environment.source),
+         evidence("cuda_available", stack.cuda_available)),
+        "Unset it, or name GPUs by the numbers that they have where the program runs.",
+        ("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES"),
+    )  # fmt: skip
+
+
 @rule("ENV007", cause="gpu-oom", url="https://github.com/vllm-project/vllm/pull/14189")
 def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The allocator is set to expandable segments, which vLLM's sleep mode does not go with.
