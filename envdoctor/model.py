@@ -264,6 +264,7 @@ class Extension(Record, frozen=True, kw_only=True, omit_defaults=True):
     missing_libraries: tuple[str, ...] = ()  # of `needed`, found nowhere the loader looks
     missing_symbols: tuple[str, ...] = ()  # undefined c10/at/torch/nccl symbols that the installed torch lacks
     glibc: str = ""  # highest GLIBC_ version it asks for
+    glibcxx: str = ""  # highest GLIBCXX_ version it asks for, "3.4.29"
     code: KernelCode | None = None
 
 
@@ -282,6 +283,7 @@ class Stack(Record, frozen=True, kw_only=True):
     extensions: Fact[tuple[Extension, ...]]
     cuda_available: Fact[bool]  # as a report says; absent where nothing was imported
     uses: Fact[tuple[str, ...]]  # libraries that a report shows in use, where no version is named: "vllm"
+    libstdcxx: Fact[str] = Fact(state="unreadable", source="none", note="not looked at")  # highest GLIBCXX_ it has
 
 
 class Evidence(Record, frozen=True):

@@ -26,6 +26,7 @@ from envdoctor.model import (
     Extension,
     KernelCode,
     Stack,
+    known,
     unreadable,
 )
 from envdoctor.rules import evaluate
@@ -197,6 +198,12 @@ def builds() -> Iterator[Case]:
 def python() -> Iterator[Case]:
     """PY001 to PY007, PKG014 and PKG015."""
     machine, none = live([H100]), {source: stack_with(None, source=source) for source in ("report", "files")}
+    compiled = with_files(file("vllm/_C.abi3.so", "vllm", glibcxx="3.4.30"), vllm="0.10.2")
+    lib = {
+        number: msgspec.structs.replace(compiled, libstdcxx=known(number, "lib/libstdc++.so.6"))
+        for number in ("3.4.28", "3.4.30")
+    }
+    yield Case("PY008", "error", (machine, lib["3.4.28"]), (machine, lib["3.4.30"]))
     yield Case("PY001", "error", (machine, none["report"]), (machine, none["files"]))
     yield Case(
         "PY002",

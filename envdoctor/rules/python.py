@@ -257,6 +257,39 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
         )  # fmt: skip
 
 
+@rule("PY008", cause="libstdcxx-too-old", url="https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html")
+def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Problem]:
+    """The C++ library that this environment's Python loads is older than compiled files of it need.
+
+    "version `GLIBCXX_3.4.30' not found". An old conda libstdcxx-ng in the environment, or an old copy on
+    LD_LIBRARY_PATH, comes before the system's newer one; or the system itself is old.
+
+    Fix: a newer libstdcxx-ng from conda-forge in a conda environment; else take the old copy out of the path, or
+    use a newer distribution or container.
+
+    References:
+    https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
+    """
+    ours = _numbers(stack.libstdcxx.value or "")
+    loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
+    lacking = [each for each in loaded if ours and _numbers(each.glibcxx) > ours]
+    if lacking:
+        worst = max(lacking, key=lambda each: _numbers(each.glibcxx))
+        yield Problem(
+            "error",
+            f"{worst.path} needs GLIBCXX_{worst.glibcxx}, {stack.libstdcxx.source} has up to {stack.libstdcxx.value}"
+            + (f"; so do {len(lacking) - 1} more files" if len(lacking) > 1 else ""),
+            (evidence("stack.libstdcxx", stack.libstdcxx),),
+            "Put a newer libstdc++ first: libstdcxx-ng from conda-forge, or clear the old copy from LD_LIBRARY_PATH.",
+            ("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`3.4.29` to compare by; an empty text is older than any."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
 def is_jetson(machine: Machine) -> bool:
     """Whether the kernel or a GPU's name is that of a Jetson."""
     models = [model for gpu in gpus_of(machine) if (model := model_of(gpu))]

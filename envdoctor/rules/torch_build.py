@@ -105,9 +105,13 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     else:
         return
     advice = _best(machine, stack, same_release=True)
+    said = build.cuda.state == "absent" or bool(build.hip.value) or "+" in (build.version.value or "")
+    name = f"torch {build.version.value or ''}"
     yield Problem(
-        "error" if status == "error" else "warning",
-        f"torch {build.version.value or ''} is a {hip} build, and this machine has {there}",
+        "error" if status == "error" and said else "warning",
+        f"{name} is a {hip} build, and this machine has {there}"
+        if said
+        else f"{name} sees no CUDA, and this machine has {there}: a build without CUDA, or the driver does not answer",
         (*shown, evidence("gpus", machine.gpus)),
         f"Reinstall torch with CUDA: {in_words(advice)}." if advice else "Reinstall torch from a CUDA index.",
         (f"{install_command(advice)} --reinstall-package torch",)

@@ -15,7 +15,7 @@ import msgspec
 
 from envdoctor.model import KernelCode
 
-FILE_NAME = "stack-files-1.msgpack"  # the number goes up when CompiledFile changes
+FILE_NAME = "stack-files-2.msgpack"  # the number goes up when CompiledFile changes
 LIMIT = 8000  # entries: a dozen large environments, 4 MB
 
 
@@ -29,6 +29,7 @@ class CompiledFile(msgspec.Struct, frozen=True, array_like=True):
     search_path: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
     glibc: str = ""
+    glibcxx: str = ""
     code: KernelCode | None = None
 
 

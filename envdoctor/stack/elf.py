@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -73,12 +73,12 @@ class Elf:
     @cached_property
     def glibc(self) -> str:
         """Highest GLIBC_x.y that it asks for, "2.32"; an empty string for none."""
-        numbers = [
-            tuple(map(int, version[6:].split(b".")))
-            for version in self._needed_versions()
-            if re.fullmatch(rb"GLIBC_\d{1,4}(\.\d{1,4})+", version)
-        ]
-        return ".".join(map(str, max(numbers))) if numbers else ""
+        return highest_version(b"GLIBC", self._needed_versions())
+
+    @cached_property
+    def glibcxx(self) -> str:
+        """Highest GLIBCXX_x.y.z that it asks for, "3.4.29"; an empty string for none."""
+        return highest_version(b"GLIBCXX", self._needed_versions())
 
     def undefined(self, pattern: re.Pattern[bytes]) -> tuple[str, ...]:
         """Undefined symbols whose name matches; weak ones are left out, since the loader does without them."""
@@ -246,6 +246,13 @@ class Elf:
                 entry += step
             steps += 1
             place = place + following if following else None
+
+
+def highest_version(family: bytes, names: Iterable[bytes]) -> str:
+    """The highest number of a family among symbol versions: of `GLIBC_2.17` and `GLIBC_2.32` it is "2.32"."""
+    form = re.compile(rb"%b_(\d{1,4}(?:\.\d{1,4})+)" % family)
+    numbers = [tuple(map(int, found[1].split(b"."))) for name in names if (found := form.fullmatch(name))]
+    return ".".join(map(str, max(numbers))) if numbers else ""
 
 
 def gnu_hash(name: bytes) -> int:

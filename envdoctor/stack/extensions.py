@@ -113,6 +113,7 @@ def _describe(elf: Elf, judged: re.Pattern[bytes]) -> CompiledFile:
         search_path=elf.search_path,
         undefined=elf.undefined(judged),
         glibc=elf.glibc,
+        glibcxx=elf.glibcxx,
         code=read_kernel_code(elf),
     )
 
@@ -134,6 +135,7 @@ def judge(
                 missing_libraries=() if path in variants else _missing_libraries(path, file, loader),
                 missing_symbols=definitions.missing(path, file),
                 glibc=file.glibc,
+                glibcxx=file.glibcxx,
                 code=file.code,
             )
             for path, file in files.items()

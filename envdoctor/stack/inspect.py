@@ -11,6 +11,7 @@ from envdoctor.stack.cache import FileCache
 from envdoctor.stack.distributions import Installed, describe_notes, read_distributions
 from envdoctor.stack.extensions import CompiledPath, Reading, judge, read_files
 from envdoctor.stack.layout import Layout, read_layout
+from envdoctor.stack.libraries import read_libstdcxx
 from envdoctor.stack.metadata import compiled_files, editable_folder
 from envdoctor.stack.paths import is_file
 from envdoctor.stack.torch_build import read_torch_build
@@ -42,6 +43,7 @@ def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.
         extensions=_extensions_fact(layout, installed, reading, torch, environ),
         cuda_available=absent(str(place), "nothing was imported"),
         uses=absent(str(place), "no report"),
+        libstdcxx=read_libstdcxx(layout.prefix, layout.kind.value or "", environ),
     )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
+from envdoctor.model import Fact, absent, known, unreadable
+from envdoctor.stack.elf import highest_version
 from envdoctor.stack.paths import exists
 
 CACHE_FILE = Path("/etc/ld.so.cache")
@@ -49,6 +51,23 @@ class Loader:
                 return parse_cache(data[:])
         except (OSError, ValueError):
             return frozenset()
+
+
+def read_libstdcxx(prefix: Path, kind: str, environ: Mapping[str, str]) -> Fact[str]:
+    """The highest GLIBCXX_ version of the libstdc++ that this environment's Python loads.
+
+    LD_LIBRARY_PATH comes first; conda's Python then looks into its own lib folder, every other one into the system's.
+    """
+    own = [prefix / "lib"] if kind == "conda" else []
+    for folder in (*_named_folders(environ), *own, *_standard_folders()):
+        path = folder / "libstdc++.so.6"
+        if exists(path):
+            try:
+                found = highest_version(b"GLIBCXX", re.findall(rb"GLIBCXX_[\d.]{3,12}(?=\x00)", path.read_bytes()))
+            except OSError as error:
+                return unreadable(str(path), str(error.strerror))
+            return known(found, str(path)) if found else unreadable(str(path), "no GLIBCXX version in it")
+    return absent("libstdc++.so.6", "in none of the folders that the loader looks into")
 
 
 def expand(entry: str, origin: Path) -> str:
