@@ -111,7 +111,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         "error" if status == "error" and said else "warning",
         f"{name} is a {hip} build, and this machine has {there}"
         if said
-        else f"{name} sees no CUDA, and this machine has {there}: a build without CUDA, or the driver does not answer",
+        else f"{name} sees no CUDA, and this machine has {there}: no CUDA build, or the driver does not answer",
         (*shown, evidence("gpus", machine.gpus)),
         f"Reinstall torch with CUDA: {in_words(advice)}." if advice else "Reinstall torch from a CUDA index.",
         (f"{install_command(advice)} --reinstall-package torch",)
