@@ -28,11 +28,11 @@ TABLE = """\
 | torch | 2.5 cu121 |
 """
 CHINESE = """\
-操作系统：Ubuntu 20.04.6 LTS
-显卡：RTX 4090 * 4
-驱动版本：535.129.03
-pytorch版本：2.1.2+cu121
-"""
+操作系统COLONUbuntu 20.04.6 LTS
+显卡COLONRTX 4090 * 4
+驱动版本COLON535.129.03
+pytorch版本COLON2.1.2+cu121
+""".replace("COLON", "\uff1a")
 
 
 def test_a_list_with_bullets() -> None:

@@ -70,7 +70,7 @@ def test_a_healthy_written_list_is_left_alone(text: str) -> None:
     "line",
     [
         "You are using a deprecated `pynvml` package. Please install `nvidia-ml-py` instead",
-        "/v/torch/cuda/__init__.py:51: FutureWarning: The pynvml package is deprecated. Please install nvidia-ml-py instead.",
+        "/v/torch/cuda/__init__.py:51: FutureWarning: The pynvml package is deprecated. Please install nvidia-ml-py.",
         "Warning: Your installation of OpenCV appears to be broken: module 'cv2.dnn' has no attribute 'DictValue'.",
         "INFO 10-23 08:11:02 [__init__.py:22] NIXL is not available",
         "WARNING 10-23 08:11:02 [interface.py:171] Failed to import from vllm._rocm_C",
@@ -84,8 +84,10 @@ def test_remarks_at_import_do_not_blame_a_healthy_report(line: str) -> None:
     ("line", "cause"),
     [
         (
-            "WARNING 07-30 13:44:09 _custom_ops.py:19] Failed to import from vllm._C with "
-            "ImportError('/v/vllm/_C.abi3.so: undefined symbol: cuTensorMapEncodeTiled')",
+            (
+                "WARNING [_custom_ops.py:19] Failed to import from vllm._C with ImportError('/v/_C.abi3.so: "
+                "undefined symbol: cuTensorMapEncodeTiled')"
+            ),
             "driver-too-old",
         ),
         (
@@ -93,8 +95,10 @@ def test_remarks_at_import_do_not_blame_a_healthy_report(line: str) -> None:
             "driver-too-old",
         ),
         (
-            "node1:9:9 [0] NCCL WARN NCCL cannot be captured in a graph if either it wasn't built with CUDA runtime "
-            ">= 11.3 or if the installed CUDA driver < R465.",
+            (
+                "node1:9:9 [0] NCCL WARN NCCL cannot be captured in a graph if either it wasn't built with CUDA "
+                "runtime >= 11.3 or if the installed CUDA driver < R465."
+            ),
             "nccl-lib-mismatch",
         ),
     ],

@@ -81,6 +81,7 @@ def build_stack(said: list[Said], uses: tuple[str, ...], origin: str) -> Stack:
         python=facts.fact("stack.python"),
         python_version=facts.fact("stack.python_version"),
         headers=MISSING,
+        libstdcxx=MISSING,
         distributions=known(dict(sorted(distributions.items())), "report") if distributions else MISSING,
         shadowed=MISSING,
         torch=torch,

@@ -12,6 +12,9 @@ BRANDS = re.compile(
     r"|\b(?:[AHBTLVPK]\d{1,3}S?|GH200|GB10|GB[23]00|A10G|L40S|V100S|MX\d{3})(?:\b|-)",
     re.IGNORECASE,
 )
+OTHER_BRANDS = re.compile(
+    r"\bamd\b|radeon|\bintel\b|\barc\b|\bapple\b|\bm[1-5] (?:max|pro|ultra)|ascend|\bmi\d{2,3}", re.IGNORECASE
+)  # an Arc A770 is no A-something of NVIDIA's
 GPU_LINE = re.compile(r"GPU (\d{1,2}(?:,\d{1,2}){0,63}): ([^|=]{2,80}?)\s*(?:\(UUID: ([^)]{4,60})\)|$)")
 CAPABILITY_LINE = re.compile(r"GPU (\d{1,2}(?:,\d{1,2}){0,63}) Compute Capability: (\d{1,2}\.\d)\b")
 MIG_LINE = re.compile(r"MIG (\d{1,2}[cg]\.[\w.+]{2,20})\s+Device\s+(\d{1,2}):")
@@ -69,9 +72,8 @@ def _add_gpus(said: Said, text: str, number: int, last: int) -> int:
 
 def is_gpu_name(text: str) -> bool:
     """Whether a text may be an NVIDIA GPU's name, and no message about one."""
-    return bool(BRANDS.search(text)) and not re.search(
-        r"\berror|out of memory|\bGiB\b|allocat|process|capability", text
-    )
+    message = re.search(r"\berror|out of memory|\bGiB\b|allocat|process|capability", text)
+    return bool(BRANDS.search(text)) and not message and not OTHER_BRANDS.search(text)
 
 
 def clean_name(text: str) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from envdoctor.facts.environment import redact
 from envdoctor.pasted.collect_env import tell_platform, tell_python
-from envdoctor.pasted.environment import is_relevant, redact
+from envdoctor.pasted.environment import is_relevant
 from envdoctor.pasted.packages import SPOKEN
 from envdoctor.pasted.said import Line, Said, distribution_name, find, is_version
 from envdoctor.pasted.written_gpus import tell_capability, tell_gpus, tell_mig
 
 LINES_NEEDED = 2
+EMPTY = "(empty)"  # of a value in quotes with nothing inside
 # A bullet or number, a key that may be bold or code, a separator, a value. A blank must follow `-` and `=` as
 # separators: `NCCL_DEBUG=INFO` is an assignment, `pre-release` a word.
 ENTRY = re.compile(
@@ -49,7 +51,7 @@ def parse_written(lines: list[Line], taken: set[int]) -> Said | None:
         if line.number in taken or len(line.text) > 400:
             continue
         key, value = _entry(line.text)
-        if not value or WISHES.search(value):
+        if not value or WISHES.search(re.sub(r"\([^()]*\)", "", value)):
             continue
         if _plain(key) in ("cuda", "cuda version"):
             cuda = cuda or find(rf"^v?{NUMBER}", value)
@@ -68,7 +70,7 @@ def _entry(text: str) -> tuple[str, str]:
     found = ROW.match(text) if text[0] == "|" else ENTRY.match(text)
     if not found:
         return "", ""
-    return found[1].strip(" *_`\"'"), found[2].strip(" *_`\"'")
+    return found[1].strip(" *_`\"'"), found[2].strip(" *_`\"'") or EMPTY
 
 
 def _plain(key: str) -> str:
@@ -95,7 +97,8 @@ def _tell(said: Said, key: str, value: str) -> bool:
 def _tell_variable(said: Said, name: str, value: str) -> bool:
     if not is_relevant(name):
         return False
-    said.environment.setdefault(name, redact(name, value.split(" ")[0].strip("\"',")))
+    told = "" if value == EMPTY else value.split(" ", maxsplit=1)[0].strip("\"',")
+    said.environment.setdefault(name, redact(name, told))
     return True
 
 
@@ -107,10 +110,12 @@ def _tell_package(said: Said, key: str, value: str) -> bool:
 
 
 def _tell_torch(said: Said, value: str) -> bool:
-    """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `nightly, cu111`, `2.7.0.dev20250310+cu124 (nightly wheel)`, `2.6.0 (CPU)`."""
+    """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `nightly, cu111`, `2.7.0.dev20250310+cu124 (nightly)`, `2.6.0 (CPU)`."""
     found = VERSION.match(value)
     version = found[1].rstrip(".,") if found and is_version(found[1].rstrip(".,")) else ""
-    cuda = find(rf"(?i)\bcuda[ :=]?v?{NUMBER}", value) or _dotted(find(r"(?i)(?:\b|\+)cu(\d{3})\b", value))
+    cuda = find(rf"(?i)(?:\bcuda[ :=]?v?|\d ?/ ?){NUMBER}", value) or _dotted(
+        find(r"(?i)(?:\b|\+)cu(\d{3})\b", value)
+    )
     if not version and not cuda:
         return False
     said.tell("stack.torch.version", version)
@@ -139,20 +144,25 @@ def _tell_bare_cuda(said: Said, cuda: str) -> None:
 
 
 def _tell_architectures(said: Said, key: str, value: str) -> bool:
-    """`sm_50 sm_70 sm_80`, `['sm_80', 'sm_90']`, `7.5, 8.0, 12.0`; of a list for another build than torch's nothing."""
+    """`sm_50 sm_70 sm_80`, `['sm_80', 'sm_90']`, `7.5, 8.0, 12.0`; nothing of another build's list."""
     other = _dotted(find(r"\bcu(\d{3})\b", key))
     ours = said.facts.get("stack.torch.cuda")
     if other and (not ours or ours.value != other):
         return False
     names = re.findall(r"\b(?:sm|compute)_\d{2,3}[af]?\b", value)
     names = names or [f"sm_{each.replace('.', '')}" for each in re.findall(r"(?<![\d.])\d{1,2}\.\d(?![\d.])", value)]
-    if len(names) < LINES_NEEDED:  # `torch built for: 12.8` is a CUDA version
-        return not names.clear() and _tell_torch_cuda(said, value)
+    if not re.search(r"sm_|compute_", value) and len(names) == 1:  # `torch built for: 12.8` is a CUDA version
+        return _tell_torch_cuda(said, value)
+    if not names:
+        return False
     said.tell("stack.torch.architectures", tuple(names))
     return True
 
 
 def _tell_torch_cuda(said: Said, value: str) -> bool:
+    if value.lower() in ("none", "null"):
+        said.deny("stack.torch.cuda", f"a build without CUDA (torch.version.cuda: {value})")
+        return True
     return _tell_found(said, "stack.torch.cuda", rf"^(?:cuda )?{NUMBER}", value.lower())
 
 
@@ -166,6 +176,10 @@ def _tell_driver(said: Said, value: str) -> bool:
     """`570.124.06`, `580.105.08 / CUDA 13.0`, `NVIDIA driver 550.90.07 (open)`."""
     said.tell("driver.cuda", find(rf"(?i)cuda(?: version)?[: ]?{NUMBER}", value))
     return _tell_found(said, "driver.version", r"(?<![\d.])(\d{3}\.\d{1,4}(?:\.\d{1,4})?)(?![\d.])", value)
+
+
+def _tell_driver_cuda(said: Said, value: str) -> bool:
+    return _tell_found(said, "driver.cuda", rf"^v?{NUMBER}", value)
 
 
 def _tell_toolkit(said: Said, value: str) -> bool:
@@ -182,7 +196,9 @@ def _tell_system(said: Said, value: str) -> bool:
     """`Ubuntu 22.04 LTS (glibc 2.35)`, `Windows 11, WSL 2 (1.2.5.0), kernel 5.15.90.1`, `Linux-6.8.0-x86_64-...`."""
     if not SYSTEMS.search(value):
         return False
-    tell_platform(said, value)
+    if re.match(r"(?:Linux|Windows|macOS|Darwin)-", value):
+        tell_platform(said, value)
+    _tell_parts(said, value)
     wsl = re.search(r"\bwsl ?2?\b", value, re.IGNORECASE)
     if wsl:
         said.tell("system.wsl", wsl[0])
@@ -195,6 +211,16 @@ def _tell_system(said: Said, value: str) -> bool:
     said.tell("system.glibc", find(r"(?i)glibc[ -]?v?(2\.\d{1,2})", value))
     said.tell("system.architecture", find(r"\b(x86_64|aarch64|arm64)\b", value))
     return True
+
+
+def _tell_parts(said: Said, value: str) -> bool:
+    """`Ubuntu 22.04, Python 3.10, PyTorch 2.1.2+cu121`: several in one line."""
+    found = [
+        re.match(r"(python|torch|pytorch|driver)[ =:]+v?(\d\S{1,40})$", part.strip(), re.IGNORECASE)
+        for part in value.split(",")
+    ]
+    told = [KEYS[each[1].lower()](said, each[2]) for each in found if each]
+    return any(told)
 
 
 def _tell_wsl(said: Said, value: str) -> bool:
@@ -241,7 +267,8 @@ def _tell_installation(said: Said, value: str) -> bool:
     if wheel:
         return said.add_distribution(wheel[1], wheel[2], wheel[0])
     pins = re.findall(r"\b([A-Za-z][\w.-]{1,40})(?:\[[\w,]{1,30}\])?==(\d[\w.+!]{0,40})", value)
-    return any([said.add_distribution(name, version) for name, version in pins if distribution_name(name) in SPOKEN])
+    told = [said.add_distribution(name, version) for name, version in pins if distribution_name(name) in SPOKEN]
+    return any(told)
 
 
 def _keys(tell: Callable[[Said, str], bool], names: Iterable[str]) -> dict[str, Callable[[Said, str], bool]]:
@@ -265,24 +292,28 @@ KEYS: dict[str, Callable[[Said, str], bool]] = {
         "nvidia gpu driver", "graphics driver", "nvidia-smi", "nvidia-smi driver", "\u9a71\u52a8",
         "\u9a71\u52a8 version", "\u663e\u5361\u9a71\u52a8",
     )),
+    **_keys(_tell_driver_cuda, (
+        "cuda (nvidia-smi)", "nvidia-smi cuda", "cuda (driver)", "driver cuda", "cuda driver api",
+    )),
     **_keys(_tell_toolkit, (
         "cuda toolkit", "cudatoolkit", "toolkit", "installed cuda", "installed cuda toolkit", "cuda installed",
         "system cuda", "system cuda toolkit", "local cuda", "nvcc", "cuda (nvcc)", "nvcc cuda", "cuda nvcc",
         "cuda toolkit (nvcc)",
     )),
     **_keys(_tell_torch, ("torch", "pytorch", "torch.  version", "torch build", "pytorch build", "pytorch/cuda",
-                          "pytorch / cuda", "torch. version")),
+                          "pytorch / cuda")),
     **_keys(_tell_torch_cuda, (
         "torch compiled with", "torch compiled with cuda", "torch cuda", "pytorch cuda", "torch.version.cuda",
         "pytorch compiled with", "pytorch compiled with cuda", "torch built with", "torch built with cuda",
         "pytorch built with cuda", "torch compiled for cuda", "cuda (torch)", "cuda (pytorch)", "cuda of torch",
         "torch was compiled with",
     )),
-    **_keys(_tell_python, ("python", "python  version", "cpython")),
+    **_keys(_tell_python, ("python", "cpython")),
     **_keys(_tell_system, (
         "os", "operating system", "system", "platform", "host", "host os", "distro", "distribution", "linux distro",
         "environment", "os/platform", "os / platform", "\u7cfb\u7edf", "\u64cd\u4f5c\u7cfb\u7edf",
     )),
+    **_keys(_tell_parts, ("versions", "version info", "software", "env", "setup", "packages", "dependencies")),
     **_keys(_tell_wsl, ("wsl", "wsl2")),
     **_keys(_tell_glibc, ("glibc", "libc", "gnu libc")),
     **_keys(_tell_architecture, ("arch", "architecture", "cpu architecture", "cpu arch", "machine")),

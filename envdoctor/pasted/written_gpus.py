@@ -1,4 +1,4 @@
-"""GPUs as people write them by hand: `2x RTX 5090 (32 GB each)`, `H100 80GB, MIG enabled (2g.20gb)`, `Pascal, sm_61`."""
+"""GPUs as people write them by hand: `2x RTX 5090 (32 GB each)`, `H100, MIG enabled (2g.20gb)`, `Pascal, sm_61`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from envdoctor.pasted.said import Said, find
 CAPABILITY = re.compile(
     r"\bsm_?(\d{1,2})(\d)\b|(?:\bCC|[Cc]apability|[Cc]ompute(?: cap(?:ability)?)?)[ :=]{0,3}(\d{1,2})\.(\d)\b"
 )
-OTHERS = re.compile(
-    r"\bamd\b|radeon|\bintel\b|\barc\b|\bapple\b|\bm[1-5] (?:max|pro|ultra)|ascend|\bmi\d{2,3}", re.IGNORECASE
-)
 PROFILE = re.compile(r"\b\d{1,2}[cg]\.[\w.+]{2,20}")
+INSIDE = re.compile(r"\([^()]{0,120}\)")
 MAX_GPUS = 64
 
 
 def tell_gpus(said: Said, value: str) -> bool:
     """The GPUs of a phrase, one after the other; False where none is in it. MIG and a capability may stand beside."""
     capability = _capability(value)
-    names = [name for part in re.split(r"\s*(?:[,;+/]|\band\b|&)\s*", value) for name in _names(part)][:MAX_GPUS]
+    parts = re.split(r"\s*(?:[,;+/]|\band\b|&)\s*", INSIDE.sub(lambda found: re.sub("[,;+/&]", " ", found[0]), value))
+    names = [name for part in parts for name in _names(part)][:MAX_GPUS]
+    names = names or [name for inside in INSIDE.findall(value) for name in _names(inside.strip("()").split(",")[0])]
     if not names and not capability:
         return False
     first = len(said.gpus)
@@ -35,12 +35,10 @@ def tell_gpus(said: Said, value: str) -> bool:
 
 def _names(part: str) -> list[str]:
     """The names in one part, as often as it counts them; only names whose GPU is known."""
-    if OTHERS.search(part):
-        return []
     count = find(r"\((?:x ?)?(\d)(?: ?x)?\)$", part.strip())  # `RTX 3090 (x2)`
-    plain = re.sub(r"\s*\([^()]{0,80}\)", "", part).strip(" .:-")
+    plain = re.sub(r"\s*" + INSIDE.pattern, "", part).strip(" .:-")
     plain = re.sub(r"^(\d{1,2}) (?=[A-Za-z])", r"\1x ", plain)
-    plain = re.sub(r"\s+(?:each|GPUs?|cards?|with|in)\b.{0,60}$|,?\s+\d{1,3} ?Gi?B(?: VRAM)?$", "", plain)
+    plain = re.sub(r"\s+(?:each|(?<!Laptop )GPUs?|cards?|with|in)\b.{0,60}$|,?\s+\d{1,3} ?Gi?B(?: VRAM)?$", "", plain)
     found = [name for name in parse_gpu_phrase(plain) if compute_capability(name)]
     return found * int(count) if count and len(found) == 1 else found
 
