@@ -252,9 +252,12 @@ def _likely_causes(log: Path, machine: Machine, python: Path | None) -> tuple[Ca
 
     try:
         stack = stack_of("", str(python), search=False) if python else None
+    except EnvdoctorError:
+        stack = None  # no environment that can be read: the log speaks for itself
+    try:
         with log.open("rb") as stream:
             explained = explain(stream, machine, stack)
-    except (OSError, EnvdoctorError):
+    except OSError:
         return ()  # the error itself matters more than that its log cannot be read
     return tuple(cause for cause in explained.causes if cause.lines and cause.confidence >= LIKELY)[:2]
 

@@ -154,3 +154,18 @@ def test_bad_inputs_are_told(arguments: list[str], words: str, tmp_path: Path) -
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
     assert "hint:" in done.stderr
+
+
+def test_a_failed_run_names_its_likely_cause(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\necho 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.' >&2\nexit 1\n"
+    )
+    python.chmod(0o755)
+    done = envdoctor("train", "sort", "--python", python, "--unverified", "--format", "json", home=tmp_path)
+    error = envelope(done)["error"]
+    assert done.returncode == 3
+    assert error["causes"][0]["cause"] == "gpu-oom"
+    assert error["causes"][0]["commands"]
+    shown = envdoctor("train", "sort", "--python", python, "--unverified", home=tmp_path)
+    assert "likely cause: Not enough GPU memory" in shown.stderr
