@@ -243,6 +243,28 @@ def audit(
 
 
 @app.command()
+def export(
+    profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="A bundled profile.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="FORM", help="requirements, dockerfile, apptainer, conda, script, uv-project."
+        ),
+    ] = "requirements",
+    python: PythonVersionOption = "",
+    arch: Annotated[str, typer.Option("--arch", help="x86_64 or aarch64; default: the profile's first.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = "",
+) -> None:
+    """Print a profile's lock in a form for someone without envdoctor.
+
+    Example: envdoctor export --profile x86-cu124-hf --format dockerfile --output Dockerfile
+    """
+    from envdoctor import keeping
+
+    _finish("export", Format.human, lambda _: keeping.export(profile, to, python, arch, output))
+
+
+@app.command()
 def lock(
     profile: Annotated[
         list[str] | None, typer.Option("--profile", metavar="NAME", help="Default: every bundled profile.")

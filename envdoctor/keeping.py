@@ -10,13 +10,13 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envdoctor import locks, machines
-from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
 from envdoctor.knowledge.torch_builds import published_wheel
 from envdoctor.locks import LockFile
 from envdoctor.model import Distribution, Fact, Finding, Machine, Record, Stack, TorchBuild, absent, known, unreadable
 from envdoctor.profiles import Profile, choose, read_profile, read_profiles, violations
 from envdoctor.resolve import Attempt, Lock, Package, Target, resolve
-from envdoctor.results import Answer
+from envdoctor.results import Answer, Written
 from envdoctor.sources import Sources, read_sources
 
 # What the PyTorch index has builds of its own of; a lock that is made without that index leaves them out, and the
@@ -239,6 +239,51 @@ def stack_of_lock(file: LockFile) -> Stack:
         extensions=unread(),
         cuda_available=absent(source),
         uses=known((), source),
+    )
+
+
+def export(name: str, form: str, python: str, architecture: str, output: str) -> Answer:
+    """A profile's lock in a form that someone without envdoctor can use; printed, or written to `output`."""
+    from pathlib import Path
+
+    from envdoctor.diagnosis import write_file
+    from envdoctor.export import FORMS
+    from envdoctor.export import export as run_export
+
+    if form not in FORMS:
+        raise unknown_name("form", form, list(FORMS), hint="envdoctor export --profile cpu --format requirements")
+    profile = read_profile(name)
+    target = _asked_target(profile, python, architecture)
+    file = locks.bundled_lock(profile.id, target, target.pythons[0])
+    if file is None:
+        raise Refused(
+            f"there is no lock of {profile.id} for {target.platform} and Python {target.pythons[0]}",
+            expected="a bundled profile, with a platform and a Python that it names",
+            hint=f"envdoctor lock --profile {profile.id}",
+        )
+    made = run_export(profile, file, form)
+    if output:
+        write_file(Path(output), made.text, hint="envdoctor export --help")
+        return Answer(Written(output, "; ".join(made.notes)))
+    return Answer(made)
+
+
+def _asked_target(profile: Profile, python: str, architecture: str) -> Target:
+    """The platform and Python that were asked for, else the first that the profile names."""
+    for asked, offered, option in (
+        (python, profile.python.versions, "--python"),
+        (architecture, profile.when.architectures, "--arch"),
+    ):
+        if asked and asked not in offered:
+            raise BadInput(
+                f"{option} {asked}",
+                expected="one of " + ", ".join(offered),
+                hint=f"envdoctor profiles show {profile.id}",
+            )
+    return Target(
+        architecture or profile.when.architectures[0],
+        profile.when.glibc,
+        (python or profile.python.versions[0],),
     )
 
 

@@ -13,8 +13,8 @@ import pytest
 from command import envdoctor, envelope, environment, snapshot
 
 COMMANDS = [
-    "check", "explain", "rules", "report", "schema", "lock", "audit", "profiles", "profiles show", "resolve",
-    "install", "verify", "train", "quickstart",
+    "check", "explain", "rules", "report", "schema", "lock", "audit", "export", "profiles", "profiles show",
+    "resolve", "install", "verify", "train", "quickstart",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ ORDER = [
     {"explain", "documentation", "runbook"},
     {"uv", "resolve"},
     {"locks"},
-    {"plan"},
+    {"plan", "export"},
     {"install", "verify", "handoff"},
     {"proof", "results"},
     {"report"},
@@ -31,7 +31,7 @@ ORDER = [
     {"cli"},
     {"__main__"},
 ]
-PURE = {"rules", "profiles", "plan", "model", "knowledge", "pasted", "explain", "stack", "scrub"}
+PURE = {"rules", "profiles", "plan", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

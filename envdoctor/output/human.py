@@ -15,6 +15,7 @@ from envdoctor import results
 from envdoctor.auditing import Audited
 from envdoctor.errors import EnvdoctorError
 from envdoctor.explain import Explained
+from envdoctor.export import Exported
 from envdoctor.install import InstallResult
 from envdoctor.keeping import LockedAll, Matrix
 from envdoctor.model import Choice, Condition, Finding, Verification
@@ -314,6 +315,7 @@ RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
     results.Schema: diagnosis.schema,
     results.Written: diagnosis.written,
     LockedAll: locks.locked_all,
+    Exported: locks.exported,
     Audited: audit.audited,
     Matrix: locks.matrix,
     Report: diagnosis.report,

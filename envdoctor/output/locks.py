@@ -6,8 +6,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from envdoctor.export import Exported
 from envdoctor.keeping import Cell, Locked, LockedAll, Matrix
-from envdoctor.output.console import table
+from envdoctor.output.console import err, out, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}
 CHANGES_SHOWN = 40
@@ -35,6 +36,14 @@ def _locked(result: Locked) -> list[RenderableType]:
     if len(result.changes) > CHANGES_SHOWN:
         parts.append(_indent(Text(f"and {len(result.changes) - CHANGES_SHOWN} more", style="dim")))
     return parts
+
+
+def exported(data: Exported) -> list[RenderableType]:
+    """The text itself on stdout, what is to be known of it on stderr."""
+    out().print(Text(data.text), soft_wrap=True, end="")
+    for note in data.notes:
+        err().print(Text.assemble(("note: ", "info"), note))
+    return []
 
 
 def matrix(data: Matrix) -> list[RenderableType]:

@@ -1,0 +1,38 @@
+"""A profile's lock as a file for somebody without envdoctor. Pure: no process, no socket.
+
+Nothing of a profile reaches a shell, a Dockerfile, YAML or TOML but as one quoted value or one line of comment; a
+value that a form has no way to quote is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from envdoctor.errors import unknown_name
+from envdoctor.export.files import conda, pylock, requirements, uv_project
+from envdoctor.export.images import apptainer, dockerfile
+from envdoctor.export.script import script
+from envdoctor.export.stack import Exported, Locked, checked
+from envdoctor.locks import LockFile
+from envdoctor.profiles import Profile
+
+WRITERS: dict[str, Callable[[Locked], Exported]] = {
+    "requirements": requirements,
+    "pylock": pylock,
+    "dockerfile": dockerfile,
+    "apptainer": apptainer,
+    "conda": conda,
+    "script": script,
+    "uv-project": uv_project,
+}
+FORMS = tuple(WRITERS)
+
+
+def export(profile: Profile, file: LockFile, form: str) -> Exported:
+    """The lock in one of FORMS; BadInput where the form cannot hold it."""
+    if form not in WRITERS:
+        raise unknown_name("form", form, list(FORMS), hint="envdoctor export --help")
+    return WRITERS[form](checked(profile, file))
+
+
+__all__ = ["FORMS", "Exported", "export"]

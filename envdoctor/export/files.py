@@ -1,0 +1,175 @@
+"""Forms that package tools read: requirements, pylock.toml, conda's environment.yml, a project for uv."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from envdoctor.errors import BadInput
+from envdoctor.export.stack import (
+    INDEX_VARIABLE,
+    Exported,
+    Locked,
+    commented,
+    demand_whole,
+    heading,
+    uv_sync,
+)
+from envdoctor.export.text import export_line, quoted
+
+PLAIN = r"[A-Za-z0-9_./:,=+@% -]*"
+
+
+def requirements(stack: Locked) -> Exported:
+    """A hashed requirements file whose heading says how to install it."""
+    lines = [*heading(stack), "", *(_steps_of_part(stack) if stack.file.without else _steps(stack))]
+    settings = [export_line(name, value) for name, value in stack.profile.environment.items()]
+    if shown := [f"  {line}" for line in settings if line.isprintable()]:
+        lines += ["", "Before anything runs in it:", *shown]
+    hidden = len(settings) - len(shown)
+    missing = [f"{hidden} of its variables hold line breaks and are not in the heading"] if hidden else []
+    notes = (*missing, *_part_notes(stack))
+    return Exported(
+        stack.profile.id, "requirements", "requirements.txt", commented(lines) + stack.file.lock.text, notes
+    )
+
+
+def _steps(stack: Locked) -> list[str]:
+    python = stack.file.python
+    index = f' --extra-index-url "${INDEX_VARIABLE}"' if stack.backend else ""
+    return [
+        "Into a new environment, with uv:",
+        f"  uv venv --python {python} .venv",
+        f"  {shlex.join(uv_sync(stack))} --python .venv/bin/python requirements.txt",
+        f"or with Python {python} and pip"
+        + (f", {INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}:" if index else ":"),
+        f"  python{python} -m venv .venv",
+        f"  .venv/bin/python -m pip install --require-hashes --only-binary :all:{index} -r requirements.txt",
+    ]
+
+
+def _steps_of_part(stack: Locked) -> list[str]:
+    wanted = _wanted(stack)
+    install = "uv pip install --python .venv/bin/python --only-binary :all:"
+    missing = shlex.join(wanted.get(name, name) for name in stack.file.without)
+    return [
+        f"This is a part of the stack: {', '.join(stack.file.without)}, and the CUDA libraries that they bring",
+        "along, are not in it and have no hash here. They come first, the rest is laid over them:",
+        f"  uv venv --python {stack.file.python} .venv",
+        f"  {install} --torch-backend {stack.backend} {missing}",
+        f"  {install} --no-deps --require-hashes -r requirements.txt",
+        "  uv pip check --python .venv/bin/python",
+    ]
+
+
+def _part_notes(stack: Locked) -> tuple[str, ...]:
+    if not stack.file.without:
+        return ()
+    left_out = ", ".join(stack.file.without)
+    return (f"a partial lock: {left_out} come from the PyTorch index ({stack.backend}) without a hash",)
+
+
+def pylock(stack: Locked) -> Exported:
+    """Refused: PEP 751 asks for the address or path of every wheel, and a lock holds none.
+
+    https://packaging.python.org/en/latest/specifications/pylock-toml/#packages-wheels-url
+    """
+    raise BadInput(
+        f"a pylock.toml gives each wheel's url or path (PEP 751), and the lock of '{stack.profile.id}' holds names, "
+        "versions and hashes only, since wheels come from whatever sources you have",
+        expected="form 'requirements', which pins and hashes the same wheels",
+        hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
+    )
+
+
+def conda(stack: Locked) -> Exported:
+    """environment.yml: Python from conda, everything else by pip with hashes."""
+    demand_whole(stack, "conda")
+    for name, value in stack.profile.environment.items():
+        # conda writes variables into shell code of its own when an environment is activated.
+        if not re.fullmatch(PLAIN, value):
+            raise BadInput(
+                f"environment.{name} = {value!r} cannot be handed to conda safely",
+                expected="letters, digits, spaces and _ . / : , = + @ % -",
+                hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
+            )
+    # pip replaces ${NAME} in requirements by the variable.
+    index = [f"--extra-index-url ${{{INDEX_VARIABLE}}}"] if stack.backend else []
+    pins = ["--require-hashes", "--only-binary :all:", *index, *stack.file.lock.text.splitlines()]
+    lines = [*heading(stack), "", "  conda env create --file environment.yml"]
+    if stack.backend:
+        lines.append(f"with {INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}")
+    text = commented(lines) + "".join(
+        [
+            f"name: {quoted(stack.profile.id)}\n",
+            "channels:\n  - conda-forge\n",
+            f"dependencies:\n  - {quoted('python=' + stack.file.python)}\n  - pip\n  - pip:\n",
+            *(f"      - {quoted(pin)}\n" for pin in pins),
+        ]
+    )
+    if stack.profile.environment:
+        text += "variables:\n"
+        text += "".join(f"  {name}: {quoted(value)}\n" for name, value in stack.profile.environment.items())
+    notes = ["the hashes are of the pip packages; Python and pip are conda's newest builds"]
+    if index:
+        notes.append(f"{INDEX_VARIABLE} must hold the address of the PyTorch index ({stack.backend})")
+    return Exported(stack.profile.id, "conda", "environment.yml", text, tuple(notes))
+
+
+def uv_project(stack: Locked) -> Exported:
+    """pyproject.toml of a project that is no package: the profile's requirements, held to the lock's versions."""
+    marker = f"sys_platform == 'linux' and platform_machine == '{stack.architecture}'"
+    wanted = _wanted(stack)
+    locked = {package.name: package.version for package in stack.file.packages}
+    # A source can be named for direct dependencies alone.
+    special = [*stack.file.without, *(name for name, version in locked.items() if "+" in version)]
+    wanted |= {name: name for name in special if name not in wanted}
+    lines = heading(stack)
+    notes = [
+        "the pins are the lock's, the hashes are not: uv.lock takes those that the source gives at the first sync"
+    ]
+    if special:
+        address = f'UV_INDEX="pytorch=${INDEX_VARIABLE}"'
+        # Measured with uv 0.13.8: `torch-backend` is taken in [tool.uv], and `uv lock` does not look at it.
+        lines += [
+            "",
+            f"  {address} uv sync",
+            f"{INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}",
+        ]
+        notes.append(f"{', '.join(special)}: run `{address} uv sync`; no address stands in the file")
+    else:
+        lines += ["", "  uv sync"]
+    notes += _part_notes(stack)
+    if stack.profile.environment:
+        notes.append(f"set before a run: {', '.join(stack.profile.environment)} (a project cannot)")
+    text = commented(lines) + "".join(
+        [
+            f'[project]\nname = {quoted("stack-" + stack.profile.id.lower().strip("._-"))}\nversion = "0"\n',
+            f'requires-python = "=={stack.file.python}.*"\n',
+            _array("dependencies", wanted.values()),
+            "\n[tool.uv]\npackage = false\nno-build = true  # no surprise build from source\n",
+            # The PyTorch index has old releases of common packages, which would hide PyPI's.
+            'index-strategy = "unsafe-best-match"\n' if special else "",
+            _array("environments", [marker]),
+            _array("required-environments", [marker]),
+            _array("constraint-dependencies", (f"{name}=={version}" for name, version in locked.items())),
+            "\n[tool.uv.sources]\n" if special else "",
+            *(f'{quoted(name)} = {{ index = "pytorch" }}\n' for name in special),
+        ]
+    )
+    return Exported(stack.profile.id, "uv-project", "pyproject.toml", text, tuple(notes))
+
+
+def _array(name: str, values: Iterable[str]) -> str:
+    items = "".join(f"  {quoted(value)},\n" for value in values)
+    return f"{name} = [\n{items}]\n"
+
+
+def _wanted(stack: Locked) -> dict[str, str]:
+    """The profile's requirements by name; each as `packaging` writes it."""
+    parsed = [Requirement(pin.spec) for pin in stack.profile.requirements]
+    return {str(canonicalize_name(requirement.name)): str(requirement) for requirement in parsed}

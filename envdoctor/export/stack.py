@@ -1,0 +1,148 @@
+"""What every exported form shares: a lock whose every text is known to be of its form, and the commands for it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from envdoctor.errors import BadInput
+from envdoctor.export.text import comment
+from envdoctor.knowledge import cuda_releases
+from envdoctor.locks import LockFile, lock_text, parse_lock
+from envdoctor.model import Record
+from envdoctor.profiles import Profile
+
+# Variables that shells, loaders, interpreters and installers act on: one of them, set by a stranger's profile, would
+# run a program or take wheels from elsewhere.
+OBEYED = re.compile(
+    r"PATH|HOME|IFS|ENV|SHELL|CDPATH|PS\d|BASH.*|SHELLOPTS|PROMPT_.*|LD_.*|GCONV_PATH|PYTHON(STARTUP|HOME|PATH|INSPECT)|"
+    r"GIT_.*|PIP_.*|UV_.*|CONDA_.*|VIRTUAL_ENV|SSL_.*|(HTTPS?|ALL|NO)_PROXY|.*_proxy|CC|CXX|EDITOR|PAGER|BROWSER"
+)
+FORMS_OF_TEXT = (
+    ("id", r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+    ("platform", r"(x86_64|aarch64)-manylinux_2_\d+"),
+    ("python", r"3\.\d+"),
+    ("torch", r"cpu|\d+\.\d+"),
+    ("backend", r"(cpu|cu\d+)?"),
+    ("made", r"\d{4}-\d\d-\d\d"),
+)
+DISK_GB = 1_000_000
+INDEX_VARIABLE = "PYTORCH_INDEX"  # holds the address of the PyTorch index, which no exported file names
+
+
+class Locked(Record, frozen=True, kw_only=True):
+    """A profile and its lock, checked: what an exported file is written from."""
+
+    profile: Profile
+    file: LockFile
+    architecture: str
+    glibc: str
+    backend: str  # of the PyTorch index that torch comes from, empty where it comes from PyPI
+    torch: str  # its version without the mark of a build, empty where the lock has none
+    build: str  # "cpu" or the CUDA version
+
+
+class Exported(Record, frozen=True):
+    """A file for somebody without envdoctor."""
+
+    profile: str
+    form: str
+    file_name: str
+    text: str
+    notes: tuple[str, ...]  # what the form cannot say, and what is left to do
+
+
+def checked(profile: Profile, file: LockFile) -> Locked:
+    """The profile and its lock, if nothing in them can be taken for anything but what it is."""
+    hint = f"envdoctor profiles show {shlex.quote(profile.id)}"
+    heads = {"id": profile.id} | {name: getattr(file, name) for name, _ in FORMS_OF_TEXT[1:]}
+    for name, form in FORMS_OF_TEXT:
+        if not re.fullmatch(form, heads[name]):
+            raise BadInput(f"{name} {heads[name]!r} of the lock", expected=f"text as {form}", hint=hint)
+    if not 0 <= profile.when.disk_gb < DISK_GB:  # not-a-number is refused, too
+        raise BadInput(f"when.disk_gb = {profile.when.disk_gb}", expected=f"0 to {DISK_GB} GiB", hint=hint)
+    _check_environment(profile, hint)
+    if bad := next((name for name in file.without if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name)), ""):
+        raise BadInput(f"package {bad!r} that the lock is without", expected="a package's name", hint=hint)
+    # What is installed is what reads back from the lock's own text: no other kind of line is in it.
+    file = parse_lock(lock_text(file), where=f"the lock of {profile.id}")
+    wanted = profile.cuda.build if profile.cuda else "cpu"
+    if file.profile != profile.id or file.torch != wanted:
+        raise BadInput(
+            f"the lock is of profile '{file.profile}' with torch for {file.torch}",
+            expected=f"profile '{profile.id}' with torch for {wanted}",
+            hint="envdoctor lock --check",
+        )
+    if file.torch != "cpu" and file.torch not in cuda_releases():
+        raise BadInput(f"CUDA {file.torch}", expected="one of: " + ", ".join(cuda_releases()), hint=hint)
+    torch, _, mark = next((p.version for p in file.packages if p.name == "torch"), "").partition("+")
+    return Locked(
+        profile=profile,
+        file=file,
+        architecture=file.platform.partition("-")[0],
+        glibc="2." + file.platform.rpartition("_")[2],
+        # A marked wheel (`2.13.0+cpu`) is on the PyTorch index alone, whatever folder the lock was made from.
+        backend=file.backend or (mark if re.fullmatch(r"cpu|cu\d+", mark) else ""),
+        torch=torch,
+        build=file.torch,
+    )
+
+
+def _check_environment(profile: Profile, hint: str) -> None:
+    """Refuse variables that are none, or that something else than a library acts on."""
+    for name, value in profile.environment.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+            raise BadInput(f"environment.{name!r} = {value!r}", expected="a variable's name, and text", hint=hint)
+        if OBEYED.fullmatch(name):
+            raise BadInput(
+                f"environment.{name} of profile '{profile.id}' steers shells, loaders or installers",
+                expected="settings of libraries, as VLLM_USE_FLASHINFER_SAMPLER",
+                hint=hint,
+            )
+
+
+def demand_whole(stack: Locked, form: str) -> None:
+    """Refuse a lock that lacks packages, for forms that install without anybody looking on."""
+    if stack.file.without:
+        raise BadInput(
+            f"the lock of '{stack.profile.id}' is without {', '.join(stack.file.without)}: the PyTorch index "
+            f"({stack.backend}) was not reached when it was made",
+            expected=f"a whole lock for form '{form}'; `envdoctor lock` makes one where that index can be reached",
+            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
+        )
+
+
+def heading(stack: Locked) -> list[str]:
+    """What the file is, as lines for comments."""
+    whole = f"without {', '.join(stack.file.without)}; " if stack.file.without else ""
+    build = "torch for the CPU" if stack.build == "cpu" else f"torch with CUDA {stack.build}"
+    index = f" from the PyTorch index ({stack.backend})" if stack.backend else ""
+    return [
+        comment(f"Profile {stack.profile.id}: {stack.profile.title}"),
+        f"{len(stack.file.packages)} packages, {whole}locked {stack.file.made} as {stack.file.lock.digest}",
+        f"for {stack.architecture}, glibc {stack.glibc} or newer, Python {stack.file.python}, {build}{index}",
+    ]
+
+
+def commented(lines: list[str]) -> str:
+    """Lines as comments of Python, shell, YAML and TOML; none of them can end its comment."""
+    plain = ("".join(c if c.isprintable() else " " for c in line) for line in lines)
+    return "".join(f"# {line}".rstrip() + "\n" for line in plain)
+
+
+def uv_sync(stack: Locked) -> list[str]:
+    """uv's words for installing exactly the lock; the interpreter and the file come after them."""
+    backend = ["--torch-backend", stack.backend] if stack.backend else []
+    return ["uv", "pip", "sync", "--require-hashes", "--only-binary", ":all:", *backend]
+
+
+def torch_check(stack: Locked) -> str:
+    """A line of Python that prints the build of torch, and fails if it is not the lock's."""
+    if not stack.torch:
+        return "import sys; print('Python', sys.version.split()[0])"
+    cuda = None if stack.build == "cpu" else stack.build
+    return (
+        "import sys, torch; found = (torch.__version__.split('+')[0], torch.version.cuda); "
+        "print('torch', *found); "
+        f"sys.exit(None if found == ({stack.torch!r}, {cuda!r}) else 'not the torch of the lock')"
+    )

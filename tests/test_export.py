@@ -1,0 +1,600 @@
+"""Exported forms: run for real where they can be (uv, pip, bash), read by rules where they cannot (images, conda)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from local_packages import PYTHON, write_profile, write_wheel
+from packaging.requirements import Requirement
+
+from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.export import FORMS, export
+from envdoctor.export.text import docker_value, quoted
+from envdoctor.knowledge.images import images
+from envdoctor.locks import LOCKED, LockFile, lock_folder, read_lock
+from envdoctor.profiles import Pin, Profile, read_profile, read_profiles
+from envdoctor.resolve import Package
+
+UV = str(Path(sys.executable).with_name("uv"))
+HOSTILE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@\nLOCK\ntouch pwned\n%post\nRUN x #'
+ONE_LINE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@ RUN x #'
+ADDRESS = re.compile(r"https?:|ftp:|\b[a-z0-9-]+\.(org|com|io|dev|net)\b")
+BUNDLED = [
+    pytest.param(profile, read_lock(path), id=f"{profile.id}-{path.stem}")
+    for profile in read_profiles()
+    for path in sorted(lock_folder(profile.id).glob("*.txt"))
+]
+WHOLE = [case for case in BUNDLED if not case.values[1].without]
+TORCH = {
+    "torch/__init__.py": b"from torch import version\n__version__ = '9.9.0'\n",
+    "torch/version.py": b"cuda = None\n",
+}
+
+
+class Tiny:
+    """A stack of two packages in a folder, with its profile and lock."""
+
+    def __init__(self, folder: Path, *, torch: str = "9.9.0", files: dict[str, bytes] | None = None) -> None:
+        self.folder, self.wheels = folder, folder / "wheels"
+        wheels = [
+            write_wheel(self.wheels, "torch", torch, files=TORCH if files is None else files),
+            write_wheel(self.wheels, "trainer", "1.2", requires=["torch"]),
+        ]
+        self.profile = read_profile(str(write_profile(folder / "mine.toml", "trainer==1.2", f"torch=={torch}")))
+        packages = tuple(
+            Package(wheel.name.split("-")[0], wheel.name.split("-")[1], "", _sha256(wheel), LOCKED)
+            for wheel in wheels
+        )
+        self.lock = LockFile(
+            profile="mine",
+            platform=f"{platform.machine()}-manylinux_2_17",
+            python=PYTHON,
+            torch="cpu",
+            made="2026-11-21",
+            packages=packages,
+        )
+
+    def write(self, form: str, profile: Profile | None = None, lock: LockFile | None = None) -> Path:
+        exported = export(profile or self.profile, lock or self.lock, form)
+        path = self.folder / exported.file_name
+        path.write_text(exported.text)
+        return path
+
+    def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+        offline = {"PIP_FIND_LINKS": str(self.wheels), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull,
+                   "UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never",
+                   "UV_CACHE_DIR": str(self.folder / "cache"), "UV_NO_CONFIG": "1"}  # fmt: skip
+        return subprocess.run(
+            list(map(str, command)), cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
+            env=kept | offline | {"PATH": f"{Path(UV).parent}:{os.environ['PATH']}"} | variables,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Tiny:
+    return Tiny(tmp_path)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def with_environment(profile: Profile, **variables: str) -> Profile:
+    return msgspec.structs.replace(profile, environment=variables)
+
+
+# Every bundled profile
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("profile", "file"), BUNDLED)
+def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
+    profile: Profile, file: LockFile, form: str
+) -> None:
+    whole = not file.without
+    if form == "pylock" or not (whole or form in ("requirements", "uv-project")):
+        with pytest.raises(BadInput) as refused:
+            export(profile, file, form)
+        assert refused.value.hint == f"envdoctor export --profile {profile.id} --format requirements"
+        return
+    exported = export(profile, file, form)
+    text = exported.text
+    assert not ADDRESS.search(text)
+    assert all(f"{package.name}=={package.version}" in text for package in file.packages)
+    hashed = form != "uv-project"
+    assert all((package.sha256 in text) is hashed for package in file.packages)
+    assert whole or any("partial lock" in note for note in exported.notes)
+    variables = [] if form == "uv-project" else list(profile.environment)
+    assert all(name in text for name in variables)
+
+
+@pytest.mark.parametrize(("profile", "file"), WHOLE)
+def test_the_base_image_fits_the_build(profile: Profile, file: LockFile) -> None:
+    first = re.findall(r"^FROM (.*)$", export(profile, file, "dockerfile").text, re.MULTILINE)
+    definition = export(profile, file, "apptainer").text
+    assert first == [re.findall(r"^From: (.*)$", definition, re.MULTILINE)[1]]
+    if profile.cuda is None:
+        assert first == [f"python:{file.python}-slim-bookworm"]
+        return
+    found = re.fullmatch(r"nvidia/cuda:(\d+\.\d+)\.\d+-(base|devel)-ubuntu(\d\d)\.04", first[0])
+    assert found
+    assert found[1] == profile.cuda.build
+    assert int(file.platform.rpartition("_")[2]) <= {"22": 35, "24": 39}[found[3]]
+    compiling = {row.name for row in images().nvcc} & {package.name for package in file.packages}
+    assert (found[2] == "devel") == bool(compiling)
+
+
+def test_a_newer_glibc_gets_a_newer_system_and_one_too_new_none() -> None:
+    profile, file = read_profile("x86-cu130"), read_lock(lock_folder("x86-cu130") / "x86_64-3.12.txt")
+    assert file
+    newer = msgspec.structs.replace(file, platform="x86_64-manylinux_2_38")
+    assert "\nFROM nvidia/cuda:13.0.1-base-ubuntu24.04\n" in export(profile, newer, "dockerfile").text
+    newest = msgspec.structs.replace(file, platform="x86_64-manylinux_2_41")
+    with pytest.raises(BadInput, match=r"no known image has CUDA 13\.0 and glibc 2\.41"):
+        export(profile, newest, "dockerfile")
+
+
+def test_unknown_forms_and_locks_of_others_are_refused(tiny: Tiny) -> None:
+    with pytest.raises(BadInput, match="did you mean 'dockerfile'"):
+        export(tiny.profile, tiny.lock, "docker")
+    with pytest.raises(BadInput, match="lock is of profile 'mine'"):
+        export(read_profile("cpu"), tiny.lock, "script")
+    with pytest.raises(BadInput, match=r"lock is of profile 'mine' with torch for 12\.8"):
+        export(tiny.profile, msgspec.structs.replace(tiny.lock, torch="12.8"), "script")
+
+
+# Installed for real
+
+
+def test_the_requirements_install_with_uv_as_their_heading_says(tiny: Tiny) -> None:
+    text = tiny.write("requirements").read_text()
+    commands = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   uv ")]
+    assert len(commands) == 2
+    for command in commands:
+        done = tiny.run(*command.split())
+        assert done.returncode == 0, done.stderr
+    done = tiny.run(tiny.folder / ".venv/bin/python", "-c", "import torch, trainer; print(torch.__version__)")
+    assert done.stdout == "9.9.0\n"
+
+
+def test_the_requirements_install_with_pip_as_their_heading_says(tiny: Tiny) -> None:
+    text = tiny.write("requirements").read_text()
+    (command,) = [line.removeprefix("#   ") for line in text.splitlines() if " -m pip " in line]
+    assert tiny.run(sys.executable, "-m", "venv", ".venv").returncode == 0
+    done = tiny.run(*command.split())
+    assert done.returncode == 0, done.stderr
+    assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
+
+
+def test_another_wheel_under_the_same_name_is_not_installed(tiny: Tiny) -> None:
+    tiny.write("requirements")
+    write_wheel(tiny.wheels, "trainer", "1.2", files={"trainer/more.py": b"evil = True\n"})
+    assert tiny.run(UV, "venv", "--python", PYTHON, ".venv").returncode == 0
+    done = tiny.run(
+        UV, "pip", "sync", "--require-hashes", "--python", ".venv/bin/python", "requirements.txt", "--no-index"
+    )
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+
+
+def test_a_part_says_how_the_rest_comes_first(tmp_path: Path) -> None:
+    profile, file = read_profile("gh200"), read_lock(lock_folder("gh200") / "aarch64-3.12.txt")
+    assert file
+    text = export(profile, file, "requirements").text
+    first, second = (line for line in text.splitlines() if line.startswith("#   uv pip install"))
+    assert first.endswith("--torch-backend cu129 torch==2.8.0 torchaudio torchvision")
+    assert second.endswith("--no-deps --require-hashes -r requirements.txt")
+    # The same two commands, with small wheels and without the index that cannot be reached here.
+    tiny = Tiny(tmp_path)
+    part = msgspec.structs.replace(
+        tiny.lock,
+        without=("torch",),
+        backend="cpu",
+        packages=tuple(p for p in tiny.lock.packages if p.name != "torch"),
+    )
+    text = tiny.write("requirements", lock=part).read_text()
+    for line in text.splitlines():
+        if line.startswith("#   uv "):
+            done = tiny.run(*line.removeprefix("#   ").replace(" --torch-backend cpu", "").split())
+            assert done.returncode == 0, done.stderr
+
+
+# The script
+
+
+def test_the_script_installs_and_shows_what_is_there(tiny: Tiny) -> None:
+    path = tiny.write("script")
+    done = tiny.run("bash", path, "made here")
+    assert done.returncode == 0, done.stderr
+    assert "torch 9.9.0 None" in done.stdout
+    venv = tiny.folder / "made here"
+    sourced = tiny.run("bash", "-c", f". '{venv}/environment.sh'; printf %s \"$TRIAL\"")
+    assert sourced.stdout == "1"
+    again = tiny.run("bash", path, "made here")
+    assert (again.returncode, again.stderr) == (
+        1,
+        f"stop: {venv} is there already; name another place: bash {path} PLACE\n",
+    )
+
+
+def test_the_script_works_without_uv(tiny: Tiny) -> None:
+    path = tiny.write("script")
+    tools = tiny.folder / "tools"
+    tools.mkdir()
+    (tools / f"python{PYTHON}").symlink_to(os.path.realpath(sys.executable))
+    done = tiny.run("bash", path, PATH=f"{tools}:/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
+
+
+def test_nothing_half_made_stays(tiny: Tiny) -> None:
+    shutil.rmtree(tiny.wheels)
+    tiny.wheels.mkdir()
+    done = tiny.run("bash", tiny.write("script"))
+    assert done.returncode != 0
+    assert "the unfinished" in done.stderr
+    assert not (tiny.folder / ".venv").exists()
+
+
+def test_a_script_that_is_stopped_takes_away_what_it_began(tiny: Tiny) -> None:
+    path = tiny.write("script")
+    tools = tiny.folder / "tools"
+    tools.mkdir()
+    # A uv that makes the folder and then is interrupted with its caller, as a closed terminal does.
+    (tools / "uv").write_text(
+        "#!/bin/sh\n[ $1 = venv ] || exit 3\nfor last; do :; done\nmkdir $last\nkill -TERM $PPID\n"
+    )
+    (tools / "uv").chmod(0o755)
+    done = tiny.run("bash", path, PATH=f"{tools}:/usr/bin:/bin")
+    assert done.returncode == 143
+    assert not (tiny.folder / ".venv").exists()
+
+
+def test_another_build_of_torch_is_not_taken_for_the_locks(tmp_path: Path) -> None:
+    wrong = {"torch/__init__.py": TORCH["torch/__init__.py"], "torch/version.py": b"cuda = '13.0'\n"}
+    tiny = Tiny(tmp_path, files=wrong)
+    done = tiny.run("bash", tiny.write("script"))
+    assert done.returncode == 1
+    assert "not the torch of the lock" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_a_marked_torch_is_asked_of_the_pytorch_index_unless_it_is_declined(tmp_path: Path) -> None:
+    tiny = Tiny(tmp_path, torch="9.9.0+cpu")
+    path = tiny.write("script")
+    assert tiny.run("bash", path, TORCH_BACKEND="").returncode == 0
+    assert tiny.run("bash", path, "second").returncode == 0  # uv, told to stay offline, takes the folder's
+    bare = tiny.run("bash", path, "third", PATH=_only(tiny.folder, f"python{PYTHON}"))
+    assert bare.returncode == 1
+    assert bare.stderr == "stop: without uv, PYTORCH_INDEX must hold the address of the PyTorch index for cpu\n"
+
+
+def _only(folder: Path, *names: str) -> str:
+    tools = folder / "only"
+    tools.mkdir(exist_ok=True)
+    for name in names:
+        (tools / name).symlink_to(os.path.realpath(sys.executable))
+    return f"{tools}:/usr/bin:/bin"
+
+
+def _tool(folder: Path, name: str, output: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\nprintf '%s\\n' '{output}'\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("tool", "output", "said"),
+    [
+        ("uname", "riscv64", "this machine is riscv64, the wheels are for x86_64"),
+        ("getconf", "glibc 2.17", "glibc is 2.17, the wheels need 2.31 or newer"),
+        ("getconf", "", "no glibc here (getconf GNU_LIBC_VERSION says nothing); the wheels need 2.31 or newer"),
+        ("nvidia-smi", "470.82.01", "the NVIDIA driver is 470.82.01, CUDA 12.8 needs 525.60.13 or newer"),
+        ("nvidia-smi", "NVIDIA-SMI has failed", "no NVIDIA driver answers"),
+        ("df", "x\nfs 1 1 1024 1% /", "has 0 GiB free, needed are 20"),
+    ],
+)
+def test_the_script_looks_at_the_machine_before_it_writes(tmp_path: Path, tool: str, output: str, said: str) -> None:
+    if output.startswith("NVIDIA-SMI") and Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("a driver is loaded here")
+    profile, file = read_profile("x86-cu128-vllm"), read_lock(lock_folder("x86-cu128-vllm") / "x86_64-3.12.txt")
+    assert file
+    path = tmp_path / "install.sh"
+    path.write_text(export(profile, file, "script").text)
+    machine = {"uname": "x86_64", "getconf": "glibc 2.35", "nvidia-smi": "550.54.15", "uv": "must not run"}
+    for name, answer in (machine | {tool: output}).items():
+        _tool(tmp_path / "tools", name, answer)
+    done = subprocess.run(
+        ["bash", path], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False,
+        env={"PATH": f"{tmp_path / 'tools'}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "must not run" not in done.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["install.sh", "tools"]
+
+
+@pytest.mark.parametrize(("profile", "file"), WHOLE)
+def test_bash_reads_every_script(profile: Profile, file: LockFile) -> None:
+    done = subprocess.run(
+        ["bash", "-n"], input=export(profile, file, "script").text, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Strangers' profiles
+
+
+def test_a_hostile_value_is_only_a_value_to_the_script(tiny: Tiny) -> None:
+    profile = with_environment(tiny.profile, TRIAL=HOSTILE)
+    profile = msgspec.structs.replace(profile, title=HOSTILE, summary=HOSTILE)
+    done = tiny.run("bash", tiny.write("script", profile))
+    assert done.returncode == 0, done.stderr
+    read = tiny.run("bash", "-c", '. .venv/environment.sh; printf "%s" "$TRIAL"')
+    assert read.stdout == HOSTILE
+    assert not list(tiny.folder.rglob("pwned"))
+
+
+def test_a_hostile_title_is_only_a_comment(tiny: Tiny) -> None:
+    profile = msgspec.structs.replace(with_environment(tiny.profile), title=HOSTILE + "\r\x0b\x85\u2028USER root")
+    for form in FORMS:
+        if form == "pylock":
+            continue
+        plain = msgspec.structs.replace(profile, title="plain")
+        lines, expected = (export(p, tiny.lock, form).text.split("\n") for p in (profile, plain))
+        assert len(lines) == len(expected)
+        different = [line for line, other in zip(lines, expected, strict=True) if line != other]
+        assert len(different) == 1
+        assert different[0].startswith("# Profile mine: ")
+        assert different[0].isprintable()
+
+
+def test_a_hostile_requirement_is_one_word_of_the_heading(tiny: Tiny) -> None:
+    spec = 'torch; sys_platform != "$(touch pwned)`touch pwned`; touch pwned"'
+    profile = msgspec.structs.replace(tiny.profile, requirements=(Pin(spec),))
+    part = msgspec.structs.replace(tiny.lock, without=("torch",), backend="cpu", packages=tiny.lock.packages[1:])
+    text = export(profile, part, "requirements").text
+    (words,) = (line for line in text.splitlines() if line.startswith("#   uv pip") and "torch;" in line)
+    done = tiny.run("bash", "-c", words.replace("#   uv ", "printf '%s\n' "))
+    assert done.stdout.splitlines()[-1] == str(Requirement(spec))
+    assert not list(tiny.folder.rglob("pwned"))
+    assert tomllib.loads(export(profile, part, "uv-project").text)["project"]["dependencies"] == [
+        str(Requirement(spec))
+    ]
+
+
+@pytest.mark.parametrize("form", ["dockerfile", "apptainer", "conda"])
+def test_what_a_form_cannot_quote_is_refused(tiny: Tiny, form: str) -> None:
+    with pytest.raises(BadInput, match="TRIAL"):
+        export(with_environment(tiny.profile, TRIAL=HOSTILE), tiny.lock, form)
+    exported = export(with_environment(tiny.profile, TRIAL="/data/run 1, a=b"), tiny.lock, form)
+    assert "/data/run 1, a=b" in exported.text
+
+
+def test_apptainers_own_templates_are_refused(tiny: Tiny) -> None:
+    with pytest.raises(BadInput, match="TRIAL"):
+        export(with_environment(tiny.profile, TRIAL="{{ x }}"), tiny.lock, "apptainer")
+
+
+def test_a_hostile_line_stays_one_value_in_images(tiny: Tiny) -> None:
+    profile = with_environment(tiny.profile, TRIAL=ONE_LINE)
+    (line,) = [x for x in export(profile, tiny.lock, "dockerfile").text.splitlines() if x.startswith("ENV TRIAL=")]
+    assert _docker_words(line.removeprefix("ENV TRIAL=")) == ONE_LINE
+    definition = export(profile, tiny.lock, "apptainer").text
+    section = definition.partition("%environment\n")[2].partition("\n%test")[0]
+    done = tiny.run("sh", "-c", f'{section}\n/usr/bin/printf "%s" "$TRIAL"')
+    assert done.stdout == ONE_LINE
+    assert not list(tiny.folder.rglob("pwned"))
+
+
+def _docker_words(text: str) -> str:
+    """A double-quoted value as a Dockerfile's lexer reads it: a backslash takes the next of \" $ \\ as it is."""
+    assert text[0] == text[-1] == '"'
+    inner = text[1:-1]
+    assert not re.search(r'(?<!\\)(\\\\)*["$]', inner), "an end or a variable within"
+    return re.sub(r'\\(["$\\])', r"\1", inner)
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",))))
+def test_quoted_texts_read_back(text: str) -> None:
+    assert tomllib.loads(f"a = {quoted(text)}")["a"] == text
+    assert "\n" not in quoted(text)
+    assert _docker_words(docker_value(text)) == text
+
+
+STEERING = ("LD_PRELOAD", "BASH_ENV", "PATH", "PIP_INDEX_URL", "UV_INDEX", "PROMPT_COMMAND", "PS1", "PYTHONSTARTUP",
+            "https_proxy", "a b", "x;y")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEERING)
+@pytest.mark.parametrize("form", FORMS)
+def test_variables_that_steer_programs_are_refused(tiny: Tiny, form: str, name: str) -> None:
+    with pytest.raises(BadInput, match="environment"):
+        export(with_environment(tiny.profile, **{name: "x"}), tiny.lock, form)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("platform", "x86_64-manylinux_2_17; rm"), ("python", "3.12\nRUN x"), ("backend", "$(x)"), ("made", "now`x`"),
+     ("torch", "cpu\n"), ("without", ("a b;",)), ("packages", (Package("x y", "1\nLOCK", "", "0" * 64, ""),))],
+)  # fmt: skip
+def test_hostile_locks_are_refused(tiny: Tiny, field: str, value: object) -> None:
+    for form in FORMS:
+        with pytest.raises(EnvdoctorError):
+            export(tiny.profile, msgspec.structs.replace(tiny.lock, **{field: value}), form)
+
+
+@pytest.mark.parametrize("disk", [float("nan"), float("inf"), -1.0, 1e300])
+def test_impossible_disks_are_refused(tiny: Tiny, disk: float) -> None:
+    when = msgspec.structs.replace(tiny.profile.when, disk_gb=disk)
+    with pytest.raises(BadInput, match="disk_gb"):
+        export(msgspec.structs.replace(tiny.profile, when=when), tiny.lock, "script")
+
+
+# Forms that other tools read
+
+
+def test_uv_locks_and_syncs_the_project(tiny: Tiny) -> None:
+    tiny.write("uv-project")
+    done = tiny.run(UV, "sync", "--python", sys.executable)
+    assert done.returncode == 0, done.stderr
+    assert tiny.run(".venv/bin/python", "-c", "import trainer, torch").returncode == 0
+
+
+def test_the_project_takes_a_marked_torch_from_the_index_that_the_user_names(tmp_path: Path) -> None:
+    tiny = Tiny(tmp_path, torch="9.9.0+cpu")
+    path = tiny.write("uv-project")
+    assert 'UV_INDEX="pytorch=$PYTORCH_INDEX" uv sync' in path.read_text()
+    page = tmp_path / "index/torch/index.html"
+    page.parent.mkdir(parents=True)
+    (wheel,) = tiny.wheels.glob("torch-*")
+    shutil.move(wheel, page.parent / wheel.name)
+    page.write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+    without = tiny.run(UV, "lock", "--python", sys.executable)
+    assert without.returncode != 0
+    assert "pytorch" in without.stderr
+    done = tiny.run(UV, "lock", "--python", sys.executable, UV_INDEX=f"pytorch=file://{tmp_path}/index")
+    assert done.returncode == 0, done.stderr
+    locked = {p["name"]: p["version"] for p in tomllib.loads((tmp_path / "uv.lock").read_text())["package"]}
+    assert locked["torch"] == "9.9.0+cpu"
+
+
+@pytest.mark.parametrize(("profile", "file"), BUNDLED)
+def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: LockFile) -> None:
+    project = tomllib.loads(export(profile, file, "uv-project").text)
+    held = project["tool"]["uv"]["constraint-dependencies"]
+    assert held == [f"{package.name}=={package.version}" for package in file.packages]
+    assert project["tool"]["uv"]["required-environments"] == project["tool"]["uv"]["environments"]
+    sources = project["tool"]["uv"].get("sources", {})
+    assert set(sources) == {*file.without, *(p.name for p in file.packages if "+" in p.version)}
+    direct = {re.split(r"[^a-z0-9-]", spec)[0] for spec in project["project"]["dependencies"]}
+    assert set(sources) <= direct
+
+
+@pytest.mark.parametrize(("profile", "file"), WHOLE)
+def test_condas_file_is_plain_yaml_whose_pip_part_pip_reads(profile: Profile, file: LockFile, tmp_path: Path) -> None:
+    data = _plain_yaml(export(profile, file, "conda").text)
+    assert data["name"] == profile.id
+    assert data["dependencies"][:2] == [f"python={file.python}", "pip"]
+    assert data.get("variables", {}) == profile.environment
+    pip = [line for line in data["pip"] if not line.startswith("--")]
+    assert "".join(f"{line}\n" for line in pip) == file.lock.text
+    options = [line for line in data["pip"] if line.startswith("--")]
+    assert options[:2] == ["--require-hashes", "--only-binary :all:"]
+    assert options[2:] == (["--extra-index-url ${PYTORCH_INDEX}"] if profile.id == "cpu" else [])
+
+
+def test_pip_installs_condas_pip_part(tiny: Tiny) -> None:
+    data = _plain_yaml(tiny.write("conda").read_text())
+    (tiny.folder / "part.txt").write_text("\n".join(data["pip"]))
+    assert tiny.run(sys.executable, "-m", "venv", ".venv").returncode == 0
+    done = tiny.run(".venv/bin/python", "-m", "pip", "install", "-r", "part.txt")
+    assert done.returncode == 0, done.stderr
+    assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
+
+
+def _plain_yaml(text: str) -> dict[str, object]:  # type: ignore[explicit-any]
+    """The few shapes of YAML that the form uses; any other line fails."""
+    data: dict = {"dependencies": [], "channels": [], "pip": []}
+    place = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        if found := re.fullmatch(r"(channels|dependencies|variables):", line):
+            place = found[1]
+            data.setdefault(place, {})
+        elif found := re.fullmatch(r'name: (".*")', line):
+            data["name"] = json.loads(found[1])
+        elif line == "  - pip:":
+            place = "pip"
+        elif found := re.fullmatch(r'      - (".*")', line):
+            assert place == "pip"
+            data["pip"].append(json.loads(found[1]))
+        elif found := re.fullmatch(r'  - (?:(".*")|([a-z-]+))', line):
+            data[place].append(json.loads(found[1]) if found[1] else found[2])
+        elif found := re.fullmatch(r'  ([A-Za-z_]\w*): (".*")', line):
+            assert place == "variables"
+            data["variables"][found[1]] = json.loads(found[2])
+        else:
+            raise AssertionError(line)
+    return data
+
+
+INSTRUCTIONS = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "ENV", "HEALTHCHECK", "CMD"}
+
+
+@pytest.mark.parametrize(("profile", "file"), WHOLE)
+def test_the_dockerfile_keeps_the_rules(profile: Profile, file: LockFile) -> None:
+    text = export(profile, file, "dockerfile").text
+    assert text.startswith("# syntax=docker/dockerfile:1\n")  # here-documents and cache mounts
+    steps = _instructions(text)
+    words = [step.split()[0] for step in steps]
+    assert set(words) <= INSTRUCTIONS  # no ADD, no SHELL, no ARG before FROM
+    assert words[0] == "FROM"
+    assert words[-1] == "CMD"
+    users = [step for step in steps if step.startswith("USER")]
+    assert users == ["USER 10001:10001"]
+    made = next(i for i, step in enumerate(steps) if "useradd" in step)
+    install = next(i for i, step in enumerate(steps) if "uv pip sync" in step)
+    lock = next(i for i, step in enumerate(steps) if "<<'LOCK'" in step)
+    check = next(i for i, step in enumerate(steps) if step.startswith("RUN ["))
+    assert made < steps.index(users[0]) < lock < install < check
+    assert "--mount=type=cache,target=/home/stack/.cache/uv,uid=10001,gid=10001" in steps[install]
+    assert "--require-hashes --only-binary :all:" in steps[install]
+    images_used = re.findall(r"(?:FROM |--from=)(\S+)", text)
+    assert all(
+        re.fullmatch(r"[a-z/]+:\d+\.\d+[a-z0-9.-]*", image) for image in images_used
+    )  # a version, not `latest`
+    health = next(step for step in steps if step.startswith("HEALTHCHECK"))
+    command = json.loads(health.partition(" CMD ")[2])
+    assert json.loads(steps[check].removeprefix("RUN ")) == command
+    compile(command[2], "check", "exec")
+
+
+def _instructions(text: str) -> list[str]:
+    """The instructions of a Dockerfile: continued lines joined, here-documents and comments left out."""
+    steps: list[str] = []
+    end, joined = "", False
+    for line in text.splitlines():
+        if end:
+            end = "" if line == end else end
+            continue
+        if not joined and (not line.strip() or line.startswith("#")):
+            continue
+        body = line.removesuffix("\\").strip()
+        if joined:
+            steps[-1] += f" {body}"
+        else:
+            steps.append(body)
+        joined = line.endswith("\\")
+        if found := re.search(r"<<'(\w+)'", line):
+            end = found[1]
+    assert not end
+    assert not joined
+    return steps
+
+
+@pytest.mark.parametrize(("profile", "file"), WHOLE)
+def test_shells_read_the_sections_of_the_definition(profile: Profile, file: LockFile) -> None:
+    text = export(profile, file, "apptainer").text
+    parts = re.split(r"^(%\w+.*)$", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(sections) == ["%files from uv", "%post", "%environment", "%test", "%runscript"]
+    assert sections["%post"].lstrip().startswith("set -eu\n")
+    for name in ("%post", "%environment", "%test", "%runscript"):
+        done = subprocess.run(["sh", "-n"], input=sections[name], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), name
