@@ -71,4 +71,6 @@ def _record_type(info: msgspec.inspect.Type) -> msgspec.inspect.Type:
         return _record_type(next(t for t in info.types if not isinstance(t, msgspec.inspect.NoneType)))
     if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
         return _record_type(info.item_type)
+    if isinstance(info, msgspec.inspect.DictType):
+        return _record_type(info.value_type)
     return info

@@ -140,6 +140,13 @@ def test_there_is_something_to_mutate() -> None:
     assert len(MACHINES) > 5
 
 
+def test_an_unknown_field_inside_a_table_of_records_is_named() -> None:
+    text = machine_json(read_recorded("cpu-2core")).replace('"kind"', '"kynd"', 1)
+    with pytest.raises(BadInput, match="kynd") as refused:
+        parse_machine(text, where="machine.json")
+    assert "'kind'" in refused.value.expected
+
+
 @pytest.mark.parametrize("depth", [50, 100_000])
 def test_deep_json_is_refused(depth: int) -> None:
     with pytest.raises(BadInput):
