@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from envdoctor.pasted import Report
 
 REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the beginning is read
+NAME = re.compile(r"[A-Z]{2,6}\d{3}|[a-z0-9]+(?:-[a-z0-9]+)+")  # of a rule or a cause
 LIKELY = 0.5  # confidence from which a cause is told below an error of ours
 TEXT_ERROR, TEXT_WARNING = 0.6, 0.3  # confidence from which a cause in a report's own lines is an error, a warning
 NEAR_CERTAIN = 0.8  # confidence from which lines that are mere warnings count as much as others
@@ -225,8 +226,7 @@ def explain(text: str, recorded: str, facts: Sequence[str], venv: str, python: s
     """The causes of an error text or log; or the documentation of a rule or a cause."""
     from envdoctor.explain import explain as run_explain
 
-    documented = documentation(text)
-    if documented:
+    if NAME.fullmatch(text) and (documented := documentation(text)):
         return Answer(documented)
     stack = stack_of(venv, python, search=False)
     # An environment that was named lies on this machine: its errors are this machine's, too.

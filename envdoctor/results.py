@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from envdoctor.errors import EXIT_OK
 from envdoctor.model import Choice, Finding, Machine, Record, Stack, Verification
-from envdoctor.profiles import Profile
 
 if TYPE_CHECKING:
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
+    from envdoctor.profiles import Profile
     from envdoctor.resolve import Lock, Resolution
 
 

@@ -60,11 +60,11 @@ def explain(
     this very machine, speak against a cause.
     """
     from envdoctor.pasted import parse_report
-    from envdoctor.rules import evaluate
 
     table = symptom_table()
     seen = scan(stream, table)
     pasted = parse_report(seen.excerpt)
+    given = bool(machine or stack or pasted.kinds)
     nothing = parse_report("")
     against = {
         symptom.cause: refutation(symptom.cause, machine or nothing.machine, stack or nothing.stack)
@@ -72,7 +72,7 @@ def explain(
     }
     machine = machine or pasted.machine
     stack = stack or pasted.stack
-    findings = [f for f in evaluate(machine, stack) if f.status in FINDING_WEIGHTS]
+    findings = _telling_findings(machine, stack) if given else []
     told = told_symptoms(seen, table.symptoms)
     values = values_of(machine, stack)
     found = [
@@ -81,6 +81,13 @@ def explain(
     ]
     ranked = sorted(found, key=lambda cause: -cause.confidence)
     return Explained(causes=tuple(ranked), lines=seen.lines, size=seen.size, facts=tuple(_facts(values)))
+
+
+def _telling_findings(machine: Machine, stack: Stack) -> list[Finding]:
+    """What the rules say of the facts; not asked where a text holds no report: importing them takes time."""
+    from envdoctor.rules import evaluate
+
+    return [finding for finding in evaluate(machine, stack) if finding.status in FINDING_WEIGHTS]
 
 
 def told_symptoms(seen: Scan, symptoms: Iterable[Symptom]) -> list[Symptom]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import RenderableType
@@ -10,11 +10,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor import results
-from envdoctor.explain import Cause, Explained
 from envdoctor.model import Fact, Stack
 from envdoctor.output.console import out, table
 from envdoctor.output.machine import facts_table
-from envdoctor.report import Report, to_markdown
+
+if TYPE_CHECKING:
+    from envdoctor.explain import Cause, Explained
+    from envdoctor.report import Report
 
 SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
 OTHERS_SHOWN = 4  # causes after the first
@@ -108,6 +110,8 @@ def schema(data: results.Schema) -> list[RenderableType]:
 
 def report(data: Report) -> list[RenderableType]:
     """The report as it goes into an issue: Markdown, unbroken."""
+    from envdoctor.report import to_markdown
+
     out().print(Text(to_markdown(data)), soft_wrap=True, end="")
     return []
 

@@ -1,9 +1,10 @@
-"""Results for people. One renderer a kind of result; adding a command adds a row to RENDERERS."""
+"""Results for people. One renderer a kind of result; adding a command adds a row to RENDERERS or ELSEWHERE."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -12,19 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from envdoctor import results
-from envdoctor.auditing import Audited
 from envdoctor.errors import EnvdoctorError
-from envdoctor.explain import Explained
-from envdoctor.export import Exported
-from envdoctor.install import InstallResult
-from envdoctor.keeping import LockedAll, Matrix
 from envdoctor.model import Choice, Condition, Finding, Verification
-from envdoctor.output import audit, diagnosis, locks
+from envdoctor.output import diagnosis
 from envdoctor.output.console import err, out, table
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import Profile, violations
-from envdoctor.report import Report
 from envdoctor.results import Answer
+
+if TYPE_CHECKING:
+    from envdoctor.install import InstallResult
 
 MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
 OUTCOMES = {"passed": "ok", "unavailable": "info"}
@@ -33,7 +31,7 @@ GIB = 1 << 30
 
 def render(answer: Answer) -> None:
     """Print a result on stdout."""
-    for part in RENDERERS[type(answer.data)](answer.data):
+    for part in _renderer(type(answer.data).__name__)(answer.data):
         out().print(part)
 
 
@@ -301,27 +299,40 @@ def _quickstarted(data: results.Quickstarted) -> list[RenderableType]:
     ]
 
 
-RENDERERS: dict[type, Callable[[Any], list[RenderableType]]] = {
-    results.Checked: _checked,
-    results.ProfileList: _profile_list,
-    Profile: _profile,
-    results.ResolvedAll: _resolved,
-    results.Planned: _planned,
-    InstallResult: _installed,
-    Verification: _verification,
-    Explained: diagnosis.explained,
-    results.RuleList: diagnosis.rule_list,
-    results.Documentation: diagnosis.documented,
-    results.Schema: diagnosis.schema,
-    results.Written: diagnosis.written,
-    LockedAll: locks.locked_all,
-    Exported: locks.exported,
-    Audited: audit.audited,
-    Matrix: locks.matrix,
-    Report: diagnosis.report,
-    results.RecipeList: _recipes,
-    results.Trained: _trained,
-    results.Quickstarted: _quickstarted,
+RENDERERS: dict[str, Callable[[Any], list[RenderableType]]] = {
+    "Checked": _checked,
+    "ProfileList": _profile_list,
+    "Profile": _profile,
+    "ResolvedAll": _resolved,
+    "Planned": _planned,
+    "InstallResult": _installed,
+    "Verification": _verification,
+    "RecipeList": _recipes,
+    "Trained": _trained,
+    "Quickstarted": _quickstarted,
 }
+# Renderers in modules of their own, which are imported when there is something to render.
+ELSEWHERE = {
+    "Explained": ("diagnosis", "explained"),
+    "RuleList": ("diagnosis", "rule_list"),
+    "Documentation": ("diagnosis", "documented"),
+    "Schema": ("diagnosis", "schema"),
+    "Written": ("diagnosis", "written"),
+    "Report": ("diagnosis", "report"),
+    "LockedAll": ("locks", "locked_all"),
+    "Exported": ("locks", "exported"),
+    "Matrix": ("locks", "matrix"),
+    "Audited": ("audit", "audited"),
+}
+
+
+def _renderer(name: str) -> Callable[[Any], list[RenderableType]]:
+    """What renders a kind of result, by the record's name."""
+    if name in RENDERERS:
+        return RENDERERS[name]
+    module, function = ELSEWHERE[name]
+    found: Callable[[Any], list[RenderableType]] = getattr(import_module(f"envdoctor.output.{module}"), function)
+    return found
+
 
 __all__ = ["Group", "render", "render_error"]

@@ -30,7 +30,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.report import Report
     from envdoctor.resolve import Lock, Resolution
 
-    for late in (Recipe, Run, InstallResult, Lock, Resolution):
+    for late in (Recipe, Run, InstallResult, Lock, Profile, Resolution):
         setattr(results, late.__name__, late)
     return {
         "check": (results.Checked,),
