@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 def machine_tables(machine: Machine) -> list[RenderableType]:
     """The host, the driver and toolkit, and each GPU."""
-    title = machine.name or "This machine"
+    title = machine.name or ("Their machine" if machine.origin.startswith("report") else "This machine")
     return [
         Text.assemble((title, "title"), f"  {machine.origin}" if machine.origin else ""),
         _host(machine),
