@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 profiles_app = typer.Typer(no_args_is_help=False, rich_markup_mode=None)
 app.add_typer(profiles_app, name="profiles")
+facts_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(facts_app, name="facts")
 
 
 class Format(str, Enum):
@@ -187,6 +189,22 @@ def profiles_show(name: str, format: FormatOption = Format.human) -> None:
     _finish("profiles show", format, lambda _: workflow.show_profile(name))
 
 
+@profiles_app.command("new")
+def profiles_new(
+    from_venv: Annotated[str, typer.Option("--from-venv", metavar="PATH", help="An environment that works.")],
+    name: Annotated[str, typer.Option("--name", help="The profile's id; default: the folder's name.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Write a profile from an environment that works: exact pins, and the hashes of its wheels where they are known.
+
+    Example: envdoctor profiles new --from-venv ./venv --name mine --output mine.toml
+    """
+    from envdoctor import workflow
+
+    _finish("profiles new", format, lambda _: workflow.new_profile(from_venv, name, output))
+
+
 @app.command()
 def resolve(
     profile: Annotated[
@@ -262,6 +280,30 @@ def export(
     from envdoctor import keeping
 
     _finish("export", Format.human, lambda _: keeping.export(profile, to, python, arch, output))
+
+
+@facts_app.callback()
+def facts() -> None:
+    """What envdoctor takes for true of the field.
+
+    Example: envdoctor facts check
+    """
+
+
+@facts_app.command("check")
+def facts_check(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="TABLE|PACKAGE", help="As requires/vllm, or torch.")
+    ] = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Hold envdoctor's own tables against the wheels of the package index, and say what drifted.
+
+    Example: envdoctor facts check --only vllm
+    """
+    from envdoctor import keeping
+
+    _finish("facts check", format, lambda reporter: keeping.check_facts(only or [], reporter))
 
 
 @app.command()

@@ -167,10 +167,10 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
 def _checked(
     machine: Machine, stack: Stack | None, findings: list[Finding], rules: int, kinds: tuple[str, ...]
 ) -> Answer:
-    from envdoctor.profiles import choose, read_profiles
+    from envdoctor.profiles import choose, read_candidates
 
     bad = any(finding.status in ("error", "crashed") for finding in findings)
-    checked = Checked(machine, stack, tuple(findings), rules, choose(machine, read_profiles()), kinds)
+    checked = Checked(machine, stack, tuple(findings), rules, choose(machine, read_candidates()), kinds)
     return Answer(checked, EXIT_NO if bad else EXIT_OK)
 
 

@@ -14,7 +14,7 @@ from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, Refused, u
 from envdoctor.knowledge.torch_builds import published_wheel
 from envdoctor.locks import LockFile
 from envdoctor.model import Distribution, Fact, Finding, Machine, Record, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.profiles import Profile, choose, read_profile, read_profiles, violations
+from envdoctor.profiles import Profile, choose, profile_is_bundled, read_profile, read_profiles, violations
 from envdoctor.resolve import Attempt, Lock, Package, Target, resolve
 from envdoctor.results import Answer, Written
 from envdoctor.sources import Sources, read_sources
@@ -62,6 +62,13 @@ def targets(profile: Profile) -> Iterator[Target]:
 
 def lock(names: Sequence[str], reporter: Reporter, *, check: bool, upgrade: bool) -> Answer:
     """Make the locks of profiles (of all bundled ones if none is named), or only look at those that are there."""
+    for name in names:
+        if not profile_is_bundled(name):
+            raise BadInput(
+                f"'{name}' is a profile of your own",
+                expected="a bundled profile: your own are resolved when they are installed",
+                hint=f"envdoctor resolve --profile {name}",
+            )
     profiles = [read_profile(name) for name in names] if names else read_profiles()
     one = _check_one if check else _maker(read_sources(), reporter, upgrade=upgrade)
     results = tuple(one(profile, target) for profile in profiles for target in targets(profile))
@@ -285,6 +292,14 @@ def _asked_target(profile: Profile, python: str, architecture: str) -> Target:
         profile.when.glibc,
         (python or profile.python.versions[0],),
     )
+
+
+def check_facts(only: Sequence[str], reporter: Reporter) -> Answer:
+    """The tables held against the wheels of the package index: what drifted, what is new, what cannot be derived."""
+    from envdoctor.facts_check import check_facts as run_check
+
+    found = run_check(only, read_sources(), reporter.phase, today=datetime.now(UTC).date())
+    return Answer(found, EXIT_NO if found.has_drifted else EXIT_FAILED if found.is_incomplete else EXIT_OK)
 
 
 class Cell(Record, frozen=True):

@@ -1,212 +1,53 @@
-"""Install profiles: what a stack needs, read from TOML, and which one fits a machine. Pure: no process, no socket."""
+"""Install profiles: which one fits a machine, and why. Pure: no process, no socket.
+
+What a profile says is in profile_records.py, how it is read in profile_files.py.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date
-from pathlib import Path
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput, unknown_name
 from envdoctor.knowledge import cuda_releases
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.torch_builds import known_build
-from envdoctor.model import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine, Record
-from envdoctor.records import convert, decode_toml
+from envdoctor.model import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine
+from envdoctor.profile_files import (
+    Listed,
+    list_profiles,
+    profile_is_bundled,
+    profile_names,
+    read_candidates,
+    read_profile,
+    read_profiles,
+)
+from envdoctor.profile_records import (
+    PROFILE_SCHEMA,
+    Cuda,
+    Pin,
+    Profile,
+    Python,
+    Shown,
+    Source,
+    Train,
+    Verify,
+    Wheel,
+    When,
+)
 
-PROFILE_SCHEMA = 1
+__all__ = [
+    "DISK", "PROFILE_SCHEMA", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source", "Train", "Verify",
+    "Wheel", "When", "choose", "judge", "list_profiles", "profile_is_bundled", "profile_names", "read_candidates",
+    "read_profile", "read_profiles", "violations",
+]  # fmt: skip
+
 GIB = 1 << 30
 T = TypeVar("T")
 DISK, GPU_MEMORY = "disk", "memory of GPU"
 ROOM = (DISK, GPU_MEMORY)
-WHAT = "a profile in TOML, as `envdoctor profiles show cpu` prints one"
-HINT = "envdoctor profiles"
-
-
-class When(Record, frozen=True):
-    """The machine that a profile needs."""
-
-    architectures: tuple[str, ...]
-    glibc: str
-    disk_gb: float  # environment and cache, in GiB
-    gpus: int = 0  # at least this many
-    compute_capability: str = ""  # at least, for every GPU
-    gpu_memory_gb: float = 0  # at least, for every GPU, in GiB
-
-
-class Python(Record, frozen=True):
-    """The Python versions that the stack's wheels exist for, preferred first."""
-
-    versions: tuple[str, ...]
-
-
-class Cuda(Record, frozen=True):
-    """The CUDA build of torch; the driver that it needs follows from the table of CUDA releases."""
-
-    build: str  # "12.8"
-
-
-class Pin(Record, frozen=True):
-    """A requirement or constraint, and why it is what it is."""
-
-    spec: str
-    why: str = ""
-    url: str = ""
-
-
-class Source(Record, frozen=True):
-    """A place to take torch and its family from. Sources are tried in the order in which they are written.
-
-    `configured`: whatever pip or uv are configured to use, else PyPI; `torch-index`: the PyTorch index of `backend`
-    (cpu, cu128 ...) for the PyTorch family, everything else from the configured sources.
-    """
-
-    kind: Literal["configured", "torch-index"]
-    backend: str = ""
-
-
-class Verify(Record, frozen=True):
-    """Probes that must pass before anything is trained."""
-
-    required: tuple[str, ...]
-
-
-class Train(Record, frozen=True):
-    """The recipe that shows that this stack trains."""
-
-    recipe: str
-
-
-class Shown(Record, frozen=True):
-    """Evidence: what was shown of this profile, where and when."""
-
-    what: Literal["resolved", "installed", "verified", "trained"]
-    where: str  # machine, GPU, driver
-    date: str
-    detail: str  # versions and figures
-
-
-class Profile(Record, frozen=True, kw_only=True):
-    """A stack: what it needs, what it installs and from where, and what was shown of it."""
-
-    schema: int = PROFILE_SCHEMA
-    id: str
-    title: str
-    summary: str
-    preference: int  # among several that fit, the highest wins
-    when: When
-    python: Python
-    cuda: Cuda | None = None  # None: a CPU build of torch
-    requirements: tuple[Pin, ...]
-    constraints: tuple[Pin, ...] = ()
-    exclude_newer: str = ""  # a date: nothing uploaded later, so that a historical stack stays what it was
-    sources: tuple[Source, ...]
-    environment: dict[str, str] = {}
-    verify: Verify
-    train: Train
-    evidence: tuple[Shown, ...] = ()
-
-
-def profile_names() -> list[str]:
-    """The bundled profiles."""
-    return sorted(path.stem for path in bundled("profiles").glob("*.toml"))
-
-
-def read_profiles() -> list[Profile]:
-    """All bundled profiles, the preferred first."""
-    return sorted((read_profile(name) for name in profile_names()), key=lambda p: -p.preference)
-
-
-def profile_is_bundled(name_or_file: str) -> bool:
-    """Whether a name is meant, not the user's own file."""
-    return not name_or_file.endswith(".toml") and "/" not in name_or_file
-
-
-def read_profile(name_or_file: str) -> Profile:
-    """A bundled profile by name, or the user's own from a file."""
-    if not profile_is_bundled(name_or_file):
-        return _read_file(Path(name_or_file))
-    if name_or_file not in profile_names():
-        raise unknown_name("profile", name_or_file, profile_names(), hint=HINT)
-    return _read_file(bundled("profiles") / f"{name_or_file}.toml")
-
-
-def _read_file(path: Path) -> Profile:
-    data = decode_toml(path, what=WHAT, hint=HINT)
-    schema = data.get("schema", PROFILE_SCHEMA)
-    if schema != PROFILE_SCHEMA:
-        raise BadInput(f"{path} has schema {schema!r}", expected=f"schema {PROFILE_SCHEMA}", hint="upgrade envdoctor")
-    profile = convert(data, Profile, where=str(path), what=WHAT, hint=HINT)
-    _validate(profile, path)
-    return profile
-
-
-def _validate(profile: Profile, path: Path) -> None:
-    """What the types cannot say: values of the right form, requirements that parse, sources that fit."""
-    for where, value, form, expected in _forms(profile):
-        if not re.fullmatch(form, value):
-            raise BadInput(f"{path}: {where} = {value!r}", expected=expected, hint=HINT)
-    for pin in (*profile.requirements, *profile.constraints):
-        try:
-            requirement = Requirement(pin.spec)
-        except InvalidRequirement as error:
-            raise BadInput(
-                f"{path}: requirement {pin.spec!r}: {error}", expected="as `torch==2.8.0`", hint=HINT
-            ) from error
-        if requirement.url:
-            raise BadInput(
-                f"{path}: requirement {pin.spec!r} is a direct address without a hash",
-                expected="name and version, from a package index",
-                hint=HINT,
-            )
-    if profile.cuda and profile.cuda.build not in cuda_releases():
-        raise BadInput(
-            f"{path}: cuda.build {profile.cuda.build!r}",
-            expected="one of: " + ", ".join(cuda_releases()),
-            hint=HINT,
-        )
-    for source in profile.sources:
-        if (source.kind == "torch-index") != bool(source.backend):
-            raise BadInput(
-                f"{path}: source of kind '{source.kind}' with backend {source.backend!r}",
-                expected="a backend (cpu, cu128 ...) for torch-index, none for configured",
-                hint=HINT,
-            )
-
-
-def _forms(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
-    """Each text with a form: where it stands, what it is, the form as a pattern, and in words."""
-    version, words = r"\d+\.\d+", "a version such as {}"
-    yield "id", profile.id, r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters, digits, dots and dashes: it names a folder"
-    yield "when.glibc", profile.when.glibc, r"2\.\d+", words.format("2.28")
-    yield "when.compute_capability", profile.when.compute_capability, f"({version})?", words.format("9.0")
-    yield "exclude_newer", _iso_date(profile.exclude_newer), r"(\d{4}-\d\d-\d\d)?", "a date such as 2025-10-28"
-    for python in profile.python.versions:
-        yield "python.versions", python, r"3\.\d+", words.format("3.12")
-    for name, value in profile.environment.items():
-        yield "environment", name, r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"
-        yield f"environment.{name}", value, r"[^\0]*", "text without a null byte"
-    lists = {
-        "when.architectures": profile.when.architectures,
-        "python.versions": profile.python.versions,
-        "requirements": profile.requirements,
-        "sources": profile.sources,
-    }
-    for where, values in lists.items():
-        yield where, "some" if values else "none", "some", "at least one"
-
-
-def _iso_date(text: str) -> str:
-    """The text, marked as wrong if the calendar does not have that day."""
-    try:
-        return date.fromisoformat(text).isoformat() if text else text
-    except ValueError:
-        return f"{text} (no such date)"
 
 
 def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:

@@ -54,6 +54,12 @@ class Documentation(Record, frozen=True):
     url: str = ""
 
 
+class Text(Record, frozen=True):
+    """A text that was asked for, to be printed as it is."""
+
+    text: str
+
+
 class Written(Record, frozen=True):
     """A file that was asked for."""
 

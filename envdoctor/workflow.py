@@ -18,6 +18,7 @@ from envdoctor.profiles import (
     Profile,
     choose,
     profile_is_bundled,
+    read_candidates,
     read_profile,
     read_profiles,
     violations,
@@ -67,7 +68,29 @@ class TrainRequest(Record, frozen=True):
 
 def list_profiles() -> Answer:
     """All bundled profiles."""
-    return Answer(ProfileList(tuple(read_profiles())))
+    return Answer(ProfileList(tuple(read_candidates())))
+
+
+def new_profile(venv: str, name: str, output: str) -> Answer:
+    """A profile in TOML from an environment that works, printed or written to a file."""
+    from envdoctor.diagnosis import stack_of, write_file
+    from envdoctor.install import size_on_disk
+    from envdoctor.profile_hashes import hashes_of
+    from envdoctor.profile_new import new_from_stack
+    from envdoctor.results import Text, Written
+
+    stack = stack_of(venv, "", search=False)
+    if stack is None:
+        raise BadInput(
+            "no --from-venv", expected="a venv that works", hint="envdoctor profiles new --from-venv ./venv"
+        )
+    folder = Path(venv).absolute()
+    hashes = hashes_of(folder, os.environ)
+    made = new_from_stack(stack, machine_of("", ()), name or folder.name, hashes=hashes, size=size_on_disk(folder))
+    if output:
+        write_file(Path(output), made, hint="envdoctor profiles new --output mine.toml")
+        return Answer(Written(output, f"{len(hashes)} wheel hashes known"))
+    return Answer(Text(made))
 
 
 def show_profile(name: str) -> Answer:
@@ -130,7 +153,7 @@ def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, re
     from envdoctor.sources import read_sources
 
     machine = machine_of("", ())
-    profile = read_profile(name) if name else chosen_profile(choose(machine, read_profiles()))
+    profile = read_profile(name) if name else chosen_profile(choose(machine, read_candidates()))
     # Room is judged where the environment will really lie, by the install itself.
     violated = _words(choose(machine, [profile]).candidates[0], leave_out=DISK)
     if violated and not (force or dry_run):
@@ -143,7 +166,7 @@ def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, re
     refuse_foreign(folder)
     sources = read_sources()
     target = _target(machine, profile, python)
-    lock = _kept_lock(profile, target, sources, reporter) if profile_is_bundled(name) else None
+    lock = _kept_lock(profile, target, sources, reporter) if profile_is_bundled(name or profile.id) else None
     lock = lock or _lock(profile, target, sources, reporter)
     plan = plan_install(profile, lock, folder, sources)
     if dry_run:

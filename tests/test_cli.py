@@ -14,7 +14,7 @@ from command import envdoctor, envelope, environment, snapshot
 
 COMMANDS = [
     "check", "explain", "rules", "report", "schema", "lock", "audit", "export", "profiles", "profiles show",
-    "resolve", "install", "verify", "train", "quickstart",
+    "profiles new", "facts check", "resolve", "install", "verify", "train", "quickstart",
 ]  # fmt: skip
 
 

@@ -16,9 +16,11 @@ ORDER = [
     {"errors", "bundled", "model", "records"},
     {"process"},
     {"facts", "knowledge", "stack"},
-    {"pasted", "rules", "profiles", "machines", "sources", "environments", "scrub"},
+    {"toml_lines", "profile_records", "profile_checks", "profile_files", "profiles"},
+    {"pasted", "rules", "machines", "sources", "environments", "scrub", "profile_hashes", "profile_new"},
     {"explain", "documentation", "runbook"},
     {"uv", "resolve"},
+    {"facts_check"},
     {"locks"},
     {"plan", "export"},
     {"install", "verify", "handoff"},
@@ -31,7 +33,8 @@ ORDER = [
     {"cli"},
     {"__main__"},
 ]
-PURE = {"rules", "profiles", "plan", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}
+PURE = {"rules", "profiles", "toml_lines", "profile_records", "profile_checks", "profile_files", "profile_new",
+        "plan", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

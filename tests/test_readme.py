@@ -32,7 +32,9 @@ def test_the_first_command_installs_what_the_second_needs() -> None:
 def test_every_command_shown_is_one_that_exists(line: str, tmp_path: object) -> None:
     """Each command is asked for its help with the same options named; an unknown one would be refused."""
     words = line.split()
-    subcommand = words[:2] if words[0] == "profiles" and len(words) > 1 and words[1] == "show" else words[:1]
+    subcommand = (
+        words[:2] if words[0] in ("profiles", "facts") and words[1:2] in (["show"], ["new"], ["check"]) else words[:1]
+    )
     done = envdoctor(*subcommand, "--help", home=ROOT)
     assert done.returncode == 0
     for option in re.findall(r"--[a-z-]+", line):

@@ -116,6 +116,12 @@ def report(data: Report) -> list[RenderableType]:
     return []
 
 
+def text(data: results.Text) -> list[RenderableType]:
+    """A text as it is, unbroken."""
+    out().print(Text(data.text), soft_wrap=True, end="")
+    return []
+
+
 def written(data: results.Written) -> list[RenderableType]:
     """Where a file went, and what is in it."""
     return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]

@@ -318,6 +318,8 @@ ELSEWHERE = {
     "Documentation": ("diagnosis", "documented"),
     "Schema": ("diagnosis", "schema"),
     "Written": ("diagnosis", "written"),
+    "Text": ("diagnosis", "text"),
+    "FactsChecked": ("locks", "facts_checked"),
     "Report": ("diagnosis", "report"),
     "LockedAll": ("locks", "locked_all"),
     "Exported": ("locks", "exported"),

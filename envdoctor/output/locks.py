@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.export import Exported
+from envdoctor.facts_check import FactsChecked
 from envdoctor.keeping import Cell, Locked, LockedAll, Matrix
 from envdoctor.output.console import err, out, table
 
@@ -44,6 +45,27 @@ def exported(data: Exported) -> list[RenderableType]:
     for note in data.notes:
         err().print(Text.assemble(("note: ", "info"), note))
     return []
+
+
+def facts_checked(data: FactsChecked) -> list[RenderableType]:
+    """Each table in a line, what drifted and what was left open below it."""
+    parts: list[RenderableType] = []
+    for checked in data.tables:
+        style = "error" if checked.drifted else "warning" if checked.unanswered else "ok"
+        parts.append(
+            Text.assemble(
+                ({"error": "✗ ", "warning": "! ", "ok": "✓ "}[style], style),
+                (checked.table, "title"),
+                f"  {checked.checked} rows agree, {len(checked.drifted)} drifted, {len(checked.new)} new releases",
+            )
+        )
+        told = [f"{d.row}: {d.field} is {d.ours} here, {d.index} in {d.where}" for d in checked.drifted]
+        told += [f"{n.package} {n.version} {n.uploaded} is new" for n in checked.new[:CHANGES_SHOWN]]
+        told += [f"{u.rows} rows not derivable: {u.reason} ({u.source})" for u in checked.underivable]
+        told += [f"{a.rows} rows unanswered: {a.what}: {a.reason}" for a in checked.unanswered]
+        parts += [_indent(Text(line, style="dim")) for line in told]
+    read = f"{data.requests} requests, {data.bytes >> 20} MiB, {data.seconds:.0f} s, from {data.index}"
+    return [*parts, Text(read, style="dim")]
 
 
 def matrix(data: Matrix) -> list[RenderableType]:

@@ -23,6 +23,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
     from envdoctor.auditing import Audited
     from envdoctor.explain import Explained
+    from envdoctor.facts_check import FactsChecked
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
@@ -39,6 +40,8 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "report": (Report, results.Written),
         "profiles": (results.ProfileList,),
         "profiles show": (Profile,),
+        "profiles new": (results.Text, results.Written),
+        "facts check": (FactsChecked,),
         "resolve": (results.ResolvedAll, Matrix),
         "lock": (LockedAll,),
         "audit": (Audited,),
@@ -49,7 +52,8 @@ def _answers() -> dict[str, tuple[type, ...]]:
     }
 
 
-NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "resolve", "lock",
+NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
+         "facts check", "resolve", "lock",
          "audit", "install",
          "verify", "train", "quickstart")  # fmt: skip
 

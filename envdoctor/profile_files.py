@@ -1,0 +1,380 @@
+"""Profiles from files: the bundled ones, the user's own by name or path, and what one takes over from another.
+
+By name: the bundled profiles, and the user's in $XDG_CONFIG_HOME/envdoctor/profiles (else ~/.config/...). A bundled
+name means one thing in locks, evidence and bug reports, so a user's file of that name counts only if it says
+`extends = "that name"`; any other is refused, neither is quietly preferred. A path always means that file.
+
+`extends` takes over another profile: a name, or a .toml file below the file's own folder. Tables (when, python, cuda,
+verify, train, environment) are merged key by key; requirements, constraints and wheels are replaced by distribution,
+and a requirement also takes the place of the base's constraint and wheels of that name; `drop` removes by name;
+sources and other values are replaced if given. Evidence is never inherited, since nobody saw the changed stack work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from packaging.utils import canonicalize_name
+
+from envdoctor.bundled import bundled
+from envdoctor.errors import BadInput, nearest, unknown_name
+from envdoctor.model import Record
+from envdoctor.profile_checks import ENTRIES, NAME, Fault, names_of, profile_faults, shown, values_faults
+from envdoctor.profile_records import PROFILE_SCHEMA, Pin, Profile, Wheel
+from envdoctor.records import convert, read_text
+from envdoctor.toml_lines import find_line
+
+WHAT = "a profile in TOML, as `envdoctor profiles show cpu` prints one"
+HINT = "envdoctor profiles"
+FILE_BYTES = 256 << 10  # a profile that pins 2,000 distributions has 100 KiB
+LINE_LENGTH, LINE_DOTS = 8000, 100  # tomllib's time grows with the square of a dotted key: 60,000 parts took 59 s
+CHAIN = 8  # files that one profile may be made of
+TABLES = ("when", "python", "cuda", "verify", "train", "environment")
+BUNDLED = "bundled"
+
+
+class Entries(msgspec.Struct):
+    """What of one file is needed to merge it; everything else is looked at once it is whole."""
+
+    extends: str = ""
+    drop: tuple[str, ...] = ()
+    requirements: tuple[Pin, ...] = ()
+    constraints: tuple[Pin, ...] = ()
+    wheels: tuple[Wheel, ...] = ()
+
+
+class ProfileFile(Profile, frozen=True, kw_only=True):
+    """A profile and the two keys that only a file has: so that a misspelt `extends` is told from the others."""
+
+    extends: str = ""
+    drop: tuple[str, ...] = ()
+
+
+class Loaded(NamedTuple):
+    """One file, read."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+    entries: Entries
+
+    def refusal(self, fault: Fault) -> BadInput:
+        """The error for a fault of this file, with the line where it is known."""
+        return _refusal(self.path, find_line(self.text, fault.place), fault)
+
+
+class Listed(Record, frozen=True):
+    """A profile that can be found by name: where it comes from, and why it is not used where it is not."""
+
+    name: str
+    origin: str  # "bundled", or the user's file
+    extends: tuple[str, ...] = ()  # what it is made of, the nearest first
+    profile: Profile | None = None  # None: it cannot be read
+    problem: str = ""
+
+
+def profile_names() -> list[str]:
+    """The bundled profiles."""
+    return sorted(_bundled_files())
+
+
+def read_profiles() -> list[Profile]:
+    """All bundled profiles, the preferred first."""
+    return sorted((_read_file(path) for path in _bundled_files().values()), key=lambda p: -p.preference)
+
+
+def read_candidates(environ: Mapping[str, str] = os.environ) -> list[Profile]:
+    """Every profile that this user can choose by name, the preferred first, at a tie the bundled one."""
+    return [listed.profile for listed in list_profiles(environ) if listed.profile and not listed.problem]
+
+
+def list_profiles(environ: Mapping[str, str] = os.environ) -> list[Listed]:
+    """The bundled and the user's profiles, the preferred first; one that cannot be used says why."""
+    own = [_listed(path, environ) for path in user_files(environ)]
+    replaced = {listed.name: listed.origin for listed in own if listed.profile}
+    found = [
+        Listed(name, BUNDLED, profile=_read_file(path), problem=_instead(replaced.get(name, "")))
+        for name, path in sorted(_bundled_files().items())
+    ]
+    return sorted([*found, *own], key=lambda listed: -listed.profile.preference if listed.profile else 1 << 31)
+
+
+def _instead(path: str) -> str:
+    return f"{path} takes its place" if path else ""
+
+
+def _listed(path: Path, environ: Mapping[str, str]) -> Listed:
+    if not re.fullmatch(NAME, path.stem):
+        problem = "its name has other characters than letters, digits, dots and dashes"
+        return Listed(shown(path.stem), shown(str(path)), problem=problem)
+    try:
+        profile, chain = _read_user_file(path, environ)
+    except BadInput as error:
+        return Listed(path.stem, str(path), problem=error.message)
+    return Listed(path.stem, str(path), tuple(file.path.stem for file in chain[1:]), profile)
+
+
+def profile_is_bundled(name_or_file: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a bundled profile is meant, not the user's own file or a profile of that name in the user's folder."""
+    return not _is_path(name_or_file) and name_or_file not in {path.stem for path in user_files(environ)}
+
+
+def read_profile(name_or_file: str, environ: Mapping[str, str] = os.environ) -> Profile:
+    """A profile by name, the bundled or the user's, or from any file."""
+    if _is_path(name_or_file):
+        return _read_file(Path(name_or_file), environ)
+    path = find_profile(name_or_file, environ)
+    return _read_file(path) if path in _bundled_files().values() else _read_user_file(path, environ)[0]
+
+
+def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The file of a name."""
+    ours, theirs = _bundled_files(), {path.stem: path for path in user_files(environ)}
+    if name not in ours and name not in theirs:
+        raise unknown_name("profile", name, sorted({*ours, *theirs}), hint=HINT)
+    if name not in theirs:
+        return ours[name]
+    if name in ours and _load(theirs[name]).entries.extends != name:
+        raise BadInput(
+            f"two profiles are named '{name}': the bundled one and {theirs[name]}",
+            expected=f'extends = "{name}" in that file, or another name for it',
+            hint=f"rename it, or name it by its path: --profile {theirs[name]}",
+        )
+    return theirs[name]
+
+
+def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """The TOML files in the user's folder of profiles; what cannot be listed holds none."""
+    try:
+        home = environ.get(
+            "XDG_CONFIG_HOME", ""
+        )  # counts only if absolute, as the XDG base directory specification says
+        base = Path(home) if home.startswith("/") else Path(environ.get("HOME") or Path.home(), ".config")
+        files = sorted((base / "envdoctor" / "profiles").glob("*.toml"))
+    except (OSError, RuntimeError):
+        return []
+    return [path for path in files if not path.name.startswith(".")]
+
+
+def _bundled_files() -> dict[str, Path]:
+    return {path.stem: path for path in bundled("profiles").glob("*.toml")}
+
+
+def _is_path(name_or_file: str) -> bool:
+    return name_or_file.endswith(".toml") or "/" in name_or_file
+
+
+def _read_file(path: Path, environ: Mapping[str, str] = os.environ) -> Profile:
+    return _whole(_read_chain(path, environ))
+
+
+def _read_user_file(path: Path, environ: Mapping[str, str]) -> tuple[Profile, list[Loaded]]:
+    """A profile of the user's folder: its name is its file's, since it is found again by it."""
+    find_profile(path.stem, environ)  # refuses a name that is taken
+    chain = _read_chain(path, environ)
+    profile = _whole(chain)
+    if profile.id != path.stem:
+        raise chain[0].refusal(Fault("id", f"id = {shown(profile.id)}", f'"{path.stem}", the name of the file'))
+    return profile, chain
+
+
+def _read_chain(path: Path, environ: Mapping[str, str]) -> list[Loaded]:
+    """A file and what it extends, the file itself first."""
+    chain = [_load(path)]
+    while chain[-1].entries.extends:
+        last = chain[-1]
+        base = _base_of(last, environ)
+        if any(_same(base, file.path) for file in chain):
+            names = " -> ".join(file.path.stem for file in chain)
+            raise last.refusal(Fault("extends", f"extends runs in a circle: {names} -> {base.stem}", "an end to it"))
+        if len(chain) == CHAIN:
+            raise last.refusal(
+                Fault("extends", f"extends goes on past {CHAIN} profiles", f"a chain of at most {CHAIN}")
+            )
+        chain.append(_load(base))
+    if not chain[-1].entries.extends and chain[-1].entries.drop:
+        raise chain[-1].refusal(Fault("drop", "drop without extends", "extends: drop removes from that profile"))
+    return chain
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _base_of(file: Loaded, environ: Mapping[str, str]) -> Path:
+    """The file that `extends` means; a stranger's profile reads nothing but profiles, and none outside its folder."""
+    wanted = file.entries.extends
+    if not _is_path(wanted):
+        of_user = any(_same(file.path, path) for path in user_files(environ))
+        if of_user and wanted == file.path.stem and wanted in _bundled_files():
+            return _bundled_files()[wanted]
+        try:
+            return find_profile(wanted, environ)
+        except BadInput as error:
+            raise _refusal(
+                file.path, find_line(file.text, "extends"), Fault("", f"extends: {error.message}", error.expected)
+            ) from error
+    folder = file.path.parent
+    inside = folder / wanted
+    outside = wanted.startswith(("/", "~")) or ".." in Path(wanted).parts or not wanted.endswith(".toml")
+    if outside or not Path(os.path.realpath(inside)).is_relative_to(os.path.realpath(folder)):
+        raise file.refusal(
+            Fault("extends", f"extends = {shown(wanted)}", f"a profile's name, or a .toml file below {folder}")
+        )
+    if not inside.exists():
+        near = nearest(inside.name, sorted(path.name for path in folder.glob("*.toml") if path != file.path))
+        meant = f"; did you mean '{near}'?" if near else ""
+        raise file.refusal(Fault("extends", f"extends: there is no {inside}{meant}", "a file that is there"))
+    return inside
+
+
+def _load(path: Path) -> Loaded:
+    """One file, with the faults of its values and of its lists refused."""
+    text = _read_toml_text(path)
+    data = _parsed(path, text)
+    for fault in values_faults(data):
+        raise _refusal(path, find_line(text, fault.place), fault)
+    schema = data.get("schema", PROFILE_SCHEMA)
+    if schema != PROFILE_SCHEMA:
+        raise BadInput(f"{path} has schema {schema!r}", expected=f"schema {PROFILE_SCHEMA}", hint="upgrade envdoctor")
+    entries: Entries = _converted(data, Entries, [Loaded(path, text, data, Entries())])
+    loaded = Loaded(path, text, data, entries)
+    for name, faults_of in ENTRIES.items():
+        for number, entry in enumerate(getattr(entries, name)):
+            for fault in faults_of(entry, f"{name}[{number}]"):
+                raise loaded.refusal(fault)
+    return loaded
+
+
+def _read_toml_text(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is no regular file", expected=WHAT, hint=HINT)  # a pipe or device may have no end
+    text = read_text(path, what=WHAT, hint=HINT)
+    if len(text) > FILE_BYTES:
+        raise BadInput(
+            f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT
+        )
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > LINE_LENGTH or line.count(".") > LINE_DOTS:
+            seen = f"a line of {len(line)} characters and {line.count('.')} dots"
+            raise _refusal(path, number, Fault("", seen, f"at most {LINE_LENGTH} characters and {LINE_DOTS} dots"))
+    return text
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a TOMLDecodeError is one; so is what an int of 5,000 digits raises
+        message = ascii(str(error))[1:-1]
+        raise BadInput(f"{path} is not TOML: {message}", expected=WHAT, hint=HINT) from error
+
+
+def _whole(chain: Sequence[Loaded]) -> Profile:
+    """The profile that a chain of files makes."""
+    data = dict(chain[-1].data)
+    for file in reversed(chain[:-1]):
+        data = _merged(data, file)
+    read = _converted(data, ProfileFile, chain)
+    profile = Profile(**{field: getattr(read, field) for field in Profile.__struct_fields__})
+    for fault in profile_faults(profile):
+        raise _blamed(chain, fault)
+    return profile
+
+
+def _merged(base: Mapping[str, Any], file: Loaded) -> dict[str, Any]:
+    """The data of a profile with what one file says on top of it."""
+    before = msgspec.convert({name: base.get(name, []) for name in ENTRIES}, Entries)
+    dropped = _dropped(before, file)
+    inherited = _left(base, before, file.entries, dropped)
+    kept = {key: value for key, value in base.items() if key not in ("evidence", "id", "title", "summary", *ENTRIES)}
+    merged = kept | {"id": file.path.stem} | _described(base, file, dropped)
+    for key, value in file.data.items():
+        both = key in TABLES and isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = {**base[key], **value} if both else value
+    for key in ENTRIES:
+        merged[key] = [*inherited[key], *file.data.get(key, [])]
+    merged.pop("extends", None)
+    merged.pop("drop", None)
+    return merged
+
+
+def _names(entries: Entries) -> dict[str, list[str]]:
+    """The distributions of each list, entry by entry."""
+    return {
+        "requirements": names_of(entries.requirements),
+        "constraints": names_of(entries.constraints),
+        "wheels": [canonicalize_name(wheel.name) for wheel in entries.wheels],
+    }
+
+
+def _left(base: Mapping[str, Any], before: Entries, own: Entries, dropped: set[str]) -> dict[str, list[Any]]:
+    """What stays of the base's lists: a requirement speaks for its distribution altogether."""
+    mine = _names(own)
+    gone = {name: {*mine["requirements"], *names, *dropped} for name, names in mine.items()}
+    gone["requirements"] = {*mine["requirements"], *dropped}
+    return {
+        key: [entry for entry, name in zip(base.get(key, []), names, strict=True) if name not in gone[key]]
+        for key, names in _names(before).items()
+    }
+
+
+def _dropped(before: Entries, file: Loaded) -> set[str]:
+    """The names that `drop` gives; each must be there to be dropped, and not be asked for again."""
+    there = {name for names in _names(before).values() for name in names}
+    own = {name for names in _names(file.entries).values() for name in names}
+    found = set()
+    for name in map(canonicalize_name, file.entries.drop):
+        if name in own:
+            raise file.refusal(
+                Fault("drop", f"drop has {shown(name)}, and the same file asks for it", "one of the two")
+            )
+        if name not in there:
+            near = nearest(name, sorted(there))
+            meant = f"; did you mean '{near}'?" if near else ""
+            expected = "one of: " + ", ".join(sorted(there))
+            raise file.refusal(Fault("drop", f"drop: {shown(name)} is not in what it extends{meant}", expected))
+        found.add(str(name))
+    return found
+
+
+def _described(base: Mapping[str, Any], file: Loaded, dropped: set[str]) -> dict[str, str]:
+    """Title and summary for a file that gives none: the base's own would tell of another stack."""
+    specs = [pin.spec for pin in file.entries.requirements]
+    changes = ", ".join([*specs[:4], *(["..."] if len(specs) > 4 else [])])
+    summary = f"{base.get('id', file.entries.extends)}" + (f" with {changes}" if changes else "")
+    summary += f", without {', '.join(sorted(dropped))}" if dropped else ""
+    return {"title": f"{file.path.stem}, from {base.get('id', file.entries.extends)}", "summary": summary}
+
+
+def _converted(data: object, kind: type[Any], chain: Sequence[Loaded]) -> Any:
+    """Plain values as a record; the error names the file and the line of the field that is wrong."""
+    try:
+        return convert(data, kind, where="", what=WHAT, hint=HINT)
+    except BadInput as error:
+        message = error.message.removeprefix(": ")
+        above = re.search(r"at `\$\.?([^`]*)`", message)
+        field = re.search(r"unknown field `([^`]+)`", message)
+        place = ".".join(part for part in (above[1] if above else "", field[1] if field else "") if part)
+        raise _blamed(chain, Fault(place, message, error.expected)) from error
+
+
+def _blamed(chain: Sequence[Loaded], fault: Fault) -> BadInput:
+    """The error for a fault of a whole profile: of the nearest file that says something at that place."""
+    places = ((file, find_line(file.text, fault.place)) for file in chain)
+    file, line = next(((file, line) for file, line in places if line), (chain[0], 0))
+    return _refusal(file.path, line, fault)
+
+
+def _refusal(path: Path, line: int, fault: Fault) -> BadInput:
+    where = f"{path}, line {line}" if line else str(path)
+    return BadInput(f"{where}: {fault.seen}", expected=fault.expected or WHAT, hint=HINT)

@@ -1,0 +1,109 @@
+"""What a profile says, as records."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from envdoctor.model import Record
+
+PROFILE_SCHEMA = 1
+
+
+class When(Record, frozen=True):
+    """The machine that a profile needs."""
+
+    architectures: tuple[str, ...]
+    glibc: str
+    disk_gb: float  # environment and cache, in GiB
+    gpus: int = 0  # at least this many
+    compute_capability: str = ""  # at least, for every GPU
+    gpu_memory_gb: float = 0  # at least, for every GPU, in GiB
+
+
+class Python(Record, frozen=True):
+    """The Python versions that the stack's wheels exist for, preferred first."""
+
+    versions: tuple[str, ...]
+
+
+class Cuda(Record, frozen=True):
+    """The CUDA build of torch; the driver that it needs follows from the table of CUDA releases."""
+
+    build: str  # "12.8"
+
+
+class Pin(Record, frozen=True):
+    """A requirement or constraint, and why it is what it is."""
+
+    spec: str
+    why: str = ""
+    url: str = ""
+
+
+class Source(Record, frozen=True):
+    """A place to take torch and its family from. Sources are tried in the order in which they are written.
+
+    `configured`: whatever pip or uv are configured to use, else PyPI; `torch-index`: the PyTorch index of `backend`
+    (cpu, cu128 ...) for the PyTorch family, everything else from the configured sources.
+    """
+
+    kind: Literal["configured", "torch-index"]
+    backend: str = ""
+
+
+class Wheel(Record, frozen=True, kw_only=True):
+    """A wheel that no index has, by its address and hash, and what it was built for. Nothing installs these yet."""
+
+    name: str
+    file: str  # its name, kept: pip reads name, version and tags from it
+    url: str
+    sha256: str
+    python: str = ""  # "3.12"
+    architecture: str = ""
+    torch: str = ""  # "2.8"
+    cuda: str = ""
+    abi: Literal["", "TRUE", "FALSE"] = ""  # of torch's C++: _GLIBCXX_USE_CXX11_ABI
+    why: str = ""
+
+
+class Verify(Record, frozen=True):
+    """Probes that must pass before anything is trained."""
+
+    required: tuple[str, ...]
+
+
+class Train(Record, frozen=True):
+    """The recipe that shows that this stack trains."""
+
+    recipe: str
+
+
+class Shown(Record, frozen=True):
+    """Evidence: what was shown of this profile, where and when."""
+
+    what: Literal["resolved", "installed", "verified", "trained"]
+    where: str  # machine, GPU, driver
+    date: str
+    detail: str  # versions and figures
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """A stack: what it needs, what it installs and from where, and what was shown of it."""
+
+    schema: int = PROFILE_SCHEMA
+    id: str
+    title: str
+    summary: str
+    preference: int  # among several that fit, the highest wins
+    when: When
+    python: Python
+    cuda: Cuda | None = None  # None: a CPU build of torch
+    requirements: tuple[Pin, ...]
+    constraints: tuple[Pin, ...] = ()
+    wheels: tuple[Wheel, ...] = ()
+    exclude_newer: str = ""  # a date: nothing uploaded later, so that a historical stack stays what it was
+    sources: tuple[Source, ...]
+    environment: dict[str, str] = {}
+    verify: Verify
+    train: Train
+    evidence: tuple[Shown, ...] = ()
