@@ -167,5 +167,5 @@ def test_a_failed_run_names_its_likely_cause(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert error["causes"][0]["cause"] == "gpu-oom"
     assert error["causes"][0]["commands"]
-    shown = envdoctor("train", "sort", "--python", python, "--unverified", home=tmp_path)
+    shown = envdoctor("train", "sort", "--python", python, "--unverified", "--run", "second", home=tmp_path)
     assert "likely cause: Not enough GPU memory" in shown.stderr
