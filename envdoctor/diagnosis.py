@@ -344,21 +344,24 @@ def _opened(text: str) -> BinaryIO:
     return io.BytesIO(text.encode("utf-8", "replace"))
 
 
-def _open_file(path: Path) -> BinaryIO:
+def _open_file(
+    path: Path, *, expected: str = "a file with an error text or log", hint: str = "envdoctor explain -"
+) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
         raise BadInput(
             f"cannot read {path}: {error.strerror}",
-            expected="a file with an error text or log",
-            hint="envdoctor explain -",
+            expected=expected,
+            hint=hint,
         ) from error
 
 
 def _read_start(name: str) -> str:
     if name == "-":
         return sys.stdin.buffer.read(REPORT_BYTES).decode("utf-8", "replace")
-    with _open_file(Path(name)) as stream:
+    hint = "envdoctor check --from-report report.txt"
+    with _open_file(Path(name), expected="a file with a pasted report, or - for standard input", hint=hint) as stream:
         try:
             return stream.read(REPORT_BYTES).decode("utf-8", "replace")
         except OSError as error:  # a folder opens on some systems and then does not read

@@ -5,7 +5,10 @@ Each case changes a few lines of a healthy report, in PyTorch's own layout and i
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from command import envdoctor
 
 from envdoctor.diagnosis import diagnose_report
 from envdoctor.pasted import parse_report
@@ -382,6 +385,21 @@ def test_sound_machines_are_left_alone(what: str, lines: dict[str, str], package
 )
 def test_sound_vllm_machines_are_left_alone(vllm: str, lines: dict[str, str], packages: dict[str, str]) -> None:
     assert named(vllm_report(lines, packages, vllm)) == set()
+
+
+@pytest.mark.parametrize("machine", ["h200", "h100x8", "gh200-480gb"])
+def test_our_own_output_is_no_error_text(machine: str, tmp_path: Path) -> None:
+    """People paste what `check` printed, with its facts and where each was read."""
+    printed = envdoctor("check", "--machine", machine, home=tmp_path).stdout
+    assert "RLIMIT_MEMLOCK" in printed or machine != "h200"
+    assert not [f for f in diagnose_report(parse_report(printed)) if f.id.startswith("TEXT-") and f.status == "error"]
+
+
+def test_a_missing_report_is_told(tmp_path: Path) -> None:
+    done = envdoctor("check", "--from-report", "nothere.txt", home=tmp_path)
+    assert done.returncode == 2
+    assert "expected: a file with a pasted report" in done.stderr
+    assert "hint: envdoctor check --from-report" in done.stderr
 
 
 def test_a_prompt_inside_a_container_tells_no_gpu_from_a_lost_one() -> None:
