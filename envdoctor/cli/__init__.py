@@ -1,0 +1,53 @@
+"""The command line: parse, call, render, exit code. No logic.
+
+Importing a module of commands is what puts them on the application.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from envdoctor.cli import diagnosing, environments, keeping, training
+from envdoctor.cli.shared import app
+
+__all__ = ["app", "diagnosing", "environments", "keeping", "main", "training"]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Doctor and provisioner for GPU training environments.
+
+    Example: envdoctor quickstart
+    """
+    if version:
+        from envdoctor import __version__
+
+        typer.echo(f"envdoctor {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line. Whatever goes wrong in here that nobody foresaw is told without a traceback."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        _print_fault(error)
+        sys.exit(3)
+
+
+def _print_fault(error: Exception) -> None:
+    """A fault of envdoctor itself: the trace goes into a file, for the report."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="envdoctor-fault-", suffix=".log", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    typer.echo(f"error: envdoctor itself failed: {type(error).__name__}: {error}", err=True)
+    typer.echo(f"hint: please report it with {file.name}", err=True)

@@ -1,0 +1,185 @@
+"""Which stack belongs here, and is it still true: profiles, resolve, lock, audit, export, facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from envdoctor.cli.shared import (
+    FactOption,
+    Format,
+    FormatOption,
+    MachineOption,
+    PythonVersionOption,
+    app,
+    facts_app,
+    finish,
+    profiles_app,
+)
+
+if TYPE_CHECKING:
+    from envdoctor.output.reporter import Reporter
+    from envdoctor.results import Answer
+
+
+@profiles_app.callback(invoke_without_command=True)
+def profiles(context: typer.Context, format: FormatOption = Format.human) -> None:
+    """List the bundled profiles, or show one.
+
+    Example: envdoctor profiles show gh200
+    """
+    if context.invoked_subcommand is None:
+        from envdoctor import workflow
+
+        finish("profiles", format, lambda _: workflow.list_profiles())
+
+
+@profiles_app.command("show")
+def profiles_show(name: str, format: FormatOption = Format.human) -> None:
+    """Show a profile: what it needs, its pins and why, and the evidence.
+
+    Example: envdoctor profiles show cpu
+    """
+    from envdoctor import workflow
+
+    finish("profiles show", format, lambda _: workflow.show_profile(name))
+
+
+@profiles_app.command("new")
+def profiles_new(
+    from_venv: Annotated[str, typer.Option("--from-venv", metavar="PATH", help="An environment that works.")],
+    name: Annotated[str, typer.Option("--name", help="The profile's id; default: the folder's name.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Write a profile from an environment that works: exact pins, and the hashes of its wheels where they are known.
+
+    Example: envdoctor profiles new --from-venv ./venv --name mine --output mine.toml
+    """
+    from envdoctor import workflow
+
+    finish("profiles new", format, lambda _: workflow.new_profile(from_venv, name, output))
+
+
+@app.command()
+def resolve(
+    profile: Annotated[
+        list[str] | None, typer.Option("--profile", metavar="NAME|FILE", help="May be given several times.")
+    ] = None,
+    all_profiles: Annotated[bool, typer.Option("--all", help="Every bundled profile: the CI dry run.")] = False,
+    machine: Annotated[
+        str, typer.Option("--machine", metavar="FILE|NAME|all", help="A recorded machine; all: the matrix, offline.")
+    ] = "",
+    fact: FactOption = None,
+    python: PythonVersionOption = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Say what would be installed and from which source, without installing.
+
+    Example: envdoctor resolve --profile gh200 --machine gh200-480gb
+    """
+    from envdoctor import keeping, workflow
+    from envdoctor.errors import BadInput
+
+    def answer(reporter: Reporter) -> Answer:
+        if bool(profile) == all_profiles:
+            raise BadInput(
+                "neither --profile nor --all is given" if not profile else "--profile and --all are both given",
+                expected="one of them",
+                hint="envdoctor resolve --all",
+            )
+        if machine == "all":
+            return keeping.matrix(profile or [])
+        return workflow.resolve(profile or [], machine, fact or [], python, reporter)
+
+    finish("resolve", format, answer)
+
+
+@app.command()
+def lock(
+    profile: Annotated[
+        list[str] | None, typer.Option("--profile", metavar="NAME", help="Default: every bundled profile.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing: hold the locks against their profiles and the rules.")
+    ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Let versions move that the profile leaves open.")
+    ] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Make the hashed locks of profiles, one a platform and Python, and print what changed.
+
+    Example: envdoctor lock --check
+    """
+    from envdoctor import keeping
+
+    finish("lock", format, lambda r: keeping.lock(profile or [], r, check=check, upgrade=upgrade))
+
+
+@app.command()
+def audit(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|FOLDER", help="A lock, requirements, a guide (.md), a venv.")
+    ],
+    machine: MachineOption = "",
+    fact: FactOption = None,
+    fix: Annotated[
+        str, typer.Option("--fix", metavar="FOLDER", help="Write corrected requirements and a profile there.")
+    ] = "",
+    format: FormatOption = Format.human,
+) -> None:
+    """Hold pins against what no metadata says: breaking releases, replaced builds, wheels that do not fit.
+
+    Example: envdoctor audit SETUP.md --machine gh200-480gb
+    """
+    from envdoctor import auditing
+
+    finish("audit", format, lambda _: auditing.audit(target, machine, fact or [], fix))
+
+
+@app.command()
+def export(
+    profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="A bundled profile.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="FORM", help="requirements, dockerfile, apptainer, conda, script, uv-project."
+        ),
+    ] = "requirements",
+    python: PythonVersionOption = "",
+    arch: Annotated[str, typer.Option("--arch", help="x86_64 or aarch64; default: the profile's first.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = "",
+) -> None:
+    """Print a profile's lock in a form for someone without envdoctor.
+
+    Example: envdoctor export --profile x86-cu124-hf --format dockerfile --output Dockerfile
+    """
+    from envdoctor import keeping
+
+    finish("export", Format.human, lambda _: keeping.export(profile, to, python, arch, output))
+
+
+@facts_app.callback()
+def facts() -> None:
+    """What envdoctor takes for true of the field.
+
+    Example: envdoctor facts check
+    """
+
+
+@facts_app.command("check")
+def facts_check(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="TABLE|PACKAGE", help="As requires/vllm, or torch.")
+    ] = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Hold envdoctor's own tables against the wheels of the package index, and say what drifted.
+
+    Example: envdoctor facts check --only vllm
+    """
+    from envdoctor import keeping
+
+    finish("facts check", format, lambda reporter: keeping.check_facts(only or [], reporter))
