@@ -66,10 +66,11 @@ def stack_of(venv: str, python: str, *, search: bool) -> Stack | None:
     from envdoctor.stack.inspect import read_stack
 
     place = find_stack(venv, python, os.environ)
-    return read_stack(place, _cache_folder()) if place else None
+    return read_stack(place, cache_folder()) if place else None
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where what was read of compiled files is kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envdoctor"
 
 

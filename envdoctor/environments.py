@@ -1,8 +1,20 @@
-"""Environments that envdoctor made: how they are recognised, and what is kept inside them."""
+"""Environments that envdoctor made: how they are recognised, what is kept inside them, and what beside them.
+
+Beside an environment `mine` lies one folder, `.mine.envdoctor`:
+
+    building/      the next environment, until it takes the place of `mine`
+    previous/      the one that `mine` replaced, for `envdoctor rollback`, until `envdoctor clean`
+    outgoing/      there only between the renames of a swap, on a file system that cannot exchange two folders
+    journal.jsonl  what every install did
+    adopting       there only while an environment that envdoctor did not make is being replaced
+    adopted.txt    what was in it
+    lock           held by the install that is at work
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +24,67 @@ from envdoctor.model import Record
 MARKER = "envdoctor.json"
 LOCK_FILE = "envdoctor-lock.txt"
 VERIFICATION = "envdoctor-verification.json"
+
+
+class Beside(NamedTuple):
+    """An environment and what lies beside it."""
+
+    venv: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder beside it; on the same file system, so that a rename is all that a swap takes."""
+        return self.venv.with_name(f".{self.venv.name}.envdoctor")
+
+    @property
+    def building(self) -> Path:
+        """Where the next one is built."""
+        return self.folder / "building"
+
+    @property
+    def previous(self) -> Path:
+        """The one before."""
+        return self.folder / "previous"
+
+    @property
+    def outgoing(self) -> Path:
+        """The one that makes room, between two renames."""
+        return self.folder / "outgoing"
+
+    @property
+    def journal(self) -> Path:
+        """What was done."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def adopting(self) -> Path:
+        """Says that `building` may hold the environment of somebody else."""
+        return self.folder / "adopting"
+
+    @property
+    def adopted(self) -> Path:
+        """The packages of an environment that envdoctor took over."""
+        return self.folder / "adopted.txt"
+
+    @property
+    def lock(self) -> Path:
+        """Held while something of this environment is changed."""
+        return self.folder / "lock"
+
+    def make_folder(self) -> None:
+        """Make the folder beside; git is told to look away, for environments inside a project."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ignore = self.folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+
+
+class WheelUsed(Record, frozen=True):
+    """A wheel that came by its address, and not from an index."""
+
+    name: str
+    file: str
+    sha256: str
 
 
 class Installed(Record, frozen=True, kw_only=True):
@@ -28,6 +101,12 @@ class Installed(Record, frozen=True, kw_only=True):
     required: tuple[str, ...]  # probes that must pass before anything is trained
     environment: dict[str, str]  # variables for what runs in it
     envdoctor: str
+    id: str = ""  # of the install that made it
+    replaces: str = ""  # the id of the environment that was there before, or "foreign"
+    request: str = ""  # digest of the profile, Python and platform that were asked for
+    python: str = ""  # "3.12"
+    wheels: tuple[WheelUsed, ...] = ()
+    fallbacks: dict[str, str] = {}  # attention to use instead of a package that no wheel fitted, with the reason
 
 
 def read_installed(venv: Path) -> Installed | None:
@@ -60,8 +139,19 @@ def interpreter_of(venv: Path) -> Path:
     return python
 
 
-def refuse_foreign(venv: Path) -> None:
-    """Refuse a path that is a file or below one, or a folder that envdoctor did not make and that is not empty."""
+FOREIGN = "foreign"  # in the place of the id of an environment that envdoctor did not make
+
+
+def is_foreign(venv: Path) -> bool:
+    """Whether something lies there that envdoctor did not make."""
+    return venv.is_dir() and any(venv.iterdir()) and read_installed(venv) is None
+
+
+def refuse_foreign(venv: Path, *, adopt: bool = False) -> None:
+    """Refuse a path that is a file or below one, or a folder that envdoctor did not make and that is not empty.
+
+    With `adopt` a virtual environment may be anybody's: it is kept whole, to go back to.
+    """
     above = next(place for place in venv.parents if place.exists())
     if not above.is_dir():
         raise BadInput(
@@ -76,11 +166,17 @@ def refuse_foreign(venv: Path) -> None:
             expected="a new path, or an environment that envdoctor made",
             hint="envdoctor install --venv NEW_PATH",
         )
-    if venv.is_dir() and any(venv.iterdir()) and read_installed(venv) is None:
-        kind = "a virtual environment" if (venv / "pyvenv.cfg").exists() else "a folder"
+    if is_foreign(venv):
+        is_venv = (venv / "pyvenv.cfg").exists()
+        if adopt and is_venv:
+            return
+        kind = "a virtual environment" if is_venv else "a folder"
         marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
+        go_on = (
+            f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt" if is_venv else ""
+        )
         raise BadInput(
             f"{venv} is {kind} that envdoctor did not make ({marker})",
             expected="a new path, or an environment that envdoctor made",
-            hint="envdoctor install --venv NEW_PATH",
+            hint=f"envdoctor install --venv NEW_PATH{go_on}",
         )

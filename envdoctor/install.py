@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
-import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import msgspec
-from packaging.version import Version
 
 from envdoctor import __version__
-from envdoctor.environments import LOCK_FILE, Installed, read_installed, refuse_foreign, write_installed
-from envdoctor.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.facts.storage import read_filesystem
-from envdoctor.model import Record
+from envdoctor.environments import (
+    FOREIGN,
+    LOCK_FILE,
+    Beside,
+    Installed,
+    WheelUsed,
+    is_foreign,
+    read_installed,
+    refuse_foreign,
+    write_installed,
+)
+from envdoctor.errors import EnvdoctorError, Interrupted
+from envdoctor.guard import drift, guard_build, guard_coherence, guard_versions
+from envdoctor.holding import hold, is_running
+from envdoctor.journal import WHOLE, Journal, read_journal, unfinished
+from envdoctor.locks import file_of, lock_text
+from envdoctor.meter import DownloadMeter, Progress
+from envdoctor.model import Finding, Machine, Record
 from envdoctor.plan import Plan, Step
-from envdoctor.process import ended_as_by_ctrl_c
-from envdoctor.resolve import Lock
+from envdoctor.preflight import Availability, Survey, survey
+from envdoctor.process import Finished, ended_as_by_ctrl_c
+from envdoctor.stack.inspect import read_stack
+from envdoctor.swap import discard, is_finished, keep_previous, settle, swap_in
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
+from envdoctor.wheel_step import WheelOutcome, add_wheel
 
-GIB = 1 << 30
-ORPHAN_SECONDS = 120.0  # how long the uv of an install that was killed is waited for
-SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+PAUSES = (2.0, 8.0, 30.0)  # seconds before the sources are asked again; what was downloaded stays in uv's cache
 
 
 class StepRecord(Record, frozen=True):
@@ -50,60 +59,78 @@ class InstallResult(Record, frozen=True):
     seconds: float
     log: str
     unchanged: bool = False  # the same lock was already there
+    previous: str = ""  # the environment that it replaced, kept for rollback
+    resumed: str = ""  # what an install that was killed had left
+    survey: Survey | None = None
+    wheels: tuple[WheelOutcome, ...] = ()
+    findings: tuple[Finding, ...] = ()  # warnings of the rules
 
 
-class Progress(Record, frozen=True):
-    """Where an install stands. Bytes are those of the wheels that uv downloads; 0 while nothing is downloaded."""
+class Work(NamedTuple):
+    """What every step needs to know."""
 
-    step: int
-    steps: int
-    title: str
-    downloaded: int
-    to_download: int
-    doing: str
+    plan: Plan
+    machine: Machine
+    beside: Beside
+    journal: Journal
+    log: Path
+    on_progress: Callable[[Progress], None]
+    held: TextIO
+    cached: bool = False  # every wheel is in uv's cache: no source is asked
 
 
-def install(plan: Plan, log: Path, on_progress: Callable[[Progress], None]) -> InstallResult:
-    """Build the environment and swap it in; the current one stays as it was until the last step."""
+def install(
+    plan: Plan,
+    machine: Machine,
+    log: Path,
+    cache: Path,
+    on_progress: Callable[[Progress], None],
+    *,
+    wheels: Availability | None = None,
+) -> InstallResult:
+    """Build the environment and swap it in; the current one stays as it was until the last step.
+
+    `cache` is envdoctor's own cache folder: what was read of compiled files, wheels that no index has. `wheels` is
+    what uv said of the lock, if it was asked already.
+    """
     started = time.monotonic()
     venv = Path(plan.venv)
-    refuse_foreign(venv)
-    if not read_current(plan):
-        check_room(plan)
+    refuse_foreign(venv, adopt=plan.adopt)
+    beside = Beside(venv)
+    journal = Journal(beside.journal, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}", log)
+    found = ""
     try:
-        with ended_as_by_ctrl_c(), _only_one(venv) as held:
-            _clear_leftovers(plan)
-            if present := read_current(plan):
-                current = _as_planned(present, plan)
-                return InstallResult(str(venv), str(venv / "bin/python"), current, (), 0.0, "", unchanged=True)
-            records, installed = _build(plan, log, on_progress, held)
+        with ended_as_by_ctrl_c():
+            if beside.folder.exists():
+                with hold(beside):
+                    found = _take_over(beside)
+                    if present := read_current(plan):
+                        return _unchanged(present, plan, found)
+            asked = survey(plan, wheels)  # before anything is written
+            with hold(beside) as held:
+                if present := read_current(plan):  # somebody else was faster
+                    return _unchanged(present, plan, found)
+                work = Work(plan, machine, beside, journal, log, on_progress, held, asked.cached)
+                with journal.step(WHOLE, detail=f"{plan.profile} {plan.lock.digest} into {venv}"):
+                    result = _build(work, cache)
     except OSError as error:
         raise EnvdoctorError(
             f"{error.filename or venv}: {error.strerror or error}",
             expected=f"a folder of yours with room for {venv}",
             hint="envdoctor install --venv PATH; the current environment was not touched",
         ) from error
-    seconds = time.monotonic() - started
-    return InstallResult(str(venv), str(venv / "bin/python"), installed, records, seconds, str(log))
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"the install of {plan.profile} was interrupted; {_state(beside)}",
+            hint=f"go on with: envdoctor install --profile {plan.profile} --venv {venv} (downloads are kept)",
+        ) from None
+    return msgspec.structs.replace(
+        result, seconds=time.monotonic() - started, log=str(log), resumed=found, survey=asked
+    )
 
 
-def check_room(plan: Plan) -> None:
-    """Refuse a disk that is too small and a folder that cannot be written to, before anything is written."""
-    venv = Path(plan.venv)
-    place = read_filesystem(venv, {}).value
-    if place is not None and place.free < plan.disk_gb * GIB:
-        raise BadInput(
-            f"{place.free / GIB:.1f} GiB are free where {venv} would be",
-            expected=f"at least {plan.disk_gb:g} GiB for profile '{plan.profile}'",
-            hint="envdoctor install --venv /a/larger/disk/NAME, or free some room",
-        )
-    parent = next(place for place in venv.parents if place.exists())
-    if not os.access(parent, os.W_OK):
-        raise BadInput(
-            f"{parent} cannot be written to",
-            expected="a folder of yours",
-            hint="envdoctor install --venv PATH",
-        )
+def _state(beside: Beside) -> str:
+    return f"{beside.venv} is as it was" if beside.venv.exists() else "nothing was left half-made"
 
 
 def read_current(plan: Plan) -> Installed | None:
@@ -112,7 +139,15 @@ def read_current(plan: Plan) -> Installed | None:
     present = read_installed(venv)
     if present is None or present.lock != plan.lock.digest or not (venv / "bin/python").exists():
         return None
-    return None if drift(venv, plan.lock) else present
+    if present.request != plan.request:
+        return None
+    return None if drift(venv, plan.lock, present.wheels) else present
+
+
+def _unchanged(present: Installed, plan: Plan, found: str) -> InstallResult:
+    venv = plan.venv
+    current = _as_planned(present, plan)
+    return InstallResult(venv, f"{venv}/bin/python", current, (), 0.0, "", unchanged=True, resumed=found)
 
 
 def _as_planned(present: Installed, plan: Plan) -> Installed:
@@ -125,76 +160,116 @@ def _as_planned(present: Installed, plan: Plan) -> Installed:
     return current
 
 
-def _build(
-    plan: Plan, log: Path, on_progress: Callable[[Progress], None], held: TextIO
-) -> tuple[tuple[StepRecord, ...], Installed]:
-    """Build in the staging folder and swap it in; what fails or is interrupted leaves nothing behind."""
-    venv, staging = Path(plan.venv), Path(plan.staging)
-    try:
-        records = tuple(_run_step(plan, number, log, on_progress, held) for number in range(len(plan.steps)))
-        guard_drift(staging, plan.lock)
-        installed = _describe(plan, staging)
-        write_installed(staging, installed)
-        _swap(staging, venv)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return records, installed
-
-
-def guard_drift(venv: Path, lock: Lock) -> None:
-    """Refuse an environment whose packages are not exactly the lock's."""
-    if wrong := drift(venv, lock):
-        raise Refused(
-            f"the environment in {venv} is not what the lock says: {'; '.join(wrong[:5])}",
-            expected="every package at its locked version, and no other",
-            hint="envdoctor install again; the current environment was not touched",
+def _take_over(beside: Beside) -> str:
+    """What an install that was killed had left, put right; in words."""
+    found = read_journal(beside.journal)
+    last = unfinished(found.entries)
+    done = settle(beside)
+    told = []
+    if found.damaged:
+        told.append(f"{found.damaged} lines of {beside.journal} cannot be read")
+    if last:
+        running = "still runs" if is_running(str(last.process)) and last.process != os.getpid() else "is gone"
+        told.append(
+            f"the install begun as {last.install} ended without a word after the {last.event} of '{last.step}' "
+            f"({last.at}, process {last.process}, which {running})"
         )
+    return "; ".join(filter(None, (*told, done)))
 
 
-def drift(venv: Path, lock: Lock) -> list[str]:
-    """How the packages of an environment differ from the lock's."""
-    found = {}
-    for info in venv.glob("lib/python*/site-packages/*.dist-info"):
-        name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        found[normalised(name)] = version
-    wanted = {normalised(package.name): package.version for package in lock.packages}
-    wrong = [
-        f"{name}: {found.get(name, 'missing')}, locked {version}"
-        for name, version in wanted.items()
-        if name not in found or Version(found[name]) != Version(version)
-    ]
-    return sorted(wrong + [f"{name} {found[name]}: not in the lock" for name in found.keys() - wanted.keys()])
+def _build(work: Work, cache: Path) -> InstallResult:
+    """Build the new environment, or take one that a killed install had finished, and swap it in."""
+    beside, plan = work.beside, work.plan
+    records: list[StepRecord] = []
+    outcomes: list[WheelOutcome] = []
+    findings: tuple[Finding, ...] = ()
+    if not is_finished(beside, plan.request):
+        discard(beside)
+        try:
+            for number, step in enumerate(plan.steps):
+                records.append(_run_step(work, number, step, outcomes, cache))
+            with work.journal.step("guard"):
+                findings = _guard(work, outcomes, cache)
+            with work.journal.step("mark"):
+                write_installed(beside.building, _describe(work, outcomes))
+        except BaseException:
+            discard(beside)
+            raise
+    with work.journal.step("swap"):
+        foreign = is_foreign(beside.venv)
+        if foreign:
+            _note_adoption(beside)
+        had = beside.venv.exists()
+        swap_in(beside)
+        keep_previous(beside)
+    venv = beside.venv
+    installed = read_installed(venv)
+    assert installed, "it was written a moment ago"
+    return InstallResult(
+        str(venv), str(venv / "bin/python"), installed, tuple(records), 0.0, "",
+        previous=str(beside.previous) if had and beside.previous.exists() else "",
+        wheels=tuple(outcomes), findings=findings,
+    )  # fmt: skip
 
 
-def normalised(name: str) -> str:
-    """A distribution's name as package indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _note_adoption(beside: Beside) -> None:
+    """Write down what is in an environment that is not ours, before it makes room."""
+    packages = sorted(
+        info.name.removesuffix(".dist-info").replace("-", "==", 1)
+        for info in beside.venv.glob("lib/python*/site-packages/*.dist-info")
+    )
+    beside.adopted.write_text("".join(f"{package}\n" for package in packages))
+    beside.adopting.write_text("the folder `building` may hold the environment that was taken over\n")
 
 
-def _run_step(
-    plan: Plan, number: int, log: Path, on_progress: Callable[[Progress], None], held: TextIO
-) -> StepRecord:
-    step = plan.steps[number]
+def _run_step(work: Work, number: int, step: Step, outcomes: list[WheelOutcome], cache: Path) -> StepRecord:
+    """One step with its place in the journal; the drift guard looks at what it made."""
+    plan, building = work.plan, work.beside.building
     if step.name == "sync":
-        Path(plan.staging, LOCK_FILE).write_text(plan.lock.text)
+        (building / LOCK_FILE).write_text(lock_text(file_of(plan.lock)))
+    with work.journal.step(step.name, command=("uv", *step.arguments)):
+        started = time.monotonic()
+        if step.wheels:
+            outcomes.append(add_wheel(step, plan, building, cache, tell=_teller(work, number, step), log=work.log))
+        else:
+            _uv_step(work, number, step)
+        if step.name != "venv":
+            guard_versions(building, plan.lock, _used(outcomes))
+    return StepRecord(step.name, time.monotonic() - started, 0)
+
+
+def _teller(work: Work, number: int, step: Step) -> Callable[[int, int, str], None]:
+    def tell(done: int, total: int, doing: str) -> None:
+        work.on_progress(Progress(number + 1, len(work.plan.steps), step.title, done, total, doing))
+
+    return tell
+
+
+def _uv_step(work: Work, number: int, step: Step) -> Finished:
+    """Run uv; sources that do not answer are asked again after a while."""
     meter = DownloadMeter()
+    steps = len(work.plan.steps)
 
     def report(text: str) -> None:
         meter.read(text)
-        on_progress(Progress(number + 1, len(plan.steps), step.title, meter.done, meter.total, meter.doing))
+        work.on_progress(Progress(number + 1, steps, step.title, meter.done, meter.total, meter.doing, meter.rate()))
 
-    report("")
-    result = run_uv(
-        step.arguments,
-        environment=plan.environment,
-        deadline=step.deadline,
-        log=log,
-        poll=report,
-        keep_open=(held.fileno(),),
-    )
-    if not result.ok:
-        raise _step_failed(step, result.output if not result.timed_out else result.ending, result.ending, log)
-    return StepRecord(step.name, result.seconds, result.returncode)
+    offline = ("--offline",) if work.cached and step.name == "sync" else ()
+    for pause in (*PAUSES, None):
+        report("")
+        result = run_uv(
+            (*step.arguments, *offline), environment=work.plan.environment, deadline=step.deadline, log=work.log,
+            poll=report, keep_open=(work.held.fileno(),),
+        )  # fmt: skip
+        output = result.output if not result.timed_out else result.ending
+        if result.ok:
+            return result
+        if pause is None or not is_unreachable(output):
+            break
+        meter.doing = f"{unreachable(output)}; trying again in {pause:.0f} s"
+        report("")
+        time.sleep(pause)
+    raise _step_failed(step, output, result.ending, work.log)
 
 
 def _step_failed(step: Step, output: str, ending: str, log: Path) -> EnvdoctorError:
@@ -202,7 +277,7 @@ def _step_failed(step: Step, output: str, ending: str, log: Path) -> EnvdoctorEr
         return EnvdoctorError(
             f"{step.title}: {unreachable(output)}",
             expected="the sources that the profile was resolved from",
-            hint=f"check the network and run the same command again; the log is {log}",
+            hint=f"check the network and run the same command again (downloads are kept); the log is {log}",
         )
     error = EnvdoctorError(
         f"{step.title}: uv {ending}: {reason(output)}",
@@ -213,148 +288,61 @@ def _step_failed(step: Step, output: str, ending: str, log: Path) -> EnvdoctorEr
     return error
 
 
-class DownloadMeter:
-    """Bytes downloaded, read from what uv prints: `Downloading torch (182.9MiB)`, later ` Downloaded torch`."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[str, int] = {}
-        self.finished: set[str] = set()
-        self.doing = ""
-        self.begun = ""  # a line whose end is not there yet
-
-    @property
-    def total(self) -> int:
-        """Bytes of all announced downloads."""
-        return sum(self.sizes.values())
-
-    @property
-    def done(self) -> int:
-        """Bytes of the finished ones."""
-        return sum(size for name, size in self.sizes.items() if name in self.finished)
-
-    def read(self, text: str) -> None:
-        """Take in what is new of uv's output."""
-        text, _, self.begun = (self.begun + text).rpartition("\n")
-        for name, size, unit in re.findall(r"Downloading (\S+) \(([\d.]+)([KMG]?i?B)\)", text):
-            self.sizes[name] = int(float(size) * SIZES.get(unit, 1))
-        self.finished.update(re.findall(r"Downloaded (\S+)", text))
-        if lines := [line.strip() for line in text.splitlines() if line.strip()]:
-            self.doing = lines[-1]
+def _guard(work: Work, outcomes: list[WheelOutcome], cache: Path) -> tuple[Finding, ...]:
+    """The whole environment once more, before it may become the current one."""
+    building, lock = work.beside.building, work.plan.lock
+    guard_versions(building, lock, _used(outcomes))
+    stack = read_stack(building, cache)
+    guard_build(stack, lock)
+    return guard_coherence(stack, work.machine)
 
 
-def _describe(plan: Plan, staging: Path) -> Installed:
+def _used(outcomes: list[WheelOutcome]) -> tuple[WheelUsed, ...]:
+    return tuple(outcome.used for outcome in outcomes if outcome.used)
+
+
+def _describe(work: Work, outcomes: list[WheelOutcome]) -> Installed:
+    plan = work.plan
     torch = next((package for package in plan.lock.packages if package.name == "torch"), None)
+    current = read_installed(work.beside.venv)
+    fallbacks = {outcome.name: outcome.fallback for outcome in outcomes if not outcome.used}
     return Installed(
         profile=plan.profile,
         lock=plan.lock.digest,
         torch_build=plan.lock.torch_build,
         torch_source=torch.source if torch else "",
-        packages=len(plan.lock.packages),
-        size=size_on_disk(staging),
+        packages=len(plan.lock.packages) + len(_used(outcomes)),
+        size=size_on_disk(work.beside.building),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         required=plan.required_probes,
-        environment=plan.run_environment,
+        environment=plan.run_environment | ({"ATTN_IMPL": attention(fallbacks)} if fallbacks else {}),
         envdoctor=__version__,
+        id=work.journal.install,
+        replaces=current.id if current else FOREIGN if is_foreign(work.beside.venv) else "",
+        request=plan.request,
+        python=plan.lock.python,
+        wheels=_used(outcomes),
+        fallbacks=fallbacks,
     )
+
+
+def attention(fallbacks: dict[str, str]) -> str:
+    """What to use where wheels are missing: a fallback that is itself missing gives way to its own fallback."""
+    missing = {"flash_attention_3": "flash-attn-3", "flash_attention_2": "flash-attn"}
+    chosen = next(iter(fallbacks.values()))
+    for _ in fallbacks:
+        chosen = fallbacks.get(missing.get(chosen, ""), chosen)
+    return chosen
 
 
 def size_on_disk(folder: Path) -> int:
     """Bytes that the files below a folder take, links not followed."""
-    total = 0
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118  ten thousands of files
+    total, folders = 0, [str(folder)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def _clear_leftovers(plan: Plan) -> None:
-    """Undo what an install left that was killed: half an environment, or a swap between its two renames."""
-    venv, previous = Path(plan.venv), _previous(Path(plan.venv))
-    if previous.exists() and not venv.exists():
-        previous.rename(venv)
-    for folder in (previous, Path(plan.staging)):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _previous(venv: Path) -> Path:
-    return venv.with_name(f".{venv.name}.previous")
-
-
-def _swap(staging: Path, venv: Path) -> None:
-    """Let the finished environment take the place of the old one, which is then where the new one was built."""
-    if not venv.exists():
-        staging.rename(venv)
-    elif not exchange(staging, venv):
-        old = _previous(venv)
-        venv.rename(old)
-        try:
-            staging.rename(venv)
-        except OSError:
-            old.rename(venv)
-            raise
-        old.rename(staging)
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one atomic step; False where the C library or the file system cannot (NFS, musl)."""
-    at_working_directory, rename_exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: renameat2(2)
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except AttributeError:
-        return False
-    paths = os.fsencode(one), os.fsencode(other)
-    return bool(rename(at_working_directory, paths[0], at_working_directory, paths[1], rename_exchange) == 0)
-
-
-@contextmanager
-def _only_one(venv: Path) -> Iterator[TextIO]:
-    """Hold the lock of this target; a second install says who holds it.
-
-    uv inherits the open file: as long as it writes, the lock is held, though the install itself may have been killed.
-    """
-    venv.parent.mkdir(parents=True, exist_ok=True)
-    path = venv.with_name(f".{venv.name}.lock")
-    with _locked_file(path, venv) as file:
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        try:
-            yield file
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _locked_file(path: Path, venv: Path) -> TextIO:
-    """The lock file, open and locked; the uv of an install that was killed is waited for."""
-    end = time.monotonic() + ORPHAN_SECONDS
-    while True:
-        file = path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(path, file):
-                return file  # else the last holder has just taken the file away
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip()
-            if _is_running(holder) or time.monotonic() > end:
-                file.close()
-                raise EnvdoctorError(
-                    f"another install of {venv} is running (process {holder or 'unknown'})",
-                    expected="one install at a time",
-                    hint="wait for it to end, then run this again",
-                ) from None
-        file.close()
-        time.sleep(0.1)
-
-
-def _is_at(path: Path, file: TextIO) -> bool:
-    """Whether the open file is still the one at this path."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
-
-
-def _is_running(process: str) -> bool:
-    """Whether a process of this number runs; one that has not written its number yet does."""
-    return not process.isdigit() or Path("/proc", process).exists()

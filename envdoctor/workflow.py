@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from envdoctor import diagnosis
+from envdoctor import diagnosis, provisioning
 from envdoctor.diagnosis import CheckRequest, check, machine_of
-from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted, Refused
-from envdoctor.facts.storage import environments_home
-from envdoctor.model import Candidate, Choice, Machine, ProbeResult, Record, Verification
+from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.model import Machine, ProbeResult, Record, Verification
 from envdoctor.profiles import (
-    DISK,
     Profile,
     choose,
-    profile_is_bundled,
     read_candidates,
     read_profile,
     read_profiles,
-    violations,
 )
 from envdoctor.results import (
     Answer,
     Checked,
-    Planned,
     ProfileList,
     Quickstarted,
     RecipeList,
@@ -37,9 +31,9 @@ from envdoctor.results import (
 
 if TYPE_CHECKING:
     from envdoctor.handoff import Event, Run
-    from envdoctor.install import InstallResult, Progress
-    from envdoctor.resolve import Attempt, Lock, Target
-    from envdoctor.sources import Sources
+    from envdoctor.install import InstallResult
+    from envdoctor.meter import Progress
+    from envdoctor.resolve import Attempt
 
 
 class Reporter(Protocol):
@@ -117,7 +111,7 @@ def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool
     from envdoctor.sources import read_sources
 
     sources = read_sources()
-    target = _target(machine, profile, python) if as_asked else own_target(machine, profile)
+    target = provisioning.target_for(machine, profile, python) if as_asked else own_target(machine, profile)
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
     resolution = run_resolve(profile, target, sources, reporter.attempt)
     candidate = choose(machine, [profile]).candidates[0]
@@ -126,7 +120,7 @@ def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool
         profile=profile.id,
         machine=machine.name or "this machine",
         fits=candidate.accepted if as_asked else None,
-        violated=_words(candidate) if as_asked else (),
+        violated=provisioning.words_of(candidate) if as_asked else (),
         resolution=resolution,
         digest=resolution.lock.digest if resolution.lock else "",
         error=error.message if error else "",
@@ -137,105 +131,6 @@ def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool
 def _out_of_reach(resolved: Resolved) -> bool:
     attempts = resolved.resolution.attempts if resolved.resolution else ()
     return any(attempt.outcome == "unreachable" for attempt in attempts)
-
-
-def _words(candidate: Candidate, leave_out: str = "") -> tuple[str, ...]:
-    """What a machine lacks for a profile."""
-    wrong = [condition for condition in violations(candidate) if condition.name != leave_out]
-    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in wrong)
-
-
-def install(name: str, venv: str, python: str, *, dry_run: bool, force: bool, reporter: Reporter) -> Answer:
-    """Resolve a profile for this machine (or the one that fits it best) and build its environment."""
-    from envdoctor.environments import refuse_foreign
-    from envdoctor.install import install as run_install
-    from envdoctor.plan import plan_install, shell_lines
-    from envdoctor.sources import read_sources
-
-    machine = machine_of("", ())
-    profile = read_profile(name) if name else chosen_profile(choose(machine, read_candidates()))
-    # Room is judged where the environment will really lie, by the install itself.
-    violated = _words(choose(machine, [profile]).candidates[0], leave_out=DISK)
-    if violated and not (force or dry_run):
-        raise Refused(
-            f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
-            expected="a machine that meets the profile's conditions",
-            hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
-        )
-    folder = (Path(venv) if venv else default_venv(profile.id)).absolute()
-    refuse_foreign(folder)
-    sources = read_sources()
-    target = _target(machine, profile, python)
-    lock = _kept_lock(profile, target, sources, reporter) if profile_is_bundled(name or profile.id) else None
-    lock = lock or _lock(profile, target, sources, reporter)
-    plan = plan_install(profile, lock, folder, sources)
-    if dry_run:
-        return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
-    with diagnosis.explaining(machine, None):
-        return Answer(run_install(plan, _log_file("install", profile.id), reporter.installing))
-
-
-def _target(machine: Machine, profile: Profile, python: str) -> Target:
-    """What to resolve for: the machine's platform, and the Python that was asked for or those that fit."""
-    import msgspec
-
-    from envdoctor.resolve import target_of
-
-    target = target_of(machine, profile)
-    if python and python not in profile.python.versions:
-        raise BadInput(
-            f"--python {python}",
-            expected="one of " + ", ".join(profile.python.versions),
-            hint=f"envdoctor profiles show {profile.id}",
-        )
-    return msgspec.structs.replace(target, pythons=(python,)) if python else target
-
-
-def _kept_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> Lock | None:
-    """The versions of the profile's own lock, from the sources at hand; None where these lack some."""
-    import msgspec
-
-    from envdoctor import locks
-    from envdoctor.resolve import resolve as run_resolve
-
-    reporter.phase(f"Taking the versions of {profile.id}'s lock for {target.platform}")
-    for python in target.pythons:
-        if file := locks.bundled_lock(profile.id, target, python):
-            wanted = msgspec.structs.replace(target, pythons=(python,))
-            resolution = run_resolve(locks.held(profile, file), wanted, sources, reporter.attempt)
-            if resolution.lock:
-                return resolution.lock
-    return None
-
-
-def _lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> Lock:
-    """The lock of a profile, or the error that tells everything that was tried."""
-    from envdoctor.resolve import failure
-    from envdoctor.resolve import resolve as run_resolve
-
-    reporter.phase(f"Resolving {profile.id} for {target.platform}")
-    resolution = run_resolve(profile, target, sources, reporter.attempt)
-    if resolution.lock is None:
-        raise failure(resolution, sources)
-    return resolution.lock
-
-
-def chosen_profile(choice: Choice) -> Profile:
-    """The profile of a choice, or the error that says what would have to change."""
-    if choice.profile is None:
-        raise Refused(choice.reason, expected="a machine that some profile fits", hint="envdoctor check")
-    return read_profile(choice.profile)
-
-
-def default_venv(profile: str) -> Path:
-    """Where a profile's environment lies unless told otherwise."""
-    return environments_home(os.environ) / Path(profile).stem
-
-
-def _log_file(command: str, name: str) -> Path:
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return home / "envdoctor" / "logs" / f"{command}-{Path(name).stem}-{stamp}.log"
 
 
 def verify(venv: str, python: str, only: Sequence[str], reporter: Reporter) -> Answer:
@@ -360,10 +255,9 @@ def quickstart(name: str, venv: str, reporter: Reporter, clock: Callable[[], flo
     reporter.phase("Checking this machine")
     checked: Checked = check(CheckRequest()).data
     lap("check")
-    profile = read_profile(name) if name else chosen_profile(checked.choice)
-    installed: InstallResult = install(
-        name or profile.id, venv, "", dry_run=False, force=False, reporter=reporter
-    ).data
+    profile = read_profile(name) if name else provisioning.chosen_profile(checked.choice)
+    request = provisioning.InstallRequest(name or profile.id, venv)
+    installed: InstallResult = provisioning.install(request, reporter).data
     lap("install")
     reporter.phase("Verifying the environment")
     verification: Verification = verify(installed.venv, "", (), reporter).data

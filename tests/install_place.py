@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 from command import envdoctor, environment
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.install import Progress
+from envdoctor.environments import Beside
+from envdoctor.install import InstallResult, install
+from envdoctor.machines import read_recorded
+from envdoctor.meter import Progress
 from envdoctor.plan import Plan, plan_install
 from envdoctor.profiles import read_profile
 from envdoctor.resolve import Target, resolve
@@ -75,8 +79,16 @@ class Place:
         return found
 
     def left(self) -> list[str]:
-        """What lies in the folder of environments."""
-        return sorted(path.name for path in self.venv.parent.iterdir())
+        """What lies in the folder of environments, and what is kept beside this one but for its journal and lock."""
+        beside = Beside(self.venv)
+        kept = (".gitignore", "journal.jsonl", "lock")
+        others = (path.name for path in self.venv.parent.iterdir() if path != beside.folder)
+        return sorted([*others, *(f"+{path.name}" for path in beside.folder.glob("*") if path.name not in kept)])
+
+    def install_plan(self, plan: Plan, on_progress: Callable[[Progress], None] | None = None) -> InstallResult:
+        """The plan carried out in this process, on a machine without a GPU."""
+        machine = read_recorded("cpu-2core")
+        return install(plan, machine, self.home / "log", self.home / "files", on_progress or quiet)
 
 
 @pytest.fixture
@@ -100,8 +112,9 @@ SECOND = FIRST | {"beta": "2.0"}
 
 
 def offer_a_newer_one(place: Place) -> None:
-    """From now on the profile resolves to other packages."""
+    """From now on the profile asks for another beta, and there is one."""
     write_wheel(place.wheels, "beta", "2.0")
+    write_profile(place.profile, "alpha", "beta==2.0", "torch==9.9.0+cpu")
 
 
 def quiet(_: Progress) -> None:

@@ -19,22 +19,23 @@ ORDER = [
     {"toml_lines", "profile_records", "profile_checks", "profile_files", "profiles"},
     {"pasted", "rules", "machines", "sources", "environments", "scrub", "profile_hashes", "profile_new"},
     {"explain", "documentation", "runbook"},
-    {"uv", "resolve"},
-    {"facts_check"},
+    {"uv", "resolve", "web"},
+    {"facts_check", "download", "wheel_archive"},
     {"locks"},
-    {"plan", "export"},
+    {"plan", "export", "direct_wheels", "journal", "holding", "meter", "swap"},
+    {"preflight", "guard", "wheel_step"},
     {"install", "verify", "handoff"},
     {"proof", "results"},
     {"report"},
     {"diagnosis", "keeping"},
-    {"auditing"},
-    {"workflow"},
+    {"auditing", "provisioning"},
+    {"workflow", "housekeeping"},
     {"output"},
     {"cli"},
     {"__main__"},
 ]
 PURE = {"rules", "profiles", "toml_lines", "profile_records", "profile_checks", "profile_files", "profile_new",
-        "plan", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
+        "plan", "direct_wheels", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

@@ -12,11 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from command import ROOT, envelope, snapshot
-from install_place import FIRST, SECOND, Place, offer_a_newer_one, quiet
+from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve, write_profile, write_wheel
 
+from envdoctor.environments import Beside
 from envdoctor.errors import EnvdoctorError, Refused
-from envdoctor.install import DownloadMeter, Progress, drift, guard_drift, install
+from envdoctor.guard import drift, guard_versions
+from envdoctor.meter import DownloadMeter, Progress
 
 
 def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
@@ -36,11 +38,13 @@ def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
     assert again["installed"] == data["installed"]
     assert place.venv.stat().st_ino == before.st_ino
 
-    offer_a_newer_one(place)
-    newer = envelope(place.install())["data"]
+    write_wheel(place.wheels, "beta", "2.0")
+    assert envelope(place.install())["data"]["unchanged"] is True  # what is locked stays, until it is asked for
+    newer = envelope(place.install("--upgrade"))["data"]
     assert newer["unchanged"] is False
     assert place.packages() == SECOND
-    assert place.left() == ["mine"]
+    assert place.left() == ["+previous", "mine"]
+    assert newer["previous"] == str(Beside(place.venv).previous)
 
 
 def test_commands_of_packages_work_where_the_environment_lies_in_the_end(place: Place) -> None:
@@ -163,7 +167,7 @@ def test_a_place_that_cannot_hold_it_is_a_clear_error(venv: str, place: Place) -
 
 def test_a_disk_too_small_changes_nothing_and_does_not_matter_once_it_is_installed(place: Place) -> None:
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", disk=10**6)
-    done = place.install()
+    done = place.install(UV_LINK_MODE="copy")  # with hard links it takes no room beside uv's cache
     assert done.returncode == 2
     assert "GiB are free" in envelope(done)["error"]["message"]
     assert not place.venv.parent.exists()
@@ -190,7 +194,7 @@ def test_a_wheel_that_was_tampered_with_leaves_the_current_environment(
     write_wheel(place.wheels, "beta", "2.0", files={"beta/more.py": b"print('not what was locked')"})
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty cache"))  # else uv takes the wheel that it has seen
     with pytest.raises(EnvdoctorError, match="beta") as caught:
-        install(plan, place.home / "log", quiet)
+        place.install_plan(plan)
     assert "ash" in caught.value.message  # of the hash, in uv's words
     assert str(place.home / "log") in caught.value.hint
     assert place.packages() == FIRST
@@ -206,11 +210,13 @@ def test_a_source_that_is_gone_since_leaves_the_current_environment(place: Place
         plan = place.plan(PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL=web.url(user="user:secret"), PIP_TIMEOUT="2")
         web.user = "user:changed"
         with pytest.raises(EnvdoctorError, match="answers 401 Unauthorized"):
-            install(plan, place.home / "log", quiet)
+            place.install_plan(plan)
     with pytest.raises(EnvdoctorError, match=r"127\.0\.0\.1.*Connection refused") as caught:
-        install(plan, place.home / "log", quiet)
+        place.install_plan(plan)
     assert caught.value.exit_code == 3
-    assert "secret" not in caught.value.message + (place.home / "log").read_text()
+    assert "secret" not in caught.value.message
+    written = (path for path in place.venv.parent.rglob("*") if path.is_file() and "site-packages" not in path.parts)
+    assert not [path for path in written if b"secret" in path.read_bytes()]
     assert place.packages() == FIRST
     assert place.left() == ["mine"]
 
@@ -221,7 +227,7 @@ def test_a_requirement_that_is_not_met_is_found_before_anything_is_swapped(place
     without = tuple(package for package in plan.lock.packages if package.name != "beta")
     broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=without))
     with pytest.raises(EnvdoctorError, match=r"Check that every requirement is met.*beta"):
-        install(broken, place.home / "log", quiet)
+        place.install_plan(broken)
     assert place.packages() == FIRST
     assert place.left() == ["mine"]
 
@@ -229,7 +235,7 @@ def test_a_requirement_that_is_not_met_is_found_before_anything_is_swapped(place
 def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place: Place) -> None:
     place.install()
     lock = place.plan().lock
-    guard_drift(place.venv, lock)
+    guard_versions(place.venv, lock)
     (site,) = place.venv.glob("lib/python*/site-packages")
     (site / "beta-1.0.dist-info").rename(site / "beta-1.0.0.dist-info")  # the same version, as some wheels spell it
     assert drift(place.venv, lock) == []
@@ -241,7 +247,7 @@ def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place:
         "del-ta 1.0: not in the lock",
     ]
     with pytest.raises(Refused, match=r"alpha: 1\.1, locked 1\.0"):
-        guard_drift(place.venv, lock)
+        guard_versions(place.venv, lock)
 
 
 def run_lines(lines: list[str], place: Place) -> None:
@@ -292,7 +298,7 @@ def test_bytes_are_told_while_they_come(place: Place) -> None:
     told: list[Progress] = []
     with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as web:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url()}
-        install(place.plan(**pip), place.home / "log", told.append)
+        place.install_plan(place.plan(**pip), told.append)
     sync = [progress for progress in told if progress.step == 2]
     steps = sorted({(progress.downloaded >> 20, progress.to_download >> 20) for progress in sync})
     assert (0, 15) in steps
@@ -332,5 +338,5 @@ def test_what_is_installed_is_what_was_locked_though_the_folder_changed(place: P
     """With the locked wheel in uv's cache, the changed one in the folder is not even looked at."""
     plan = place.plan()
     write_wheel(place.wheels, "beta", "1.0", files={"beta/more.py": b"print('not what was locked')"})
-    install(plan, place.home / "log", quiet)
+    place.install_plan(plan)
     assert list(place.venv.glob("lib/python*/site-packages/beta/more.py")) == []

@@ -13,11 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from command import envelope, environment
-from install_place import FIRST, SECOND, Place, offer_a_newer_one, quiet
+from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve
 
+from envdoctor.environments import Beside
 from envdoctor.errors import EnvdoctorError
-from envdoctor.install import exchange, install
+from envdoctor.swap import exchange
 
 
 @contextlib.contextmanager
@@ -56,13 +57,13 @@ def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) ->
     with stalled_install(place) as (first, web):
         second = place.install()
         assert second.returncode == 3
-        assert f"is running (process {first.pid})" in envelope(second)["error"]["message"]
+        assert f"is at work: process {first.pid}, which runs" in envelope(second)["error"]["message"]
         assert place.packages() == FIRST
         web.stalled = False
         assert first.stdout
         assert first.wait(60) == 0, first.stdout.read()
     assert place.packages() == SECOND
-    assert place.left() == ["mine"]
+    assert place.left() == ["+previous", "mine"]
 
 
 def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place: Place) -> None:
@@ -77,7 +78,7 @@ def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place:
         done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
-    assert place.left() == ["mine"]
+    assert place.left() == ["+previous", "mine"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -109,16 +110,16 @@ def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) 
     done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
-    assert place.left() == ["mine"]
+    assert place.left() == ["+previous", "mine"]
 
 
 # Killed at one point of the swap: just before it, between the two renames where there is no atomic one, just after.
 KILLED = {
-    "before": "i._swap = lambda *a: os.kill(os.getpid(), 9)",
-    "after": "swap = i._swap\ndef die(*a): swap(*a); os.kill(os.getpid(), 9)\ni._swap = die",
+    "before": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
+    "after": "i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between": (
-        "i.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
-        "def die(self, to): rename(self, to); str(to).endswith('.previous') and os.kill(os.getpid(), 9)\n"
+        "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
+        "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
         "pathlib.Path.rename = die"
     ),
 }
@@ -128,7 +129,7 @@ KILLED = {
 def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
-    code = f"import os, pathlib, sys, envdoctor.install as i\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
+    code = f"import os, pathlib, sys, envdoctor.install as i, envdoctor.swap as s\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
         [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
         capture_output=True, env=environment(place.home, **place.settings), check=False,
@@ -139,21 +140,21 @@ def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) 
     done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
-    assert place.left() == ["mine"]
+    assert place.left() == ["+previous", "mine"]
 
 
 def test_killed_between_the_renames_the_old_environment_comes_back_though_the_next_install_fails(
     place: Place,
 ) -> None:
     place.install()
-    place.venv.rename(place.venv.with_name(".mine.previous"))
     plan = place.plan()
+    place.venv.rename(Beside(place.venv).outgoing)
     for wheel in place.wheels.iterdir():
         wheel.unlink()
     offer_a_newer_one(place)
     broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=plan.lock.packages[:1]))
     with pytest.raises(EnvdoctorError):
-        install(broken, place.home / "log", quiet)
+        place.install_plan(broken)
     assert place.packages() == FIRST
     assert place.left() == ["mine"]
 
@@ -161,10 +162,10 @@ def test_killed_between_the_renames_the_old_environment_comes_back_though_the_ne
 def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.install()
     offer_a_newer_one(place)
-    monkeypatch.setattr("envdoctor.install.exchange", lambda *_: False)
-    install(place.plan(), place.home / "log", quiet)
+    monkeypatch.setattr("envdoctor.swap.exchange", lambda *_: False)
+    place.install_plan(place.plan())
     assert place.packages() == SECOND
-    assert place.left() == ["mine"]
+    assert place.left() == ["+previous", "mine"]
 
 
 def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
 
 
 def test_the_lock_file_of_a_dead_install_is_in_nobodys_way(place: Place) -> None:
-    place.venv.parent.mkdir()
-    (place.venv.parent / ".mine.lock").write_text("4194999")
+    Beside(place.venv).make_folder()
+    Beside(place.venv).lock.write_text("4194999")
     assert place.install().returncode == 0
     assert place.left() == ["mine"]

@@ -1,8 +1,8 @@
-"""Environments made, proven and kept: install, verify."""
+"""Environments made, kept and proven: install, envs, rollback, clean, uninstall, paths, verify."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,10 @@ from envdoctor.cli.shared import (
     finish,
 )
 
+if TYPE_CHECKING:
+    from envdoctor.output.reporter import Reporter
+    from envdoctor.results import Answer
+
 
 @app.command()
 def install(
@@ -27,19 +31,99 @@ def install(
     force: Annotated[
         bool, typer.Option("--force", help="Install though the profile's conditions do not hold here.")
     ] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Replace a venv that envdoctor did not make; it is kept for rollback.")
+    ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Resolve anew instead of keeping what is locked.")
+    ] = False,
     format: FormatOption = Format.human,
 ) -> None:
     """Build a profile's environment; without --profile the one that fits this machine.
 
     Example: envdoctor install --profile cpu --venv ./venv
     """
-    from envdoctor import workflow
+    from envdoctor import provisioning
 
-    finish(
-        "install",
-        format,
-        lambda r: workflow.install(profile, venv, python, dry_run=dry_run, force=force, reporter=r),
-    )
+    def answer(reporter: Reporter) -> Answer:
+        request = provisioning.InstallRequest(
+            profile=profile, venv=venv, python=python, dry_run=dry_run, force=force, adopt=adopt, upgrade=upgrade
+        )
+        return provisioning.install(request, reporter)
+
+    finish("install", format, answer)
+
+
+@app.command()
+def envs(format: FormatOption = Format.human) -> None:
+    """List the environments that envdoctor made: profile, lock, size, verified or not, and the ones before them.
+
+    Example: envdoctor envs
+    """
+    from envdoctor import housekeeping
+
+    finish("envs", format, lambda _: housekeeping.list_environments())
+
+
+@app.command()
+def rollback(venv: VenvOption = "", format: FormatOption = Format.human) -> None:
+    """Let the environment before the current one take its place again; a second time goes forward again.
+
+    Example: envdoctor rollback --venv ./venv
+    """
+    from envdoctor import housekeeping
+
+    finish("rollback", format, lambda _: housekeeping.rollback(venv))
+
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")]
+
+
+@app.command()
+def clean(
+    venv: VenvOption = "",
+    dry_run: DryRunOption = False,
+    adopted: Annotated[
+        bool, typer.Option("--adopted", help="Remove replaced environments that envdoctor did not make, too.")
+    ] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Remove environments that were replaced, and what killed installs left.
+
+    Example: envdoctor clean --dry-run
+    """
+    from envdoctor import housekeeping
+
+    finish("clean", format, lambda _: housekeeping.clean(venv, dry_run=dry_run, adopted=adopted))
+
+
+@app.command()
+def uninstall(
+    venv: VenvOption = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every environment, and all that envdoctor keeps.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Remove an environment with all that lies beside it. Profiles of yours and uv's cache stay.
+
+    Example: envdoctor uninstall --venv ./venv
+    """
+    from envdoctor import housekeeping
+
+    finish("uninstall", format, lambda _: housekeeping.uninstall(venv, everything=everything, dry_run=dry_run))
+
+
+@app.command()
+def paths(format: FormatOption = Format.human) -> None:
+    """List everything that envdoctor keeps on disk, with its size and how to be rid of it.
+
+    Example: envdoctor paths
+    """
+    from envdoctor import housekeeping
+
+    finish("paths", format, lambda _: housekeeping.list_paths())
 
 
 @app.command()

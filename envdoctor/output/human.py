@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from envdoctor import results
@@ -18,11 +17,8 @@ from envdoctor.model import Choice, Condition, Finding, Verification
 from envdoctor.output import diagnosis
 from envdoctor.output.console import err, out, table
 from envdoctor.output.machine import machine_tables
-from envdoctor.profiles import Profile, violations
+from envdoctor.profiles import violations
 from envdoctor.results import Answer
-
-if TYPE_CHECKING:
-    from envdoctor.install import InstallResult
 
 MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
 OUTCOMES = {"passed": "ok", "unavailable": "info"}
@@ -121,112 +117,12 @@ def _condition(condition: Condition) -> str:
     return f"{condition.name}: {condition.observed}, needed {condition.expected}"
 
 
-def _profile_list(data: results.ProfileList) -> list[RenderableType]:
-    rows = table("profile", "machine", "stack", "shown")
-    for profile in data.profiles:
-        shown = "\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in profile.evidence)) or "nothing yet"
-        rows.add_row(Text(profile.id, style="title"), _needs(profile), profile.summary, shown)
-    return [rows]
-
-
-def _needs(profile: Profile) -> str:
-    when = profile.when
-    gpus = (
-        f"{when.gpus}+ GPU, cc {when.compute_capability}+, {when.gpu_memory_gb:g} GiB"
-        if when.gpus
-        else "no GPU needed"
-    )
-    cuda = f", CUDA {profile.cuda.build}" if profile.cuda else ""
-    return f"{' or '.join(when.architectures)}; {gpus}{cuda}; glibc {when.glibc}+; {when.disk_gb:g} GiB disk"
-
-
-def _profile(data: Profile) -> list[RenderableType]:
-    pins = table("requirement", "why")
-    for pin in (*data.requirements, *data.constraints):
-        pins.add_row(pin.spec, pin.why + (f" {pin.url}" if pin.url else ""))
-    sources = ", then ".join(
-        "configured sources, else PyPI" if s.kind == "configured" else f"the PyTorch index ({s.backend})"
-        for s in data.sources
-    )
-    parts: list[RenderableType] = [
-        Text.assemble((data.id, "title"), f"  {data.title}"),
-        Text(data.summary),
-        Text.assemble(("needs    ", "dim"), _needs(data)),
-        Text.assemble(("python   ", "dim"), ", ".join(data.python.versions)),
-        Text.assemble(("sources  ", "dim"), sources),
-        Text.assemble(("probes   ", "dim"), ", ".join(data.verify.required)),
-        Text.assemble(("recipe   ", "dim"), data.train.recipe),
-        pins,
-        Text("evidence", style="title"),
-    ]
-    parts += [Text(f"  {e.date}  {e.what} on {e.where}: {e.detail}") for e in data.evidence] or [
-        Text("  nothing shown yet")
-    ]
-    return parts
-
-
-def _resolved(data: results.ResolvedAll) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    for result in data.results:
-        lock = result.resolution.lock if result.resolution else None
-        mark = ("✓ ", "ok") if lock else ("✗ ", "error")
-        platform = result.resolution.platform if result.resolution else ""
-        parts.append(Text.assemble(mark, (result.profile, "title"), f"  {platform}"))
-        for attempt in result.resolution.attempts if result.resolution else ():
-            reason = f": {attempt.reason}" if attempt.reason else ""
-            parts.append(
-                _indent(
-                    Text(
-                        f"Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}",
-                        style="dim",
-                    )
-                )
-            )
-        if lock:
-            build = "CPU" if lock.torch_build == "cpu" else f"CUDA {lock.torch_build}"
-            counts: dict[str, int] = {}
-            for package in lock.packages:
-                counts[package.source] = counts.get(package.source, 0) + 1
-            parts.append(_indent(Text(f"{len(lock.packages)} packages, torch build {build}, lock {result.digest}")))
-            parts.extend(_indent(Text(f"{count:4} from {source}")) for source, count in counts.items())
-            torch = next((p for p in lock.packages if p.name == "torch"), None)
-            if torch:
-                parts.append(_indent(Text(f"torch {torch.version} from {torch.source}")))
-            if len(data.results) == 1:
-                parts.append(_packages(lock.packages))
-        if result.hint:
-            parts.append(_indent(Text.assemble(("hint: ", "info"), result.hint)))
-        if result.fits is False:
-            parts.append(
-                _indent(Text(f"does not fit {result.machine}: {'; '.join(result.violated)}", style="warning"))
-            )
-    return parts
-
-
-def _packages(packages: Any) -> Table:
-    rows = table("package", "version", "source")
-    for package in packages:
-        rows.add_row(package.name, package.version, package.source)
-    return rows
-
-
 def _planned(data: results.Planned) -> list[RenderableType]:
     notes = [] if data.fits else [Text(f"# does not fit this machine: {'; '.join(data.violated)}")]
     # soft_wrap would be lost in a Group: these lines are for pasting and must not be broken
     for line in (f"# {data.profile} into {data.venv}", *(str(note) for note in notes), *data.commands):
         out().print(Text(line), soft_wrap=True)
     return []
-
-
-def _installed(data: InstallResult) -> list[RenderableType]:
-    build = "CPU" if data.installed.torch_build == "cpu" else f"CUDA {data.installed.torch_build}"
-    head = "unchanged: this lock is installed already" if data.unchanged else f"installed in {data.seconds:.1f} s"
-    return [
-        Text.assemble(("✓ ", "ok"), (data.installed.profile, "title"), f"  {head}"),
-        _indent(Text(f"{data.installed.packages} packages, {data.installed.size / GIB:.1f} GiB in {data.venv}")),
-        _indent(Text(f"torch is the {build} build, from {data.installed.torch_source}")),
-        _indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command")),
-    ]
 
 
 def _verification(data: Verification) -> list[RenderableType]:
@@ -288,10 +184,12 @@ def _number(value: object) -> str:
 
 def _quickstarted(data: results.Quickstarted) -> list[RenderableType]:
     laps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in data.seconds.items())
+    from envdoctor.output.environments import installed
+
     passed = sum(result.outcome == "passed" for result in data.verification.results)
     return [
         *_choice(data.checked.choice)[:2],
-        *_installed(data.installed)[:3],
+        *installed(data.installed)[:3],
         Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
         *_trained(data.trained),
         Text(f"{laps}; {sum(data.seconds.values()):.0f} s in all"),
@@ -301,11 +199,7 @@ def _quickstarted(data: results.Quickstarted) -> list[RenderableType]:
 
 RENDERERS: dict[str, Callable[[Any], list[RenderableType]]] = {
     "Checked": _checked,
-    "ProfileList": _profile_list,
-    "Profile": _profile,
-    "ResolvedAll": _resolved,
     "Planned": _planned,
-    "InstallResult": _installed,
     "Verification": _verification,
     "RecipeList": _recipes,
     "Trained": _trained,
@@ -321,15 +215,24 @@ ELSEWHERE = {
     "Text": ("diagnosis", "text"),
     "FactsChecked": ("locks", "facts_checked"),
     "Report": ("diagnosis", "report"),
+    "Entries": ("profiles", "entries"),
+    "ProfileShown": ("profiles", "profile_shown"),
+    "ResolvedAll": ("profiles", "resolved_all"),
     "LockedAll": ("locks", "locked_all"),
     "Exported": ("locks", "exported"),
     "Matrix": ("locks", "matrix"),
     "Audited": ("audit", "audited"),
+    "InstallResult": ("environments", "installed"),
+    "Environments": ("environments", "environments"),
+    "RolledBack": ("environments", "rolled_back"),
+    "Removed": ("environments", "removed"),
+    "Paths": ("environments", "paths"),
 }
 
 
 def _renderer(name: str) -> Callable[[Any], list[RenderableType]]:
     """What renders a kind of result, by the record's name."""
+
     if name in RENDERERS:
         return RENDERERS[name]
     module, function = ELSEWHERE[name]

@@ -14,7 +14,7 @@ from envdoctor.output.console import err
 
 if TYPE_CHECKING:
     from envdoctor.handoff import Event
-    from envdoctor.install import Progress
+    from envdoctor.meter import Progress
     from envdoctor.resolve import Attempt
 
 MIB = 1 << 20

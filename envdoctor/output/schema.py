@@ -21,12 +21,14 @@ FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "sta
 
 def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
+    from envdoctor import housekeeping
     from envdoctor.auditing import Audited
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
+    from envdoctor.listing import Entries, ProfileShown
     from envdoctor.profiles import Profile
     from envdoctor.report import Report
     from envdoctor.resolve import Lock, Resolution
@@ -38,14 +40,19 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "explain": (Explained, results.Documentation),
         "rules": (results.RuleList,),
         "report": (Report, results.Written),
-        "profiles": (results.ProfileList,),
-        "profiles show": (Profile,),
+        "profiles": (Entries,),
+        "profiles show": (ProfileShown,),
         "profiles new": (results.Text, results.Written),
         "facts check": (FactsChecked,),
         "resolve": (results.ResolvedAll, Matrix),
         "lock": (LockedAll,),
         "audit": (Audited,),
         "install": (InstallResult, results.Planned),
+        "envs": (housekeeping.Environments,),
+        "rollback": (housekeeping.RolledBack,),
+        "clean": (housekeeping.Removed,),
+        "uninstall": (housekeeping.Removed,),
+        "paths": (housekeeping.Paths,),
         "verify": (Verification,),
         "train": (results.Trained, results.RecipeList),
         "quickstart": (results.Quickstarted, Verification),
@@ -54,7 +61,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
 
 NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
          "facts check", "resolve", "lock",
-         "audit", "install",
+         "audit", "install", "envs", "rollback", "clean", "uninstall", "paths",
          "verify", "train", "quickstart")  # fmt: skip
 
 

@@ -1,0 +1,69 @@
+"""One at a time: whoever changes an environment holds its lock, and a second one is told by whom."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from envdoctor.environments import Beside
+from envdoctor.errors import EnvdoctorError
+
+ORPHAN_SECONDS = 120.0  # how long the uv of an install that was killed is waited for
+
+
+@contextmanager
+def hold(beside: Beside) -> Iterator[TextIO]:
+    """Hold the lock of an environment.
+
+    uv inherits the open file: as long as it writes, the lock is held, though the install itself may have been killed.
+    """
+    beside.make_folder()
+    with _locked(beside) as file:
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield file
+
+
+def _locked(beside: Beside) -> TextIO:
+    """The lock file, open and locked; the uv of an install that was killed is waited for."""
+    end = time.monotonic() + ORPHAN_SECONDS
+    while True:
+        beside.make_folder()
+        file = beside.lock.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(beside.lock, file):
+                return file  # else `uninstall` has just taken the file away
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            if is_running(holder) or time.monotonic() > end:
+                file.close()
+                state = "runs" if is_running(holder) else "is gone, but something that it started still runs"
+                raise EnvdoctorError(
+                    f"another install of {beside.venv} is at work: process {holder or 'unknown'}, which {state}",
+                    expected="one install at a time",
+                    hint="wait for it to end, then run this again",
+                ) from None
+        file.close()
+        time.sleep(0.1)
+
+
+def _is_at(path: Path, file: TextIO) -> bool:
+    """Whether the open file is still the one at this path."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def is_running(process: str) -> bool:
+    """Whether a process of this number runs; one that has not written its number yet does."""
+    return not process.isdigit() or Path("/proc", process).exists()

@@ -1,0 +1,218 @@
+"""Environments, from the request to the result: install, go back, list, clear up."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from envdoctor import diagnosis
+from envdoctor.diagnosis import cache_folder, machine_of
+from envdoctor.errors import BadInput, Refused
+from envdoctor.facts.storage import environments_home
+from envdoctor.model import Candidate, Choice, Machine, Record
+from envdoctor.profiles import DISK, Profile, choose, read_candidates, read_profile, violations
+from envdoctor.results import Answer, Planned
+
+if TYPE_CHECKING:
+    from envdoctor.meter import Progress
+    from envdoctor.plan import Plan
+    from envdoctor.preflight import Availability
+    from envdoctor.resolve import Attempt, Lock, Target
+    from envdoctor.sources import Sources
+
+
+class Reporter(Protocol):
+    """What shows progress."""
+
+    def phase(self, title: str) -> None: ...  # noqa: D102
+    def attempt(self, attempt: Attempt) -> None: ...  # noqa: D102
+    def installing(self, progress: Progress) -> None: ...  # noqa: D102
+
+
+class InstallRequest(Record, frozen=True):
+    """What `install` was asked for."""
+
+    profile: str = ""
+    venv: str = ""
+    python: str = ""  # "3.12"
+    wheels: str = ""  # a folder that `fetch` filled
+    dry_run: bool = False
+    force: bool = False  # though the profile's conditions do not hold
+    adopt: bool = False  # though the environment that is there is somebody else's
+    upgrade: bool = False  # resolve anew instead of keeping what is locked
+
+
+def install(request: InstallRequest, reporter: Reporter) -> Answer:
+    """Build a profile's environment (the one that fits this machine best, unless one is named)."""
+    from envdoctor.environments import refuse_foreign
+    from envdoctor.install import install as run_install
+    from envdoctor.plan import shell_lines
+
+    machine = machine_of("", ())
+    named = request.profile
+    profile = read_profile(named) if named else chosen_profile(choose(machine, read_candidates()))
+    # Room is judged where the environment will really lie, by the install itself.
+    violated = words_of(choose(machine, [profile]).candidates[0], leave_out=DISK)
+    if violated and not (request.force or request.dry_run):
+        raise Refused(
+            f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
+            expected="a machine that meets the profile's conditions",
+            hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
+        )
+    folder = (Path(request.venv) if request.venv else default_venv(profile.id)).absolute()
+    refuse_foreign(folder, adopt=request.adopt)
+    plan, wheels = _plan(profile, request, machine, folder, reporter)
+    if request.dry_run:
+        return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
+    with diagnosis.explaining(machine, None):
+        log = log_file("install", profile.id)
+        result = run_install(plan, machine, log, cache_folder(), reporter.installing, wheels=wheels)
+    remember(folder)
+    return Answer(result)
+
+
+def _plan(
+    profile: Profile, request: InstallRequest, machine: Machine, folder: Path, reporter: Reporter
+) -> tuple[Plan, Availability | None]:
+    """The plan for what was asked: the lock that is installed, the profile's own, or one resolved now."""
+    from envdoctor.plan import plan_install
+    from envdoctor.sources import read_sources
+
+    sources = read_sources()
+    target = target_for(machine, profile, request.python)
+    lock, wheels = None, None
+    if not request.upgrade:
+        lock = _installed_lock(profile, target, folder)
+        if lock is None:
+            lock, wheels = _kept_lock(profile, request.profile or profile.id, target, sources, reporter)
+    lock = lock or _resolved_lock(profile, target, sources, reporter)
+    return plan_install(profile, lock, folder, sources, adopt=request.adopt), wheels
+
+
+def _installed_lock(profile: Profile, target: Target, folder: Path) -> Lock | None:
+    """The lock of the environment that is there, if it was made for this very request."""
+    from envdoctor.environments import read_installed
+    from envdoctor.plan import request_digest
+
+    installed = read_installed(folder)
+    wanted = {request_digest(profile, target.platform, python) for python in target.pythons}
+    return read_lock_of(folder) if installed and installed.request in wanted else None
+
+
+def read_lock_of(venv: Path) -> Lock | None:
+    """The lock that lies inside an environment of ours; None where it cannot be read."""
+    from envdoctor.environments import LOCK_FILE
+    from envdoctor.locks import read_lock
+
+    try:
+        file = read_lock(venv / LOCK_FILE)
+    except BadInput:
+        return None
+    return file.lock if file else None
+
+
+def _kept_lock(
+    profile: Profile, name: str, target: Target, sources: Sources, reporter: Reporter
+) -> tuple[Lock | None, Availability | None]:
+    """The profile's own lock; with other wheels of the same versions where the sources lack some; else None."""
+    import msgspec
+
+    from envdoctor import locks
+    from envdoctor.plan import sync_arguments
+    from envdoctor.preflight import ask_for_wheels
+    from envdoctor.resolve import resolve as run_resolve
+    from envdoctor.sources import uv_environment
+
+    files = [file for python in target.pythons if (file := locks.kept_lock(name, target, python))]
+    if not files:
+        return None, None
+    reporter.phase(f"Taking the versions of {profile.id}'s lock for {target.platform}")
+    for file in files:
+        for backend in dict.fromkeys(source.backend for source in profile.sources):
+            lock = msgspec.structs.replace(file.lock, backend=backend)
+            wheels = ask_for_wheels(lock, sync_arguments(lock, sources), uv_environment(sources))
+            if not (wheels.problem or file.without):
+                return lock, wheels
+    for file in files:
+        wanted = msgspec.structs.replace(target, pythons=(file.python,))
+        resolution = run_resolve(locks.held(profile, file), wanted, sources, reporter.attempt)
+        if resolution.lock:
+            return resolution.lock, None
+    return None, None
+
+
+def _resolved_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> Lock:
+    """The lock of a profile, or the error that tells everything that was tried."""
+    from envdoctor.resolve import failure
+    from envdoctor.resolve import resolve as run_resolve
+
+    reporter.phase(f"Resolving {profile.id} for {target.platform}")
+    resolution = run_resolve(profile, target, sources, reporter.attempt)
+    if resolution.lock is None:
+        raise failure(resolution, sources)
+    return resolution.lock
+
+
+def target_for(machine: Machine, profile: Profile, python: str) -> Target:
+    """What to resolve for: the machine's platform, and the Python that was asked for or those that fit."""
+    import msgspec
+
+    from envdoctor.resolve import target_of
+
+    target = target_of(machine, profile)
+    if python and python not in profile.python.versions:
+        raise BadInput(
+            f"--python {python}",
+            expected="one of " + ", ".join(profile.python.versions),
+            hint=f"envdoctor profiles show {profile.id}",
+        )
+    return msgspec.structs.replace(target, pythons=(python,)) if python else target
+
+
+def chosen_profile(choice: Choice) -> Profile:
+    """The profile of a choice, or the error that says what would have to change."""
+    if choice.profile is None:
+        raise Refused(choice.reason, expected="a machine that some profile fits", hint="envdoctor check")
+    return read_profile(choice.profile)
+
+
+def words_of(candidate: Candidate, leave_out: str = "") -> tuple[str, ...]:
+    """What a machine lacks for a profile."""
+    wrong = [condition for condition in violations(candidate) if condition.name != leave_out]
+    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in wrong)
+
+
+def default_venv(profile: str) -> Path:
+    """Where a profile's environment lies unless told otherwise."""
+    return environments_home(os.environ) / Path(profile).stem
+
+
+def log_file(command: str, name: str) -> Path:
+    """A new log for a command."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return state_folder() / "logs" / f"{command}-{Path(name).stem}-{stamp}.log"
+
+
+def state_folder() -> Path:
+    """Where logs, verifications and the list of environments are kept."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "envdoctor"
+
+
+def environments_list() -> Path:
+    """A line for each environment that was ever made, wherever it lies."""
+    return state_folder() / "environments"
+
+
+def remember(venv: Path) -> None:
+    """Note where an environment lies, so that `envs` finds it."""
+    import contextlib
+
+    path = environments_list()
+    with contextlib.suppress(OSError):  # without the note the environment is as good
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = path.read_text(errors="replace").splitlines() if path.exists() else []
+        if str(venv) not in known:
+            with path.open("a") as file:
+                file.write(f"{venv}\n")

@@ -1,0 +1,73 @@
+"""The step that adds a wheel which no index has: the first that fits is downloaded, checked, and installed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from envdoctor.direct_wheels import StackFacts, rejection
+from envdoctor.download import download
+from envdoctor.environments import WheelUsed
+from envdoctor.errors import EnvdoctorError, Refused
+from envdoctor.model import Record
+from envdoctor.plan import Plan, Step
+from envdoctor.profiles import Wheel
+from envdoctor.stack.torch_build import read_torch_build
+from envdoctor.uv import reason, run_uv
+from envdoctor.wheel_archive import wheel_faults
+
+
+Tell = Callable[[int, int, str], None]  # bytes there, bytes in all, what is done
+
+
+class WheelOutcome(Record, frozen=True):
+    """What became of one distribution: the wheel that was taken, why others were not, and what stands in for it."""
+
+    name: str
+    used: WheelUsed | None
+    rejected: tuple[str, ...]  # file and reason
+    fallback: str = ""
+
+
+def add_wheel(step: Step, plan: Plan, building: Path, cache: Path, *, tell: Tell, log: Path) -> WheelOutcome:
+    """Try the candidates in the profile's order. Refused where none can be had and the profile names no fallback."""
+    name = step.wheels[0].name
+    stack = read_stack_facts(plan, building)
+    rejected: list[str] = []
+    for wheel in step.wheels:
+        why = rejection(wheel, stack) or _try(wheel, step, plan, cache, tell=tell, log=log)
+        if not why:
+            return WheelOutcome(name, WheelUsed(name, wheel.file, wheel.sha256), tuple(rejected))
+        rejected.append(f"{wheel.file}: {why}")
+    if name not in plan.fallbacks:
+        raise Refused(
+            f"no wheel of {name} can be used: {'; '.join(rejected)}",
+            expected=f"one that fits Python {stack.python}, torch {stack.torch}, {stack.architecture}",
+            hint=f'name another under [[wheels]], or what to do without it: [fallbacks] {name} = "sdpa"',
+        )
+    return WheelOutcome(name, None, tuple(rejected), plan.fallbacks[name])
+
+
+def read_stack_facts(plan: Plan, building: Path) -> StackFacts:
+    """What a wheel must fit, from the lock and from the torch that is installed."""
+    torch = next((package.version for package in plan.lock.packages if package.name == "torch"), "")
+    folder = next(building.glob("lib/python*/site-packages"), building)
+    abi = read_torch_build(folder, torch, {}).cxx11_abi.value if torch else None
+    return StackFacts(plan.lock.python, plan.lock.platform.partition("-")[0], torch, plan.lock.torch_build, abi)
+
+
+def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: Path) -> str:
+    """Download, check and install one wheel; empty if that went well, else why not."""
+    folder = cache / "wheels" / wheel.sha256
+    try:
+        file = download(
+            wheel.url, folder / wheel.file, sha256=wheel.sha256, size=None, sources=plan.sources,
+            end=time.monotonic() + step.deadline, on_bytes=lambda done, total: tell(done, total or 0, wheel.file),
+        )  # fmt: skip
+    except EnvdoctorError as error:
+        return error.message
+    if faults := list(wheel_faults(file)):
+        return f"the archive is refused: {faults[0]}"
+    result = run_uv((*step.arguments, file), environment=plan.environment, deadline=step.deadline, log=log)
+    return "" if result.ok else f"uv {result.ending}: {reason(result.output)}"
