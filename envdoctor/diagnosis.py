@@ -17,7 +17,7 @@ import msgspec
 from envdoctor import __version__, machines
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest
 from envdoctor.model import Finding, Machine, Record, Stack
-from envdoctor.results import Answer, Checked, Documentation, RuleList, RuleText, Written
+from envdoctor.results import Answer, Checked, Documentation, Made, RuleList, RuleText, Written
 
 if TYPE_CHECKING:
     from envdoctor.explain import Cause
@@ -86,7 +86,30 @@ def check(request: CheckRequest) -> Answer:
     findings = wanted.of(evaluate(machine, stack))
     if request.save:
         _save(machine, Path(request.save))
-    return _checked(machine, stack, findings, len(RULES), ())
+    answer = _checked(machine, stack, findings, len(RULES), ())
+    made = _made(stack, machine) if stack and not request.machine else None
+    return msgspec.structs.replace(answer, data=msgspec.structs.replace(answer.data, made=made)) if made else answer
+
+
+def _made(stack: Stack, machine: Machine) -> Made | None:
+    """What the marker of an environment says, if envdoctor made it."""
+    from envdoctor.environments import read_installed
+
+    venv = Path(stack.python.value or "").parent.parent
+    installed = read_installed(venv)
+    if installed is None:
+        return None
+    from envdoctor.proof import verified_state  # costs 30 ms, for environments of ours alone
+
+    driver = machine.driver.version.value or ""
+    gpus = tuple(gpu.name.value or "unreadable" for gpu in machine.gpus.value or ())
+    return Made(
+        profile=installed.profile,
+        lock=installed.lock,
+        created=installed.created,
+        verified=verified_state(venv, installed, driver, gpus),
+        fallbacks=installed.fallbacks,
+    )
 
 
 def _check_report(request: CheckRequest, wanted: Selection) -> Answer:

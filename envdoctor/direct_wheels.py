@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
+from packaging.version import Version
+
 from envdoctor.model import Record
 from envdoctor.profiles import Wheel
 
@@ -17,6 +19,7 @@ class StackFacts(Record, frozen=True):
     architecture: str
     torch: str  # "2.8.0+cu128"
     cuda: str  # "12.8", or "cpu"
+    glibc: str  # "2.35"; empty: not known yet
     cxx11_abi: bool | None  # None: could not be read
 
 
@@ -42,4 +45,6 @@ def rejection(wheel: Wheel, stack: StackFacts) -> str:
     # Extensions link against the runtime's major version: libcudart.so.12 is that of 12.8 and of 12.9.
     if wheel.cuda and wheel.cuda.partition(".")[0] != stack.cuda.partition(".")[0]:
         return f"built for CUDA {wheel.cuda}, torch here is for {stack.cuda or 'none'}"
+    if wheel.glibc and stack.glibc and Version(stack.glibc) < Version(wheel.glibc):
+        return f"asks for glibc {wheel.glibc}, here is {stack.glibc}"
     return ""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from envdoctor.diagnosis import cache_folder
-from envdoctor.environments import VERIFICATION, Beside, Installed, is_foreign, read_installed
+from envdoctor.environments import Beside, Installed, is_foreign, read_installed
 from envdoctor.errors import BadInput, Refused
 from envdoctor.holding import hold
 from envdoctor.install import size_on_disk
 from envdoctor.journal import Journal, read_journal, unfinished
 from envdoctor.model import Record
 from envdoctor.profile_files import user_folder
+from envdoctor.proof import driver_and_gpus, verified_state
 from envdoctor.provisioning import environments_list, log_file, state_folder
 from envdoctor.results import Answer
 from envdoctor.swap import go_back, remove, settle
@@ -114,21 +115,9 @@ def _environment(path: Path, made: Installed | None, state: Literal["current", "
     note = "; ".join(f"no wheel of {name} fitted: {use} instead" for name, use in made.fallbacks.items())
     return Environment(
         path=str(path), profile=made.profile, lock=made.lock, python=made.python, size=made.size,
-        created=made.created, state=state, verified=_verified(path, made),
+        created=made.created, state=state, verified=verified_state(path, made, *driver_and_gpus()),
         note=note if state != "broken" else "it has no interpreter: run envdoctor install again",
     )  # fmt: skip
-
-
-def _verified(path: Path, made: Installed) -> Literal["passed", "failed", "stale", "no"]:
-    from envdoctor.proof import driver_and_gpus
-    from envdoctor.verify import read_verification, stale_reason
-
-    if not (path / VERIFICATION).exists():
-        return "no"
-    found = read_verification(path / VERIFICATION)
-    if stale_reason(found, *driver_and_gpus(), made.lock):
-        return "stale"
-    return "passed" if found.passed else "failed"
 
 
 def rollback(venv: str) -> Answer:

@@ -35,6 +35,7 @@ from envdoctor.preflight import Availability, Survey, survey
 from envdoctor.process import Finished, ended_as_by_ctrl_c
 from envdoctor.stack.inspect import read_stack
 from envdoctor.swap import discard, is_finished, keep_previous, settle, swap_in
+from envdoctor.system_needs import install_needs, package_manager
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 from envdoctor.wheel_step import WheelOutcome, add_wheel
 
@@ -107,6 +108,8 @@ def install(
                     if present := read_current(plan):
                         return _unchanged(present, plan, found)
             asked = survey(plan, wheels)  # before anything is written
+            if plan.install_system and asked.needs:
+                install_needs(asked.needs, package_manager(), log)
             with hold(beside) as held:
                 if present := read_current(plan):  # somebody else was faster
                     return _unchanged(present, plan, found)

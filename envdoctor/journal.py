@@ -76,7 +76,7 @@ class Journal:
             process=os.getpid(), command=tuple(command), exit_code=exit_code, seconds=seconds,
             log=str(self.log) if offset is not None else "", offset=offset, detail=detail,
         )  # fmt: skip
-        data = {name: value for name, value in msgspec.to_builtins(entry).items() if value not in ("", None, [])}
+        data = {name: value for name, value in msgspec.to_builtins(entry).items() if value not in ("", None, (), [])}
         line = msgspec.json.encode(data) + b"\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:

@@ -45,8 +45,12 @@ class Plan(Record, frozen=True, kw_only=True):
     required_probes: tuple[str, ...]
     run_environment: dict[str, str]  # variables for what will run in the environment
     fallbacks: dict[str, str]  # attention to use where no wheel of a distribution fits
+    glibc: str  # of the machine: a lock names the oldest it is good for
+    system: tuple[str, ...]  # what it needs of the system, by the names of knowledge/system_packages.toml
     steps: tuple[Step, ...]
     sources: Sources
+    direct: dict[str, str] = {}  # files of [[wheels]] that are at hand, by sha256
+    install_system: bool = False  # what is missing of it, too
     adopt: bool = False  # whatever environment is there may be replaced
 
     @property
@@ -55,7 +59,9 @@ class Plan(Record, frozen=True, kw_only=True):
         return Beside(Path(self.venv)).building
 
 
-def plan_install(profile: Profile, lock: Lock, venv: Path, sources: Sources, *, adopt: bool = False) -> Plan:
+def plan_install(
+    profile: Profile, lock: Lock, venv: Path, sources: Sources, *, glibc: str = "", adopt: bool = False
+) -> Plan:
     """The plan for a new environment beside the one that is there."""
     building = Beside(venv).building
     interpreter = str(building / "bin/python")
@@ -76,13 +82,15 @@ def plan_install(profile: Profile, lock: Lock, venv: Path, sources: Sources, *, 
         profile=profile.id,
         venv=str(venv),
         lock=lock,
-        request=request_digest(profile, lock.platform, lock.python),
+        request=request_digest(profile, lock.platform.partition("-")[0], lock.python),
         disk_gb=profile.when.disk_gb,
         environment=uv_environment(sources),
         arguments=arguments,
         required_probes=profile.verify.required,
         run_environment=profile.environment,
         fallbacks=profile.fallbacks,
+        glibc=glibc or lock.platform.partition("-manylinux_")[2].replace("_", "."),
+        system=profile.system,
         steps=tuple(steps),
         sources=sources,
         adopt=adopt,
@@ -95,11 +103,11 @@ def sync_arguments(lock: Lock, sources: Sources) -> tuple[str, ...]:
     return ("--require-hashes", "--only-binary", ":all:", *backend, *uv_arguments(sources))
 
 
-def request_digest(profile: Profile, platform: str, python: str) -> str:
+def request_digest(profile: Profile, architecture: str, python: str) -> str:
     """A short name of everything that decides what an install makes, but for what the sources offer today."""
     specs = [[pin.spec for pin in pins] for pins in (profile.requirements, profile.constraints)]
     choices = (profile.cuda, profile.wheels, profile.sources, profile.exclude_newer)
-    asked = msgspec.json.encode((profile.id, platform, python, specs, choices), order="sorted")
+    asked = msgspec.json.encode((profile.id, architecture, python, specs, choices), order="sorted")
     return hashlib.sha256(asked).hexdigest()[:16]
 
 

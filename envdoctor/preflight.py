@@ -15,6 +15,7 @@ from envdoctor.model import Record
 from envdoctor.plan import Plan
 from envdoctor.process import Finished
 from envdoctor.resolve import Lock
+from envdoctor.system_needs import MissingNeed, missing_needs, note, package_manager
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
 GIB = 1 << 30
@@ -35,6 +36,7 @@ class Survey(Record, frozen=True, kw_only=True):
     links: Literal["hard links", "copies"]
     rooms: tuple[Room, ...]
     python: str  # an interpreter, or where uv would get one
+    needs: tuple[MissingNeed, ...] = ()  # of the system
     notes: tuple[str, ...] = ()
 
 
@@ -73,10 +75,14 @@ def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str,
     download = _bytes(plan, wheels.missing)
     rooms = tuple(_rooms(plan, wheels.missing, download, cache, links))
     refuse_too_small(rooms, plan)
-    notes = () if links == "hard links" else (_copies_note(cache, parent, rooms),)
+    manager = package_manager(environ)
+    interpreter = Path(python) if python.startswith("/") else None
+    needs = tuple(missing_needs(plan.system, plan.lock.python, interpreter, manager, environ))
+    copies = "" if links == "hard links" else _copies_note(cache, parent, rooms)
+    notes = tuple(filter(None, (copies, note(needs, manager) if needs else "")))
     return Survey(
         cached=wheels.cached, missing=wheels.missing, download=download, cache=str(cache), links=links, rooms=rooms,
-        python=python, notes=notes,
+        python=python, needs=needs, notes=notes,
     )  # fmt: skip
 
 

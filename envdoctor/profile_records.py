@@ -8,6 +8,9 @@ from envdoctor.model import Record
 
 PROFILE_SCHEMA = 1
 
+# What transformers takes as `attn_implementation` that a profile may fall back to.
+ATTENTIONS = ("flash_attention_3", "flash_attention_2", "sdpa", "eager", "flex_attention")
+
 
 class When(Record, frozen=True):
     """The machine that a profile needs."""
@@ -18,6 +21,9 @@ class When(Record, frozen=True):
     gpus: int = 0  # at least this many
     compute_capability: str = ""  # at least, for every GPU
     gpu_memory_gb: float = 0  # at least, for every GPU, in GiB
+    driver: str = ""  # at least, where more is needed than the CUDA build alone asks for
+    driver_why: str = ""
+    driver_url: str = ""
 
 
 class Python(Record, frozen=True):
@@ -52,7 +58,10 @@ class Source(Record, frozen=True):
 
 
 class Wheel(Record, frozen=True, kw_only=True):
-    """A wheel that no index has, by its address and hash, and what it was built for. Nothing installs these yet."""
+    """A wheel that no index has, by its address and hash, and what it was built for.
+
+    Those of one distribution are tried in the order in which they are written; a condition left empty holds for all.
+    """
 
     name: str
     file: str  # its name, kept: pip reads name, version and tags from it
@@ -62,7 +71,20 @@ class Wheel(Record, frozen=True, kw_only=True):
     architecture: str = ""
     torch: str = ""  # "2.8"
     cuda: str = ""
+    glibc: str = ""  # "2.32": the oldest that its symbols ask for, where its name does not say
     abi: Literal["", "TRUE", "FALSE"] = ""  # of torch's C++: _GLIBCXX_USE_CXX11_ABI
+    why: str = ""
+
+
+class Build(Record, frozen=True, kw_only=True):
+    """Packages that are compiled on the machine; everything else is taken as wheels, whatever happens."""
+
+    packages: tuple[str, ...]
+    isolation: bool = False  # False: built against the torch of the environment (--no-build-isolation)
+    memory_gb_per_job: float = 4.0  # of one compiler; MAX_JOBS follows from the machine's memory and cores
+    core_minutes: float = 0  # of one core, measured; the estimate of the time follows from it
+    needs: tuple[str, ...] = ()  # beside a C++ compiler and Python's headers: "nvcc", "ninja"
+    environment: dict[str, str] = {}
     why: str = ""
 
 
@@ -101,6 +123,9 @@ class Profile(Record, frozen=True, kw_only=True):
     requirements: tuple[Pin, ...]
     constraints: tuple[Pin, ...] = ()
     wheels: tuple[Wheel, ...] = ()
+    fallbacks: dict[str, str] = {}  # by distribution of [[wheels]]: the attention to use where none of them fits
+    build: Build | None = None
+    system: tuple[str, ...] = ()  # what the stack needs of the system, by the names of knowledge/system_packages.toml
     exclude_newer: str = ""  # a date: nothing uploaded later, so that a historical stack stays what it was
     sources: tuple[Source, ...]
     environment: dict[str, str] = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Literal
 
 from envdoctor import verify as verifying
-from envdoctor.environments import VERIFICATION, interpreter_of, read_installed
+from envdoctor.environments import VERIFICATION, Installed, interpreter_of, read_installed
 from envdoctor.errors import BadInput, Refused
 from envdoctor.facts.driver import read_driver
 from envdoctor.facts.gpu import read_nvml
@@ -41,6 +42,22 @@ def verification_path(interpreter: Path) -> Path:
         return venv / VERIFICATION
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
     return home / "envdoctor" / "verifications" / f"{hashlib.sha256(str(interpreter).encode()).hexdigest()[:16]}.json"
+
+
+def verified_state(
+    venv: Path, installed: Installed, driver: str, gpus: tuple[str, ...]
+) -> Literal["passed", "failed", "stale", "no"]:
+    """Whether an environment is proven, on this driver and these GPUs."""
+    path = venv / VERIFICATION
+    if not path.exists():
+        return "no"
+    try:
+        found = verifying.read_verification(path)
+    except BadInput:
+        return "no"
+    if verifying.stale_reason(found, driver, gpus, installed.lock):
+        return "stale"
+    return "passed" if found.passed else "failed"
 
 
 def driver_and_gpus() -> tuple[str, tuple[str, ...]]:

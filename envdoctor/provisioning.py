@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from envdoctor import diagnosis
 from envdoctor.diagnosis import cache_folder, machine_of
 from envdoctor.errors import BadInput, Refused
@@ -41,6 +43,7 @@ class InstallRequest(Record, frozen=True):
     dry_run: bool = False
     force: bool = False  # though the profile's conditions do not hold
     adopt: bool = False  # though the environment that is there is somebody else's
+    system: bool = False  # install what the system lacks, too
     upgrade: bool = False  # resolve anew instead of keeping what is locked
 
 
@@ -64,6 +67,7 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
     folder = (Path(request.venv) if request.venv else default_venv(profile.id)).absolute()
     refuse_foreign(folder, adopt=request.adopt)
     plan, wheels = _plan(profile, request, machine, folder, reporter)
+    plan = msgspec.structs.replace(plan, install_system=request.system)
     if request.dry_run:
         return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
     with diagnosis.explaining(machine, None):
@@ -80,6 +84,8 @@ def _plan(
     from envdoctor.plan import plan_install
     from envdoctor.sources import read_sources
 
+    if request.wheels:
+        return _plan_from_folder(profile, request, machine, folder), None
     sources = read_sources()
     target = target_for(machine, profile, request.python)
     lock, wheels = None, None
@@ -88,7 +94,29 @@ def _plan(
         if lock is None:
             lock, wheels = _kept_lock(profile, request.profile or profile.id, target, sources, reporter)
     lock = lock or _resolved_lock(profile, target, sources, reporter)
-    return plan_install(profile, lock, folder, sources, adopt=request.adopt), wheels
+    glibc = machine.system.glibc.value or ""
+    return plan_install(profile, lock, folder, sources, glibc=glibc, adopt=request.adopt), wheels
+
+
+def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machine, folder: Path) -> Plan:
+    """The plan for wheels that `fetch` brought: nothing else is asked, no index and nobody for a Python."""
+    from envdoctor.locks import fits_platform
+    from envdoctor.plan import plan_install
+    from envdoctor.wheelhouse import read_wheelhouse
+
+    house = read_wheelhouse(Path(request.wheels), profile.id)
+    target = target_for(machine, profile, request.python)
+    if not fits_platform(house.lock, target) or (request.python and house.lock.python != request.python):
+        wanted = f" and Python {request.python}" if request.python else ""
+        raise BadInput(
+            f"{house.folder} holds wheels for {house.lock.platform} and Python {house.lock.python}",
+            expected=f"wheels for {target.platform}{wanted}",
+            hint=f"envdoctor fetch --profile {profile.id} --arch {target.architecture} "
+            f"--glibc {target.glibc} --dest DIR, where there is a network",
+        )
+    plan = plan_install(profile, house.lock.lock, folder, house.sources, glibc=target.glibc, adopt=request.adopt)
+    offline = plan.environment | {"UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    return msgspec.structs.replace(plan, environment=offline, direct=house.direct)
 
 
 def _installed_lock(profile: Profile, target: Target, folder: Path) -> Lock | None:
@@ -97,7 +125,7 @@ def _installed_lock(profile: Profile, target: Target, folder: Path) -> Lock | No
     from envdoctor.plan import request_digest
 
     installed = read_installed(folder)
-    wanted = {request_digest(profile, target.platform, python) for python in target.pythons}
+    wanted = {request_digest(profile, target.architecture, python) for python in target.pythons}
     return read_lock_of(folder) if installed and installed.request in wanted else None
 
 
@@ -117,15 +145,16 @@ def _kept_lock(
     profile: Profile, name: str, target: Target, sources: Sources, reporter: Reporter
 ) -> tuple[Lock | None, Availability | None]:
     """The profile's own lock; with other wheels of the same versions where the sources lack some; else None."""
-    import msgspec
-
     from envdoctor import locks
     from envdoctor.plan import sync_arguments
     from envdoctor.preflight import ask_for_wheels
     from envdoctor.resolve import resolve as run_resolve
     from envdoctor.sources import uv_environment
 
-    files = [file for python in target.pythons if (file := locks.kept_lock(name, target, python))]
+    found = [file for python in target.pythons if (file := locks.kept_lock(name, target, python))]
+    files = [
+        file for file in found if not any(locks.unmet(profile, file))
+    ]  # a profile of the user's may have changed
     if not files:
         return None, None
     reporter.phase(f"Taking the versions of {profile.id}'s lock for {target.platform}")
@@ -157,8 +186,6 @@ def _resolved_lock(profile: Profile, target: Target, sources: Sources, reporter:
 
 def target_for(machine: Machine, profile: Profile, python: str) -> Target:
     """What to resolve for: the machine's platform, and the Python that was asked for or those that fit."""
-    import msgspec
-
     from envdoctor.resolve import target_of
 
     target = target_of(machine, profile)

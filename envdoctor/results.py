@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from envdoctor.errors import EXIT_OK
 from envdoctor.model import Choice, Finding, Machine, Record, Stack, Verification
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from envdoctor.resolve import Lock, Resolution
 
 
+class Made(Record, frozen=True, kw_only=True):
+    """What envdoctor knows of an environment that it made itself."""
+
+    profile: str
+    lock: str
+    created: str
+    verified: Literal["passed", "failed", "stale", "no"]  # stale: for another driver, GPU or lock
+    fallbacks: dict[str, str] = {}  # attention that stands in for a package that no wheel fitted
+
+
 class Checked(Record, frozen=True):
     """Facts, findings and the choice of a profile."""
 
@@ -23,6 +33,7 @@ class Checked(Record, frozen=True):
     rules: int
     choice: Choice
     report: tuple[str, ...] = ()  # what was recognised in a pasted report
+    made: Made | None = None  # None: envdoctor did not make the environment
 
 
 class RuleText(Record, frozen=True):
@@ -91,6 +102,7 @@ class Resolved(Record, frozen=True):
     digest: str
     error: str = ""
     hint: str = ""
+    findings: tuple[Finding, ...] = ()  # of the rules, on the lock
 
 
 class ResolvedAll(Record, frozen=True):

@@ -39,7 +39,7 @@ def add_wheel(step: Step, plan: Plan, building: Path, cache: Path, *, tell: Tell
         why = rejection(wheel, stack) or _try(wheel, step, plan, cache, tell=tell, log=log)
         if not why:
             return WheelOutcome(name, WheelUsed(name, wheel.file, wheel.sha256), tuple(rejected))
-        rejected.append(f"{wheel.file}: {why}")
+        rejected.append(f"{wheel.file}: {why.removeprefix(f'{wheel.file}: ')}")
     if name not in plan.fallbacks:
         raise Refused(
             f"no wheel of {name} can be used: {'; '.join(rejected)}",
@@ -54,7 +54,8 @@ def read_stack_facts(plan: Plan, building: Path) -> StackFacts:
     torch = next((package.version for package in plan.lock.packages if package.name == "torch"), "")
     folder = next(building.glob("lib/python*/site-packages"), building)
     abi = read_torch_build(folder, torch, {}).cxx11_abi.value if torch else None
-    return StackFacts(plan.lock.python, plan.lock.platform.partition("-")[0], torch, plan.lock.torch_build, abi)
+    architecture = plan.lock.platform.partition("-")[0]
+    return StackFacts(plan.lock.python, architecture, torch, plan.lock.torch_build, plan.glibc, abi)
 
 
 def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: Path) -> str:
@@ -62,7 +63,7 @@ def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: 
     folder = cache / "wheels" / wheel.sha256
     try:
         file = download(
-            wheel.url, folder / wheel.file, sha256=wheel.sha256, size=None, sources=plan.sources,
+            plan.direct.get(wheel.sha256, wheel.url), folder / wheel.file, sha256=wheel.sha256, size=None, sources=plan.sources,
             end=time.monotonic() + step.deadline, on_bytes=lambda done, total: tell(done, total or 0, wheel.file),
         )  # fmt: skip
     except EnvdoctorError as error:

@@ -10,6 +10,8 @@ from envdoctor.cli.shared import (
     Format,
     FormatOption,
     ProfileOption,
+    ProgressForm,
+    ProgressOption,
     PythonOption,
     PythonVersionOption,
     VenvOption,
@@ -37,6 +39,13 @@ def install(
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Resolve anew instead of keeping what is locked.")
     ] = False,
+    wheels: Annotated[
+        str, typer.Option("--from", metavar="DIR", help="Take every wheel from what `fetch` brought: no network.")
+    ] = "",
+    system: Annotated[
+        bool, typer.Option("--system", help="As root: install what the system lacks (compiler, headers), too.")
+    ] = False,
+    progress: ProgressOption = ProgressForm.auto,
     format: FormatOption = Format.human,
 ) -> None:
     """Build a profile's environment; without --profile the one that fits this machine.
@@ -47,11 +56,12 @@ def install(
 
     def answer(reporter: Reporter) -> Answer:
         request = provisioning.InstallRequest(
-            profile=profile, venv=venv, python=python, dry_run=dry_run, force=force, adopt=adopt, upgrade=upgrade
-        )
+            profile=profile, venv=venv, python=python, wheels=wheels,
+            dry_run=dry_run, force=force, adopt=adopt, system=system, upgrade=upgrade,
+        )  # fmt: skip
         return provisioning.install(request, reporter)
 
-    finish("install", format, answer)
+    finish("install", format, answer, progress)
 
 
 @app.command()

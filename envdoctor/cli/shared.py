@@ -56,13 +56,30 @@ PythonVersionOption = Annotated[
 ]
 
 
-def finish(command: str, form: Format, work: Callable[[Reporter], Answer]) -> None:
+class ProgressForm(str, Enum):
+    """How progress is told on stderr."""
+
+    auto = "auto"
+    json = "json"
+
+
+ProgressOption = Annotated[
+    ProgressForm, typer.Option("--progress", help="auto: a live line, or lines in a pipe; json: an object a line.")
+]
+
+
+def finish(
+    command: str,
+    form: Format,
+    work: Callable[[Reporter], Answer],
+    progress: ProgressForm = ProgressForm.auto,
+) -> None:
     """Do the work, print its answer or its error, and end with its exit code."""
     from envdoctor.errors import EXIT_INTERRUPTED, EnvdoctorError
     from envdoctor.output.reporter import Reporter
     from envdoctor.process import ended_as_by_ctrl_c
 
-    reporter = Reporter()
+    reporter = Reporter(json_lines=progress is ProgressForm.json)
     try:
         with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
             answer = work(reporter)

@@ -13,6 +13,7 @@ from envdoctor import results
 from envdoctor.model import Fact, Stack
 from envdoctor.output.console import out, table
 from envdoctor.output.machine import facts_table
+from envdoctor.results import Made
 
 if TYPE_CHECKING:
     from envdoctor.explain import Cause, Explained
@@ -127,7 +128,11 @@ def written(data: results.Written) -> list[RenderableType]:
     return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]
 
 
-def stack_lines(stack: Stack | None, *, from_report: bool) -> list[RenderableType]:
+PROOFS = {"passed": "verified", "failed": "a probe failed", "stale": "verified for another driver, GPU or lock",
+          "no": "not verified: envdoctor verify"}  # fmt: skip
+
+
+def stack_lines(stack: Stack | None, made: Made | None = None, *, from_report: bool) -> list[RenderableType]:
     """The environment that was looked into."""
     if stack is None:
         hint = "no environment looked at: none is active, and there is no .venv here"
@@ -148,6 +153,12 @@ def stack_lines(stack: Stack | None, *, from_report: bool) -> list[RenderableTyp
     rows.add_row("packages", count, _source(stack.distributions))
     if not from_report:
         rows.add_row("compiled", f"{len(extensions)} files, {coded} with GPU code", "")
+    if made:
+        rows.add_row(
+            "made by envdoctor", f"{made.profile}, {PROOFS[made.verified]}", Text(f"lock {made.lock}", style="dim")
+        )
+        for name, use in made.fallbacks.items():
+            rows.add_row("attention", f"{use}: no wheel of {name} fitted", "")
     return [Text("\nEnvironment", style="title"), rows]
 
 

@@ -92,12 +92,33 @@ def _cause(level: Level, cause: Any) -> str:
 
 def _resolved(data: Any) -> Iterator[str]:
     """Profiles without a lock, and those that do not fit the machine that was asked for."""
-    for result in getattr(data, "results", ()) if not isinstance(data, Verification) else ():
+    for result in getattr(data, "results", ()) if type(data).__name__ == "ResolvedAll" else ():
+        for finding in result.findings:
+            yield _finding(finding)
         if result.error:
             yield annotation("error", f"{result.profile} does not resolve", result.error, _hint(result.hint))
         elif result.fits is False:
             title = f"{result.profile} does not fit {result.machine}"
             yield annotation("warning", title, *result.violated)
+
+
+def _locks(data: Any) -> Iterator[str]:
+    """Locks that are missing, or that do not fit their profile or the field, each at its file."""
+    for result in getattr(data, "results", ()) if type(data).__name__ == "LockedAll" else ():
+        if result.outcome in ("incoherent", "missing", "failed"):
+            title = f"{result.profile} is {result.outcome}, {result.platform}, Python {result.python}"
+            place = f"file={_property(result.file)}," if result.file and result.outcome == "incoherent" else ""
+            yield annotation("error", title, *result.problems, place=place)
+
+
+def _matrix(data: Any) -> Iterator[str]:
+    """Profiles that fit a machine and have no lock for it; those that lack what only the PyTorch index has."""
+    for unusable in getattr(data, "unusable", ()):
+        yield annotation("error", "a profile cannot be used", unusable)
+    for cell in getattr(data, "cells", ()):
+        if cell.fits and cell.locked != "locked":
+            level: Level = "error" if cell.locked == "not locked" else "notice"
+            yield annotation(level, f"{cell.profile} on {cell.machine}: {cell.locked}", *cell.why)
 
 
 def _planned(data: Any) -> Iterator[str]:
@@ -129,4 +150,6 @@ def _probe(result: ProbeResult) -> str:
     )
 
 
-PARTS: tuple[Callable[[Any], Iterable[str]], ...] = (_findings, _causes, _resolved, _planned, _verification)
+PARTS: tuple[Callable[[Any], Iterable[str]], ...] = (
+    _findings, _causes, _resolved, _locks, _matrix, _planned, _verification,
+)  # fmt: skip

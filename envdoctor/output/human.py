@@ -48,7 +48,7 @@ def _checked(data: results.Checked) -> list[RenderableType]:
     return [
         *([Text(seen, style="dim")] if seen else []),
         *machine_tables(data.machine),
-        *diagnosis.stack_lines(data.stack, from_report=bool(data.report)),
+        *diagnosis.stack_lines(data.stack, data.made, from_report=bool(data.report)),
         *_findings(data.findings, data.rules),
         *_choice(data.choice),
     ]

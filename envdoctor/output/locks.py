@@ -78,9 +78,10 @@ def matrix(data: Matrix) -> list[RenderableType]:
     reasons = table("machine", "profile", "why")
     for cell in data.cells:
         if cell.why:
-            reasons.add_row(cell.machine, cell.profile, "; ".join(cell.why))
+            reasons.add_row(cell.machine, cell.profile, Text("; ".join(cell.why)))
     legend = "✓ fits, locked (* chosen); ! locked but for what only the PyTorch index has; ✗ no lock; - does not fit"
-    return [rows, Text(legend, style="dim"), Text(), reasons]
+    unusable = [Text.assemble(("✗ ", "error"), told) for told in data.unusable]
+    return [rows, Text(legend, style="dim"), Text(), reasons, *unusable]
 
 
 def _cell(cell: Cell) -> Text:

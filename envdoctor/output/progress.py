@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from envdoctor.handoff import Event
     from envdoctor.meter import Progress
     from envdoctor.resolve import Attempt
+    from envdoctor.transfer import FetchProgress
 
 MIB = 1 << 20
 ALWAYS = ("entropy", "completion_length", "seconds")  # shown beside the smoothed metrics
@@ -62,7 +63,15 @@ class Shown:
             if progress.to_download
             else ""
         )
-        self._now(f"  {size}{progress.doing}")
+        rate = f"{progress.rate / MIB:.1f} MiB/s  " if progress.rate is not None else ""
+        self._now(f"  {size}{rate}{progress.doing}")
+
+    def fetching(self, progress: FetchProgress) -> None:
+        """Files, bytes, rate, and what is waited for."""
+        size = f"{progress.bytes_done / MIB:.0f} of {progress.bytes / MIB:.0f} MiB"
+        waiting = f"waiting: {progress.waits_for}" if progress.waits_for else ", ".join(progress.now)
+        rate = f"{progress.rate / MIB:.1f} MiB/s"
+        self._now(f"  {progress.files_done} of {progress.files} files, {size}, {rate}  {waiting}")
 
     def probe_started(self, name: str) -> None:
         """A probe was started."""

@@ -6,14 +6,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from envdoctor.output.json_lines import JsonLines
     from envdoctor.output.progress import Shown
 
 
 class Reporter:
-    """Passes everything on to a `Shown` that is made when it is first needed."""
+    """Passes everything on to what shows it, for people or as JSON lines, which is made when it is first needed."""
+
+    def __init__(self, *, json_lines: bool = False) -> None:
+        self._json_lines = json_lines
 
     @cached_property
-    def _shown(self) -> Shown:
+    def _shown(self) -> Shown | JsonLines:
+        if self._json_lines:
+            from envdoctor.output.json_lines import JsonLines
+
+            return JsonLines()
         from envdoctor.output.progress import Shown
 
         return Shown()

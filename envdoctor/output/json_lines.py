@@ -1,0 +1,69 @@
+"""Progress for programs: one JSON object a line on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from envdoctor.handoff import Event
+    from envdoctor.meter import Progress
+    from envdoctor.model import ProbeResult
+    from envdoctor.resolve import Attempt
+    from envdoctor.transfer import FetchProgress
+
+EVERY_SECONDS = 1.0  # of what changes all the time
+
+
+class JsonLines:
+    """`{"progress": "installing", "at": "2026-11-21T15:30:13+00:00", "step": 2, "downloaded": 1048576, ...}`."""
+
+    def __init__(self) -> None:
+        self._said = 0.0
+        self._last: object = None
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def phase(self, title: str) -> None:
+        """A new part of the work begins."""
+        self._print("phase", {"title": title})
+
+    def attempt(self, attempt: Attempt) -> None:
+        """A source was tried."""
+        self._print("attempt", msgspec.to_builtins(attempt))
+
+    def installing(self, progress: Progress) -> None:
+        """Step, bytes, rate."""
+        self._now_and_then("installing", progress, progress.step)
+
+    def fetching(self, progress: FetchProgress) -> None:
+        """Files, bytes, rate."""
+        self._now_and_then("fetching", progress, progress.files_done)
+
+    def probe_started(self, name: str) -> None:
+        """A probe was started."""
+        self._print("probe started", {"probe": name})
+
+    def probe_ended(self, result: ProbeResult) -> None:
+        """A probe has ended."""
+        self._print("probe ended", msgspec.to_builtins(result))
+
+    def event(self, event: Event) -> None:
+        """What the trainer says."""
+        self._print("train", dict(event))
+
+    def _now_and_then(self, kind: str, progress: msgspec.Struct, part: object) -> None:
+        now = time.monotonic()
+        if part != self._last or now - self._said >= EVERY_SECONDS:
+            self._last, self._said = part, now
+            self._print(kind, msgspec.to_builtins(progress))
+
+    def _print(self, kind: str, data: dict[str, Any]) -> None:
+        line = {"progress": kind, "at": datetime.now(UTC).isoformat(timespec="seconds")} | data
+        sys.stderr.write(msgspec.json.encode(line, enc_hook=str).decode() + "\n")
+        sys.stderr.flush()
