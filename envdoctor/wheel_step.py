@@ -7,16 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from envdoctor.direct_wheels import StackFacts, rejection
-from envdoctor.download import download
+from envdoctor.download import NotDownloaded, WrongHash, download
 from envdoctor.environments import WheelUsed
-from envdoctor.errors import EnvdoctorError, Refused
+from envdoctor.errors import Refused
 from envdoctor.model import Record
 from envdoctor.plan import Plan, Step
 from envdoctor.profiles import Wheel
 from envdoctor.stack.torch_build import read_torch_build
 from envdoctor.uv import reason, run_uv
 from envdoctor.wheel_archive import wheel_faults
-
 
 Tell = Callable[[int, int, str], None]  # bytes there, bytes in all, what is done
 
@@ -63,10 +62,16 @@ def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: 
     folder = cache / "wheels" / wheel.sha256
     try:
         file = download(
-            plan.direct.get(wheel.sha256, wheel.url), folder / wheel.file, sha256=wheel.sha256, size=None, sources=plan.sources,
-            end=time.monotonic() + step.deadline, on_bytes=lambda done, total: tell(done, total or 0, wheel.file),
-        )  # fmt: skip
-    except EnvdoctorError as error:
+            plan.direct.get(wheel.sha256, wheel.url),
+            folder / wheel.file,
+            sha256=wheel.sha256,
+            size=None,
+            sources=plan.sources,
+            end=time.monotonic() + step.deadline,
+            on_bytes=lambda done, total: tell(done, total or 0, wheel.file),
+            on_wait=lambda why: tell(0, 0, f"{wheel.file}: {why}") if why else None,
+        )
+    except (NotDownloaded, WrongHash) as error:  # a full disk and Ctrl-C are no reason to go on with less
         return error.message
     if faults := list(wheel_faults(file)):
         return f"the archive is refused: {faults[0]}"

@@ -1,4 +1,4 @@
-"""Environments made, kept and proven: install, envs, rollback, clean, uninstall, paths, verify."""
+"""Environments made, kept and proven: install, fetch, envs, rollback, clean, uninstall, paths, verify."""
 
 from __future__ import annotations
 
@@ -62,6 +62,34 @@ def install(
         return provisioning.install(request, reporter)
 
     finish("install", format, answer, progress)
+
+
+@app.command()
+def fetch(
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME|FILE", help="A bundled profile, or a TOML file of yours.")
+    ],
+    dest: Annotated[str, typer.Option("--dest", metavar="DIR", help="The folder to fill.")],
+    python: PythonVersionOption = "",
+    arch: Annotated[
+        str, typer.Option("--arch", help="x86_64 or aarch64; default: this machine's if the profile has it.")
+    ] = "",
+    glibc: Annotated[
+        str, typer.Option("--glibc", metavar="2.NN", help="Of the other machine; default: the profile's oldest.")
+    ] = "",
+    progress: ProgressOption = ProgressForm.auto,
+    format: FormatOption = Format.human,
+) -> None:
+    """Fill a folder with every wheel of a profile, for a machine without a network.
+
+    Example: envdoctor fetch --profile cpu --dest ./wheels --arch aarch64
+    """
+    from envdoctor import fetching
+
+    def answer(reporter: Reporter) -> Answer:
+        return fetching.fetch(profile, dest, reporter, python=python, architecture=arch, glibc=glibc)
+
+    finish("fetch", format, answer, progress)
 
 
 @app.command()

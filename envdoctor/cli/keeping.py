@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 @profiles_app.callback(invoke_without_command=True)
 def profiles(context: typer.Context, format: FormatOption = Format.human) -> None:
-    """List the bundled profiles, or show one.
+    """List the bundled profiles and your own, or show one.
 
     Example: envdoctor profiles show gh200
     """
     if context.invoked_subcommand is None:
-        from envdoctor import workflow
+        from envdoctor import listing
 
-        finish("profiles", format, lambda _: workflow.list_profiles())
+        finish("profiles", format, lambda _: listing.list_all())
 
 
 @profiles_app.command("show")
 def profiles_show(name: str, format: FormatOption = Format.human) -> None:
-    """Show a profile: what it needs, its pins and why, and the evidence.
+    """Show everything that a profile says, bundled or from a file: what it needs, its pins and why, its locks.
 
     Example: envdoctor profiles show cpu
     """
-    from envdoctor import workflow
+    from envdoctor import listing
 
-    finish("profiles show", format, lambda _: workflow.show_profile(name))
+    finish("profiles show", format, lambda _: listing.show(name))
 
 
 @profiles_app.command("new")
@@ -67,7 +67,7 @@ def resolve(
     profile: Annotated[
         list[str] | None, typer.Option("--profile", metavar="NAME|FILE", help="May be given several times.")
     ] = None,
-    all_profiles: Annotated[bool, typer.Option("--all", help="Every bundled profile: the CI dry run.")] = False,
+    all_profiles: Annotated[bool, typer.Option("--all", help="Every profile, your own too: the CI dry run.")] = False,
     machine: Annotated[
         str, typer.Option("--machine", metavar="FILE|NAME|all", help="A recorded machine; all: the matrix, offline.")
     ] = "",
@@ -79,7 +79,6 @@ def resolve(
 
     Example: envdoctor resolve --profile gh200 --machine gh200-480gb
     """
-    from envdoctor import keeping, workflow
     from envdoctor.errors import BadInput
 
     def answer(reporter: Reporter) -> Answer:
@@ -90,8 +89,12 @@ def resolve(
                 hint="envdoctor resolve --all",
             )
         if machine == "all":
+            from envdoctor import keeping
+
             return keeping.matrix(profile or [])
-        return workflow.resolve(profile or [], machine, fact or [], python, reporter)
+        from envdoctor import resolving
+
+        return resolving.resolve(profile or [], machine, fact or [], python, reporter)
 
     finish("resolve", format, answer)
 
@@ -99,7 +102,7 @@ def resolve(
 @app.command()
 def lock(
     profile: Annotated[
-        list[str] | None, typer.Option("--profile", metavar="NAME", help="Default: every bundled profile.")
+        list[str] | None, typer.Option("--profile", metavar="NAME|FILE", help="Default: every profile, your own too.")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing: hold the locks against their profiles and the rules.")
@@ -110,6 +113,8 @@ def lock(
     format: FormatOption = Format.human,
 ) -> None:
     """Make the hashed locks of profiles, one a platform and Python, and print what changed.
+
+    Those of your own mine.toml lie in mine.locks beside it.
 
     Example: envdoctor lock --check
     """
@@ -141,7 +146,7 @@ def audit(
 
 @app.command()
 def export(
-    profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="A bundled profile.")],
+    profile: Annotated[str, typer.Option("--profile", metavar="NAME|FILE", help="A profile with locks.")],
     to: Annotated[
         str,
         typer.Option(

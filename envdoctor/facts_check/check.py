@@ -11,11 +11,9 @@ from envdoctor.errors import EnvdoctorError
 from envdoctor.facts.environment import redact
 from envdoctor.facts_check import comparison as compare
 from envdoctor.facts_check.address import index_address
-from envdoctor.facts_check.gather import gather
 from envdoctor.facts_check.records import Drift, FactsChecked, NewRelease, NotAnswered, TableChecked, Underivable
 from envdoctor.facts_check.simple_index import File, Project, read_project
 from envdoctor.facts_check.tables import Wanted, published_packages, underivable, wanted_tables
-from envdoctor.facts_check.transport import Unanswered, Web
 from envdoctor.facts_check.wheel_metadata import Metadata, read_metadata
 from envdoctor.facts_check.wheels import PLATFORMS, glibc_of
 from envdoctor.knowledge.guides import guides
@@ -25,6 +23,8 @@ from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.sources import Sources
+from envdoctor.web.gather import gather
+from envdoctor.web.transport import Unanswered, Web
 
 RUN_SECONDS = 60.0
 FIRST_DAY = "2021-01-01"  # published.toml leaves out what is older

@@ -12,9 +12,9 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import msgspec
 
 from envdoctor.facts.environment import redact
-from envdoctor.facts_check.transport import Answer, Unanswered, Web
 from envdoctor.facts_check.wheels import Wheel, parse_wheel_name
 from envdoctor.knowledge.releases import normalise
+from envdoctor.web.transport import Answer, Unanswered, Web
 
 PAGE_BYTES = 32 << 20  # the longest pages on PyPI have 10 MB
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from envdoctor.facts.environment import redact
 from envdoctor.facts_check.simple_index import File
-from envdoctor.facts_check.transport import Answer, Unanswered, Web, verified
 from envdoctor.knowledge.releases import normalise
 from envdoctor.knowledge.versions import version_key
 from envdoctor.stack.metadata import parse_head
+from envdoctor.web.transport import Answer, Unanswered, Web, verified
 
 METADATA_BYTES = 4 << 20
 RANGE_BYTES = 16 << 20  # of one wheel in all; the list of files of torch has 1.4 MB

@@ -223,6 +223,7 @@ ELSEWHERE = {
     "Matrix": ("locks", "matrix"),
     "Audited": ("audit", "audited"),
     "InstallResult": ("environments", "installed"),
+    "Fetched": ("fetched", "fetched"),
     "Environments": ("environments", "environments"),
     "RolledBack": ("environments", "rolled_back"),
     "Removed": ("environments", "removed"),

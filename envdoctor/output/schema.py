@@ -25,6 +25,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.auditing import Audited
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
+    from envdoctor.fetching import Fetched
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
@@ -48,6 +49,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "lock": (LockedAll,),
         "audit": (Audited,),
         "install": (InstallResult, results.Planned),
+        "fetch": (Fetched,),
         "envs": (housekeeping.Environments,),
         "rollback": (housekeeping.RolledBack,),
         "clean": (housekeeping.Removed,),
@@ -61,7 +63,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
 
 NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
          "facts check", "resolve", "lock",
-         "audit", "install", "envs", "rollback", "clean", "uninstall", "paths",
+         "audit", "install", "fetch", "envs", "rollback", "clean", "uninstall", "paths",
          "verify", "train", "quickstart")  # fmt: skip
 
 

@@ -6,26 +6,31 @@ import base64
 import hashlib
 import http.client
 import netrc
+import os
 import re
 import ssl
 import time
 import urllib.error
 import urllib.request
 import zlib
+from collections.abc import Mapping
+from contextlib import closing
 from email.message import Message
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Lock
 from typing import IO, NamedTuple
-from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from envdoctor.errors import BadInput
 from envdoctor.facts.environment import redact
-from envdoctor.facts_check.connections import Hosts, PlainHandler, SecureHandler
 from envdoctor.sources import Sources
+from envdoctor.web.connections import Hosts, PlainHandler, SecureHandler
 
 TRIES = 3  # the first and two more
 REDIRECTS = 5
 WAIT_SECONDS = 10.0  # without a byte, where pip's settings name no timeout
+MOVED = {301, 302, 303, 307, 308}
 AGAIN = {408, 425, 429, 500, 502, 503, 504}
 PIECE = 1 << 16
 # A Python that was not built for this distribution looks for certificates where there are none.
@@ -33,13 +38,17 @@ BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.c
 
 
 class Unanswered(Exception):  # noqa: N818  what the index did not tell, and why
-    """A question that the index did not answer; `status` is its HTTP status where there was one."""
+    """A question that a server did not answer; `status` is its HTTP status where there was one.
 
-    def __init__(self, reason: str, *, status: int = 0, again: bool = False) -> None:
+    `again`: it may in a moment; `wait` is the time in seconds that the server asks for before that.
+    """
+
+    def __init__(self, reason: str, *, status: int = 0, again: bool = False, wait: float = 0.0) -> None:
         super().__init__(reason)
         self.reason = reason
         self.status = status
         self.again = again
+        self.wait = wait
 
 
 class Answer(NamedTuple):
@@ -49,6 +58,35 @@ class Answer(NamedTuple):
     status: int
     headers: Message
     body: bytes
+
+
+class Stream:
+    """A body on its way. A server that falls silent or goes away raises Unanswered."""
+
+    def __init__(self, response: http.client.HTTPResponse, url: str, waited: float) -> None:
+        self.url = url
+        self.told = told(url)
+        self.status: int = response.status
+        self.headers: Message = response.headers
+        self._response = response
+        self._waited = waited
+
+    @property
+    def promised(self) -> int | None:
+        """Bytes of the body, where the server says so."""
+        length = self.headers.get("Content-Length", "")
+        return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
+
+    def read(self, size: int) -> bytes:
+        """What has come, at most `size` bytes; empty at the end."""
+        try:
+            return self._response.read1(size)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unanswered(f"{self.told} does not answer ({_in_words(error, self._waited)})", again=True) from error
+
+    def close(self) -> None:
+        """Ask for no more."""
+        self._response.close()
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -80,7 +118,7 @@ class Web:
         user, has_user, host = parts.netloc.rpartition("@")
         if has_user:
             self._credentials[host] = _basic(*[unquote(part) for part in (*user.split(":", 1), "")[:2]])
-        elif (login := _login_of(parts.hostname or "")) is not None:
+        elif host not in self._credentials and (login := _login_of(parts.hostname or "")) is not None:
             self._credentials[host] = _basic(*login)
         return urlunsplit(parts._replace(netloc=host))
 
@@ -88,7 +126,7 @@ class Web:
         """What lies at an address, at most `limit` bytes of it; `span` is a range, "0-99" or "-100"."""
         for left in reversed(range(TRIES)):
             try:
-                return self._follow(url, limit, accept, span)
+                return self._get(url, limit, accept, span)
             except Unanswered as failure:
                 pause = 0.2 * (TRIES - left)
                 if not failure.again or not left or time.monotonic() + pause > self.end:
@@ -96,84 +134,132 @@ class Web:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _follow(self, url: str, limit: int, accept: str, span: str) -> Answer:
+    def open(self, url: str, headers: Mapping[str, str]) -> Stream:
+        """The answer to one question, redirects followed; the caller reads and closes it."""
         for _ in range(REDIRECTS + 1):
-            answer = self._ask(url, limit, accept, span)
-            if answer.status not in (301, 302, 303, 307, 308):
+            answer = self._ask(url, headers)
+            if isinstance(answer, Stream):
                 return answer
-            target = urljoin(url, answer.headers.get("Location", ""))
+            target = urljoin(url, answer)
             if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
-                raise Unanswered(f"{redact('', url)} leads from https to {urlsplit(target).scheme or 'nowhere'}")
+                raise Unanswered(f"{told(url)} leads from https to {urlsplit(target).scheme or 'nowhere'}")
             url = target
-        raise Unanswered(f"{redact('', url)}: more than {REDIRECTS} redirects")
+        raise Unanswered(f"{told(url)}: more than {REDIRECTS} redirects")
 
-    def _ask(self, url: str, limit: int, accept: str, span: str) -> Answer:
-        told = redact("", url)
+    def trusts(self, url: str) -> bool:
+        """Whether pip's trusted-host names the host of an address, with or without its port."""
+        parts = urlsplit(url)
+        return bool(self._trusted & {parts.netloc.rpartition("@")[2], parts.hostname or ""})
+
+    def _get(self, url: str, limit: int, accept: str, span: str) -> Answer:
+        headers = {"Accept": accept or "*/*"}
+        headers |= {"Range": f"bytes={span}", "Accept-Encoding": "identity"} if span else {"Accept-Encoding": "gzip"}
+        with closing(self.open(url, headers)) as stream:
+            return Answer(stream.url, stream.status, stream.headers, self._read(stream, limit))
+
+    def _ask(self, url: str, headers: Mapping[str, str]) -> Stream | str:
+        """The answer, or the place that a redirect names."""
+        named = told(url)
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Unanswered(f"{told} is no address on the web (http or https)")
-        headers = {"User-Agent": "envdoctor", "Accept": accept or "*/*"}
-        headers |= {"Range": f"bytes={span}", "Accept-Encoding": "identity"} if span else {"Accept-Encoding": "gzip"}
+            raise Unanswered(f"{named} is no address on the web (http or https)")
+        headers = {"User-Agent": "envdoctor", **headers}
         if parts.netloc in self._credentials:
             headers["Authorization"] = self._credentials[parts.netloc]
-        opener = self._openers[bool(self._trusted & {parts.netloc, parts.hostname})]
+        opener = self._openers[self.trusts(url)]
         left = self.end - time.monotonic()
         if left <= 0:
             raise Unanswered("the time for this run was over")
+        wait = min(self._wait, left)
         with self._lock:
             self.requests += 1
         try:
             request = urllib.request.Request(url, headers=headers)  # noqa: S310  the scheme was looked at above
-            with opener.open(request, timeout=min(self._wait, left)) as response:
-                body = self._read(response, limit, told)
-                return Answer(url, response.status, response.headers, body)
+            return Stream(opener.open(request, timeout=wait), url, wait)
         except urllib.error.HTTPError as error:
             with error:
-                if 300 <= error.code < 400:
-                    return Answer(url, error.code, error.headers, b"")
-                reason = f"{told} answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()
-                raise Unanswered(reason, status=error.code, again=error.code in AGAIN) from error
+                if error.code in MOVED:
+                    return str(error.headers.get("Location", ""))
+                reason = f"{named} answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()
+                pause = parse_retry_after(error.headers.get("Retry-After", ""), now=time.time())
+                raise Unanswered(reason, status=error.code, again=error.code in AGAIN, wait=pause) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            told_cause = _in_words(error, min(self._wait, left))
             # A certificate that is not trusted now is not trusted in a moment.
             again = not isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
-            raise Unanswered(f"{told} does not answer ({told_cause})", again=again) from error
+            raise Unanswered(f"{named} does not answer ({_in_words(error, wait)})", again=again) from error
 
-    def _read(self, response: http.client.HTTPResponse, limit: int, told: str) -> bytes:
-        promised = response.headers.get("Content-Length", "")
-        if promised.isdigit() and int(promised) > limit:
-            raise Unanswered(f"{told} would send {promised} bytes, expected at most {limit}")
+    def _read(self, stream: Stream, limit: int) -> bytes:
+        promised = stream.promised
+        if promised is not None and promised > limit:
+            raise Unanswered(f"{stream.told} would send {promised} bytes, expected at most {limit}")
         body = b""
-        while piece := response.read1(PIECE):
+        while piece := stream.read(PIECE):
             body += piece
             if len(body) > limit:
-                raise Unanswered(f"{told} sends more than {limit} bytes")
+                raise Unanswered(f"{stream.told} sends more than {limit} bytes")
             if time.monotonic() > self.end:
-                raise Unanswered(f"{told} was still sending when the time for this run was over")
+                raise Unanswered(f"{stream.told} was still sending when the time for this run was over")
         with self._lock:
             self.bytes += len(body)
-        if promised.isdigit() and len(body) < int(promised):
-            raise Unanswered(f"{told} sent {len(body)} of {promised} bytes", again=True)
-        return _inflate(body, limit, told) if response.headers.get("Content-Encoding", "") == "gzip" else body
+        if promised is not None and len(body) < promised:
+            raise Unanswered(f"{stream.told} sent {len(body)} of {promised} bytes", again=True)
+        packed = stream.headers.get("Content-Encoding", "") == "gzip"
+        return _inflate(body, limit, stream.told) if packed else body
 
 
-def verified(data: bytes, sha256: str, told: str) -> bytes:
+def web_of(sources: Sources, *, end: float) -> Web:
+    """The web with the credentials of every configured source."""
+    web = Web(sources, end=end)
+    for url in (*sources.extra_indexes, sources.index, *sources.find_links):
+        if "://" in url:
+            web.know(_with_login(url))
+    return web
+
+
+def _with_login(index: str) -> str:
+    """An index's address; of one that uv knows by a name (`mirror=https://...`), with the login of uv's variables."""
+    named = re.match(r"([\w.-]+)=(?=\w+://)", index)
+    if not named:
+        return index
+    name = re.sub(r"\W", "_", named[1]).upper()
+    user, password = (os.environ.get(f"UV_INDEX_{name}_{what}", "") for what in ("USERNAME", "PASSWORD"))
+    scheme, _, rest = index[named.end() :].partition("://")
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
+    return f"{scheme}://{login}{rest}"
+
+
+def told(url: str) -> str:
+    """An address as it is shown: without user and password, and without its query, which may hold a signature."""
+    return redact("", re.sub(r"[?#].*", "", url, flags=re.DOTALL))
+
+
+def parse_retry_after(text: str, *, now: float) -> float:
+    """`120` or `Sat, 21 Nov 2026 15:00:00 GMT` as seconds from `now` (seconds since 1970); 0.0 for anything else."""
+    if re.fullmatch(r"[0-9]{1,6}", text.strip()):
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def verified(data: bytes, sha256: str, what: str) -> bytes:
     """Bytes whose hash is what the index promised; an empty hash promises nothing."""
     if sha256 and hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise Unanswered(f"{told}: its sha256 is not the one that the index names")
+        raise Unanswered(f"{what}: its sha256 is not the one that the index names")
     return data
 
 
-def _inflate(body: bytes, limit: int, told: str) -> bytes:
+def _inflate(body: bytes, limit: int, where: str) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     try:
         plain = stream.decompress(body, limit + 1)
     except zlib.error as error:
-        raise Unanswered(f"{told} is not the gzip that it says it is", again=True) from error
+        raise Unanswered(f"{where} is not the gzip that it says it is", again=True) from error
     if len(plain) > limit:
-        raise Unanswered(f"{told} unpacks to more than {limit} bytes")
+        raise Unanswered(f"{where} unpacks to more than {limit} bytes")
     if not stream.eof:
-        raise Unanswered(f"{told} ends in the middle", again=True)
+        raise Unanswered(f"{where} ends in the middle", again=True)
     return plain
 
 

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from envdoctor.facts_check.transport import Unanswered
+from envdoctor.web.transport import Unanswered
 
 K = TypeVar("K")
 T = TypeVar("T")

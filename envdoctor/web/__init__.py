@@ -1,0 +1,1 @@
+"""The web as pip has it configured: proxies, certificates, credentials, time limits."""

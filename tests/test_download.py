@@ -1,0 +1,493 @@
+"""Downloads over real sockets: what is dropped, stalled, changed or forged, a disk that is full, a process killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from command import ROOT
+from wheel_server import Files, make_certificate, serving
+
+from envdoctor import download as downloads
+from envdoctor.download import NotDownloaded, WrongHash, download, local_path
+from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.partial import file_in
+from envdoctor.sources import Sources
+
+NAME = "alpha-1.0-py3-none-any.whl"
+DATA = random.Random(1).randbytes(3_000_000)
+HASH = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "FIRST_PAUSE", 0.02)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HOME", "/nonexistent")  # no netrc
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / NAME).write_bytes(DATA)
+    (tmp_path / "here").mkdir()
+    return Files(tmp_path / "there")
+
+
+def get(files: Files, sha256: str = HASH, url: str = "", size: int | None = None, seconds: float = 20, **more: str):
+    sources = Sources(timeout=more.pop("timeout", "1"), **more)
+    return download(
+        url or files.url(NAME), files.folder.parent / "here" / NAME, sha256=sha256, size=size, sources=sources,
+        end=time.monotonic() + seconds, on_bytes=lambda _, __: None,
+    )  # fmt: skip
+
+
+def here(files: Files) -> list[str]:
+    return sorted(path.name for path in (files.folder.parent / "here").iterdir())
+
+
+def spans(files: Files) -> list[str]:
+    return [asked.span for asked in files.asked]
+
+
+def test_a_file_is_fetched_and_nothing_else_stays(files: Files) -> None:
+    heard: list[tuple[int, int | None]] = []
+    with serving(files):
+        target = files.folder.parent / "here/deeper" / NAME
+        done = download(files.url(NAME), target, sha256=HASH.upper(), size=None, sources=Sources(),
+                        end=time.monotonic() + 20, on_bytes=lambda *there: heard.append(there))  # fmt: skip
+    assert done == target
+    assert target.read_bytes() == DATA
+    assert [path.name for path in target.parent.iterdir()] == [NAME]
+    assert heard[-1] == (len(DATA), len(DATA))
+    assert heard == sorted(heard)
+
+
+def test_what_is_there_is_not_fetched_again(files: Files) -> None:
+    with serving(files):
+        get(files)
+        get(files)
+        assert len(files.asked) == 1
+        (files.folder.parent / "here" / NAME).write_bytes(b"something else")
+        assert get(files).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("etags", [True, False])
+def test_a_connection_that_drops_costs_only_what_was_not_sent(files: Files, etags: bool) -> None:
+    files.etags, files.cut = etags, [1_000_000, 500_000]
+    with serving(files):
+        assert get(files).read_bytes() == DATA
+    assert spans(files) == ["", "bytes=1000000-", "bytes=1500000-"]
+    assert [asked.sent for asked in files.asked] == [1_000_000, 500_000, 1_500_000]
+    assert all(bool(asked.if_range) == etags for asked in files.asked[1:])
+
+
+def test_a_server_without_ranges_is_asked_for_the_whole_again(files: Files) -> None:
+    files.ranges, files.cut = False, [1_000_000]
+    with serving(files):
+        assert get(files).read_bytes() == DATA
+    assert [asked.sent for asked in files.asked] == [1_000_000, len(DATA)]
+
+
+def test_without_a_length_a_dropped_connection_is_told_by_the_hash_or_the_size(files: Files) -> None:
+    files.lengths, files.cut = False, [1_000_000]
+    with serving(files):
+        assert get(files, size=len(DATA)).read_bytes() == DATA
+    assert [asked.sent for asked in files.asked] == [1_000_000, 2_000_000]
+
+
+def test_a_stall_is_a_failure_that_is_tried_again(files: Files) -> None:
+    files.stall = [1_000_000]
+    waits: list[str] = []
+    with serving(files):
+        done = download(files.url(NAME), files.folder.parent / "here" / NAME, sha256=HASH, size=None,
+                        sources=Sources(timeout="1"), end=time.monotonic() + 20, on_bytes=lambda _, __: None,
+                        on_wait=waits.append)  # fmt: skip
+    assert done.read_bytes() == DATA
+    assert spans(files)[1:] == ["bytes=1000000-"]
+    assert "nothing within 1 s" in waits[0]
+    assert waits[-1] == ""
+
+
+def test_a_file_that_changed_between_two_tries_starts_anew(files: Files) -> None:
+    other = random.Random(2).randbytes(len(DATA))
+    files.instead, files.cut = {NAME: other}, [1_000_000]
+    with serving(files):
+        with pytest.raises(NotDownloaded):
+            get_once(files)
+        files.instead = {}
+        assert get(files).read_bytes() == DATA
+    assert files.asked[-1].if_range == f'"{hashlib.md5(other).hexdigest()}"'
+    assert files.asked[-1].sent == len(DATA)
+
+
+def get_once(files: Files, sha256: str = HASH) -> None:
+    """One try, whose failure ends the run."""
+    tries, downloads.TRIES = downloads.TRIES, 1
+    try:
+        get(files, sha256)
+    finally:
+        downloads.TRIES = tries
+
+
+def test_a_changed_file_without_etags_starts_anew_once_the_hash_is_wrong(files: Files) -> None:
+    files.etags, files.instead, files.cut = False, {NAME: bytes(len(DATA))}, [1_000_000]
+    with serving(files):
+        with pytest.raises(NotDownloaded):
+            get_once(files)
+        files.instead = {}
+        assert get(files).read_bytes() == DATA
+    assert spans(files) == ["", "bytes=1000000-", ""]
+
+
+def test_a_part_of_another_file_is_thrown_away(files: Files) -> None:
+    files.cut = [1_000_000]
+    with serving(files):
+        with pytest.raises(NotDownloaded):
+            get_once(files, sha256="0" * 64)
+        assert here(files) == [f"{NAME}.part", f"{NAME}.part.json"]
+        assert get(files).read_bytes() == DATA
+    assert spans(files) == ["", ""]
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"sha256": 1}', '{"sha256": "0", "x": 1}', "\udcff"])
+def test_a_damaged_note_costs_the_part_only(files: Files, note: str) -> None:
+    (files.folder.parent / "here" / f"{NAME}.part").write_bytes(DATA[:1000])
+    (files.folder.parent / "here" / f"{NAME}.part.json").write_text(note, errors="surrogateescape")
+    with serving(files):
+        assert get(files).read_bytes() == DATA
+    assert spans(files) == [""]
+
+
+def test_all_bytes_there_and_no_name_yet_needs_no_request(files: Files) -> None:
+    (files.folder.parent / "here" / f"{NAME}.part").write_bytes(DATA)
+    (files.folder.parent / "here" / f"{NAME}.part.json").write_text(json.dumps({"sha256": HASH}))
+    with serving(files):
+        assert get(files, size=len(DATA)).read_bytes() == DATA
+        assert files.asked == []
+
+
+def test_all_bytes_there_and_the_length_unknown_is_one_request_more(files: Files) -> None:
+    (files.folder.parent / "here" / f"{NAME}.part").write_bytes(DATA)
+    (files.folder.parent / "here" / f"{NAME}.part.json").write_text(json.dumps({"sha256": HASH}))
+    with serving(files):
+        assert get(files).read_bytes() == DATA
+    assert spans(files) == [f"bytes={len(DATA)}-", ""]
+
+
+def test_a_wrong_hash_is_told_with_both_and_nothing_is_kept(files: Files) -> None:
+    files.instead = {NAME: b"forged"}
+    with serving(files), pytest.raises(WrongHash) as caught:
+        get(files)
+    assert hashlib.sha256(b"forged").hexdigest() in caught.value.message
+    assert files.url(NAME) in caught.value.message
+    assert HASH in caught.value.expected
+    assert here(files) == []
+
+
+def test_more_bytes_than_promised_are_refused(files: Files) -> None:
+    files.lengths, files.padding = False, 10
+    with serving(files), pytest.raises(NotDownloaded, match="sends more than the 3000000 bytes"):
+        get(files, size=len(DATA))
+    assert here(files) == []
+
+
+def test_another_length_than_the_known_one_is_refused_and_the_part_stays(files: Files) -> None:
+    files.cut = [1_000_000]
+    with serving(files):
+        with pytest.raises(NotDownloaded):
+            get_once(files)
+        files.instead = {NAME: b"<html>please log in</html>"}
+        with pytest.raises(NotDownloaded, match="would send 26 bytes, expected 3000000"):
+            get(files, size=len(DATA))
+        assert (files.folder.parent / "here" / f"{NAME}.part").stat().st_size == 1_000_000
+
+
+def test_503_with_retry_after_is_waited_for(files: Files) -> None:
+    # A date has whole seconds: three from now is at least two.
+    files.answers = [(503, {"Retry-After": "1"}), (429, {"Retry-After": formatdate(time.time() + 3, usegmt=True)})]
+    begin = time.monotonic()
+    with serving(files):
+        assert get(files).read_bytes() == DATA
+    assert 1.9 < time.monotonic() - begin < 8
+
+
+def test_a_wait_longer_than_the_time_left_is_told_at_once(files: Files) -> None:
+    files.answers = [(503, {"Retry-After": "3600"})]
+    with serving(files), pytest.raises(NotDownloaded, match="it asks to wait 3600 s") as caught:
+        get(files)
+    assert caught.value.status == 503
+
+
+def test_a_server_that_never_gets_well_is_given_up(files: Files) -> None:
+    files.answers = [(500, {})] * 20
+    with serving(files), pytest.raises(NotDownloaded, match=r"answers 500 .*\(tried 6 times\)"):
+        get(files)
+    assert len(files.asked) == downloads.TRIES
+    assert here(files) == []
+
+
+def test_404_is_not_tried_again(files: Files) -> None:
+    with serving(files), pytest.raises(NotDownloaded, match="answers 404") as caught:
+        get(files, url=files.url("other.whl"))
+    assert caught.value.status == 404
+    assert len(files.asked) == 1
+
+
+def test_redirects_are_followed_and_credentials_stay_with_their_host(files: Files) -> None:
+    with serving(files), serving(Files(files.folder)) as other:
+        files.user = "bob:s3cr@t"
+        files.answers = [(302, {"Location": f"http://localhost:{other.port}/{NAME}?signature=s3cr3t"})]
+        assert get(files, url=files.url(NAME, user="bob:s3cr%40t")).read_bytes() == DATA
+    assert files.asked[0].login
+    assert other.asked[0].login == ""
+
+
+def test_credentials_come_from_the_index_and_stand_in_no_message(files: Files) -> None:
+    files.user = "bob:s3cret-planted"
+    with serving(files):
+        index = files.url("simple/", user=files.user)
+        assert get(files, index=index).read_bytes() == DATA
+        files.user = "bob:other"
+        with pytest.raises(NotDownloaded, match="answers 401") as caught:
+            get(files, url=files.url("b.whl?token=s3cret-planted", user="bob:s3cret-planted"), sha256="0" * 64)
+    text = f"{caught.value.message} {caught.value.expected} {caught.value.hint}"
+    assert "s3cret-planted" not in text
+    assert "password" in caught.value.hint
+
+
+def test_a_named_index_of_uv_has_its_login_in_variables(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_INDEX_MY_MIRROR_USERNAME", "bob")
+    monkeypatch.setenv("UV_INDEX_MY_MIRROR_PASSWORD", "s3c/ret")
+    files.user = "bob:s3c/ret"
+    with serving(files):
+        assert get(files, extra_indexes=(f"my-mirror={files.url('simple/')}",)).read_bytes() == DATA  # type: ignore[arg-type]
+
+
+def test_a_proxy_is_asked_instead_of_the_host(files: Files) -> None:
+    with serving(files) as proxy:
+        address = f"http://joe:pr0xy@127.0.0.1:{proxy.port}"
+        done = get(files, url=f"http://files.invalid/{NAME}", proxy=address)
+        assert done.read_bytes() == DATA
+        assert proxy.asked[0].path == f"http://files.invalid/{NAME}"
+        assert proxy.asked[0].proxy_login.startswith("Basic ")
+        with pytest.raises(NotDownloaded) as caught:
+            get(files, url="http://files.invalid/b.whl", proxy=address, sha256="0" * 64)
+    assert "pr0xy" not in caught.value.message + caught.value.hint
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+def test_a_private_ca_is_named_by_cert(files: Files, certificate: Path) -> None:
+    with serving(files, certificate):
+        with pytest.raises(NotDownloaded, match="certificate is not trusted") as caught:
+            get(files)
+        assert len(files.asked) == 0
+        assert "PIP_CERT" in caught.value.hint
+        assert get(files, cert=str(certificate.with_name("cert.pem"))).read_bytes() == DATA
+
+
+def test_a_trusted_host_needs_no_certificate(files: Files, certificate: Path) -> None:
+    with serving(files, certificate):
+        assert get(files, trusted_hosts=("127.0.0.1",)).read_bytes() == DATA  # type: ignore[arg-type]
+
+
+def test_plain_http_needs_a_hash_loopback_or_trust(files: Files) -> None:
+    with serving(files):
+        assert get(files, sha256="").read_bytes() == DATA
+        with pytest.raises(BadInput, match="plain http, and its sha256 is not known") as caught:
+            get(files, sha256="", url="http://files.invalid/a.whl")
+        assert "trusted-host files.invalid" in caught.value.hint
+        files.answers = [(302, {"Location": "http://files.invalid/a.whl"})]
+    with pytest.raises(NotDownloaded, match=r"files\.invalid"):
+        get(files, sha256="0" * 64, url="http://files.invalid/a.whl", seconds=1)
+
+
+def test_without_a_hash_only_a_strong_etag_lets_a_part_go_on(files: Files) -> None:
+    files.cut, files.etags = [1_000_000], False
+    with serving(files):
+        assert get(files, sha256="").read_bytes() == DATA
+    assert spans(files) == ["", ""]
+
+
+def test_the_users_umask_decides_who_may_read(files: Files) -> None:
+    before = os.umask(0o027)
+    try:
+        with serving(files):
+            done = get(files)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(done.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("kind", ["path", "file"])
+def test_a_local_file_is_linked_or_copied_after_its_check(files: Files, kind: str) -> None:
+    source = files.folder / NAME
+    done = get(files, url=str(source) if kind == "path" else source.as_uri())
+    assert done.read_bytes() == DATA
+    assert done.samefile(source)
+    with pytest.raises(WrongHash):
+        get(files, url=str(source), sha256="0" * 64)
+    assert here(files) == [NAME]
+
+
+def test_a_local_file_of_another_file_system_is_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert not get(files, url=str(files.folder / NAME)).samefile(files.folder / NAME)
+    (files.folder.parent / "here" / NAME).unlink()
+    with pytest.raises(WrongHash):
+        get(files, url=str(files.folder / NAME), sha256="0" * 64)
+    assert here(files) == []
+
+
+@pytest.mark.parametrize("url", ["/nowhere/a.whl", "file:///nowhere/a.whl", "."])
+def test_a_local_file_that_is_none_is_named(files: Files, url: str) -> None:
+    with pytest.raises(NotDownloaded):
+        get(files, url=url)
+
+
+def test_addresses_and_paths_are_told_apart() -> None:
+    assert local_path("file:///a%20b/c+d.whl") == Path("/a b/c+d.whl")
+    assert local_path("/a b/c.whl") == Path("/a b/c.whl")
+    assert local_path("https://h/a.whl") is None
+    assert local_path("file://server/share/a.whl") is None
+
+
+BAD_NAMES = ["../a.whl", "a/b.whl", "..", ".", "", ".hidden", "a.part", "a\nb.whl", "x" * 250, "-r"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput):
+        file_in(tmp_path, name)
+
+
+def test_a_part_that_is_a_link_is_not_followed(files: Files) -> None:
+    precious = files.folder.parent / "precious"
+    precious.write_text("kept")
+    (files.folder.parent / "here" / f"{NAME}.part").symlink_to(precious)
+    with serving(files), pytest.raises(EnvdoctorError, match="cannot write"):
+        get(files)
+    assert precious.read_text() == "kept"
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(files: Files) -> None:
+    (files.folder.parent / "here").rmdir()
+    (files.folder.parent / "here").write_text("a file")
+    with serving(files), pytest.raises(EnvdoctorError, match=r"here") as caught:
+        get(files)
+    assert caught.value.exit_code == 3
+
+
+def test_two_downloads_of_one_file_do_not_mix(files: Files) -> None:
+    files.bytes_per_second = 4_000_000
+    with serving(files):
+        first = start(files)
+        wait_for_bytes(files, 100_000)
+        with pytest.raises(EnvdoctorError, match="another process is downloading"):
+            get(files)
+        first.communicate(timeout=20)
+    assert first.returncode == 0
+
+
+SCRIPT = """
+import resource, sys, time
+from pathlib import Path
+from envdoctor.download import download
+from envdoctor.errors import EnvdoctorError
+from envdoctor.sources import Sources
+url, target, sha256, limit = sys.argv[1:]
+if int(limit):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+try:
+    download(url, Path(target), sha256=sha256, size=None, sources=Sources(), end=time.monotonic() + 20,
+             on_bytes=lambda *_: None)
+except EnvdoctorError as error:
+    print(error.message, error.expected, error.hint, sep="|")
+    sys.exit(error.exit_code)
+"""
+
+
+def start(files: Files, limit: int = 0, target: Path | None = None) -> subprocess.Popen[str]:
+    place = target or files.folder.parent / "here" / NAME
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, files.url(NAME), str(place), HASH, str(limit)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def wait_for_bytes(files: Files, size: int) -> None:
+    end = time.monotonic() + 15
+    while not (files.asked and files.asked[-1].sent >= size) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_process_that_is_killed_goes_on_where_it_was(files: Files, number: signal.Signals) -> None:
+    files.bytes_per_second = 2_000_000
+    with serving(files):
+        process = start(files)
+        wait_for_bytes(files, 1_000_000)
+        process.send_signal(number)
+        said = process.communicate(timeout=20)[0]
+        kept = (files.folder.parent / "here" / f"{NAME}.part").stat().st_size
+        assert kept >= 500_000
+        files.bytes_per_second = 0
+        assert get(files).read_bytes() == DATA
+    assert [asked.span for asked in files.asked] == ["", f"bytes={kept}-"]
+    assert files.asked[1].sent == len(DATA) - kept
+    if number is signal.SIGINT:
+        assert process.returncode == 130
+        assert said.startswith(f"interrupted: {kept} of 3000000 bytes of {NAME} are kept in")
+
+
+def test_a_full_disk_is_told_in_bytes_and_the_rest_goes_on(files: Files) -> None:
+    with serving(files):
+        process = start(files, limit=1_000_000)
+        said = process.communicate(timeout=20)[0]
+        assert process.returncode == 3
+        assert "1000000 of 3000000 bytes" in said
+        assert "2000000 more bytes" in said
+        assert get(files).read_bytes() == DATA
+    assert spans(files) == ["", "bytes=1000000-"]
+
+
+def test_a_full_file_system_is_told_before_the_first_byte_where_the_size_is_known(files: Files) -> None:
+    if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("a tmpfs of one's own needs root and mount namespaces")
+    place = files.folder.parent / "small"
+    place.mkdir()
+    mounted = f"mount -t tmpfs -o size=1m tmpfs {place} && exec \"$@\""
+    with serving(files):
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", mounted, "sh", sys.executable, "-c", SCRIPT, files.url(NAME),
+             str(place / NAME), HASH, "0"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert "No space left on device" in done.stdout
+    assert "bytes are free" in done.stdout
+    assert "df -h" in done.stdout
+
+
+def test_a_known_size_larger_than_the_disk_is_refused_without_a_request(files: Files) -> None:
+    with serving(files), pytest.raises(EnvdoctorError, match="bytes are free") as caught:
+        get(files, size=1 << 60)
+    assert files.asked == []
+    assert str(1 << 60) in caught.value.expected

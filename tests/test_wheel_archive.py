@@ -1,0 +1,129 @@
+"""Wheels as archives: made-up ones that climb, hide and lie, and what is right of real ones."""
+
+from __future__ import annotations
+
+import stat
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_packages import write_wheel
+
+from envdoctor.wheel_archive import parse_record, wheel_faults
+
+RECORD = "alpha-1.0.dist-info/RECORD"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return write_wheel(tmp_path, "alpha", "1.0", files={
+        "alpha-1.0.data/scripts/run": b"#!python\n", "alpha/Ünï.py": b"1"})  # fmt: skip
+
+
+def rewrite(wheel: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    """The wheel with other members."""
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def add(wheel: Path, name: str, *, mode: int = 0, listed: bool = True) -> None:
+    """One more member, in RECORD, too."""
+
+    def change(members: dict[str, bytes]) -> None:
+        members[RECORD] += f'"{name}",,\n'.encode() if listed else b""
+
+    rewrite(wheel, change)
+    with warnings.catch_warnings(), zipfile.ZipFile(wheel, "a") as archive:
+        warnings.simplefilter("ignore")  # of a name that is there twice
+        member = zipfile.ZipInfo(name)
+        member.external_attr = mode << 16
+        archive.writestr(member, b"target")
+
+
+def test_a_good_wheel_has_no_fault(wheel: Path) -> None:
+    assert list(wheel_faults(wheel)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "said"),
+    [
+        ("../evil.py", 0, "climbs out"),
+        ("alpha/../../evil.py", 0, "climbs out"),
+        ("alpha-1.0.data/scripts/../../../evil", 0, "climbs out"),
+        ("/etc/cron.d/evil", 0, "absolute"),
+        ("C:/evil", 0, "absolute"),
+        ("alpha\\..\\evil", 0, "backslash"),
+        ("alpha//evil", 0, "no plain name"),
+        ("alpha/./evil", 0, "no plain name"),
+        ("alpha/ev\x1b[2Jil", 0, "no plain name"),
+        ("alpha/link", stat.S_IFLNK | 0o777, "symbolic link"),
+        ("alpha/pipe", stat.S_IFIFO | 0o666, "special file"),
+        ("alpha/__init__.py", 0, "2 times"),
+        ("alpha-1.0.data/etc/passwd", 0, "expected one .data with purelib"),
+        ("beta-1.0.dist-info/METADATA", 0, "expected one .dist-info"),
+    ],
+)
+def test_members_that_do_not_belong_there(wheel: Path, name: str, mode: int, said: str) -> None:
+    add(wheel, name, mode=mode)
+    assert said in " ".join(wheel_faults(wheel))
+
+
+def test_a_file_that_record_does_not_list(wheel: Path) -> None:
+    add(wheel, "alpha/more.pth", listed=False)
+    assert list(wheel_faults(wheel)) == ["'alpha/more.pth' is not in RECORD"]
+
+
+def test_a_file_that_only_record_has(wheel: Path) -> None:
+    rewrite(wheel, lambda members: members.update({RECORD: members[RECORD] + b"alpha/gone.py,,\n"}))
+    assert list(wheel_faults(wheel)) == ["'alpha/gone.py' is in RECORD and not in the wheel"]
+
+
+def test_a_wheel_without_record(wheel: Path) -> None:
+    rewrite(wheel, lambda members: members.pop(RECORD) and None)
+    assert list(wheel_faults(wheel)) == ["it has no RECORD"]
+
+
+def test_many_faults_of_a_kind_are_counted(wheel: Path) -> None:
+    rewrite(wheel, lambda members: members.update({f"alpha/{n}.py": b"" for n in range(50)}))
+    found = list(wheel_faults(wheel))
+    assert len(found) == 6
+    assert found[-1] == "and 45 more not in RECORD"
+
+
+def test_a_wheel_of_another_name(wheel: Path) -> None:
+    renamed = wheel.rename(wheel.with_name("beta-1.0-py3-none-any.whl"))
+    assert "expected one .dist-info of beta" in " ".join(wheel_faults(renamed))
+
+
+def test_a_member_with_two_names_is_seen(wheel: Path) -> None:
+    # The list at the end says a harmless name, the member's own header another one.
+    data = wheel.read_bytes()
+    wheel.write_bytes(data.replace(b"alpha/__init__.py", b"alpha/../../a.pth", 1))
+    assert "'alpha/../../a.pth' in its own header" in " ".join(wheel_faults(wheel))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"no zip at all", bytes(1000)])
+def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "alpha-1.0-py3-none-any.whl"
+    path.write_bytes(data)
+    assert next(wheel_faults(path)).startswith("it is no wheel that can be read")
+    assert "No such file" in next(wheel_faults(tmp_path / "none.whl"))
+
+
+def test_any_damage_is_a_fault_and_never_a_crash(wheel: Path) -> None:
+    data = wheel.read_bytes()
+    for place in range(0, len(data), 3):
+        wheel.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        list(wheel_faults(wheel))
+        wheel.write_bytes(data[:place])
+        assert list(wheel_faults(wheel))
+
+
+def test_names_with_commas_in_record() -> None:
+    assert parse_record('"a, b.py",sha256=x,1\nc.py,,\n\n') == {"a, b.py", "c.py"}

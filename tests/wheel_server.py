@@ -1,0 +1,194 @@
+"""A server on loopback for one folder of files that does to a download what networks do, and keeps what was asked."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import re
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+
+@dataclass
+class Asked:
+    """One request and how many bytes of a body went out for it."""
+
+    path: str
+    span: str
+    if_range: str
+    login: str
+    proxy_login: str
+    sent: int = 0
+
+
+@dataclass
+class Files:
+    """Files at /NAME. Each list of faults is used up, one a request."""
+
+    folder: Path
+    ranges: bool = True
+    etags: bool = True
+    lengths: bool = True
+    user: str = ""  # "name:password" that every request must bring
+    cut: list[int] = field(default_factory=list)  # close the connection after so many bytes
+    stall: list[int] = field(default_factory=list)  # say nothing more after so many bytes
+    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # instead of the file
+    instead: dict[str, bytes] = field(default_factory=dict)  # the body of a path, whatever the folder has
+    bytes_per_second: int = 0
+    padding: int = 0  # bytes sent after the end of the body
+    asked: list[Asked] = field(default_factory=list)
+    port: int = 0
+    scheme: str = "http"
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def url(self, name: str, user: str = "") -> str:
+        return f"{self.scheme}://{user + '@' if user else ''}127.0.0.1:{self.port}/{name}"
+
+    def data(self, path: str) -> bytes | None:
+        if path.startswith("/simple/"):
+            return self._page(path.split("/")[2])
+        name = path.rpartition("/")[2].partition("?")[0]
+        if name in self.instead:
+            return self.instead[name]
+        return (self.folder / name).read_bytes() if (self.folder / name).is_file() else None
+
+    def _page(self, project: str) -> bytes | None:
+        """A page of a simple index (PEP 503) over the folder."""
+        wheels = [w for w in sorted(self.folder.glob("*.whl")) if w.name.split("-")[0].replace("_", "-") == project]
+        links = (f'<a href="/{w.name}#sha256={self._promised(w)}">{w.name}</a>' for w in wheels)
+        return "\n".join(links).encode() if wheels else None
+
+    def _promised(self, wheel: Path) -> str:
+        return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+    def sent(self) -> dict[str, int]:
+        """Bytes that went out of each file, pages left out."""
+        found: dict[str, int] = {}
+        for asked in self.asked:
+            if not asked.path.startswith("/simple/") and asked.span != "bytes=0-0":
+                found[asked.path[1:]] = found.get(asked.path[1:], 0) + asked.sent
+        return found
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    files: Files
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._head(405, {"Content-Length": "0"})
+
+    def do_GET(self) -> None:
+        files = self.files
+        header = self.headers.get
+        asked = Asked(self.path, header("Range", ""), header("If-Range", ""), header("Authorization", ""),
+                      header("Proxy-Authorization", ""))  # fmt: skip
+        files.asked.append(asked)
+        data = files.data(self.path)
+        if files.user and asked.login != "Basic " + base64.b64encode(files.user.encode()).decode():
+            self._head(401, {"WWW-Authenticate": 'Basic realm="files"', "Content-Length": "0"})
+        elif self.path.startswith("/simple/"):
+            self._head(200 if data else 404, {"Content-Type": "text/html", "Content-Length": str(len(data or b""))})
+            self.wfile.write(data or b"")
+        elif files.answers:
+            status, headers = files.answers.pop(0)
+            self._head(status, {"Content-Length": "0"} | headers)
+        elif data is None:
+            self._head(404, {"Content-Length": "0"})
+        else:
+            self._file(asked, data)
+
+    def _file(self, asked: Asked, data: bytes) -> None:
+        files = self.files
+        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked.span)
+        headers = {"ETag": etag} if files.etags else {}
+        if found and files.ranges and asked.if_range in ("", etag):
+            start, end = int(found[1]), min(int(found[2] or len(data)), len(data) - 1)
+            if start >= len(data):
+                self._head(416, {"Content-Range": f"bytes */{len(data)}", "Content-Length": "0"})
+                return
+            body = data[start : end + 1]
+            self._head(206, headers | {"Content-Range": f"bytes {start}-{end}/{len(data)}"} | self._length(body))
+        else:
+            body = data
+            self._head(200, headers | self._length(body))
+        if asked.span != "bytes=0-0":
+            self._body(asked, body + b"x" * files.padding)
+
+    def _length(self, body: bytes) -> dict[str, str]:
+        return {"Content-Length": str(len(body))} if self.files.lengths else {}
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _body(self, asked: Asked, body: bytes) -> None:
+        files = self.files
+        cut = files.cut.pop(0) if files.cut else len(body)
+        stall = files.stall.pop(0) if files.stall else None
+        limit = cut if stall is None else min(cut, stall)
+        piece = files.bytes_per_second // 20 or 1 << 16
+        while asked.sent < min(limit, len(body)):
+            data = body[asked.sent : min(asked.sent + piece, limit)]
+            self.wfile.write(data)
+            asked.sent += len(data)
+            time.sleep(0.05 if files.bytes_per_second else 0)
+        if stall is not None:
+            files.done.wait(30)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is what some tests are about."""
+
+
+def make_certificate(folder: Path) -> Path:
+    """A certificate of 127.0.0.1 that nobody trusts, in cert.pem; the file with its key, too."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl command to make a certificate with")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    (folder / "both.pem").write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
+    return folder / "both.pem"
+
+
+@contextmanager
+def serving(files: Files, certificate: Path | None = None) -> Iterator[Files]:
+    """Serve on a free loopback port; over TLS where there is a certificate (with its key in the same file)."""
+    server = Server(("127.0.0.1", 0), type("Bound", (Handler,), {"files": files}))
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        files.scheme = "https"
+    files.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield files
+    finally:
+        files.done.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
