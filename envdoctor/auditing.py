@@ -11,7 +11,7 @@ import msgspec
 from envdoctor import locks
 from envdoctor.diagnosis import machine_of, stack_of, write_file
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput
-from envdoctor.keeping import stack_of_lock
+from envdoctor.lock_audit import audit_lock
 from envdoctor.model import Finding, Machine, Record
 from envdoctor.records import read_text
 from envdoctor.results import Answer
@@ -66,11 +66,7 @@ def _environment(target: str, machine: Machine | None) -> Audited:
 
 
 def _lock(text: str, target: str, machine: Machine | None) -> Audited:
-    from envdoctor.pasted import parse_report
-
-    file = locks.parse_lock(text, where=target)
-    findings = evaluate(machine or parse_report("").machine, stack_of_lock(file))
-    told = (_at_line(finding, text) for finding in findings if finding.status in ("error", "warning", "crashed"))
+    told = (_at_line(finding, text) for finding in audit_lock(locks.parse_lock(text, where=target), machine))
     return Audited(name=target, kind="lock", findings=tuple(told))
 
 

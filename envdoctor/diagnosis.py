@@ -20,7 +20,7 @@ from envdoctor.model import Finding, Machine, Record, Stack
 from envdoctor.results import Answer, Checked, Documentation, Made, RuleList, RuleText, Written
 
 if TYPE_CHECKING:
-    from envdoctor.explain import Cause
+    from envdoctor.explain import Cause, Explained
     from envdoctor.pasted import Report
 
 REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the beginning is read
@@ -280,10 +280,21 @@ def _likely_causes(log: Path, machine: Machine, python: Path | None) -> tuple[Ca
         stack = None  # no environment that can be read: the log speaks for itself
     try:
         with log.open("rb") as stream:
-            explained = explain(stream, machine, stack)
+            return _likely(explain(stream, machine, stack))
     except OSError:
         return ()  # the error itself matters more than that its log cannot be read
+
+
+def _likely(explained: Explained) -> tuple[Cause, ...]:
     return tuple(cause for cause in explained.causes if cause.lines and cause.confidence >= LIKELY)[:2]
+
+
+def likely_cause(text: str, machine: Machine, stack: Stack | None) -> str:
+    """The likeliest cause of a text with its fix, in one line; empty where nothing in it is known."""
+    from envdoctor.explain import explain
+
+    causes = _likely(explain(io.BytesIO(text.encode()), machine, stack))
+    return f"{causes[0].cause}: {causes[0].fix}" if causes else ""
 
 
 def documentation(name: str) -> Documentation | None:

@@ -8,11 +8,13 @@ Beside an environment `mine` lies one folder, `.mine.envdoctor`:
     journal.jsonl  what every install did
     adopting       there only while an environment that envdoctor did not make is being replaced
     adopted.txt    what was in it
+    kept-1         it, once another environment has become the previous one, until `envdoctor clean --adopted`
     lock           held by the install that is at work
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +25,7 @@ from envdoctor.model import Record
 
 MARKER = "envdoctor.json"
 LOCK_FILE = "envdoctor-lock.txt"
+NAME_BYTES = 255  # of one name in a path, as Linux has it
 VERIFICATION = "envdoctor-verification.json"
 
 
@@ -67,6 +70,18 @@ class Beside(NamedTuple):
         return self.folder / "adopted.txt"
 
     @property
+    def kept(self) -> list[Path]:
+        """Environments that envdoctor did not make, and keeps until it is told otherwise."""
+        return sorted(self.folder.glob("kept-*"))
+
+    @property
+    def next_kept(self) -> Path:
+        """Where another one goes."""
+        taken = {path.name for path in self.kept}
+        names = (f"kept-{number}" for number in range(1, len(taken) + 2))
+        return self.folder / next(name for name in names if name not in taken)
+
+    @property
     def lock(self) -> Path:
         """Held while something of this environment is changed."""
         return self.folder / "lock"
@@ -77,6 +92,18 @@ class Beside(NamedTuple):
         ignore = self.folder / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")
+
+
+def beside_of(venv: Path) -> Beside:
+    """An environment by its path; BadInput for a path that can have nothing beside it."""
+    longest = NAME_BYTES - len("..envdoctor")
+    if not venv.name or "\0" in str(venv) or len(os.fsencode(venv.name)) > longest:
+        raise BadInput(
+            f"{str(venv)[:80]!r} is no path for an environment",
+            expected=f"the path of a folder that has a name, of at most {longest} bytes",
+            hint="envdoctor envs",
+        )
+    return Beside(venv)
 
 
 class WheelUsed(Record, frozen=True):
@@ -113,17 +140,19 @@ def read_installed(venv: Path) -> Installed | None:
     """The marker of an environment, or None where there is none that can be read."""
     try:
         return msgspec.json.decode((venv / MARKER).read_bytes(), type=Installed)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
 
 
 def write_installed(venv: Path, installed: Installed) -> None:
     """Mark an environment as made by envdoctor."""
     data = {"schema": installed.schema} | msgspec.to_builtins(installed)
-    unfinished = (
-        venv / f"{MARKER}.new"
-    )  # a marker is there whole or not at all: without it the folder is a stranger's
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    # A marker is there whole or not at all: without it the folder is a stranger's.
+    unfinished = venv / f"{MARKER}.new"
+    with unfinished.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
     unfinished.rename(venv / MARKER)
 
 
@@ -152,6 +181,7 @@ def refuse_foreign(venv: Path, *, adopt: bool = False) -> None:
 
     With `adopt` a virtual environment may be anybody's: it is kept whole, to go back to.
     """
+    beside_of(venv)
     above = next(place for place in venv.parents if place.exists())
     if not above.is_dir():
         raise BadInput(

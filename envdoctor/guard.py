@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from envdoctor.environments import WheelUsed
 from envdoctor.errors import Refused
@@ -36,9 +36,17 @@ def drift(venv: Path, lock: Lock, wheels: Iterable[WheelUsed] = ()) -> list[str]
     wrong = [
         f"{name}: {found.get(name, 'missing')}, locked {version}"
         for name, version in wanted.items()
-        if name not in found or Version(found[name]) != Version(version)
+        if name not in found or not _is_same(found[name], version)
     ]
     return sorted(wrong + [f"{name} {found[name]}: not in the lock" for name in found.keys() - wanted.keys()])
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two spellings are of one version; what is none, as `foo.dist-info` has, is the same as nothing."""
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return False
 
 
 def normalised(name: str) -> str:

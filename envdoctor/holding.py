@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +14,7 @@ from envdoctor.environments import Beside
 from envdoctor.errors import EnvdoctorError
 
 ORPHAN_SECONDS = 120.0  # how long the uv of an install that was killed is waited for
+BRIEF_SECONDS = 1.5  # how long one that runs is waited for: it may only be looking what is there
 
 
 @contextmanager
@@ -24,16 +25,20 @@ def hold(beside: Beside) -> Iterator[TextIO]:
     """
     beside.make_folder()
     with _locked(beside) as file:
-        file.seek(0)
-        file.truncate()
-        file.write(str(os.getpid()))
-        file.flush()
+        _sign(file)
         yield file
+
+
+def _sign(file: TextIO) -> None:
+    """Write down who holds the lock; on a full disk it is held without: `clean` must be able to free some room."""
+    with suppress(OSError):
+        os.ftruncate(file.fileno(), 0)
+        os.write(file.fileno(), str(os.getpid()).encode())
 
 
 def _locked(beside: Beside) -> TextIO:
     """The lock file, open and locked; the uv of an install that was killed is waited for."""
-    end = time.monotonic() + ORPHAN_SECONDS
+    started = time.monotonic()
     while True:
         beside.make_folder()
         file = beside.lock.open("a+")
@@ -44,9 +49,10 @@ def _locked(beside: Beside) -> TextIO:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip()
-            if is_running(holder) or time.monotonic() > end:
+            running = is_running(holder)
+            if time.monotonic() - started > (BRIEF_SECONDS if running else ORPHAN_SECONDS):
                 file.close()
-                state = "runs" if is_running(holder) else "is gone, but something that it started still runs"
+                state = "runs" if running else "is gone, but something that it started still runs"
                 raise EnvdoctorError(
                     f"another install of {beside.venv} is at work: process {holder or 'unknown'}, which {state}",
                     expected="one install at a time",

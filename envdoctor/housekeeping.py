@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from envdoctor.diagnosis import cache_folder
-from envdoctor.environments import Beside, Installed, is_foreign, read_installed
-from envdoctor.errors import BadInput, Refused
-from envdoctor.holding import hold
+from envdoctor.environments import Beside, Installed, beside_of, is_foreign, read_installed
+from envdoctor.errors import BadInput, EnvdoctorError, Refused
+from envdoctor.holding import hold, is_running
 from envdoctor.install import size_on_disk
-from envdoctor.journal import Journal, read_journal, unfinished
+from envdoctor.journal import ROLLBACK, Journal, read_journal, unfinished
 from envdoctor.model import Record
 from envdoctor.profile_files import user_folder
 from envdoctor.proof import driver_and_gpus, verified_state
@@ -84,12 +85,26 @@ def known() -> list[Beside]:
     from envdoctor.provisioning import default_venv
 
     home = default_venv("any").parent
-    listed = environments_list()
-    elsewhere = listed.read_text(errors="replace").splitlines() if listed.exists() else []
     hidden = (path for path in sorted(home.glob(".*.envdoctor")) if path.is_dir())
     names = [home / path.name.removeprefix(".").removesuffix(".envdoctor") for path in hidden]
-    paths = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *map(Path, elsewhere)])
-    return [Beside(path) for path in paths if read_installed(path) or Beside(path).folder.is_dir()]
+    paths = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *_elsewhere()])
+    return [beside for path in paths if (beside := _known(path))]
+
+
+def _elsewhere() -> list[Path]:
+    """The list of environments, however damaged it is: a line that is no absolute path is nothing."""
+    try:
+        lines = environments_list().read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [Path(line) for line in lines if line.startswith("/")]
+
+
+def _known(path: Path) -> Beside | None:
+    with suppress(BadInput, OSError):
+        beside = beside_of(path)
+        return beside if read_installed(path) or beside.folder.is_dir() else None
+    return None
 
 
 def _described(beside: Beside) -> Iterator[Environment]:
@@ -98,19 +113,25 @@ def _described(beside: Beside) -> Iterator[Environment]:
         whole = (beside.venv / "bin/python").exists()
         yield _environment(beside.venv, made, "current" if whole else "broken")
     elif last:
+        at_work = is_running(str(last.process))
+        note = f"its install ended without a word in '{last.step}': run envdoctor install again"
         yield Environment(
             path=str(beside.venv), profile="", lock="", python="", size=0, created=last.at, state="unfinished",
-            verified="no", note=f"its install ended without a word in '{last.step}': run envdoctor install again",
+            verified="no", note=f"process {last.process} is building it" if at_work else note,
         )  # fmt: skip
+    elif is_foreign(beside.venv):
+        yield _environment(beside.venv, None, "current")
     if beside.previous.is_dir():
         yield _environment(beside.previous, read_installed(beside.previous), "previous")
+    for path in beside.kept:
+        yield _environment(path, None, "previous")
 
 
 def _environment(path: Path, made: Installed | None, state: Literal["current", "previous", "broken"]) -> Environment:
     if made is None:
         return Environment(
             path=str(path), profile="", lock="", python="", size=size_on_disk(path), created="", state=state,
-            verified="no", note="envdoctor did not make it; its packages are in adopted.txt beside it",
+            verified="no", note="envdoctor did not make it",
         )  # fmt: skip
     note = "; ".join(f"no wheel of {name} fitted: {use} instead" for name, use in made.fallbacks.items())
     return Environment(
@@ -122,25 +143,48 @@ def _environment(path: Path, made: Installed | None, state: Literal["current", "
 
 def rollback(venv: str) -> Answer:
     """The environment before the current one takes its place again; a second time, the other way round."""
-    beside = Beside(environment_meant(venv))
-    if not beside.folder.is_dir():
-        raise Refused(
-            f"{beside.venv} has no environment before it (no {beside.folder})",
-            expected="an environment that replaced another",
-            hint="envdoctor envs",
-        )
-    with hold(beside):
-        settle(beside)
-        if not beside.previous.is_dir():
-            raise Refused(
-                f"{beside.venv} has no environment before it (no {beside.previous})",
-                expected="one that `envdoctor clean` has not removed",
-                hint="envdoctor envs",
-            )
-        journal = Journal(beside.journal, "rollback", log_file("rollback", beside.venv.name))
-        with journal.step("rollback"):
+    beside = beside_of(environment_meant(venv))
+    with _disk_errors(beside):
+        if not beside.folder.is_dir():
+            raise _nothing_before(beside, beside.folder)
+        with hold(beside):
+            settle(beside)
+            if not beside.previous.is_dir():
+                raise _nothing_before(beside, beside.previous)
+            if not (beside.previous / "bin/python").exists():
+                raise Refused(
+                    f"the environment before it has no interpreter ({beside.previous}/bin/python)",
+                    expected="a whole environment to go back to",
+                    hint="envdoctor install, which builds a new one",
+                )
+            journal = Journal(beside.journal, ROLLBACK, log_file("rollback", beside.venv.name))
+            with suppress(OSError):  # a full disk is a reason to go back, and none against it
+                journal.write(ROLLBACK, "start")
             go_back(beside)
+            with suppress(OSError):
+                journal.write(ROLLBACK, "end", exit_code=0)
     return Answer(RolledBack(str(beside.venv), _name(beside.venv), _name(beside.previous)))
+
+
+def _nothing_before(beside: Beside, missing: Path) -> Refused:
+    return Refused(
+        f"{beside.venv} has no environment before it (no {missing})",
+        expected="an environment that replaced another, and that `envdoctor clean` has left",
+        hint="envdoctor envs",
+    )
+
+
+@contextmanager
+def _disk_errors(beside: Beside) -> Iterator[None]:
+    """What the file system refuses, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvdoctorError(
+            f"{error.filename or beside.folder}: {error.strerror or error}",
+            expected=f"leave to change {beside.venv} and what lies beside it",
+            hint=f"ls -la {beside.venv.parent}, then run this again",
+        ) from error
 
 
 def _name(path: Path) -> str:
@@ -153,7 +197,7 @@ def _name(path: Path) -> str:
 def environment_meant(venv: str) -> Path:
     """The environment that was asked for, or the only one there is."""
     if venv:
-        return Path(venv).absolute()
+        return beside_of(Path(venv).absolute()).venv
     found = known()
     if len(found) == 1:
         return found[0].venv
@@ -167,63 +211,137 @@ def environment_meant(venv: str) -> Path:
 
 def clean(venv: str, *, dry_run: bool, adopted: bool) -> Answer:
     """Remove environments that were replaced, and what killed installs left."""
-    asked = [Beside(Path(venv).absolute())] if venv else known()
-    paths: list[Path] = []
-    kept: list[str] = []
-    size = 0
+    asked = [beside_of(Path(venv).absolute())] if venv else known()
+    removed = Removal(dry_run)
     for beside in asked:
-        if not beside.folder.is_dir():
-            continue
-        with hold(beside):
-            settle(beside)
-            for path in (beside.previous, beside.building):
-                if path == beside.previous and is_foreign(path) and not adopted:
-                    kept.append(f"{path}: envdoctor did not make it; --adopted removes it, too")
-                elif path.is_dir():
-                    paths.append(path)
-                    size += size_on_disk(path)
-                    if not dry_run:
-                        remove(path)
-    return Answer(Removed(tuple(map(str, paths)), size, tuple(kept), dry_run))
+        with _disk_errors(beside):
+            if not beside.folder.is_dir():
+                continue
+            if dry_run:
+                _clean_one(beside, removed, adopted=adopted)
+                continue
+            with hold(beside):
+                settle(beside)
+                _clean_one(beside, removed, adopted=adopted)
+    return Answer(removed.told())
+
+
+def _clean_one(beside: Beside, removed: Removal, *, adopted: bool) -> None:
+    for path in (beside.previous, beside.building, *beside.kept):
+        if is_foreign(path) and path != beside.building and not adopted:
+            removed.keep(
+                path, f"envdoctor did not make it; have it back: {_how_back(beside, path)}; or clean --adopted"
+            )
+        elif path.is_dir():
+            removed.remove(path)
+
+
+def _how_back(beside: Beside, path: Path) -> str:
+    """Its scripts name the place where it was made, so there it goes."""
+    if path == beside.previous:
+        return f"envdoctor rollback --venv {beside.venv}"
+    return f"mv {beside.venv} {beside.venv}.other && mv {path} {beside.venv}"
+
+
+class Removal:
+    """What was removed so far, or would be."""
+
+    def __init__(self, dry_run: bool) -> None:
+        self.dry_run = dry_run
+        self.paths: list[Path] = []
+        self.kept: list[str] = []
+        self.size = 0
+
+    def remove(self, path: Path) -> None:
+        """Remove a folder, or count it."""
+        self.note(path)
+        if not self.dry_run:
+            remove(path)
+
+    def note(self, path: Path) -> None:
+        """Count a folder that is about to be removed."""
+        self.paths.append(path)
+        self.size += size_on_disk(path)
+
+    def keep(self, path: Path, why: str) -> None:
+        """Say why something stays."""
+        self.kept.append(f"{path}: {why}")
+
+    def told(self) -> Removed:
+        """All of it."""
+        return Removed(tuple(map(str, self.paths)), self.size, tuple(self.kept), self.dry_run)
 
 
 def uninstall(venv: str, *, everything: bool, dry_run: bool) -> Answer:
-    """Remove an environment and what lies beside it, or everything that envdoctor keeps."""
+    """Remove an environment and what lies beside it, or everything that envdoctor keeps.
+
+    Nothing is removed before all of it was looked at; what envdoctor did not make stays.
+    """
     if everything and venv:
         raise BadInput("--all and --venv are both given", expected="one of them", hint="envdoctor uninstall --help")
-    asked = known() if everything else [Beside(environment_meant(venv))]
-    paths: list[Path] = []
-    size = 0
-    for beside in asked:
-        if beside.venv.exists() and read_installed(beside.venv) is None:
-            raise BadInput(
-                f"{beside.venv} is nothing that envdoctor made",
-                expected="an environment of `envdoctor envs`",
-                hint="envdoctor envs",
-            )
+    asked = known() if everything else [beside_of(environment_meant(venv))]
+    removed = Removal(dry_run)
+    for beside in [each for each in asked if _may_go(each, removed, everything=everything)]:
+        with _disk_errors(beside):
+            _uninstall_one(beside, removed)
+    for place in own_places() if everything else ():
+        if place.exists():
+            removed.note(place)
+            if not dry_run:
+                shutil.rmtree(place, ignore_errors=True)
+    return Answer(removed.told())
+
+
+def _may_go(beside: Beside, removed: Removal, *, everything: bool) -> bool:
+    """Whether all of it is ours; where that was asked for by name and is not so, BadInput."""
+    with _disk_errors(beside):
+        strangers = _strangers(beside)
+        if strangers and not everything:
+            raise _not_ours(beside, strangers)
+        for path in strangers:
+            removed.keep(path, "envdoctor did not make it")
         if not beside.venv.exists() and not beside.folder.is_dir():
             raise BadInput(
                 f"there is no environment at {beside.venv}", expected="one of `envdoctor envs`", hint="envdoctor envs"
             )
-        found = [path for path in (beside.venv, beside.folder) if path.exists()]
-        paths += found
-        size += sum(size_on_disk(path) for path in found)
-        if not dry_run:
-            _uninstall_one(beside)
-    for place in own_places() if everything else ():
-        if place.exists():
-            paths.append(place)
-            size += size_on_disk(place)
-            if not dry_run:
-                shutil.rmtree(place, ignore_errors=True)
-    return Answer(Removed(tuple(map(str, paths)), size, dry_run=dry_run))
+        return not strangers
 
 
-def _uninstall_one(beside: Beside) -> None:
+def _strangers(beside: Beside) -> list[Path]:
+    """What envdoctor did not make of an environment, the ones before it, and what is kept."""
+    ours = read_installed(beside.venv) is not None
+    other = beside.venv.is_symlink() or (beside.venv.exists() and not ours and not _is_empty(beside.venv))
+    return [path for path in (beside.previous, *beside.kept) if is_foreign(path)] + ([beside.venv] if other else [])
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _not_ours(beside: Beside, strangers: Sequence[Path]) -> BadInput:
+    if beside.venv in strangers:
+        return BadInput(
+            f"{beside.venv} is nothing that envdoctor made",
+            expected="an environment of `envdoctor envs`",
+            hint="envdoctor envs",
+        )
+    return BadInput(
+        f"{strangers[0]} is an environment that envdoctor did not make, kept since {beside.venv} took its place",
+        expected="leave to remove that one, too, or to have it back first",
+        hint=f"envdoctor clean --venv {beside.venv} --adopted; or {_how_back(beside, strangers[0])}",
+    )
+
+
+def _uninstall_one(beside: Beside, removed: Removal) -> None:
     """The environment goes first and by a rename, so that a kill leaves none that looks whole."""
+    for path in (beside.venv, beside.folder):
+        if path.exists():
+            removed.note(path)
+    if removed.dry_run:
+        return
     with hold(beside):
         if beside.venv.exists():
-            beside.venv.rename(beside.folder / "removing-venv")
+            beside.venv.rename(beside.folder / f"removing-{os.getpid()}-venv")
         shutil.rmtree(beside.folder, ignore_errors=True)
 
 
@@ -255,4 +373,4 @@ def _uv_cache() -> Path:
     from envdoctor.uv import run_uv
 
     told = run_uv(["cache", "dir"], environment={}, deadline=30)
-    return Path(told.output.strip().splitlines()[-1]) if told.ok else Path("unknown")
+    return Path(told.output.strip().splitlines()[-1]) if told.ok and told.output.strip() else Path("unknown")

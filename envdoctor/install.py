@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,6 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.environments import (
-    FOREIGN,
     LOCK_FILE,
     Beside,
     Installed,
@@ -34,7 +34,7 @@ from envdoctor.plan import Plan, Step
 from envdoctor.preflight import Availability, Survey, survey
 from envdoctor.process import Finished, ended_as_by_ctrl_c
 from envdoctor.stack.inspect import read_stack
-from envdoctor.swap import discard, is_finished, keep_previous, settle, swap_in
+from envdoctor.swap import discard, is_finished, keep_previous, replaced_by, settle, swap_in, write_through
 from envdoctor.system_needs import install_needs, package_manager
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 from envdoctor.wheel_step import WheelOutcome, add_wheel
@@ -78,6 +78,7 @@ class Work(NamedTuple):
     on_progress: Callable[[Progress], None]
     held: TextIO
     cached: bool = False  # every wheel is in uv's cache: no source is asked
+    python: str = ""  # the interpreter that was found
 
 
 def install(
@@ -104,16 +105,18 @@ def install(
         with ended_as_by_ctrl_c():
             if beside.folder.exists():
                 with hold(beside):
-                    found = _take_over(beside)
+                    found = _take_over(beside, journal)
+                    refuse_foreign(venv, adopt=plan.adopt)  # it may have come back just now
                     if present := read_current(plan):
                         return _unchanged(present, plan, found)
             asked = survey(plan, wheels)  # before anything is written
             if plan.install_system and asked.needs:
                 install_needs(asked.needs, package_manager(), log)
             with hold(beside) as held:
+                refuse_foreign(venv, adopt=plan.adopt)
                 if present := read_current(plan):  # somebody else was faster
                     return _unchanged(present, plan, found)
-                work = Work(plan, machine, beside, journal, log, on_progress, held, asked.cached)
+                work = Work(plan, machine, beside, journal, log, on_progress, held, asked.cached, asked.python)
                 with journal.step(WHOLE, detail=f"{plan.profile} {plan.lock.digest} into {venv}"):
                     result = _build(work, cache)
     except OSError as error:
@@ -156,27 +159,42 @@ def _unchanged(present: Installed, plan: Plan, found: str) -> InstallResult:
 def _as_planned(present: Installed, plan: Plan) -> Installed:
     """The marker with what the profile says of these same packages today: its probes and its variables."""
     current = msgspec.structs.replace(
-        present, profile=plan.profile, required=plan.required_probes, environment=plan.run_environment
+        present,
+        profile=plan.profile,
+        required=plan.required_probes,
+        environment=run_environment(plan, present.fallbacks),
     )
     if current != present:
         write_installed(Path(plan.venv), current)
     return current
 
 
-def _take_over(beside: Beside) -> str:
-    """What an install that was killed had left, put right; in words."""
+def run_environment(plan: Plan, fallbacks: dict[str, str]) -> dict[str, str]:
+    """The variables for what runs in the environment; what stands in for a missing wheel is one of them."""
+    return plan.run_environment | ({"ATTN_IMPL": attention(fallbacks)} if fallbacks else {})
+
+
+def _take_over(beside: Beside, journal: Journal) -> str:
+    """What an install that was killed had left, put right; in words, once."""
     found = read_journal(beside.journal)
     last = unfinished(found.entries)
     done = settle(beside)
     told = []
     if found.damaged:
-        told.append(f"{found.damaged} lines of {beside.journal} cannot be read")
+        lines = "1 line" if found.damaged == 1 else f"{found.damaged} lines"
+        told.append(f"{lines} of {beside.journal} cannot be read")
+    if beside.journal.is_symlink() or beside.journal.is_dir():
+        told.append(f"what lies in the place of the journal {beside.journal} is moved aside")
     if last:
         running = "still runs" if is_running(str(last.process)) and last.process != os.getpid() else "is gone"
         told.append(
             f"the install begun as {last.install} ended without a word after the {last.event} of '{last.step}' "
             f"({last.at}, process {last.process}, which {running})"
         )
+    if told:
+        with contextlib.suppress(OSError):
+            ended = Journal(journal.path, last.install if last else journal.install, journal.log)
+            ended.write(WHOLE, "end", detail="noted by the next install: it never said how it ended")
     return "; ".join(filter(None, (*told, done)))
 
 
@@ -186,14 +204,15 @@ def _build(work: Work, cache: Path) -> InstallResult:
     records: list[StepRecord] = []
     outcomes: list[WheelOutcome] = []
     findings: tuple[Finding, ...] = ()
-    if not is_finished(beside, plan.request):
+    if not is_finished(beside, plan.request, plan.lock.digest):
         discard(beside)
         try:
             for number, step in enumerate(plan.steps):
-                records.append(_run_step(work, number, step, outcomes, cache))
+                records.append(_run_step(work, number, _with_python(step, work.python), outcomes, cache))
             with work.journal.step("guard"):
                 findings = _guard(work, outcomes, cache)
             with work.journal.step("mark"):
+                write_through(beside.building)
                 write_installed(beside.building, _describe(work, outcomes))
         except BaseException:
             discard(beside)
@@ -215,6 +234,14 @@ def _build(work: Work, cache: Path) -> InstallResult:
     )  # fmt: skip
 
 
+def _with_python(step: Step, found: str) -> Step:
+    """The step with the interpreter that was found already: uv need not look through PATH a second time."""
+    if step.name != "venv" or not found.startswith("/"):
+        return step
+    at = step.arguments.index("--python") + 1
+    return msgspec.structs.replace(step, arguments=(*step.arguments[:at], found, *step.arguments[at + 1 :]))
+
+
 def _note_adoption(beside: Beside) -> None:
     """Write down what is in an environment that is not ours, before it makes room."""
     packages = sorted(
@@ -233,7 +260,8 @@ def _run_step(work: Work, number: int, step: Step, outcomes: list[WheelOutcome],
     with work.journal.step(step.name, command=("uv", *step.arguments)):
         started = time.monotonic()
         if step.wheels:
-            outcomes.append(add_wheel(step, plan, building, cache, tell=_teller(work, number, step), log=work.log))
+            tell = _teller(work, number, step)
+            outcomes.append(add_wheel(step, plan, building, cache, tell=tell, log=work.log, held=work.held))
         else:
             _uv_step(work, number, step)
         if step.name != "venv":
@@ -283,12 +311,19 @@ def _step_failed(step: Step, output: str, ending: str, log: Path) -> EnvdoctorEr
             hint=f"check the network and run the same command again (downloads are kept); the log is {log}",
         )
     error = EnvdoctorError(
-        f"{step.title}: uv {ending}: {reason(output)}",
+        f"{step.title}: uv {ending}: {reason(output)}{_full_disk(log)}",
         expected="exit code 0",
         hint=f"read the log {log}; the current environment was not touched",
     )
     error.log = str(log)
     return error
+
+
+def _full_disk(log: Path) -> str:
+    """That uv could not write its log, which it dies of without a word."""
+    place = next(place for place in log.parents if place.exists())
+    free = os.statvfs(place).f_bavail
+    return "" if free else f"; the disk of its log is full ({place}): export XDG_STATE_HOME=/a/folder/with/room"
 
 
 def _guard(work: Work, outcomes: list[WheelOutcome], cache: Path) -> tuple[Finding, ...]:
@@ -307,7 +342,6 @@ def _used(outcomes: list[WheelOutcome]) -> tuple[WheelUsed, ...]:
 def _describe(work: Work, outcomes: list[WheelOutcome]) -> Installed:
     plan = work.plan
     torch = next((package for package in plan.lock.packages if package.name == "torch"), None)
-    current = read_installed(work.beside.venv)
     fallbacks = {outcome.name: outcome.fallback for outcome in outcomes if not outcome.used}
     return Installed(
         profile=plan.profile,
@@ -315,13 +349,13 @@ def _describe(work: Work, outcomes: list[WheelOutcome]) -> Installed:
         torch_build=plan.lock.torch_build,
         torch_source=torch.source if torch else "",
         packages=len(plan.lock.packages) + len(_used(outcomes)),
-        size=size_on_disk(work.beside.building),
+        size=installed_size(work.beside.building),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         required=plan.required_probes,
-        environment=plan.run_environment | ({"ATTN_IMPL": attention(fallbacks)} if fallbacks else {}),
+        environment=run_environment(plan, fallbacks),
         envdoctor=__version__,
         id=work.journal.install,
-        replaces=current.id if current else FOREIGN if is_foreign(work.beside.venv) else "",
+        replaces=replaced_by(work.beside),
         request=plan.request,
         python=plan.lock.python,
         wheels=_used(outcomes),
@@ -338,11 +372,20 @@ def attention(fallbacks: dict[str, str]) -> str:
     return chosen
 
 
+def installed_size(venv: Path) -> int:
+    """Bytes of an environment as its packages' RECORD files tell them: 38,000 files are a stat each otherwise."""
+    total = size_on_disk(venv / "bin")
+    for record in venv.glob("lib/python*/site-packages/*.dist-info/RECORD"):
+        sizes = (row.rpartition(b",")[2] for row in record.read_bytes().splitlines())
+        total += sum(int(size) for size in sizes if size.isdigit())
+    return total
+
+
 def size_on_disk(folder: Path) -> int:
-    """Bytes that the files below a folder take, links not followed."""
+    """Bytes that the files below a folder take, links not followed; what goes or hides meanwhile is left out."""
     total, folders = 0, [str(folder)]
     while folders:
-        with os.scandir(folders.pop()) as entries:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)

@@ -12,10 +12,11 @@ Times of day are for people. Durations are measured on a clock that nobody can s
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -25,6 +26,7 @@ import msgspec
 from envdoctor.model import Record
 
 WHOLE = "install"  # the step that stands for all of them
+ROLLBACK = "rollback"  # a step that is all of its journal
 LINES_BYTES = 4 << 20  # of an old journal that are read: thousands of installs
 
 
@@ -48,7 +50,7 @@ class Read(NamedTuple):
     """A journal as it was found."""
 
     entries: tuple[Entry, ...]
-    damaged: int  # lines that are none
+    damaged: int  # lines that are none, since the last install of which the end is told
 
 
 class Journal:
@@ -78,14 +80,26 @@ class Journal:
         )  # fmt: skip
         data = {name: value for name, value in msgspec.to_builtins(entry).items() if value not in ("", None, (), [])}
         line = msgspec.json.encode(data) + b"\n"
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = self._open()
         try:
-            if _ends_in_mid_line(self.path):
+            if _ends_in_mid_line(handle):
                 line = b"\n" + line
-            os.write(handle, line)
+            while line:  # a disk that fills takes what fits, and refuses the rest
+                line = line[os.write(handle, line) :]
             os.fdatasync(handle)
         finally:
             os.close(handle)
+
+    def _open(self) -> int:
+        """The file, made where there is none; a folder or a broken link in its place is moved aside."""
+        flags, mode = os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666
+        try:
+            return os.open(self.path, flags, mode)
+        except OSError as error:
+            if not (error.errno in (errno.EISDIR, errno.ELOOP) or self.path.is_symlink()):
+                raise
+        self.path.rename(self.path.with_name(f"{self.path.name}.damaged-{self.install}"))
+        return os.open(self.path, flags, mode)
 
     @contextmanager
     def step(self, name: str, *, command: Sequence[str] = (), detail: str = "") -> Iterator[None]:
@@ -95,23 +109,27 @@ class Journal:
         try:
             yield
         except BaseException as error:
-            self.write(name, "end", exit_code=1, seconds=_since(started), detail=_told(error))
+            with suppress(OSError):  # a disk that is full has ended the step, and that is to be told
+                self.write(name, "end", exit_code=1, seconds=_since(started), detail=_told(error))
             raise
-        self.write(name, "end", exit_code=0, seconds=_since(started))
+        with suppress(OSError):  # what was done is done; where the disk is full, the next step says so
+            self.write(name, "end", exit_code=0, seconds=_since(started))
 
 
 def read_journal(path: Path) -> Read:
     """The lines of a journal, however damaged it is."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LINES_BYTES))
-            lines = file.read().split(b"\n")
+            start = max(0, os.fstat(file.fileno()).st_size - LINES_BYTES)
+            file.seek(start)
+            lines = file.read(LINES_BYTES).split(b"\n")[1 if start else 0 :]
     except OSError:
         return Read((), 0)
     entries, damaged = [], 0
     for line in filter(None, lines):
         try:
             entries.append(msgspec.json.decode(line, type=Entry))
+            damaged = 0 if _is_end(entries[-1]) else damaged
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             damaged += 1
     return Read(tuple(entries), damaged)
@@ -120,7 +138,11 @@ def read_journal(path: Path) -> Read:
 def unfinished(entries: Sequence[Entry]) -> Entry | None:
     """The last line of the last install, if that install never said how it ended."""
     last = entries[-1] if entries else None
-    return last if last and not (last.step == WHOLE and last.event == "end") else None
+    return last if last and not _is_end(last) else None
+
+
+def _is_end(entry: Entry) -> bool:
+    return entry.event == "end" and entry.step in (WHOLE, ROLLBACK)
 
 
 def _since(started: float) -> float:
@@ -138,11 +160,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _ends_in_mid_line(path: Path) -> bool:
+def _ends_in_mid_line(handle: int) -> bool:
     """Whether the last line was cut off: what is appended must not become part of it."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if not size:
-            return False
-        file.seek(size - 1)
-        return file.read(1) != b"\n"
+    size = os.fstat(handle).st_size
+    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

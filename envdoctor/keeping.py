@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 from packaging.requirements import Requirement
@@ -12,10 +12,11 @@ from packaging.requirements import Requirement
 from envdoctor import locks, machines
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
 from envdoctor.knowledge.torch_builds import published_wheel
+from envdoctor.lock_audit import audit_words
 from envdoctor.locks import LockFile
-from envdoctor.model import Distribution, Fact, Finding, Machine, Record, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.profiles import Profile, choose, profile_is_bundled, read_profile, read_profiles, violations
-from envdoctor.resolve import Attempt, Lock, Package, Target, resolve
+from envdoctor.model import Machine, Record
+from envdoctor.profiles import Profile, choose, list_profiles, read_candidates, read_profile, violations
+from envdoctor.resolve import Attempt, Lock, Package, Target, resolve, target_of
 from envdoctor.results import Answer, Written
 from envdoctor.sources import Sources, read_sources
 
@@ -44,6 +45,7 @@ class Locked(Record, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()  # against the lock that was there
     problems: tuple[str, ...] = ()  # that the audit finds, or why there is none
+    file: str = ""  # where it lies
 
 
 class LockedAll(Record, frozen=True):
@@ -60,28 +62,43 @@ def targets(profile: Profile) -> Iterator[Target]:
             yield Target(architecture, profile.when.glibc, (python,))
 
 
+class Named(NamedTuple):
+    """A profile, and what it was named by: a name or a file, which says where its locks lie."""
+
+    name: str
+    profile: Profile
+
+
+def named_profiles(names: Sequence[str]) -> list[Named]:
+    """The profiles that were named; all that can be chosen by name, the bundled and the user's, if none is."""
+    if names:
+        return [Named(name, read_profile(name)) for name in names]
+    return [Named(profile.id, profile) for profile in read_candidates()]
+
+
 def lock(names: Sequence[str], reporter: Reporter, *, check: bool, upgrade: bool) -> Answer:
-    """Make the locks of profiles (of all bundled ones if none is named), or only look at those that are there."""
-    for name in names:
-        if not profile_is_bundled(name):
-            raise BadInput(
-                f"'{name}' is a profile of your own",
-                expected="a bundled profile: your own are resolved when they are installed",
-                hint=f"envdoctor resolve --profile {name}",
-            )
-    profiles = [read_profile(name) for name in names] if names else read_profiles()
+    """Make the locks of profiles (of all if none is named), or only look at those that are there.
+
+    Those of a user's own `mine.toml` lie beside it, in `mine.locks`.
+    """
     one = _check_one if check else _maker(read_sources(), reporter, upgrade=upgrade)
-    results = tuple(one(profile, target) for profile in profiles for target in targets(profile))
+    results = tuple(
+        _placed(named, one(named, target)) for named in named_profiles(names) for target in targets(named.profile)
+    )
     failed = any(result.outcome == "failed" for result in results)
     bad = any(result.outcome in ("incoherent", "missing") for result in results)
     return Answer(LockedAll(results, check), EXIT_FAILED if failed else EXIT_NO if bad else EXIT_OK)
 
 
-def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[Profile, Target], Locked]:
-    def make(profile: Profile, target: Target) -> Locked:
-        python = target.pythons[0]
+def _placed(named: Named, result: Locked) -> Locked:
+    return msgspec.structs.replace(result, file=str(locks.lock_path(named.name, result.platform, result.python)))
+
+
+def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[Named, Target], Locked]:
+    def make(named: Named, target: Target) -> Locked:
+        profile, python = named.profile, target.pythons[0]
         reporter.phase(f"Locking {profile.id} for {target.platform}, Python {python}")
-        path = locks.lock_path(profile.id, target.platform, python)
+        path = locks.lock_path(named.name, target.platform, python)
         old = locks.read_lock(path)
         wanted = profile if upgrade or old is None else locks.held(profile, old)
         new, why = _new_lock(wanted, target, sources, reporter)
@@ -95,8 +112,7 @@ def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[
             return _locked(new, "incoherent", changes=changes, problems=problems)
         if old and not changes and old.without == new.without:
             return _locked(old, "unchanged")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(locks.lock_text(new))
+        locks.write_lock(path, new)
         outcome: Literal["partial", "changed", "made"] = "partial" if new.without else "changed" if old else "made"
         return _locked(new, outcome, changes=changes if old else ())
 
@@ -107,7 +123,7 @@ def _new_lock(profile: Profile, target: Target, sources: Sources, reporter: Repo
     """A whole lock; where only the PyTorch index has torch and cannot be reached, one of everything else."""
     resolution = resolve(profile, target, sources, reporter.attempt)
     if resolution.lock:
-        return _file(resolution.lock), ""
+        return locks.file_of(resolution.lock), ""
     why = "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
     if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
         return None, why
@@ -135,7 +151,7 @@ def _without_index(profile: Profile, target: Target, whole: Lock) -> LockFile:
         torch_build=profile.cuda.build if profile.cuda else "cpu",
         backend=next((source.backend for source in profile.sources if source.backend), ""),
     )
-    return msgspec.structs.replace(_file(made), without=tuple(left_out))
+    return msgspec.structs.replace(locks.file_of(made), without=tuple(left_out))
 
 
 def _pinned_torch(requirement: Requirement | None, target: Target) -> Package | None:
@@ -152,25 +168,14 @@ def _without_torch(profile: Profile) -> Profile:
     return msgspec.structs.replace(profile, requirements=pins, sources=configured)
 
 
-def _file(made: Lock) -> LockFile:
-    return LockFile(
-        profile=made.profile,
-        platform=made.platform,
-        python=made.python,
-        torch=made.torch_build,
-        backend=made.backend,
-        made=f"{datetime.now(UTC):%Y-%m-%d}",
-        packages=made.packages,
-    )
-
-
-def _check_one(profile: Profile, target: Target) -> Locked:
+def _check_one(named: Named, target: Target) -> Locked:
     """A lock that is there, held against its profile and against what no metadata says."""
-    python = target.pythons[0]
-    found = locks.read_lock(locks.lock_path(profile.id, target.platform, python))
+    profile, python = named.profile, target.pythons[0]
+    found = locks.read_lock(locks.lock_path(named.name, target.platform, python))
     if found is None:
-        return Locked(profile=profile.id, platform=target.platform, python=python, outcome="missing")
-    problems = (*_unmet(profile, found), *audit_words(found))
+        why = (f"no lock: envdoctor lock --profile {named.name}",)
+        return Locked(profile=profile.id, platform=target.platform, python=python, outcome="missing", problems=why)
+    problems = (*_mistaken(found, profile, target), *locks.unmet(profile, found), *audit_words(found))
     return _locked(found, "incoherent" if problems else "partial" if found.without else "coherent", problems=problems)
 
 
@@ -194,59 +199,15 @@ def _locked(
     )
 
 
-def _unmet(profile: Profile, file: LockFile) -> Iterator[str]:
-    """Requirements of the profile that the lock does not meet."""
-    versions = {package.name: package.version for package in file.packages}
-    for pin in profile.requirements:
-        requirement = Requirement(pin.spec)
-        version = versions.get(requirement.name.lower().replace("_", "-"))
-        if version is None and requirement.name not in file.without:
-            yield f"{pin.spec} is not in the lock"
-        elif version and not requirement.specifier.contains(version, prereleases=True):
-            yield f"{pin.spec}, but the lock has {version}"
-
-
-def audit_words(file: LockFile) -> Iterator[str]:
-    """What the rules have against the packages of a lock, without a machine: errors and warnings in words."""
-    for finding in audit_lock(file):
-        yield f"{finding.id} {finding.message}"
-
-
-def audit_lock(file: LockFile, machine: Machine | None = None) -> list[Finding]:
-    """The rules over the stack that a lock describes, on no particular machine unless one is given."""
-    from envdoctor.pasted import parse_report
-    from envdoctor.rules import evaluate
-
-    findings = evaluate(machine or parse_report("").machine, stack_of_lock(file))
-    return [finding for finding in findings if finding.status in ("error", "warning", "crashed")]
-
-
-def stack_of_lock(file: LockFile) -> Stack:
-    """A lock as the environment that it would make."""
-    source = "lock"
-    unread: Callable[[], Fact[Any]] = lambda: unreadable(source, "a lock does not say")  # noqa: E731
-    listed = {p.name: Distribution(name=p.name, version=p.version) for p in file.packages}
-    torch = listed.get("torch")
-    build = TorchBuild(
-        version=known(torch.version, source) if torch else unread(),
-        cuda=absent(source) if file.torch == "cpu" else known(file.torch, source),
-        hip=absent(source),
-        cxx11_abi=unread(),
-        architectures=unread(),
-    )
-    return Stack(
-        origin=source,
-        kind=unread(),
-        python=unread(),
-        python_version=known(file.python, source),
-        headers=unread(),
-        distributions=known(listed, "report" if file.without else source),  # a partial lock is a part, like a report
-        shadowed=unread(),
-        torch=known(build, source) if torch else unread(),
-        extensions=unread(),
-        cuda_available=absent(source),
-        uses=known((), source),
-    )
+def _mistaken(file: LockFile, profile: Profile, target: Target) -> Iterator[str]:
+    """What the lock says that it is of, where that is something else."""
+    for what, told, wanted in (
+        ("profile", file.profile, profile.id),
+        ("platform", file.platform, target.platform),
+        ("Python", file.python, target.pythons[0]),
+    ):
+        if told != wanted:
+            yield f"it is of {what} {told}, not of {wanted}"
 
 
 def export(name: str, form: str, python: str, architecture: str, output: str) -> Answer:
@@ -261,12 +222,12 @@ def export(name: str, form: str, python: str, architecture: str, output: str) ->
         raise unknown_name("form", form, list(FORMS), hint="envdoctor export --profile cpu --format requirements")
     profile = read_profile(name)
     target = _asked_target(profile, python, architecture)
-    file = locks.bundled_lock(profile.id, target, target.pythons[0])
+    file = locks.kept_lock(name, target, target.pythons[0])
     if file is None:
         raise Refused(
             f"there is no lock of {profile.id} for {target.platform} and Python {target.pythons[0]}",
-            expected="a bundled profile, with a platform and a Python that it names",
-            hint=f"envdoctor lock --profile {profile.id}",
+            expected="a profile that is locked for a platform and a Python that it names",
+            hint=f"envdoctor lock --profile {name}",
         )
     made = run_export(profile, file, form)
     if output:
@@ -317,38 +278,40 @@ class Matrix(Record, frozen=True):
     """Every profile on every machine, from the locks alone."""
 
     cells: tuple[Cell, ...]
+    unusable: tuple[str, ...] = ()  # the user's own profiles that cannot be read, and why
 
 
 def matrix(names: Sequence[str]) -> Answer:
     """Which profile fits which recorded machine, and whether there is a lock for it: without a network."""
-    profiles = [read_profile(name) for name in names] if names else read_profiles()
+    profiles = named_profiles(names)
+    unread = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)
     asked = machines.machine_names()
     cells = tuple(cell for name in asked for cell in _row(machines.read_recorded(name), profiles))
-    bad = any(cell.fits and cell.locked == "not locked" for cell in cells)
-    return Answer(Matrix(cells), EXIT_NO if bad else EXIT_OK)
+    bad = unread or any(cell.fits and cell.locked == "not locked" for cell in cells)
+    return Answer(Matrix(cells, unread), EXIT_NO if bad else EXIT_OK)
 
 
-def _row(machine: Machine, profiles: Sequence[Profile]) -> Iterable[Cell]:
-    choice = choose(machine, profiles)
-    for profile, candidate in zip(profiles, choice.candidates, strict=True):
+def _row(machine: Machine, profiles: Sequence[Named]) -> Iterable[Cell]:
+    choice = choose(machine, [named.profile for named in profiles])
+    for named, candidate in zip(profiles, choice.candidates, strict=True):
         lacking = tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in violations(candidate))
-        locked, why = _lock_for(machine, profile) if candidate.accepted else ("not locked", "")
+        locked, why = _lock_for(machine, named) if candidate.accepted else ("not locked", "")
         reasons = (*(() if candidate.accepted else lacking), *((why,) if why else ()))
-        yield Cell(profile.id, machine.name, candidate.accepted, choice.profile == profile.id, locked, reasons)
+        chosen = choice.profile == named.profile.id
+        yield Cell(named.profile.id, machine.name, candidate.accepted, chosen, locked, reasons)
 
 
-def _lock_for(machine: Machine, profile: Profile) -> tuple[Literal["locked", "partial", "not locked"], str]:
-    from envdoctor.resolve import target_of
-
-    target = target_of(machine, profile)
-    found = [locks.bundled_lock(profile.id, target, python) for python in target.pythons]
+def _lock_for(machine: Machine, named: Named) -> tuple[Literal["locked", "partial", "not locked"], str]:
+    target = target_of(machine, named.profile)
+    found = [locks.kept_lock(named.name, target, python) for python in target.pythons]
     whole = [file for file in found if file and not file.without]
     if whole:
         return "locked", ""
     partial = next((file for file in found if file), None)
     if partial:
         return "partial", f"{', '.join(partial.without)}: from the PyTorch index, which was not reached for the lock"
-    return "not locked", f"no lock for {target.platform} and Python {', '.join(target.pythons)}"
+    why = f"no lock for {target.platform} and Python {', '.join(target.pythons)}: "
+    return "not locked", why + f"envdoctor lock --profile {named.name}"
 
 
-__all__ = ["Locked", "LockedAll", "Matrix", "audit_lock", "lock", "matrix", "stack_of_lock"]
+__all__ = ["Locked", "LockedAll", "Matrix", "lock", "matrix"]

@@ -82,9 +82,7 @@ def _address(wheel: dict[str, Any]) -> str:
     return str(wheel.get("url") or wheel.get("path"))
 
 
-def _other_files(
-    name: str, version: str, sha256: str, others: list[dict[str, Any]], sources: Sources
-) -> Refused:
+def _other_files(name: str, version: str, sha256: str, others: list[dict[str, Any]], sources: Sources) -> Refused:
     """The error for a release whose files are others than the locked one."""
     there = [
         f"{_address(wheel).rpartition('/')[2]} with sha256 {wheel.get('hashes', {}).get('sha256', 'untold')}"

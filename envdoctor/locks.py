@@ -7,7 +7,8 @@
     # made: 2026-11-21
     accelerate==1.11.0 --hash=sha256:b298...
 
-No address is in it: the wheels come from whatever sources the user has. `# without:` names packages that the PyTorch
+The bundled ones travel with the package; those of a user's own profile lie beside its file. No address is in a lock:
+the wheels come from whatever sources the user has. `# without:` names packages that the PyTorch
 index alone has, when it could not be reached as the lock was made; such a lock proves the rest, and cannot be
 installed by itself.
 """
@@ -15,14 +16,20 @@ installed by itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput
 from envdoctor.model import Record
-from envdoctor.profiles import Pin, Profile
+from envdoctor.profile_checks import BACKEND, NAME
+from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.records import read_text
 from envdoctor.resolve import Lock, Package, Target
 
@@ -30,6 +37,15 @@ LOCKED = "the bundled lock"  # as the source of a package
 WHAT = "a lock as `envdoctor lock` writes it"
 HINT = "envdoctor lock --check"
 HEAD = re.compile(r"# (profile|platform|python|torch|backend|made|without): *(.*)")
+HEADS = (
+    ("profile", NAME, "the id of a profile"),
+    ("platform", r"[a-z0-9_]{2,16}-manylinux_2_[0-9]{1,3}", "a platform such as x86_64-manylinux_2_31"),
+    ("python", r"3\.[0-9]{1,2}", "a version such as 3.12"),
+    ("torch", r"cpu|[0-9]+\.[0-9]+", "cpu or a CUDA version such as 12.8"),
+    ("backend", BACKEND, "cpu, cu128 and the like"),
+    ("made", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date"),
+    ("without", r"[a-z0-9 -]*", "names of packages"),
+)
 PIN = re.compile(r"([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)")
 
 
@@ -52,13 +68,37 @@ class LockFile(Record, frozen=True, kw_only=True):
 
 
 def lock_folder(profile: str) -> Path:
-    """Where the bundled locks of a profile lie."""
-    return bundled("profiles") / "locks" / profile
+    """Where the locks of a profile lie, given by name or file: of a user's `mine.toml` in `mine.locks` beside it."""
+    path = profile_file(profile)
+    return bundled("profiles") / "locks" / path.stem if is_bundled(path) else path.with_suffix(".locks")
+
+
+def is_bundled(profile: Path) -> bool:
+    """Whether the file of a profile is one of those that travel with the package."""
+    return profile.resolve().parent == bundled("profiles").resolve()
 
 
 def lock_path(profile: str, platform: str, python: str) -> Path:
     """The file of one lock; the glibc in `platform` is the oldest it was made for, so any newer one fits."""
     return lock_folder(profile) / f"{platform.partition('-')[0]}-{python}.txt"
+
+
+def lock_files(profile: str) -> list[Path]:
+    """Every lock of a profile."""
+    return sorted(lock_folder(profile).glob("*.txt"))
+
+
+def file_of(lock: Lock) -> LockFile:
+    """A lock that was made now, as a file."""
+    return LockFile(
+        profile=lock.profile,
+        platform=lock.platform,
+        python=lock.python,
+        torch=lock.torch_build,
+        backend=lock.backend,
+        made=f"{datetime.now(UTC):%Y-%m-%d}",
+        packages=lock.packages,
+    )
 
 
 def lock_text(file: LockFile) -> str:
@@ -89,6 +129,9 @@ def parse_lock(text: str, *, where: str) -> LockFile:
     missing = [name for name in ("profile", "platform", "python", "torch", "made") if name not in heads]
     if missing:
         raise BadInput(f"{where} says no {missing[0]}", expected=WHAT, hint=HINT)
+    for name, form, expected in HEADS:
+        if not re.fullmatch(form, heads.get(name, "")):
+            raise BadInput(f"{where} says {name}: {heads[name][:80]!a}", expected=f"{expected}, in {WHAT}", hint=HINT)
     without = tuple(heads.pop("without", "").split())
     return LockFile(without=without, packages=tuple(packages), **heads)
 
@@ -98,10 +141,70 @@ def read_lock(path: Path) -> LockFile | None:
     return parse_lock(read_text(path, what=WHAT, hint=HINT), where=str(path)) if path.exists() else None
 
 
-def bundled_lock(profile: str, target: Target, python: str) -> LockFile | None:
-    """The lock that fits a target and a Python; None where there is none, or the target's glibc is too old for it."""
+def is_partial(path: Path) -> bool:
+    """Whether a lock's head says that it leaves packages out; reads no further, unlike `read_lock`."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return any(line.startswith("# without:") for line in takewhile(lambda line: line.startswith("#"), lines))
+    except OSError:
+        return False
+
+
+def write_lock(path: Path, file: LockFile) -> None:
+    """A lock into its file; the folder is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(lock_text(file))
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {path}: {error.strerror}",
+            expected="a folder of yours: the locks of a profile lie beside its file",
+            hint=f"copy the profile to a folder of yours, then envdoctor lock --profile ./{file.profile}.toml",
+        ) from error
+
+
+def kept_lock(profile: str, target: Target, python: str) -> LockFile | None:
+    """The lock of a profile (by name or file) that fits a target and a Python.
+
+    None where there is none, where it is of another architecture or Python than its file's name says, and where the
+    target's glibc is too old for it.
+    """
     found = read_lock(lock_path(profile, target.platform, python))
-    return found if found and _glibc(found.platform) <= _glibc(target.platform) else None
+    return found if found and found.python == python and fits_platform(found, target) else None
+
+
+def fits_platform(file: LockFile, target: Target) -> bool:
+    """Whether a lock is for the target's architecture and for a glibc that is not newer than its."""
+    return file.platform.startswith(f"{target.architecture}-") and _glibc(file.platform) <= _glibc(target.platform)
+
+
+def unmet(profile: Profile, file: LockFile) -> Iterator[str]:
+    """What the profile asks for and the lock does not meet, in words: the profile has changed since it was made."""
+    versions = {package.name: package.version for package in file.packages}
+    by_address = {canonicalize_name(wheel.name) for wheel in profile.wheels}
+    for pin in (*profile.requirements, *profile.constraints):
+        requirement = Requirement(pin.spec)
+        name = canonicalize_name(requirement.name)
+        version = versions.get(name)
+        applies = requirement.marker is None or requirement.marker.evaluate(_marker_values(file))
+        if version and applies and not requirement.specifier.contains(version, prereleases=True):
+            yield f"{pin.spec}, but the lock has {version}"
+        elif version is None and pin in profile.requirements and applies and name not in {*file.without, *by_address}:
+            yield f"{pin.spec} is not in the lock"
+
+
+def _marker_values(file: LockFile) -> dict[str, str]:
+    """What a marker can ask of a lock's target."""
+    return {
+        "python_version": file.python,
+        "python_full_version": f"{file.python}.0",
+        "platform_machine": file.platform.partition("-")[0],
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
 
 
 def held(profile: Profile, file: LockFile) -> Profile:

@@ -353,7 +353,9 @@ class ProbeResult(Record, frozen=True):
     numbers: dict[str, float] = {}
     tolerances: dict[str, float] = {}
     versions: dict[str, str] = {}
+    lists: dict[str, tuple[str, ...]] = {}  # names that the probe sorted, such as safe, differs, refused
     output: str = ""  # last lines of what it printed, kept when it did not pass
+    cause: str = ""  # what `explain` makes of that, with the fix
 
 
 class Verification(Record, frozen=True):
@@ -367,6 +369,8 @@ class Verification(Record, frozen=True):
     lock: str  # digest of the lock that the environment was built from, empty if unknown
     required: tuple[str, ...]
     results: tuple[ProbeResult, ...]
+    attention: tuple[str, ...] = ()  # by transformers' names, what passed, best first
+    attention_with_sinks: tuple[str, ...] = ()  # the same for models with attention sinks; empty: not shown
 
     @property
     def passed(self) -> bool:

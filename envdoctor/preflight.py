@@ -6,8 +6,11 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.facts.storage import read_filesystem
@@ -16,7 +19,7 @@ from envdoctor.plan import Plan
 from envdoctor.process import Finished
 from envdoctor.resolve import Lock
 from envdoctor.system_needs import MissingNeed, missing_needs, note, package_manager
-from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
+from envdoctor.uv import find_uv, is_unreachable, reason, run_uv, unreachable
 
 GIB = 1 << 30
 ASK_SECONDS = 300.0
@@ -56,6 +59,7 @@ class Availability(Record, frozen=True):
     missing: tuple[str, ...]  # packages that must be downloaded
     problem: str = ""
     unreachable: bool = False
+    python: str = ""  # the interpreter for them, looked for meanwhile; empty: there is none
 
 
 def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str, str] = os.environ) -> Survey:
@@ -68,8 +72,8 @@ def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str,
         )
     cache = cache_folder(plan)
     links = link_mode(cache, parent, environ)
-    python = find_python(plan)
     wheels = wheels or ask_for_wheels(plan.lock, plan.arguments, plan.environment)
+    python = wheels.python or find_python(plan)
     if wheels.problem:
         raise _not_to_be_had(wheels, plan)
     download = _bytes(plan, wheels.missing)
@@ -111,7 +115,7 @@ def link_mode(cache: Path, target: Path, environ: Mapping[str, str]) -> Literal[
         return "copies"
     try:
         with tempfile.NamedTemporaryFile(dir=source, prefix=".envdoctor-link-") as file:
-            linked = target / Path(file.name).name
+            linked = target / f"{Path(file.name).name}.linked"  # a name of its own: both may be one folder
             os.link(file.name, linked)
             linked.unlink()
     except OSError:
@@ -121,9 +125,9 @@ def link_mode(cache: Path, target: Path, environ: Mapping[str, str]) -> Literal[
 
 def find_python(plan: Plan) -> str:
     """The interpreter that uv would take, or where it would get one."""
-    found = run_uv(["python", "find", plan.lock.python], environment=plan.environment, deadline=60)
+    found = _look_for_python(plan.lock.python, plan.environment)
     if found.ok:
-        return found.output.strip().splitlines()[-1]
+        return _path_in(found)
     if re.search(r"^never$|^manual$", os.environ.get("UV_PYTHON_DOWNLOADS", "")) or "--no-index" in plan.arguments:
         raise BadInput(
             f"there is no Python {plan.lock.python} on this machine: {reason(found.output)}",
@@ -135,8 +139,27 @@ def find_python(plan: Plan) -> str:
     return f"none here: uv downloads Python {plan.lock.python} from {source}"
 
 
+def _look_for_python(version: str, environment: Mapping[str, str]) -> Finished:
+    return run_uv(["python", "find", version], environment=environment, deadline=60)
+
+
+def _path_in(found: Finished) -> str:
+    """The interpreter's path, which comes after whatever uv warns of."""
+    return found.output.strip().splitlines()[-1]
+
+
 def ask_for_wheels(lock: Lock, arguments: Sequence[str], environment: Mapping[str, str]) -> Availability:
-    """uv's dry run of a lock: from its cache alone, and if that has not all of them, from the sources."""
+    """uv's dry run of a lock, while another uv looks for the interpreter: both take a tenth of a second or more."""
+    find_uv()  # once, before there are two: sysconfig, which it asks, fills its table in no thread-safe way
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(_look_for_python, lock.python, environment)
+        wheels = _ask_for_wheels(lock, arguments, environment)
+        found = looking.result()
+    return msgspec.structs.replace(wheels, python=_path_in(found) if found.ok else "")
+
+
+def _ask_for_wheels(lock: Lock, arguments: Sequence[str], environment: Mapping[str, str]) -> Availability:
+    """From uv's cache alone, and if that has not all of them, from the sources."""
     offline = _dry_run(lock, (*arguments, "--offline"), environment)
     missing = parse_missing(offline.output)
     if offline.ok and not missing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -16,8 +16,10 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from envdoctor.errors import nearest
 from envdoctor.knowledge import cuda_releases
-from envdoctor.profile_records import Pin, Profile, Wheel
+from envdoctor.knowledge.system_packages import system_packages
+from envdoctor.profile_records import ATTENTIONS, Build, Pin, Profile, Wheel
 
 DEEPEST = 6  # tables in tables; a profile needs three
 LONGEST = 4000  # characters of one value
@@ -27,6 +29,8 @@ MOST = 2000  # entries of one list
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 VERSION, MAYBE_VERSION = r"[0-9]+\.[0-9]+", r"([0-9]+\.[0-9]+)?"
 DATE = r"([0-9]{4}-[0-9]{2}-[0-9]{2})?"
+MAYBE_DRIVER = r"([0-9]{3}(\.[0-9]{1,4}){0,2})?"
+BACKEND = r"(cpu|cu[0-9]{2,4}|xpu|rocm[0-9.]+)?"  # of the PyTorch index
 WEB = r"(https?://[^\s@\\]+)?"
 
 # A name that uv takes for a file of the current folder, though it is a valid name of a distribution (tried with
@@ -40,7 +44,7 @@ RUNS_THINGS = re.compile(
     rf"(?i:LD_.*|DYLD_.*|PYTHON(?!(?:{HARMLESS_PYTHON})$).*|PATH|HOME|SHELL|ENV|IFS|PS[0-4]|BASH.*|SHELLOPTS|"
     r"PROMPT_COMMAND|PIP_.*|UV_.*|CONDA.*|VIRTUAL_ENV|ENVDOCTOR_.*|GIT_.*|SSH_.*|.*_PROXY|SSL_.*|REQUESTS_CA_BUNDLE|"
     r"CURL_CA_BUNDLE|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_TUNABLES|PERL5.*|EDITOR|VISUAL|PAGER|BROWSER|TMPDIR|"
-    r"CC|CXX|CUDAHOSTCXX|NVCC.*|CFLAGS|CXXFLAGS|LDFLAGS|CMAKE_.*|SUDO_.*)"
+    r"CC|CXX|CUDAHOSTCXX|NVCC(?!_THREADS$).*|CFLAGS|CXXFLAGS|LDFLAGS|CMAKE_.*|SUDO_.*)"
 )
 
 
@@ -92,8 +96,11 @@ def profile_faults(profile: Profile) -> Iterator[Fault]:
     for place, value, form, expected in _forms(profile):
         if not re.fullmatch(form, value):
             yield Fault(place, f"{place} = {shown(value)}", expected)
-    for name, value in profile.environment.items():
-        yield from _variable_faults(name, value)
+    yield from _environment_faults(profile.environment, "environment")
+    yield from _system_faults(profile.system, "system")
+    yield from _fallback_faults(profile)
+    if profile.build:
+        yield from _build_faults(profile.build)
     when = profile.when
     for place, number in (("disk_gb", when.disk_gb), ("gpus", when.gpus), ("gpu_memory_gb", when.gpu_memory_gb)):
         if number < 0:
@@ -117,6 +124,8 @@ def _forms(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
         yield "when.architectures", architecture, r"[a-z0-9_]{2,16}", "as `uname -m` says: x86_64, aarch64"
     yield "when.glibc", profile.when.glibc, r"2\.[0-9]{1,3}", words.format("2.28")
     yield "when.compute_capability", profile.when.compute_capability, MAYBE_VERSION, words.format("9.0")
+    yield "when.driver", profile.when.driver, MAYBE_DRIVER, words.format("570.148.08")
+    yield "when.driver_url", profile.when.driver_url, WEB, "an address that begins with https://"
     yield "exclude_newer", iso_date(profile.exclude_newer), DATE, "a date such as 2025-10-28"
     for python in profile.python.versions:
         yield "python.versions", python, r"3\.[0-9]{1,2}", words.format("3.12")
@@ -124,7 +133,7 @@ def _forms(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
         yield (
             f"sources[{number}].backend",
             source.backend,
-            r"(cpu|cu[0-9]{2,4}|xpu|rocm[0-9.]+)?",
+            BACKEND,
             "cpu, cu128 and the like",
         )
     for probe in profile.verify.required:
@@ -146,15 +155,61 @@ def iso_date(text: str) -> str:
         return f"{text} (no such date)"
 
 
-def _variable_faults(name: str, value: str) -> Iterator[Fault]:
-    place = f"environment.{name}"
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        yield Fault("environment", f"environment = {shown(name)}", "a variable's name")
-    elif RUNS_THINGS.fullmatch(name):
-        expected = "variables of the stack; what programs load and where packages come from is this machine's matter"
-        yield Fault(place, f"{place} is not a profile's to set", expected)
-    if "$" in value or "`" in value:
-        yield Fault(place, f"{place} = {shown(value)}", "plain text: no shell reads it, and nothing expands $ or `")
+def _environment_faults(environment: Mapping[str, str], table: str) -> Iterator[Fault]:
+    """Faults of variables, of the run or of a build."""
+    for name, value in environment.items():
+        place = f"{table}.{name}"
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            yield Fault(table, f"{table} = {shown(name)}", "a variable's name")
+        elif RUNS_THINGS.fullmatch(name):
+            expected = (
+                "variables of the stack; what programs load and where packages come from is this machine's matter"
+            )
+            yield Fault(place, f"{place} is not a profile's to set", expected)
+        if "$" in value or "`" in value:
+            expected = "plain text: no shell reads it, and nothing expands $ or `"
+            yield Fault(place, f"{place} = {shown(value)}", expected)
+
+
+def _build_faults(build: Build) -> Iterator[Fault]:
+    """Faults of `[build]`: its packages become arguments of uv, its numbers MAX_JOBS."""
+    if not build.packages:
+        yield Fault("build.packages", "build.packages = []", "at least one, or no [build]")
+    for name in build.packages:
+        if canonicalize_name(name) != name or not re.fullmatch(NAME, name):
+            meant = f": {shown(canonicalize_name(name))}" if re.fullmatch(NAME, name) else ""
+            yield Fault("build.packages", f"build.packages has {shown(name)}", f"names as indexes write them{meant}")
+    if not build.memory_gb_per_job > 0:
+        seen = f"build.memory_gb_per_job = {build.memory_gb_per_job:g}"
+        yield Fault("build.memory_gb_per_job", seen, "more than 0 GiB: MAX_JOBS is the memory divided by it")
+    if build.core_minutes < 0:
+        yield Fault("build.core_minutes", f"build.core_minutes = {build.core_minutes:g}", "0 or more")
+    yield from _system_faults(build.needs, "build.needs")
+    yield from _environment_faults(build.environment, "build.environment")
+
+
+def _system_faults(names: tuple[str, ...], place: str) -> Iterator[Fault]:
+    """Names that the table of system packages does not have."""
+    known = sorted(system_packages())
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            meant = f"; did you mean '{near}'?" if near else ""
+            yield Fault(place, f"{place} has {shown(name)}{meant}", "one of: " + ", ".join(known))
+
+
+def _fallback_faults(profile: Profile) -> Iterator[Fault]:
+    """Fallbacks that no wheel stands behind, or to an attention that there is not."""
+    wheels = sorted({str(canonicalize_name(wheel.name)) for wheel in profile.wheels})
+    for name, attention in profile.fallbacks.items():
+        place = f"fallbacks.{name}"
+        if name not in wheels:
+            expected = "a distribution of [[wheels]]: " + (", ".join(wheels) or "there is none")
+            yield Fault(place, f"fallbacks has {shown(name)}, which no wheel is of", expected)
+        if attention not in ATTENTIONS:
+            near = nearest(attention, list(ATTENTIONS))
+            meant = f"; did you mean '{near}'?" if near else ""
+            yield Fault(place, f"{place} = {shown(attention)}{meant}", "one of: " + ", ".join(ATTENTIONS))
 
 
 def pin_faults(pin: Pin, place: str) -> Iterator[Fault]:

@@ -5,9 +5,10 @@ name means one thing in locks, evidence and bug reports, so a user's file of tha
 `extends = "that name"`; any other is refused, neither is quietly preferred. A path always means that file.
 
 `extends` takes over another profile: a name, or a .toml file below the file's own folder. Tables (when, python, cuda,
-verify, train, environment) are merged key by key; requirements, constraints and wheels are replaced by distribution,
-and a requirement also takes the place of the base's constraint and wheels of that name; `drop` removes by name;
-sources and other values are replaced if given. Evidence is never inherited, since nobody saw the changed stack work.
+verify, train, environment, build, fallbacks) are merged key by key; requirements, constraints and wheels are replaced
+by distribution, and a requirement also takes the place of the base's constraint, wheels and fallback of that name;
+`drop` removes by name, from the packages to build, too; sources and other values are replaced if given. Evidence is
+never inherited, since nobody saw the changed stack work.
 """
 
 from __future__ import annotations
@@ -16,36 +17,20 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
-from packaging.utils import canonicalize_name
+from typing import Any
 
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput, nearest, unknown_name
 from envdoctor.model import Record
-from envdoctor.profile_checks import ENTRIES, NAME, Fault, names_of, profile_faults, shown, values_faults
-from envdoctor.profile_records import PROFILE_SCHEMA, Pin, Profile, Wheel
-from envdoctor.records import convert, read_text
+from envdoctor.profile_checks import ENTRIES, NAME, Fault, profile_faults, shown, values_faults
+from envdoctor.profile_merging import HINT, WHAT, Entries, Loaded, merge, refusal
+from envdoctor.profile_records import PROFILE_SCHEMA, Profile
+from envdoctor.records import convert, parse_toml, read_toml_text
 from envdoctor.toml_lines import find_line
 
-WHAT = "a profile in TOML, as `envdoctor profiles show cpu` prints one"
-HINT = "envdoctor profiles"
 FILE_BYTES = 256 << 10  # a profile that pins 2,000 distributions has 100 KiB
-LINE_LENGTH, LINE_DOTS = 8000, 100  # tomllib's time grows with the square of a dotted key: 60,000 parts took 59 s
 CHAIN = 8  # files that one profile may be made of
-TABLES = ("when", "python", "cuda", "verify", "train", "environment")
 BUNDLED = "bundled"
-
-
-class Entries(msgspec.Struct):
-    """What of one file is needed to merge it; everything else is looked at once it is whole."""
-
-    extends: str = ""
-    drop: tuple[str, ...] = ()
-    requirements: tuple[Pin, ...] = ()
-    constraints: tuple[Pin, ...] = ()
-    wheels: tuple[Wheel, ...] = ()
 
 
 class ProfileFile(Profile, frozen=True, kw_only=True):
@@ -53,19 +38,6 @@ class ProfileFile(Profile, frozen=True, kw_only=True):
 
     extends: str = ""
     drop: tuple[str, ...] = ()
-
-
-class Loaded(NamedTuple):
-    """One file, read."""
-
-    path: Path
-    text: str
-    data: dict[str, Any]
-    entries: Entries
-
-    def refusal(self, fault: Fault) -> BadInput:
-        """The error for a fault of this file, with the line where it is known."""
-        return _refusal(self.path, find_line(self.text, fault.place), fault)
 
 
 class Listed(Record, frozen=True):
@@ -132,6 +104,16 @@ def read_profile(name_or_file: str, environ: Mapping[str, str] = os.environ) -> 
     return _read_file(path) if path in _bundled_files().values() else _read_user_file(path, environ)[0]
 
 
+def profile_file(name_or_file: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The file of a profile that is given by name or as a file."""
+    return Path(name_or_file) if _is_path(name_or_file) else find_profile(name_or_file, environ)
+
+
+def read_bases(name_or_file: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """What a profile is made of beside its own file, the nearest first."""
+    return tuple(file.path.stem for file in _read_chain(profile_file(name_or_file, environ), environ)[1:])
+
+
 def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The file of a name."""
     ours, theirs = _bundled_files(), {path.stem: path for path in user_files(environ)}
@@ -148,14 +130,17 @@ def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     return theirs[name]
 
 
+def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's profiles lie; XDG_CONFIG_HOME counts only if absolute, as its specification says."""
+    home = environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if home.startswith("/") else Path(environ.get("HOME") or Path.home(), ".config")
+    return base / "envdoctor" / "profiles"
+
+
 def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """The TOML files in the user's folder of profiles; what cannot be listed holds none."""
     try:
-        home = environ.get(
-            "XDG_CONFIG_HOME", ""
-        )  # counts only if absolute, as the XDG base directory specification says
-        base = Path(home) if home.startswith("/") else Path(environ.get("HOME") or Path.home(), ".config")
-        files = sorted((base / "envdoctor" / "profiles").glob("*.toml"))
+        files = sorted(user_folder(environ).glob("*.toml"))
     except (OSError, RuntimeError):
         return []
     return [path for path in files if not path.name.startswith(".")]
@@ -216,7 +201,7 @@ def _base_of(file: Loaded, environ: Mapping[str, str]) -> Path:
         try:
             return find_profile(wanted, environ)
         except BadInput as error:
-            raise _refusal(
+            raise refusal(
                 file.path, find_line(file.text, "extends"), Fault("", f"extends: {error.message}", error.expected)
             ) from error
     folder = file.path.parent
@@ -235,10 +220,10 @@ def _base_of(file: Loaded, environ: Mapping[str, str]) -> Path:
 
 def _load(path: Path) -> Loaded:
     """One file, with the faults of its values and of its lists refused."""
-    text = _read_toml_text(path)
-    data = _parsed(path, text)
+    text = _read_profile_text(path)
+    data = parse_toml(text, where=str(path), what=WHAT, hint=HINT)
     for fault in values_faults(data):
-        raise _refusal(path, find_line(text, fault.place), fault)
+        raise refusal(path, find_line(text, fault.place), fault)
     schema = data.get("schema", PROFILE_SCHEMA)
     if schema != PROFILE_SCHEMA:
         raise BadInput(f"{path} has schema {schema!r}", expected=f"schema {PROFILE_SCHEMA}", hint="upgrade envdoctor")
@@ -251,109 +236,25 @@ def _load(path: Path) -> Loaded:
     return loaded
 
 
-def _read_toml_text(path: Path) -> str:
-    if path.exists() and not path.is_file():
-        raise BadInput(f"{path} is no regular file", expected=WHAT, hint=HINT)  # a pipe or device may have no end
-    text = read_text(path, what=WHAT, hint=HINT)
+def _read_profile_text(path: Path) -> str:
+    text = read_toml_text(path, what=WHAT, hint=HINT)
     if len(text) > FILE_BYTES:
         raise BadInput(
             f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT
         )
-    for number, line in enumerate(text.split("\n"), start=1):
-        if len(line) > LINE_LENGTH or line.count(".") > LINE_DOTS:
-            seen = f"a line of {len(line)} characters and {line.count('.')} dots"
-            raise _refusal(path, number, Fault("", seen, f"at most {LINE_LENGTH} characters and {LINE_DOTS} dots"))
     return text
-
-
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # a TOMLDecodeError is one; so is what an int of 5,000 digits raises
-        message = ascii(str(error))[1:-1]
-        raise BadInput(f"{path} is not TOML: {message}", expected=WHAT, hint=HINT) from error
 
 
 def _whole(chain: Sequence[Loaded]) -> Profile:
     """The profile that a chain of files makes."""
     data = dict(chain[-1].data)
     for file in reversed(chain[:-1]):
-        data = _merged(data, file)
+        data = merge(data, file)
     read = _converted(data, ProfileFile, chain)
     profile = Profile(**{field: getattr(read, field) for field in Profile.__struct_fields__})
     for fault in profile_faults(profile):
         raise _blamed(chain, fault)
     return profile
-
-
-def _merged(base: Mapping[str, Any], file: Loaded) -> dict[str, Any]:
-    """The data of a profile with what one file says on top of it."""
-    before = msgspec.convert({name: base.get(name, []) for name in ENTRIES}, Entries)
-    dropped = _dropped(before, file)
-    inherited = _left(base, before, file.entries, dropped)
-    kept = {key: value for key, value in base.items() if key not in ("evidence", "id", "title", "summary", *ENTRIES)}
-    merged = kept | {"id": file.path.stem} | _described(base, file, dropped)
-    for key, value in file.data.items():
-        both = key in TABLES and isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = {**base[key], **value} if both else value
-    for key in ENTRIES:
-        merged[key] = [*inherited[key], *file.data.get(key, [])]
-    merged.pop("extends", None)
-    merged.pop("drop", None)
-    return merged
-
-
-def _names(entries: Entries) -> dict[str, list[str]]:
-    """The distributions of each list, entry by entry."""
-    return {
-        "requirements": names_of(entries.requirements),
-        "constraints": names_of(entries.constraints),
-        "wheels": [canonicalize_name(wheel.name) for wheel in entries.wheels],
-    }
-
-
-def _left(base: Mapping[str, Any], before: Entries, own: Entries, dropped: set[str]) -> dict[str, list[Any]]:
-    """What stays of the base's lists: a requirement speaks for its distribution altogether."""
-    mine = _names(own)
-    gone = {name: {*mine["requirements"], *names, *dropped} for name, names in mine.items()}
-    gone["requirements"] = {*mine["requirements"], *dropped}
-    return {
-        key: [entry for entry, name in zip(base.get(key, []), names, strict=True) if name not in gone[key]]
-        for key, names in _names(before).items()
-    }
-
-
-def _dropped(before: Entries, file: Loaded) -> set[str]:
-    """The names that `drop` gives; each must be there to be dropped, and not be asked for again."""
-    there = {name for names in _names(before).values() for name in names}
-    own = {name for names in _names(file.entries).values() for name in names}
-    found = set()
-    for name in map(canonicalize_name, file.entries.drop):
-        if name in own:
-            raise file.refusal(
-                Fault("drop", f"drop has {shown(name)}, and the same file asks for it", "one of the two")
-            )
-        if name not in there:
-            near = nearest(name, sorted(there))
-            meant = f"; did you mean '{near}'?" if near else ""
-            expected = "one of: " + ", ".join(sorted(there))
-            raise file.refusal(Fault("drop", f"drop: {shown(name)} is not in what it extends{meant}", expected))
-        found.add(str(name))
-    return found
-
-
-def _described(base: Mapping[str, Any], file: Loaded, dropped: set[str]) -> dict[str, str]:
-    """Title and summary for a file that gives none: the base's own would tell of another stack."""
-    specs = [pin.spec for pin in file.entries.requirements]
-    changes = ", ".join([*specs[:4], *(["..."] if len(specs) > 4 else [])])
-    summary = f"{base.get('id', file.entries.extends)}" + (f" with {changes}" if changes else "")
-    summary += f", without {', '.join(sorted(dropped))}" if dropped else ""
-    return {"title": f"{file.path.stem}, from {base.get('id', file.entries.extends)}", "summary": summary}
 
 
 def _converted(data: object, kind: type[Any], chain: Sequence[Loaded]) -> Any:
@@ -372,9 +273,4 @@ def _blamed(chain: Sequence[Loaded], fault: Fault) -> BadInput:
     """The error for a fault of a whole profile: of the nearest file that says something at that place."""
     places = ((file, find_line(file.text, fault.place)) for file in chain)
     file, line = next(((file, line) for file, line in places if line), (chain[0], 0))
-    return _refusal(file.path, line, fault)
-
-
-def _refusal(path: Path, line: int, fault: Fault) -> BadInput:
-    where = f"{path}, line {line}" if line else str(path)
-    return BadInput(f"{where}: {fault.seen}", expected=fault.expected or WHAT, hint=HINT)
+    return refusal(file.path, line, fault)

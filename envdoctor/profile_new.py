@@ -96,6 +96,8 @@ def _head(stack: Stack, machine: Machine, name: str, parts: Parts, hashes: Mappi
     values = [
         "schema = 1", f"id = {_quoted(name)}", f"title = {_quoted(name + ', from an environment')}",
         f"summary = {_quoted(_summary(parts))}", "preference = 0",
+        *(['system = ["c-compiler", "python-headers"]  # triton compiles its launcher at the first kernel']
+          if any(distribution.name == "triton" for distribution in pins) else []),
     ]  # fmt: skip
     return "\n".join([*map(_comment, lines), *values])
 
@@ -196,7 +198,7 @@ def _parts(stack: Stack, hashes: Mapping[str, WheelHash]) -> Parts:
         found = _hash_of(distribution, hashes)
         if problem and found and (wheel := _as_wheel(distribution, found)):
             wheels.append(wheel)
-            left_out.append(f"{wheel.name} {distribution.version} is under [[wheels]], which nothing installs yet")
+            left_out.append(f"{wheel.name} {distribution.version}, from an address, is under [[wheels]]")
         elif problem:
             left_out.append(f"{distribution.name} {distribution.version}: {problem}")
         else:

@@ -18,14 +18,18 @@ from envdoctor.model import Candidate, Choice, Condition, Fact, Filesystem, Gpu,
 from envdoctor.profile_files import (
     Listed,
     list_profiles,
+    profile_file,
     profile_is_bundled,
     profile_names,
+    read_bases,
     read_candidates,
     read_profile,
     read_profiles,
 )
 from envdoctor.profile_records import (
+    ATTENTIONS,
     PROFILE_SCHEMA,
+    Build,
     Cuda,
     Pin,
     Profile,
@@ -39,9 +43,9 @@ from envdoctor.profile_records import (
 )
 
 __all__ = [
-    "DISK", "PROFILE_SCHEMA", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source", "Train", "Verify",
-    "Wheel", "When", "choose", "judge", "list_profiles", "profile_is_bundled", "profile_names", "read_candidates",
-    "read_profile", "read_profiles", "violations",
+    "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source",
+    "Train", "Verify", "Wheel", "When", "choose", "judge", "list_profiles", "profile_file", "profile_is_bundled",
+    "profile_names", "read_bases", "read_candidates", "read_profile", "read_profiles", "violations",
 ]  # fmt: skip
 
 GIB = 1 << 30
@@ -98,6 +102,10 @@ def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
         yield judge("GPUs", machine.gpus, f">= {when.gpus}", lambda gpus: len(gpus) >= when.gpus, show=_show_gpus)
     if when.gpus and machine.gpus.value:
         yield from _gpu_conditions(machine.gpus.value, when)
+    if when.driver:
+        need = Version(when.driver)
+        expected = f">= {when.driver}" + (f" ({when.driver_why})" if when.driver_why else "")
+        yield judge("driver for this stack", machine.driver.version, expected, lambda v: Version(v) >= need)
     if profile.cuda:
         yield _driver(machine, profile.cuda.build)
         yield from _code_for_gpus(machine, profile, profile.cuda.build)

@@ -13,6 +13,7 @@ from envdoctor.errors import BadInput, nearest
 R = TypeVar("R", bound=msgspec.Struct)
 
 FILE_BYTES = 4 << 20  # no profile, recipe or machine file comes near this; a larger one is not one
+LINE_LENGTH, LINE_DOTS = 8000, 100  # tomllib's time grows with the square of a dotted key: 60,000 parts took 59 s
 
 
 def read_text(path: Path, *, what: str, hint: str) -> str:
@@ -29,12 +30,31 @@ def read_text(path: Path, *, what: str, hint: str) -> str:
 
 def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
     """A TOML file as plain values."""
+    return parse_toml(read_toml_text(path, what=what, hint=hint), where=str(path), what=what, hint=hint)
+
+
+def read_toml_text(path: Path, *, what: str, hint: str) -> str:
+    """The text of a TOML file; a pipe or device is refused, since it may have no end."""
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is no regular file", expected=what, hint=hint)
+    return read_text(path, what=what, hint=hint)
+
+
+def parse_toml(text: str, *, where: str, what: str, hint: str) -> dict[str, Any]:
+    """A TOML text as plain values; what would take tomllib for ever is refused with its line."""
     import tomllib
 
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > LINE_LENGTH or line.count(".") > LINE_DOTS:
+            raise BadInput(
+                f"{where}, line {number}: a line of {len(line)} characters and {line.count('.')} dots",
+                expected=f"at most {LINE_LENGTH} characters and {LINE_DOTS} dots",
+                hint=hint,
+            )
     try:
-        return tomllib.loads(read_text(path, what=what, hint=hint))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is not TOML: {error}", expected=what, hint=hint) from error
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError is one, and an int of 5,000 digits
+        raise BadInput(f"{where} is not TOML: {ascii(str(error))[1:-1]}", expected=what, hint=hint) from error
 
 
 def convert(data: object, kind: type[R], *, where: str, what: str, hint: str) -> R:

@@ -56,6 +56,7 @@ class Package(Record, frozen=True):
     wheel: str
     sha256: str
     source: str
+    size: int = 0  # bytes, 0 where it is not known
 
 
 class Attempt(Record, frozen=True):

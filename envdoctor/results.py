@@ -10,7 +10,6 @@ from envdoctor.model import Choice, Finding, Machine, Record, Stack, Verificatio
 if TYPE_CHECKING:
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
-    from envdoctor.profiles import Profile
     from envdoctor.resolve import Lock, Resolution
 
 
@@ -83,12 +82,6 @@ class Schema(Record, frozen=True):
 
     name: str
     schema: dict[str, Any]
-
-
-class ProfileList(Record, frozen=True):
-    """The bundled profiles."""
-
-    profiles: tuple[Profile, ...]
 
 
 class Resolved(Record, frozen=True):

@@ -155,16 +155,16 @@ def source_of(url: str, sources: Sources, backend: str) -> str:
             return f"find-links {redact('', link)}"
     host = urlsplit(url).netloc.rpartition("@")[2]
     for index in (*sources.extra_indexes, sources.index):
-        parts = urlsplit(_address(index))
+        parts = urlsplit(address_of(index))
         base = parts.path.rstrip("/").removesuffix("/simple")
         if index and parts.netloc.rpartition("@")[2] == host and urlsplit(url).path.startswith(f"{base}/"):
-            return f"index {redact('', _address(index))}"
+            return f"index {redact('', address_of(index))}"
     if backend and "pytorch" in host:
         return f"the PyTorch index ({backend})"
-    return f"index {redact('', _address(sources.index))}" if sources.index else "PyPI"
+    return f"index {redact('', address_of(sources.index))}" if sources.index else "PyPI"
 
 
-def _address(index: str) -> str:
+def address_of(index: str) -> str:
     """The address of an index that uv may know by a name: `mirror=https://...`."""
     return re.sub(r"^[\w.-]+=(?=\w+://)", "", index)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from envdoctor.environments import FOREIGN, Beside, is_foreign, read_installed
+import msgspec
+
+from envdoctor.environments import FOREIGN, Beside, is_foreign, read_installed, write_installed
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -19,6 +22,18 @@ def exchange(one: Path, other: Path) -> bool:
         return False
     paths = os.fsencode(one), os.fsencode(other)
     return bool(rename(at_working_directory, paths[0], at_working_directory, paths[1], rename_exchange) == 0)
+
+
+def write_through(folder: Path) -> None:
+    """Wait until a file system has on its disk what was written to it, one by one: before that, a power failure
+    leaves files of the right names and no content, which no marker may vouch for. Without syncfs(2) it is skipped.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(AttributeError):
+            ctypes.CDLL(None).syncfs(handle)
+    finally:
+        os.close(handle)
 
 
 def swap_in(beside: Beside) -> None:
@@ -42,6 +57,8 @@ def keep_previous(beside: Beside) -> None:
     old = next((place for place in (beside.outgoing, beside.building) if place.exists()), None)
     if old is None:
         return
+    if is_foreign(beside.previous):
+        beside.previous.rename(beside.next_kept)
     remove(beside.previous)
     old.rename(beside.previous)
     beside.adopting.unlink(missing_ok=True)
@@ -82,10 +99,22 @@ def discard(beside: Beside) -> str:
     return "its half-built environment was removed; what it had downloaded is in uv's cache"
 
 
-def is_finished(beside: Beside, request: str) -> bool:
-    """Whether `building` holds a whole new environment for this request, which a kill kept from being swapped in."""
+def is_finished(beside: Beside, request: str, lock: str) -> bool:
+    """Whether `building` holds a whole environment for this request and lock: a kill kept it from being swapped in.
+
+    It is marked anew with what it will replace: there may have been a rollback since.
+    """
     made = read_installed(beside.building)
-    return made is not None and bool(made.request) and made.request == request
+    if made is None or not made.request or (made.request, made.lock) != (request, lock):
+        return False
+    write_installed(beside.building, msgspec.structs.replace(made, replaces=replaced_by(beside)))
+    return True
+
+
+def replaced_by(beside: Beside) -> str:
+    """The id of the environment that is current, for the one that will take its place."""
+    current = read_installed(beside.venv)
+    return current.id if current else FOREIGN if is_foreign(beside.venv) else ""
 
 
 def _is_old(beside: Beside) -> bool:

@@ -16,7 +16,8 @@ from envdoctor.process import Finished, run
 # What uv prints when a source cannot be reached or does not let us in, as against an answer that is no.
 UNREACHABLE = re.compile(
     r"Failed to fetch|error sending request|dns error|Connection refused|connection closed|operation timed out"
-    r"|request or response body error|Could not connect|tls handshake|client error \(Connect\)",
+    r"|request or response body error|Could not connect|tls handshake|client error \(Connect\)"
+    r"|due to network timeout",
     re.IGNORECASE,
 )
 LOCKED_OUT = re.compile(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
@@ -80,7 +81,8 @@ def unreachable(output: str) -> str:
     if locked_out := _locked_out(output):
         return f"{redact('', locked_out[1])} answers {locked_out[2]}: check its user name and password"
     found = re.search(r"(?:Failed to fetch|for url)[:\s]*[(`]?(https?://[^\s`)]+)", output)
-    url = redact("", found[1]) if found else "a source"
+    package = re.search(r"Failed to download `([^`]+)`", output)
+    url = redact("", found[1]) if found else f"the source of {package[1]}" if package else "a source"
     if status := re.search(r"HTTP status \w+ error \((\d{3} [^)]+)\)", output):
         return f"{url} answers {status[1]}"
     causes = parse_complaint(output)["cause"]

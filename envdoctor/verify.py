@@ -5,7 +5,6 @@ A crash, a hang, garbage or silence in there is a named outcome, not an accident
 
 from __future__ import annotations
 
-import ast
 import os
 import queue
 import tempfile
@@ -14,18 +13,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from envdoctor import process
+from envdoctor import process, process_memory
 from envdoctor.errors import BadInput, EnvdoctorError, unknown_name
 from envdoctor.model import Outcome, ProbeResult, Record, Verification
+from envdoctor.probe_scripts import PROBES_FOLDER, Probe, bundled_probes, choose_probes, read_probes
+
+__all__ = ["PROBES_FOLDER", "Probe", "bundled_probes", "choose_probes", "read_probes", "verify"]
 
 VERIFICATION_SCHEMA = 1
-PROBES_FOLDER = Path(__file__).parent / "probes"
 MINIMUM_PYTHON = (3, 10)
 
 # Two CPU probes at a time: most of a probe is one thread that imports libraries. More would want more memory
@@ -34,6 +34,7 @@ CPU_WORKERS = 2
 # Threads of one probe at most: on two cores the CPU probes took 31 s of processor time with a thread each, and
 # 43 s with two, which wait for each other by spinning.
 THREADS = 4
+MEMORY_SECONDS = 1.0  # between two looks at a probe's memory
 OUTPUT_LIMIT = 256 * 2**20  # bytes printed; more than that fills a disk before the deadline comes
 RESULT_LIMIT = 2**20
 MESSAGE_LIMIT = 400
@@ -49,16 +50,6 @@ SIGNAL_MEANINGS = {
 }
 
 
-class Probe(Record, frozen=True):
-    """One probe script: its name is its file's, its summary the first line of its docstring."""
-
-    name: str
-    summary: str
-    deadline: float  # seconds
-    needs_gpu: bool
-    path: str
-
-
 class Reported(Record, frozen=True):
     """What a probe writes into its result file."""
 
@@ -67,44 +58,7 @@ class Reported(Record, frozen=True):
     numbers: dict[str, float] = {}
     tolerances: dict[str, float] = {}
     versions: dict[str, str] = {}
-
-
-@cache
-def bundled_probes() -> tuple[Probe, ...]:
-    """All probes that envdoctor brings, those for the CPU first."""
-    return read_probes(PROBES_FOLDER)
-
-
-def read_probes(folder: Path) -> tuple[Probe, ...]:
-    """Every script of a folder but its shared modules, which begin with an underscore."""
-    files = sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
-    probes = (parse_probe(path.read_text(encoding="utf-8"), path) for path in files)
-    return tuple(sorted(probes, key=lambda probe: (probe.needs_gpu, probe.name)))
-
-
-def parse_probe(source: str, path: Path) -> Probe:
-    """Read a probe's head without running it.
-
-    \"\"\"Matrix products and their gradients on the CPU against float64.\"\"\"
-    DEADLINE_SECONDS = 120
-    NEEDS_GPU = False
-    """
-    module = ast.parse(source)
-    constants: dict[str, Any] = {
-        node.targets[0].id: node.value.value
-        for node in module.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Constant)
-    }
-    summary = (ast.get_docstring(module) or "").partition("\n")[0]
-    return Probe(
-        name=path.stem,
-        summary=summary,
-        deadline=float(constants["DEADLINE_SECONDS"]),
-        needs_gpu=bool(constants["NEEDS_GPU"]),
-        path=str(path),
-    )
+    lists: dict[str, tuple[str, ...]] = {}
 
 
 def verify(
@@ -140,6 +94,8 @@ def verify(
         results |= _run_batch(
             python, batch, workers=workers, scale=deadline_scale, on_start=on_start, on_result=on_result
         )
+    shown = tuple(results[probe.name] for probe in chosen)
+    attention, attention_with_sinks = safe_attention(shown)
     return Verification(
         schema=VERIFICATION_SCHEMA,
         python=str(python),
@@ -148,8 +104,22 @@ def verify(
         gpus=tuple(gpus),
         lock=lock,
         required=tuple(required),
-        results=tuple(results[probe.name] for probe in chosen),
+        results=shown,
+        attention=attention,
+        attention_with_sinks=attention_with_sinks,
     )
+
+
+def safe_attention(results: Sequence[ProbeResult]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a trainer may ask transformers for, best first: for most models, and for those with attention sinks.
+
+    vLLM's copy of FlashAttention proves nothing for a trainer: it has no backward and transformers cannot use it.
+    """
+    passed = {result.probe: result for result in results if result.outcome == "passed"}
+    own = [n for n in (3, 2) if (found := passed.get(f"flash_attn{n}")) and found.numbers.get("own_package") == 1]
+    plain = (*(f"flash_attention_{n}" for n in own), *(("sdpa",) if "sdpa" in passed else ()), "eager")
+    sinks = passed.get("gptoss_sinks")
+    return plain, sinks.lists.get("safe", ()) if sinks else ()
 
 
 def check_python(python: Path) -> None:
@@ -216,7 +186,30 @@ def _run_batch(
 
 
 class Stopped(Exception):  # noqa: N818  the name states what was done
-    """A probe was stopped from here."""
+    """A probe was stopped from here; the message says why, empty where it was not its fault."""
+
+
+def watcher(probe: Probe, room: Path, cancelled: threading.Event) -> Callable[[str], None]:
+    """What looks at a running probe five times a second, and raises Stopped where it takes too much."""
+    session, looked = 0, time.monotonic()
+
+    def watch(_: str) -> None:
+        nonlocal session, looked
+        if cancelled.is_set():
+            raise Stopped
+        if (room / "output.log").stat().st_size > OUTPUT_LIMIT:
+            raise Stopped(f"was stopped after it had printed more than {OUTPUT_LIMIT // 2**20} MB")
+        if time.monotonic() - looked < MEMORY_SECONDS:
+            return
+        looked = time.monotonic()
+        # the path of its result file is on its command line alone, since the room has a name of its own
+        session = session or process_memory.find_session(str(room / "result.json"))
+        held = process_memory.session_memory(session) if session else 0
+        if held > probe.memory:
+            bound = f"{probe.memory / 2**30:.3g} GiB"
+            raise Stopped(f"was stopped when it held {held / 2**30:.3g} GiB of memory, its bound is {bound}")
+
+    return watch
 
 
 def run_probe(python: Path, probe: Probe, scale: float, cancelled: threading.Event) -> ProbeResult:
@@ -226,12 +219,6 @@ def run_probe(python: Path, probe: Probe, scale: float, cancelled: threading.Eve
         room = Path(folder)
         log, report = room / "output.log", room / "result.json"
 
-        def watch(_: str) -> None:
-            if cancelled.is_set():
-                raise Stopped
-            if log.stat().st_size > OUTPUT_LIMIT:
-                raise Stopped
-
         try:
             finished = process.run(
                 [python, probe.path, report],
@@ -239,12 +226,14 @@ def run_probe(python: Path, probe: Probe, scale: float, cancelled: threading.Eve
                 env=probe_environment(room),
                 cwd=room,
                 log=log,
-                poll=watch,
+                poll=watcher(probe, room, cancelled),
             )
-        except Stopped:
+        except Stopped as stopped:
             seconds = round(time.monotonic() - started, 3)
-            message = f"was stopped after it had printed more than {OUTPUT_LIMIT // 2**20} MB"
-            return ProbeResult(probe=probe.name, outcome="error", message=message, seconds=seconds)
+            output = last_lines(log.read_bytes()[-process.TAIL_BYTES :].decode("utf-8", "replace"))
+            return ProbeResult(
+                probe=probe.name, outcome="error", message=str(stopped), seconds=seconds, output=output
+            )
         return judge(probe.name, finished, read_report(report))
 
 
@@ -258,6 +247,8 @@ def probe_environment(room: Path) -> dict[str, str]:
         "HF_DATASETS_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HOME": str(room / "huggingface"),
+        # kernels of the hub that lie on this machine already are part of the stack: transformers loads them
+        "KERNELS_CACHE": os.environ.get("KERNELS_CACHE") or str(hub_folder()),
         "TOKENIZERS_PARALLELISM": "false",
         "TMPDIR": str(room),
         "XDG_CACHE_HOME": str(room / "cache"),
@@ -272,6 +263,12 @@ def probe_environment(room: Path) -> dict[str, str]:
         "PYTHONSAFEPATH": "",
         "PYTHONWARNINGS": "",
     }
+
+
+def hub_folder() -> Path:
+    """Where the user's copies of the Hugging Face hub lie, as huggingface_hub finds it."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("HOME", "/"), ".cache", "huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub"))
 
 
 def read_report(path: Path) -> bytes | None:
@@ -303,6 +300,7 @@ def judge(name: str, finished: process.Finished, report: bytes | None) -> ProbeR
                 numbers=said.numbers,
                 tolerances=said.tolerances,
                 versions=said.versions,
+                lists=said.lists,
                 output="" if said.outcome == "passed" else last_lines(finished.output),
             )
     return ProbeResult(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from envdoctor.direct_wheels import StackFacts, rejection
-from envdoctor.download import NotDownloaded, WrongHash, download
 from envdoctor.environments import WheelUsed
 from envdoctor.errors import Refused
 from envdoctor.model import Record
@@ -29,13 +29,18 @@ class WheelOutcome(Record, frozen=True):
     fallback: str = ""
 
 
-def add_wheel(step: Step, plan: Plan, building: Path, cache: Path, *, tell: Tell, log: Path) -> WheelOutcome:
-    """Try the candidates in the profile's order. Refused where none can be had and the profile names no fallback."""
+def add_wheel(
+    step: Step, plan: Plan, building: Path, cache: Path, *, tell: Tell, log: Path, held: TextIO
+) -> WheelOutcome:
+    """Try the candidates in the profile's order. Refused where none can be had and the profile names no fallback.
+
+    `held` is the lock of the environment: uv holds it on where this process is killed.
+    """
     name = step.wheels[0].name
     stack = read_stack_facts(plan, building)
     rejected: list[str] = []
     for wheel in step.wheels:
-        why = rejection(wheel, stack) or _try(wheel, step, plan, cache, tell=tell, log=log)
+        why = rejection(wheel, stack) or _try(wheel, step, plan, cache, tell=tell, log=log, held=held)
         if not why:
             return WheelOutcome(name, WheelUsed(name, wheel.file, wheel.sha256), tuple(rejected))
         rejected.append(f"{wheel.file}: {why.removeprefix(f'{wheel.file}: ')}")
@@ -57,8 +62,10 @@ def read_stack_facts(plan: Plan, building: Path) -> StackFacts:
     return StackFacts(plan.lock.python, architecture, torch, plan.lock.torch_build, plan.glibc, abi)
 
 
-def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: Path) -> str:
+def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: Path, held: TextIO) -> str:
     """Download, check and install one wheel; empty if that went well, else why not."""
+    from envdoctor.download import NotDownloaded, WrongHash, download
+
     folder = cache / "wheels" / wheel.sha256
     try:
         file = download(
@@ -75,5 +82,8 @@ def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: 
         return error.message
     if faults := list(wheel_faults(file)):
         return f"the archive is refused: {faults[0]}"
-    result = run_uv((*step.arguments, file), environment=plan.environment, deadline=step.deadline, log=log)
+    result = run_uv(
+        (*step.arguments, file), environment=plan.environment, deadline=step.deadline, log=log,
+        keep_open=(held.fileno(),),
+    )  # fmt: skip
     return "" if result.ok else f"uv {result.ending}: {reason(result.output)}"

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from envdoctor import diagnosis, provisioning
 from envdoctor.diagnosis import CheckRequest, check, machine_of
-from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
-from envdoctor.model import Machine, ProbeResult, Record, Verification
+from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.model import ProbeResult, Record, Verification
 from envdoctor.profiles import (
-    Profile,
-    choose,
-    read_candidates,
     read_profile,
-    read_profiles,
 )
 from envdoctor.results import (
     Answer,
     Checked,
-    ProfileList,
     Quickstarted,
     RecipeList,
-    Resolved,
-    ResolvedAll,
     Trained,
 )
 
@@ -60,11 +55,6 @@ class TrainRequest(Record, frozen=True):
     unverified: bool = False
 
 
-def list_profiles() -> Answer:
-    """All bundled profiles."""
-    return Answer(ProfileList(tuple(read_candidates())))
-
-
 def new_profile(venv: str, name: str, output: str) -> Answer:
     """A profile in TOML from an environment that works, printed or written to a file."""
     from envdoctor.diagnosis import stack_of, write_file
@@ -87,76 +77,66 @@ def new_profile(venv: str, name: str, output: str) -> Answer:
     return Answer(Text(made))
 
 
-def show_profile(name: str) -> Answer:
-    """One profile, bundled or from a file."""
-    return Answer(read_profile(name))
+class VerifyRequest(Record, frozen=True):
+    """What `verify` was asked for."""
+
+    venv: str = ""
+    python: str = ""
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    quick: bool = False  # without what compiles or starts vLLM, unless the profile requires it
 
 
-def resolve(names: Sequence[str], recorded: str, facts: Sequence[str], python: str, reporter: Reporter) -> Answer:
-    """Resolve profiles (all if none is named) for a machine; on this one, or for the machine each was made for."""
-    machine = machine_of(recorded, facts)
-    profiles = [read_profile(name) for name in names] if names else read_profiles()
-    results = tuple(
-        _resolve_one(profile, machine, python, bool(names) or bool(recorded), reporter) for profile in profiles
-    )
-    unreachable = any(r.error and _out_of_reach(r) for r in results)
-    failed = any(r.error for r in results)
-    return Answer(ResolvedAll(results), EXIT_FAILED if unreachable else EXIT_NO if failed else EXIT_OK)
-
-
-def _resolve_one(profile: Profile, machine: Machine, python: str, as_asked: bool, reporter: Reporter) -> Resolved:
-    """Resolve one profile for a machine; in a dry run over all of them, for the machine that it was made for."""
-    from envdoctor.resolve import failure, own_target
-    from envdoctor.resolve import resolve as run_resolve
-    from envdoctor.sources import read_sources
-
-    sources = read_sources()
-    target = provisioning.target_for(machine, profile, python) if as_asked else own_target(machine, profile)
-    reporter.phase(f"Resolving {profile.id} for {target.platform}")
-    resolution = run_resolve(profile, target, sources, reporter.attempt)
-    candidate = choose(machine, [profile]).candidates[0]
-    error = None if resolution.lock else failure(resolution, sources)
-    return Resolved(
-        profile=profile.id,
-        machine=machine.name or "this machine",
-        fits=candidate.accepted if as_asked else None,
-        violated=provisioning.words_of(candidate) if as_asked else (),
-        resolution=resolution,
-        digest=resolution.lock.digest if resolution.lock else "",
-        error=error.message if error else "",
-        hint=error.hint if error else "",
-    )
-
-
-def _out_of_reach(resolved: Resolved) -> bool:
-    attempts = resolved.resolution.attempts if resolved.resolution else ()
-    return any(attempt.outcome == "unreachable" for attempt in attempts)
-
-
-def verify(venv: str, python: str, only: Sequence[str], reporter: Reporter) -> Answer:
-    """Prove an environment by its probes and keep the result with it."""
+def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
+    """Prove an environment by its probes and keep the result with it; what failed is explained."""
     from envdoctor import proof
     from envdoctor import verify as verifying
     from envdoctor.environments import read_installed
 
-    interpreter = proof.interpreter_for(venv, python)
+    interpreter = proof.interpreter_for(request.venv, request.python)
     installed = read_installed(interpreter.parent.parent)
     # An interpreter that no profile made is held against what any training needs.
     required = installed.required if installed else read_profile("cpu").verify.required
+    names = verifying.choose_probes(
+        verifying.bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
+    )
     driver, gpus = proof.driver_and_gpus()
     verification = verifying.verify(
         interpreter,
-        only or tuple(probe.name for probe in verifying.bundled_probes()),
-        required=tuple(name for name in required if not only or name in only),
+        names,
+        required=tuple(name for name in required if name in names),
         driver=driver,
         gpus=gpus,
         lock=installed.lock if installed else "",
         on_start=reporter.probe_started,
         on_result=reporter.probe_ended,
     )
-    if not only:
+    verification = _explained(verification, interpreter)
+    if not (request.only or request.skip):
         verifying.write_verification(proof.verification_path(interpreter), verification)
     return Answer(verification, EXIT_OK if verification.passed else EXIT_NO)
+
+
+def _explained(verification: Verification, interpreter: Path) -> Verification:
+    """The verification with the likely cause beside each probe that failed."""
+    bad = [result for result in verification.results if result.outcome not in ("passed", "unavailable")]
+    if not bad:
+        return verification
+    machine, stack = machine_of("", ()), diagnosis.stack_of("", str(interpreter), search=False)
+    causes = {r.probe: diagnosis.likely_cause(f"{r.message}\n{r.output}", machine, stack) for r in bad}
+    results = tuple(
+        msgspec.structs.replace(r, cause=causes.get(r.probe, "")) if r.probe in causes else r
+        for r in verification.results
+    )
+    return msgspec.structs.replace(verification, results=results)
+
+
+def load_test(venv: str, python: str, reporter: Reporter) -> Answer:
+    """Load every compiled file of an environment, and import its libraries: no GPU is needed."""
+    from envdoctor import loading, proof
+
+    reporter.phase("Loading every compiled file")
+    return loading.load_test(proof.interpreter_for(venv, python))
 
 
 def list_recipes() -> Answer:
@@ -260,7 +240,7 @@ def quickstart(name: str, venv: str, reporter: Reporter, clock: Callable[[], flo
     installed: InstallResult = provisioning.install(request, reporter).data
     lap("install")
     reporter.phase("Verifying the environment")
-    verification: Verification = verify(installed.venv, "", (), reporter).data
+    verification: Verification = verify(VerifyRequest(venv=installed.venv, quick=True), reporter).data
     lap("verify")
     if not verification.passed:
         return Answer(verification, EXIT_NO)

@@ -94,12 +94,17 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """alpha 1.0 with its requirement beta 1.0, and torch's CPU build."""
+    return make_place(tmp_path, monkeypatch)
+
+
+def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The same, in any folder and for as long as the variables stay patched."""
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_", "XDG_")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(home / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    place = Place(tmp_path)
+    place = Place(home)
     write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
     write_wheel(place.wheels, "beta", "1.0")
     write_cpu_torch(place.wheels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -9,12 +11,13 @@ import pytest
 from command import envdoctor, envelope
 from hypothesis import given
 from hypothesis import strategies as st
+from local_packages import write_cpu_torch, write_profile, write_wheel
 
 from envdoctor import locks
 from envdoctor.errors import BadInput
-from envdoctor.keeping import audit_lock
+from envdoctor.lock_audit import audit_lock
 from envdoctor.locks import LOCKED, LockFile
-from envdoctor.profiles import read_profile, read_profiles
+from envdoctor.profiles import Pin, read_profile, read_profiles
 from envdoctor.resolve import Package, Target
 
 HASH = "ab" * 32
@@ -69,9 +72,9 @@ def test_the_difference_reads_like_a_changelog() -> None:
 
 def test_a_glibc_too_old_gets_no_lock() -> None:
     profile = read_profile("x86-cu128-vllm")
-    assert locks.bundled_lock(profile.id, Target("x86_64", "2.35", ("3.12",)), "3.12")
-    assert locks.bundled_lock(profile.id, Target("x86_64", "2.28", ("3.12",)), "3.12") is None
-    assert locks.bundled_lock(profile.id, Target("aarch64", "2.35", ("3.12",)), "3.12") is None
+    assert locks.kept_lock(profile.id, Target("x86_64", "2.35", ("3.12",)), "3.12")
+    assert locks.kept_lock(profile.id, Target("x86_64", "2.28", ("3.12",)), "3.12") is None
+    assert locks.kept_lock(profile.id, Target("aarch64", "2.35", ("3.12",)), "3.12") is None
 
 
 def test_a_lock_holds_its_profile_to_its_versions() -> None:
@@ -113,3 +116,156 @@ def test_the_matrix_needs_no_network(tmp_path: Path) -> None:
 def test_a_lock_is_made_anew_and_stays_the_same(tmp_path: Path) -> None:
     data = envelope(envdoctor("lock", "--profile", "x86-cu124-hf", "--format", "json", home=tmp_path))
     assert {result["outcome"] for result in data["data"]["results"]} == {"unchanged"}
+
+
+# Locks of a user's own profile
+
+
+class Own:
+    """A profile of the user's own with one pure package, and the sources that have it."""
+
+    def __init__(self, folder: Path, name: str = "mine.toml") -> None:
+        self.home = folder
+        write_wheel(folder / "wheels", "alpha", "1.0")
+        write_cpu_torch(folder / "wheels")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        self.file = write_profile(folder / name, "alpha", "torch==9.9.0+cpu", pythons=["3.11"])
+        self.locks = self.file.with_suffix(".locks")
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        given = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.home / "wheels")}
+        return envdoctor(*arguments, home=self.home, XDG_CONFIG_HOME=str(self.home / "config"), **given)
+
+    def outcomes(self, *arguments: str | Path) -> list[str]:
+        done = self.run("lock", *arguments, "--format", "json")
+        return [result["outcome"] for result in envelope(done)["data"]["results"]]
+
+
+@pytest.mark.parametrize("by", ["path", "name"])
+def test_locks_of_an_own_profile_lie_beside_it(by: str, tmp_path: Path) -> None:
+    own = Own(tmp_path, "mine.toml" if by == "path" else "config/envdoctor/profiles/mine.toml")
+    named = ["--profile", "./mine.toml" if by == "path" else "mine"]
+    assert own.outcomes("--check", *named) == ["missing", "missing"]
+    assert own.outcomes(*named) == ["made", "made"]
+    assert sorted(path.name for path in own.locks.iterdir()) == ["aarch64-3.11.txt", "x86_64-3.11.txt"]
+    assert own.outcomes("--check", *named) == ["coherent", "coherent"]
+    assert own.outcomes(*named) == ["unchanged", "unchanged"]
+    write_wheel(tmp_path / "wheels", "alpha", "2.0")
+    assert own.outcomes(*named) == ["unchanged", "unchanged"]  # a lock holds until it is told to move
+    assert own.outcomes(*named, "--upgrade") == ["changed", "changed"]
+    assert "alpha==2.0" in (own.locks / "x86_64-3.11.txt").read_text()
+
+
+def test_a_lock_that_does_not_meet_its_profile_is_incoherent(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    own.run("lock", "--profile", own.file)
+    write_profile(own.file, "alpha>=2", "torch==9.9.0+cpu", pythons=["3.11"])
+    done = own.run("lock", "--check", "--profile", own.file, "--format", "github")
+    assert done.returncode == 1
+    assert done.stdout.count("title=mine is incoherent") == 2
+    assert "alpha>=2, but the lock has 1.0" in done.stdout
+    assert done.stdout.startswith("::error file=")
+    other = own.locks / "x86_64-3.11.txt"
+    other.write_text(other.read_text().replace("# profile: mine", "# profile: other"))
+    assert "it is of profile other, not of mine" in own.run("lock", "--check", "--profile", own.file).stdout
+
+
+def test_the_lookup_of_an_installation_finds_them(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    own.run("lock", "--profile", own.file)
+    target = Target("x86_64", "2.35", ("3.11",))
+    found = locks.kept_lock(str(own.file), target, "3.11")
+    assert found
+    assert found.profile == "mine"
+    assert locks.kept_lock(str(own.file), target, "3.12") is None
+    swapped = own.locks / "x86_64-3.11.txt"
+    swapped.write_text((own.locks / "aarch64-3.11.txt").read_text())
+    assert locks.kept_lock(str(own.file), target, "3.11") is None  # of another architecture
+
+
+def test_own_profiles_stand_in_the_matrix_and_are_locked_if_a_lock_lies_beside(tmp_path: Path) -> None:
+    own = Own(tmp_path, "config/envdoctor/profiles/mine.toml")
+    before = envelope(own.run("resolve", "--all", "--machine", "all", "--format", "json"))
+    cells = [cell for cell in before["data"]["cells"] if cell["profile"] == "mine"]
+    assert before["exit_code"] == 1
+    assert {cell["locked"] for cell in cells} == {"not locked"}
+    assert "envdoctor lock --profile mine" in cells[0]["why"][0]
+    own.run("lock", "--profile", "mine")
+    after = envelope(own.run("resolve", "--all", "--machine", "all", "--format", "json"))
+    fitting = [cell for cell in after["data"]["cells"] if cell["profile"] == "mine" and cell["fits"]]
+    assert "locked" in {cell["locked"] for cell in fitting}
+
+
+def test_an_own_profile_that_cannot_be_read_is_named_in_the_matrix(tmp_path: Path) -> None:
+    own = Own(tmp_path, "config/envdoctor/profiles/mine.toml")
+    own.file.write_text("id = ")
+    done = own.run("resolve", "--all", "--machine", "all", "--format", "json")
+    assert done.returncode == 1
+    assert "mine: " in envelope(done)["data"]["unusable"][0]
+    assert "mine.toml is not TOML" in own.run("resolve", "--all", "--machine", "all").stdout
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    own.locks.write_text("a file where the folder would be")
+    done = own.run("lock", "--profile", own.file)
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("head", "value"),
+    [
+        ("platform", "x"), ("platform", "x86_64-manylinux_2_x"), ("python", "3"), ("profile", "../x"),
+        ("made", "\x1b[2J"), ("torch", "\x1b[2J"), ("torch", "12.8\n# without: a" + "a" * 60 + "!"),
+    ],
+)  # fmt: skip
+def test_a_head_of_another_form_is_refused(head: str, value: str) -> None:
+    text = re.sub(rf"# {head}: .*", f"# {head}: {value}", locks.lock_text(lock_of(torch="2.8.0")))
+    with pytest.raises(BadInput, match=r"says (platform|python|profile|made|torch|without): ") as caught:
+        locks.parse_lock(text, where="lock.txt")
+    assert caught.value.message.isprintable()
+
+
+def test_what_a_lock_does_not_meet_is_said_as_far_as_its_target_is_asked_for_it() -> None:
+    profile = msgspec.structs.replace(
+        read_profile("x86-cu128-vllm"),
+        requirements=(Pin("Torch==2.8.0"), Pin("trl>=1"), Pin("ray"), Pin("wandb; python_version < '3.12'")),
+        constraints=(Pin("numpy<2"), Pin("ghost==1")),
+    )
+    file = lock_of(torch="2.8.0", trl="0.23.1", numpy="2.2.6")
+    assert list(locks.unmet(profile, file)) == [
+        "trl>=1, but the lock has 0.23.1",
+        "ray is not in the lock",
+        "numpy<2, but the lock has 2.2.6",
+    ]
+    assert "ray is not in the lock" not in list(locks.unmet(profile, msgspec.structs.replace(file, without=("ray",))))
+
+
+def test_a_lock_that_resolves_and_cannot_work_is_not_written(tmp_path: Path) -> None:
+    """The trap: these pins resolve without a complaint, and `uv pip check` passes."""
+    for name, version in {"trl": "0.23.1", "transformers": "5.23.0", "torch": "9.9.0+cpu"}.items():
+        write_wheel(tmp_path / "wheels", name, version)
+    own = Own(tmp_path)
+    write_profile(own.file, "trl==0.23.1", "transformers>=4.57", "torch==9.9.0+cpu", pythons=["3.11"])
+    done = own.run("lock", "--profile", own.file, "--format", "json")
+    assert done.returncode == 1
+    results = envelope(done)["data"]["results"]
+    assert {result["outcome"] for result in results} == {"incoherent"}
+    assert "transformers 5.23.0" in " ".join(results[0]["problems"])
+    assert not own.locks.exists()
+
+
+def test_a_lock_on_disk_is_audited_by_check(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    write_profile(own.file, "trl", "transformers", pythons=["3.11"])
+    rotten = lock_of(trl="0.23.1", transformers="5.23.0")
+    for architecture in ("x86_64", "aarch64"):
+        platform = f"{architecture}-manylinux_2_17"
+        made = msgspec.structs.replace(rotten, platform=platform, python="3.11", torch="cpu")
+        locks.write_lock(own.locks / f"{architecture}-3.11.txt", made)
+    done = own.run("lock", "--check", "--profile", own.file, "--format", "json")
+    assert done.returncode == 1
+    problems = envelope(done)["data"]["results"][0]["problems"]
+    assert any("transformers 5.23.0" in problem for problem in problems)

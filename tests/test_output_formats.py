@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.explain import Cause, Explained
+from envdoctor.listing import Entries
 from envdoctor.machines import machine_names, override, read_recorded
 from envdoctor.model import Choice, Evidence, Finding, ProbeResult, Record, Verification
 from envdoctor.output.github import annotation, to_github
 from envdoctor.output.sarif import to_sarif
 from envdoctor.resolve import Lock
-from envdoctor.results import Answer, Checked, Planned, ProfileList, Resolved, ResolvedAll
+from envdoctor.results import Answer, Checked, Planned, Resolved, ResolvedAll
 from envdoctor.rules import RULES, evaluate
 
 COMMAND = re.compile(r"^::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)$")  # as the runner reads one
@@ -87,7 +88,7 @@ def test_levels_follow_the_status_and_what_is_unknown_is_one_notice() -> None:
 
 def test_nothing_wrong_prints_nothing() -> None:
     assert to_github("check", Answer(Found(()), 0), None) == ""
-    assert to_github("profiles", Answer(ProfileList(()), 0), None) == ""
+    assert to_github("profiles", Answer(Entries(()), 0), None) == ""
 
 
 def test_an_error_of_the_tool_is_an_annotation() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import time
@@ -80,7 +81,9 @@ def home(tmp_path: Path) -> Home:
 
 
 def bundled_text(name: str = BASE) -> str:
-    return (bundled("profiles") / f"{name}.toml").read_text()
+    """A bundled profile without its wheels and fallbacks, so that a test can add its own."""
+    text = (bundled("profiles") / f"{name}.toml").read_text()
+    return re.sub(r"^\[\[?(?:wheels|fallbacks)\]\]?$.*?(?=^\[|\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def own(name: str) -> str:

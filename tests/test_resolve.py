@@ -16,8 +16,12 @@ import pytest
 from command import envdoctor, envelope
 from local_packages import Index, serve, write_cpu_torch, write_cuda_torch, write_profile, write_wheel
 
+from envdoctor.lock_audit import audit_of
+from envdoctor.locks import lock_path, read_lock
+from envdoctor.machines import override, read_recorded
 from envdoctor.profiles import read_profile
-from envdoctor.resolve import Package, Resolution, Target, failure, resolve, torch_build
+from envdoctor.resolve import Lock, Package, Resolution, Target, failure, resolve, torch_build
+from envdoctor.rules import evaluate
 from envdoctor.sources import Sources, read_sources
 
 X86 = Target("x86_64", "2.35", ("3.11",))
@@ -381,3 +385,79 @@ def test_the_answer_in_json_is_the_resolution(tmp_path: Path, wheels: Path) -> N
     (result,) = json.loads(done.stdout)["data"]["results"]
     assert result["resolution"]["lock"]["torch_build"] == "cpu"
     assert result["resolution"]["lock"]["packages"][0]["source"] == f"find-links {wheels}"
+
+
+# What resolves is not yet what works: the lock is audited
+
+TRAP = {"torch": "2.8.0", "vllm": "0.10.2", "transformers": "5.23.0", "trl": "0.23.1"}
+
+
+def trap(folder: Path) -> tuple[Path, dict[str, str]]:
+    """The pins of autumn 2025 as they resolve a year later, as a profile, and the sources that have them."""
+    for name, version in TRAP.items():
+        requires = ["nvidia-cuda-runtime-cu12==12.8.90"] if name == "torch" else []
+        write_wheel(folder / "wheels", name, version, requires=requires)
+    write_wheel(folder / "wheels", "nvidia-cuda-runtime-cu12", "12.8.90")
+    pins = ["torch==2.8.0", "vllm==0.10.2", "transformers>=4.57.1", "trl==0.23.1"]
+    profile = write_profile(folder / "p.toml", *pins, cuda="12.8")
+    return profile, {
+        "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder / "wheels"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["human", "json", "github"])
+def test_a_lock_that_resolves_and_cannot_work_is_the_answer_no(form: str, tmp_path: Path) -> None:
+    profile, given = trap(tmp_path)
+    command = ["resolve", "--profile", str(profile), "--machine", "h100x8", "--format", form]
+    done = envdoctor(*command, home=tmp_path, COLUMNS="300", **given)
+    assert done.returncode == 1
+    assert done.stdout
+    if form == "json":
+        (result,) = envelope(done)["data"]["results"]
+        assert result["resolution"]["lock"]
+        assert "transformers-too-new" in {finding["cause"] for finding in result["findings"]}
+        assert result["error"] == ""
+    elif form == "github":
+        assert "::error title=" in done.stdout
+        assert "transformers 5.23.0" in done.stdout
+    else:
+        assert "✗ " in done.stdout
+        assert "transformers 5.23.0" in done.stdout
+
+
+def bundled(name: str) -> Lock:
+    file = read_lock(lock_path(name, "x86_64-manylinux_2_35", "3.12"))
+    assert file
+    return file.lock
+
+
+def test_a_lock_is_held_against_the_driver_and_the_gpus() -> None:
+    today = bundled("x86-cu130")
+    assert audit_of(today, None) == ()
+    assert [f for f in audit_of(today, read_recorded("h200")) if f.status == "error"] == []
+    (old_driver,) = [f for f in audit_of(today, read_recorded("a100")) if f.status == "error"]
+    assert old_driver.cause == "driver-too-old"
+    assert "535.129.03" in old_driver.message
+    (no_code,) = [f for f in audit_of(bundled("x86-cu124-hf"), read_recorded("rtx5090")) if f.status == "error"]
+    assert "sm_120" in no_code.message
+
+
+def test_what_is_wrong_with_the_machine_alone_is_not_said_of_a_lock() -> None:
+    """`envdoctor check` tells that; and a CPU build that the profile asked for is no fault on a GPU machine."""
+    machine = read_recorded("t4")
+    assert audit_of(bundled("cpu"), machine) == ()
+    ill = override(machine, ["limits.open_files=16"])
+    alone = [f.id for f in evaluate(ill, None) if f.status == "warning"]
+    assert alone, "the machine is meant to have a fault of its own"
+    assert audit_of(bundled("cpu"), ill) == ()
+
+
+def test_all_profiles_are_resolved_as_candidates_the_users_too(tmp_path: Path) -> None:
+    folder = tmp_path / "config/envdoctor/profiles"
+    folder.mkdir(parents=True)
+    write_profile(folder / "mine.toml", "alpha")
+    given = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    done = envdoctor(
+        "resolve", "--all", "--format", "json", home=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "config"), **given
+    )
+    assert "mine" in {result["profile"] for result in envelope(done)["data"]["results"]}

@@ -172,6 +172,15 @@ def builds() -> Iterator[Case]:
     other = with_files(file(name, "flash-attn", missing_symbols=("_ZN3c105ErrorC2E",)), flash_attn="2.8.3")
     same = with_files(file(name, "flash-attn"), flash_attn="2.8.3")
     yield Case("EXT001", "error", (machine, other), (machine, same))
+    # A library with a file for each torch release loads its own alone.
+    addon, symbols = "torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch{}-cpu.so", ("_ZN3c105ErrorC2E",)
+    own, older = (
+        with_files(
+            file(addon.format(release), "torch-c-dlpack-ext", missing_symbols=symbols), torch_c_dlpack_ext="0.1.5"
+        )
+        for release in ("28", "24")
+    )
+    yield Case("EXT001", "error", (machine, own), (machine, older))
     library = "torch/lib/libtorch_cuda.so"
     nccl = with_files(file(library, "torch", missing_symbols=("ncclCommRegister",)))
     yield Case(

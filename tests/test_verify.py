@@ -10,13 +10,14 @@ import threading
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from envdoctor import process, verify
+from envdoctor import process, process_memory, verify
 from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.model import ProbeResult, Verification
+from envdoctor.model import Outcome, ProbeResult, Verification
 
 SCRIPTS = Path(__file__).parent / "probes"
 PYTHON = Path(sys.executable)
@@ -143,6 +144,24 @@ def test_endless_output_is_stopped_before_it_fills_the_disk(monkeypatch: pytest.
     assert result.seconds < 20
 
 
+def test_a_probe_whose_child_takes_more_memory_than_its_bound_is_stopped() -> None:
+    result = run_one("greedy")
+    assert result.outcome == "error"
+    assert result.message.startswith("was stopped when it held 0.")
+    assert result.message.endswith("GiB of memory, its bound is 0.25 GiB")
+    assert "about to take it" in result.output  # what `explain` is given
+    assert result.seconds < 20
+
+
+def test_memory_that_files_are_mapped_into_is_not_held() -> None:
+    assert (
+        process_memory.parse_private("Name:\tx\nRssAnon:\t 12 kB\nRssFile:\t 900 kB\nRssShmem:\t 4 kB\n") == 16 * 1024
+    )
+    assert process_memory.parse_private("Name:\tkthreadd\n") == 0
+    assert process_memory.parse_session("12 (a ) (b) S 1 12 7 0 -1") == 7
+    assert process_memory.find_session("no such word on any command line \n") == 0
+
+
 def test_a_burst_between_two_polls_is_cut_to_its_end(tmp_path: Path) -> None:
     heard: list[str] = []
     say = "print('x' * 20_000_000 + 'end', flush=True)"
@@ -239,6 +258,44 @@ def test_an_old_python_a_folder_and_a_link_that_leads_nowhere(tmp_path: Path) ->
     for path, said in ((old, "is Python 3.8"), (tmp_path, "is a directory"), (link, "which is gone")):
         with pytest.raises(BadInput, match=said):
             run("right", python=path)
+
+
+def test_probes_are_chosen_by_name_or_by_speed() -> None:
+    probes = verify.read_probes(SCRIPTS)
+    everything = verify.choose_probes(probes)
+    assert set(everything) == {probe.name for probe in probes}
+    assert verify.choose_probes(probes, only=["right", "wrong"], skip=["wrong"]) == ("right",)
+    assert "right" in (quick := verify.choose_probes(probes, quick=True))
+    assert "greedy" not in quick
+    assert "greedy" in verify.choose_probes(probes, quick=True, required=["greedy"])
+    assert verify.choose_probes(probes, only=["greedy"], quick=True) == ("greedy",)
+    with pytest.raises(BadInput, match="unknown probe 'rihgt'; did you mean 'right'"):
+        verify.choose_probes(probes, skip=["rihgt"])
+    with pytest.raises(BadInput, match="no probe is left"):
+        verify.choose_probes(probes, only=["right"], skip=["right"])
+
+
+def result_of(probe: str, outcome: Outcome = "passed", **fields: Any) -> ProbeResult:
+    return ProbeResult(probe=probe, outcome=outcome, message="", seconds=0.1, **fields)
+
+
+def test_the_trainer_is_offered_only_attention_that_passed() -> None:
+    own, copy = {"own_package": 1.0}, {"own_package": 0.0}
+    sinks = {"safe": ("flex_attention", "eager"), "differs": ("flash_attention_2",)}
+    results = [
+        result_of("flash_attn3", numbers=copy),
+        result_of("flash_attn2", numbers=own),
+        result_of("sdpa"),
+        result_of("gptoss_sinks", lists=sinks),
+    ]
+    assert verify.safe_attention(results) == (("flash_attention_2", "sdpa", "eager"), ("flex_attention", "eager"))
+    failed = [result_of(result.probe, "failed", numbers=own, lists=sinks) for result in results]
+    assert verify.safe_attention(failed) == (("eager",), ())
+    assert verify.safe_attention(()) == (("eager",), ())
+
+
+def test_names_that_a_probe_sorted_reach_the_verification() -> None:
+    assert run_one("right").lists == {"safe": ("a", "b")}
 
 
 # --- what is kept

@@ -1,4 +1,4 @@
-"""Environments made, kept and proven: install, fetch, envs, rollback, clean, uninstall, paths, verify."""
+"""Environments made and kept: install, fetch, envs, rollback, clean, uninstall, paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from envdoctor.cli.shared import (
     ProfileOption,
     ProgressForm,
     ProgressOption,
-    PythonOption,
     PythonVersionOption,
     VenvOption,
     app,
@@ -162,19 +161,3 @@ def paths(format: FormatOption = Format.human) -> None:
     from envdoctor import housekeeping
 
     finish("paths", format, lambda _: housekeeping.list_paths())
-
-
-@app.command()
-def verify(
-    venv: VenvOption = "",
-    python: PythonOption = "",
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="PROBE", help="Run just this probe.")] = None,
-    format: FormatOption = Format.human,
-) -> None:
-    """Prove an environment's kernels and libraries by numbers, each in a process of its own.
-
-    Example: envdoctor verify --python /opt/venv/bin/python
-    """
-    from envdoctor import workflow
-
-    finish("verify", format, lambda reporter: workflow.verify(venv, python, only or [], reporter))

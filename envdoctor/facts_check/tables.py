@@ -21,6 +21,7 @@ FIRST = ("torch", "torchvision", "torchaudio", "vllm", "trl", "transformers", "p
          "liger-kernel", "verl", "xformers", "datasets")  # fmt: skip
 # Lists of rows that stand in no metadata, with the reason; every list of any other table is one, too.
 REASONS = {
+    "system_packages package": "names of distributions' packages: not in METADATA",
     "torch_builds build": "native code of libtorch_cuda: not in METADATA",
     "guides pypi_torch": "",
     "torch_builds release": "",

@@ -37,13 +37,25 @@ def runs_native(code: Iterable[str], gpu: Capability) -> bool:
         if not parsed:
             continue
         built, suffix = parsed
-        exact = suffix == "a" or gpu in TEGRA or built in TEGRA
-        if built == gpu or (not exact and built[0] == gpu[0] and built[1] <= gpu[1]):
+        if built == gpu or (suffix != "a" and _is_of_family(built, gpu)):
             return True
     return False
 
 
 def runs_as_ptx(code: Iterable[str], gpu: Capability) -> bool:
-    """Whether the driver can compile PTX of one of these (`compute_80`) for the GPU."""
+    """Whether the driver can compile PTX of one of these (`compute_80`) for the GPU.
+
+    PTX goes forward to every newer chip; that with "a" to none but its own, that with "f" to its family
+    (CUDA C++ programming guide, "Family-specific architecture features").
+    """
     parsed = [architecture(each) for each in code if each.startswith("compute_")]
-    return any(each and (each[0] == gpu or (not each[1] and each[0] < gpu)) for each in parsed)
+    return any(
+        each
+        and (each[0] == gpu or (not each[1] and each[0] < gpu) or (each[1] == "f" and _is_of_family(each[0], gpu)))
+        for each in parsed
+    )
+
+
+def _is_of_family(built: Capability, gpu: Capability) -> bool:
+    """Whether code for one chip's family runs on another of the same major version."""
+    return built[0] == gpu[0] and built[1] <= gpu[1] and not {built, gpu} & TEGRA

@@ -143,7 +143,13 @@ def _verification(data: Verification) -> list[RenderableType]:
         for r in data.results
         if r.output and r.outcome not in OUTCOMES
     ]
-    return [rows, *outputs, Text.assemble(verdict, f"  {where}")]
+    outputs += [_indent(Text(f"{r.probe}: {r.cause}")) for r in data.results if r.cause]
+    safe = (
+        [Text(f"attention that passed, best first: {', '.join(data.attention)}", style="dim")]
+        if data.attention
+        else []
+    )
+    return [rows, *outputs, *safe, Text.assemble(verdict, f"  {where}")]
 
 
 def _recipes(data: results.RecipeList) -> list[RenderableType]:
@@ -223,6 +229,9 @@ ELSEWHERE = {
     "Matrix": ("locks", "matrix"),
     "Audited": ("audit", "audited"),
     "InstallResult": ("environments", "installed"),
+    "ArchsScanned": ("kernels", "archs_scanned"),
+    "AbiChecked": ("abi", "abi_checked"),
+    "LoadTest": ("loading", "load_test"),
     "Fetched": ("fetched", "fetched"),
     "Environments": ("environments", "environments"),
     "RolledBack": ("environments", "rolled_back"),

@@ -15,7 +15,7 @@ from envdoctor.rules.driver_ptx import PTX_SHARE
 
 CELL = 13  # columns: "1432/2918", "62/81 +2 PTX"
 MINIMUM_TITLE = 24
-NAMED = 2  # files of one row that are named; more are counted
+NAMED = 2  # files of one verdict that are named; more are counted
 UNREAD_SHOWN = 5
 
 
@@ -75,12 +75,11 @@ def _groups(files: tuple[ScannedFile, ...], *, each: bool) -> Iterator[tuple[str
         kind = (file.distribution, file.code.native, file.code.ptx, file.code.ptx_isa, verdicts, file.by_choice)
         groups.setdefault(file.path if each else kind, []).append(file)
     for alike in groups.values():
-        names = [file.path.rpartition("/")[2].partition(".cpython-")[0] for file in alike]
         owner = alike[0].distribution
-        if len(alike) > NAMED:
+        if len(alike) > 1:
             yield f"{len(alike)} files" + (f" of {owner}" if owner else ""), alike
         else:
-            yield (f"{owner}: " if owner else "") + ", ".join(names), alike
+            yield alike[0].path.partition(".cpython-")[0], alike
 
 
 def _cell(coverage: Coverage, *, by_choice: bool) -> Text:

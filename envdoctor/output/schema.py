@@ -22,6 +22,7 @@ FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "sta
 def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
     from envdoctor import housekeeping
+    from envdoctor.abi import AbiChecked
     from envdoctor.auditing import Audited
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
@@ -29,7 +30,9 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.handoff import Recipe, Run
     from envdoctor.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
+    from envdoctor.kernels import ArchsScanned
     from envdoctor.listing import Entries, ProfileShown
+    from envdoctor.loading import LoadTest
     from envdoctor.profiles import Profile
     from envdoctor.report import Report
     from envdoctor.resolve import Lock, Resolution
@@ -55,7 +58,9 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "clean": (housekeeping.Removed,),
         "uninstall": (housekeeping.Removed,),
         "paths": (housekeeping.Paths,),
-        "verify": (Verification,),
+        "verify": (Verification, LoadTest),
+        "archs": (ArchsScanned,),
+        "abi": (AbiChecked,),
         "train": (results.Trained, results.RecipeList),
         "quickstart": (results.Quickstarted, Verification),
     }
@@ -64,7 +69,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
 NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
          "facts check", "resolve", "lock",
          "audit", "install", "fetch", "envs", "rollback", "clean", "uninstall", "paths",
-         "verify", "train", "quickstart")  # fmt: skip
+         "verify", "archs", "abi", "train", "quickstart")  # fmt: skip
 
 
 def answer(name: str) -> Answer:

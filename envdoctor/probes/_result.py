@@ -34,6 +34,7 @@ class Result:
         self.numbers: dict[str, float] = {}
         self.tolerances: dict[str, float] = {}
         self.versions: dict[str, str] = {}
+        self.lists: dict[str, list[str]] = {}  # names that the probe sorted: what is safe, what differs
         self.faults: list[str] = []
 
     def note(self, name: str, value: float) -> None:
@@ -99,6 +100,7 @@ def write(path: Path, outcome: str, message: str, result: Result) -> None:
         "numbers": result.numbers,
         "tolerances": result.tolerances,
         "versions": result.versions,
+        "lists": result.lists,
     }
     draft = path.with_name(path.name + ".part")
     draft.write_text(json.dumps(record, allow_nan=False), encoding="utf-8")

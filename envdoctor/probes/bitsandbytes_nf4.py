@@ -1,6 +1,7 @@
 """4-bit quantisation by bitsandbytes: its error has the known size, and its product has gradients."""
 
-from _needs import half_precision, need, need_cuda, read_device
+from _bitsandbytes import hold, native
+from _needs import half_precision
 from _result import Result, run
 
 DEADLINE_SECONDS = 180
@@ -9,24 +10,14 @@ NEEDS_GPU = True
 # Mean absolute error of randn quantised in blocks of 64, and the room around it: bitsandbytes' own
 # tests/test_functional.py (test_4bit_quant) has upper bounds; the lower ones catch one that never ran.
 EXPECTED_ERROR = {"nf4": (0.0728, 7e-4), "fp4": (0.0965, 1e-3)}
-TOLERANCE = 1.6e-2  # torch.testing.assert_close for bfloat16, as in cuda_matmul
 
 
 def probe(result: Result) -> str:
-    """The native library first: without it bitsandbytes imports all the same, with a mock in its place."""
-    need_cuda()
-    need("bitsandbytes")
-    import bitsandbytes
+    """Quantise, dequantise, multiply."""
+    if not native(result):
+        return ""
     import torch
 
-    result.read_versions("torch", "bitsandbytes")
-    read_device(result)
-    library = bitsandbytes.cextension.lib
-    if getattr(library, "compiled_with_cuda", False) is not True:
-        why = getattr(library, "error_msg", "")  # only the mock has a text there
-        first = why.strip().splitlines()[:1] if isinstance(why, str) else []
-        result.require(False, ": ".join(["bitsandbytes has not loaded its CUDA library", *first]))
-        return ""
     torch.manual_seed(result.seed())
     check_quantisation(result, "cuda")
     check_product(result, "cuda", half_precision())
@@ -66,12 +57,6 @@ def check_product(result: Result, device, dtype) -> None:
     hold(result, "product_error", product, wide @ exact.T)
     hold(result, "row_error", row, wide[:1] @ exact.T)
     hold(result, "gradient_error", x.grad, cotangent.double() @ exact)
-
-
-def hold(result: Result, name: str, found, exact) -> None:
-    """Hold the largest error against the tolerance, relative to each value and to their root mean square."""
-    error = (found.double() - exact).abs() / (exact.abs() + exact.square().mean().sqrt())
-    result.at_most(name, error.max().item(), TOLERANCE)
 
 
 if __name__ == "__main__":

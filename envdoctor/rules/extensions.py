@@ -33,6 +33,10 @@ CUDA_LIBRARY = re.compile(
     r"lib(cudart|cublas|cublasLt|cudnn\w*|cufft|curand|cusolver|cusparse|cusparseLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)"
 )
 
+# A library that brings a file for each torch release takes its own by this name, and leaves the others alone:
+# torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch24-cpu.so (torch-c-dlpack-ext 0.1.5, core.py).
+FILE_OF_A_RELEASE = re.compile(r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$")
+
 
 @rule("EXT001", cause="torch-abi-mismatch", url="https://github.com/Dao-AILab/flash-attention/issues/1696")
 def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
@@ -48,7 +52,11 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu/
     """
     for name, files in _by_distribution(stack).items():
-        broken = [file for file in files if any(not _is_nccl(symbol) for symbol in file.missing_symbols)]
+        broken = [
+            file
+            for file in files
+            if any(not _is_nccl(symbol) for symbol in file.missing_symbols) and not _for_another_torch(file, stack)
+        ]
         if not broken or name in ("torch", ""):
             continue
         symbols = [symbol for symbol in broken[0].missing_symbols if not _is_nccl(symbol)]
@@ -193,6 +201,12 @@ def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
     for extension in stack.extensions.value or ():
         found.setdefault(extension.distribution, []).append(extension)
     return found
+
+
+def _for_another_torch(file: Extension, stack: Stack) -> bool:
+    """Whether a file's name says that it is for a torch release other than the installed one."""
+    named = FILE_OF_A_RELEASE.search(file.path)
+    return named is not None and list(named.groups()) != torch_version(stack).split(".")[:2]
 
 
 def _is_nccl(symbol: str) -> bool:

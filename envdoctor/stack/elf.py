@@ -19,7 +19,11 @@ Buffer = mmap.mmap | bytes
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME = 1, 4, 5, 6, 10, 14
 DT_RPATH, DT_RUNPATH, DT_GNU_HASH, DT_VERNEED = 15, 29, 0x6FFFFEF5, 0x6FFFFFFE
-STB_WEAK = 2
+DT_VERSYM, DT_VERDEF = 0x6FFFFFF0, 0x6FFFFFFC
+STB_LOCAL, STB_WEAK = 0, 2
+ET_REL = 1
+EM_CUDA = 190
+VER_FLG_WEAK = 2
 MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64"}  # e_machine as `uname -m` says it
 SYMBOL = struct.Struct("<IBBHQQ")  # st_name, st_info, st_other, st_shndx, st_value, st_size
 NAME_BYTES = 1 << 16  # longest mangled name that is read; the longest in torch 2.8 is below 8 KiB
@@ -32,13 +36,20 @@ class ElfError(Exception):
 
 
 @contextmanager
-def open_elf(path: Path | str) -> Iterator[Elf]:
-    """The ELF file at a path, mapped while the context lasts; ElfError where it is none or may not be read."""
+def map_file(path: Path | str) -> Iterator[mmap.mmap]:
+    """The bytes of a file, mapped while the context lasts; ElfError where it may not be read."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
-            yield Elf(data)
+            yield data
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
         raise ElfError(getattr(error, "strerror", None) or str(error)) from error
+
+
+@contextmanager
+def open_elf(path: Path | str) -> Iterator[Elf]:
+    """The ELF file at a path, mapped while the context lasts; ElfError where it is none or may not be read."""
+    with map_file(path) as data:
+        yield Elf(data)
 
 
 class Elf:
@@ -50,7 +61,10 @@ class Elf:
         if data[4:6] != b"\x02\x01":
             raise ElfError("not a 64-bit little-endian ELF file")
         self.data = data
-        self.machine = MACHINES.get(self._unpack("<H", 18)[0], "")
+        kind, machine = self._unpack("<HH", 16)
+        self.machine = MACHINES.get(machine, "")
+        self.is_cubin = machine == EM_CUDA
+        self.is_relocatable = kind == ET_REL
         self._segments = list(self._read_segments())
         self._dynamic = self._read_dynamic()
 
@@ -93,6 +107,35 @@ class Elf:
         finally:
             table.release()
         return tuple(found)
+
+    @cached_property
+    def needed_versions(self) -> dict[str, tuple[str, ...]]:
+        """Symbol versions that each needed library must define: {"libc.so.6": ("GLIBC_2.17", "GLIBC_2.32")}."""
+        wanted: dict[str, list[str]] = {}
+        for library, version, flags, _ in self._version_needs():
+            if not flags & VER_FLG_WEAK:
+                wanted.setdefault(library.decode(errors="replace"), []).append(version.decode(errors="replace"))
+        return {library: tuple(versions) for library, versions in wanted.items()}
+
+    @cached_property
+    def defined_versions(self) -> frozenset[str]:
+        """Symbol versions that it defines; none for a library without versions, which the loader lets pass."""
+        return frozenset(name.decode(errors="replace") for name in self._version_definitions())
+
+    def exported(self) -> frozenset[bytes]:
+        """Every name that its dynamic symbol table defines for others."""
+        return frozenset(name for name, _, info, section in self._names() if section and info >> 4 != STB_LOCAL)
+
+    def wanted(self) -> dict[bytes, str]:
+        """Every symbol that others must define (weak ones left out), with the version it must have or "" for any."""
+        table = self._place(DT_VERSYM)
+        versions = {index: version.decode(errors="replace") for _, version, _, index in self._version_needs()}
+        found = {}
+        for name, number, info, section in self._names(self._undefined_end()):
+            if name and not section and info >> 4 not in (STB_WEAK, STB_LOCAL):
+                index = self._unpack("<H", table + number * 2)[0] & 0x7FFF if table is not None else 0
+                found[name] = versions.get(index, "")
+        return found
 
     def defines(self, name: str) -> bool:
         """Whether the dynamic symbol table defines this name, by its GNU hash table."""
@@ -213,6 +256,18 @@ class Elf:
                 names.add(self._string(name))
         return frozenset(names)
 
+    def _names(self, end: int | None = None) -> Iterator[tuple[bytes, int, int, int]]:
+        """Name, number, st_info and st_shndx of each dynamic symbol, up to a number."""
+        strings, symbols = self._tables
+        count = min(self._symbol_count() if end is None else end, (len(self.data) - symbols) // SYMBOL.size)
+        table = self.data[symbols : symbols + max(count, 0) * SYMBOL.size]
+        size = self._dynamic.get(DT_STRSZ, [0])[0]
+        text = self.data[strings : strings + size]
+        for number, (name, info, _, section, _, _) in enumerate(SYMBOL.iter_unpack(table)):
+            stop = text.find(b"\0", name, name + NAME_BYTES)
+            if stop >= 0:
+                yield text[name:stop], number, info, section
+
     def _symbol(self, symbols: int, number: int) -> tuple[int, ...]:
         return self._unpack(SYMBOL.format, symbols + number * SYMBOL.size)
 
@@ -232,19 +287,34 @@ class Elf:
 
     def _needed_versions(self) -> Iterator[bytes]:
         """Names of the symbol versions that it asks for: `GLIBC_2.17`, `GLIBCXX_3.4.29`."""
+        return (version for _, version, _, _ in self._version_needs())
+
+    def _version_needs(self) -> Iterator[tuple[bytes, bytes, int, int]]:
+        """Library, symbol version, flags and index (vna_other) of each version that it asks for."""
         place = self._place(DT_VERNEED)
         steps = 0
         while place is not None and steps < DYNAMIC_ENTRIES:
-            _, count, _, first, following = self._unpack("<HHIII", place)
+            _, count, library, first, following = self._unpack("<HHIII", place)
             entry = place + first
             for _ in range(count):
                 steps += 1
-                _, _, _, name, step = self._unpack("<IHHII", entry)
-                yield self._string(name)
+                _, flags, index, name, step = self._unpack("<IHHII", entry)
+                yield self._string(library), self._string(name), flags, index
                 if not step or steps >= DYNAMIC_ENTRIES:
                     break
                 entry += step
             steps += 1
+            place = place + following if following else None
+
+    def _version_definitions(self) -> Iterator[bytes]:
+        """Names of the symbol versions that it defines."""
+        place = self._place(DT_VERDEF)
+        steps = 0
+        while place is not None and steps < DYNAMIC_ENTRIES:
+            steps += 1
+            _, _, _, count, _, first, following = self._unpack("<HHHHIII", place)
+            if count:
+                yield self._string(self._unpack("<I", place + first)[0])
             place = place + following if following else None
 
 

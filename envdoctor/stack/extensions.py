@@ -30,8 +30,9 @@ VARIANT = re.compile(
 
 # Parts that a package does without where their library is not installed: nothing is wrong then.
 OPTIONAL = re.compile(
-    r"bitsandbytes/libbitsandbytes_(xpu|rocm|hpu)|cupy_backends/cuda/libs/|numba/np/ufunc/tbbpool|torio/lib/"
+    r"bitsandbytes/libbitsandbytes_(xpu|rocm|hpu)|cupy_backends/cuda/libs/|numba/np/ufunc/(tbb|omp)pool|torio/lib/"
     r"|torchaudio/lib/\w*_sox|torchcodec/libtorchcodec_|onnxruntime/capi/libonnxruntime_providers_|triton/backends/amd/"
+    r"|ray/core/libjemalloc\.so"  # made for LD_PRELOAD alone
 )
 
 
@@ -65,8 +66,8 @@ class Reading(NamedTuple):
     notes: list[str]
 
 
-def read_files(paths: Iterable[CompiledPath], cache: FileCache) -> Reading:
-    """What each file needs and carries; of NVIDIA's libraries only that they are there."""
+def read_files(paths: Iterable[CompiledPath], cache: FileCache, *, whole: bool = False) -> Reading:
+    """What each file needs and carries; of NVIDIA's libraries only that they are there, unless `whole`."""
     files: dict[CompiledPath, CompiledFile] = {}
     notes: list[str] = []
     absent = []
@@ -82,7 +83,8 @@ def read_files(paths: Iterable[CompiledPath], cache: FileCache) -> Reading:
         if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
             notes.append(f"{path.full}: not a file")
             continue
-        files[path] = CompiledFile() if path.is_cuda_wheel else _read_file(path, identity(status), cache)
+        passed = path.is_cuda_wheel and not whole
+        files[path] = CompiledFile() if passed else _read_file(path, identity(status), cache)
         if files[path].problem:
             notes.append(f"{path.full}: {files[path].problem}")
     if absent:

@@ -31,16 +31,21 @@ Code = tuple[str, int, int]  # "sm_90a" or "compute_80", and for PTX its ISA's m
 
 
 def read_kernel_code(elf: Elf) -> KernelCode | None:
-    """GPU code of a compiled file; None where it carries none.
+    """GPU code of a compiled file; None where it carries none."""
+    return summarise(list(read_containers(elf)))
 
-    `__nv_relfatbin` is passed over: it holds relocatable code, which the linker has put into `.nv_fatbin` too.
+
+def read_containers(elf: Elf) -> Iterator[tuple[Code, ...]]:
+    """What each container of a compiled file holds.
+
+    `__nv_relfatbin` is passed over in linked files: it holds relocatable code, which the linker has put into
+    `.nv_fatbin` too.
     """
-    found = elf.section(".nv_fatbin")
-    if not found:
-        return None
-    if isinstance(elf.data, mmap.mmap):
-        elf.data.madvise(mmap.MADV_RANDOM)  # headers lie megabytes apart: reading ahead would fetch the whole file
-    return summarise(list(scan_containers(elf.data, *found)))
+    for name in (".nv_fatbin", "__nv_relfatbin") if elf.is_relocatable else (".nv_fatbin",):
+        if found := elf.section(name):
+            if isinstance(elf.data, mmap.mmap):
+                elf.data.madvise(mmap.MADV_RANDOM)  # headers lie megabytes apart: else the whole file is fetched
+            yield from scan_containers(elf.data, *found)
 
 
 def scan_containers(data: Buffer, offset: int, size: int) -> Iterator[tuple[Code, ...]]:

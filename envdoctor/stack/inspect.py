@@ -47,6 +47,15 @@ def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.
     )
 
 
+def read_compiled(place: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> Reading:
+    """Every compiled file of an environment, NVIDIA's own libraries too, each by itself."""
+    layout = read_layout(place, environ)
+    files = FileCache(cache)
+    reading = read_files(_compiled_paths(layout, read_distributions(layout)), files, whole=True)
+    files.save()
+    return reading
+
+
 def _source(layout: Layout) -> str:
     return str(next((folder.path for folder in layout.folders if folder.role == "own"), layout.prefix))
 

@@ -222,7 +222,7 @@ def parse_record(record: bytes, *, relative_to: str = "RECORD") -> Iterator[str]
     Searched for the suffix, not read line by line: a venv with vLLM has 37,000 lines in 156 RECORDs.
     """
     strip = "../" if relative_to == "installed-files.txt" else ""
-    for found in re.finditer(rb'\.so[.\d]*(?=["\r\n,]|$)', record):
+    for found in re.finditer(rb'\.so(?:[.\d]*\d[a-z]?)?(?=["\r\n,]|$)', record):
         start = record.rfind(b"\n", 0, found.start()) + 1
         path = record[start : found.end()].strip(b'"').decode(errors="replace")
         if "," not in path:

@@ -16,5 +16,6 @@ report = {
     "numbers": {"error": 0.5, "count": 3},
     "tolerances": {"error": 1.0},
     "versions": seen | {"cwd": str(Path.cwd())},
+    "lists": {"safe": ["a", "b"]},
 }
 Path(sys.argv[1]).write_text(json.dumps(report))

@@ -1,0 +1,92 @@
+"""Whether the kernels of an environment work: verify on this machine; archs and abi without a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from envdoctor.cli.shared import (
+    FactOption,
+    Format,
+    FormatOption,
+    MachineOption,
+    ProgressForm,
+    ProgressOption,
+    PythonOption,
+    VenvOption,
+    app,
+    finish,
+)
+
+if TYPE_CHECKING:
+    from envdoctor.output.reporter import Reporter
+    from envdoctor.results import Answer
+
+
+@app.command()
+def verify(
+    venv: VenvOption = "",
+    python: PythonOption = "",
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="PROBE", help="Run just this probe.")] = None,
+    skip: Annotated[list[str] | None, typer.Option("--skip", metavar="PROBE", help="Leave this probe out.")] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Without probes that compile or start vLLM, unless the profile requires them."),
+    ] = False,
+    load: Annotated[
+        bool, typer.Option("--load", help="Load every compiled file and import the libraries; no GPU needed.")
+    ] = False,
+    progress: ProgressOption = ProgressForm.auto,
+    format: FormatOption = Format.human,
+) -> None:
+    """Prove an environment's kernels and libraries by numbers, each in a process of its own.
+
+    Example: envdoctor verify --python /opt/venv/bin/python
+    """
+
+    def answer(reporter: Reporter) -> Answer:
+        from envdoctor import workflow
+
+        if load:
+            return workflow.load_test(venv, python, reporter)
+        request = workflow.VerifyRequest(venv, python, tuple(only or ()), tuple(skip or ()), quick)
+        return workflow.verify(request, reporter)
+
+    finish("verify", format, answer, progress)
+
+
+@app.command()
+def archs(
+    target: Annotated[str, typer.Argument(metavar="FILE|VENV", help="A compiled file, an environment, or a folder.")],
+    cc: Annotated[
+        str, typer.Option("--cc", metavar="X.Y,...", help="Compute capabilities instead of a machine's GPUs.")
+    ] = "",
+    machine: MachineOption = "",
+    fact: FactOption = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Each file, and what its containers hold.")
+    ] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Say which GPUs the compiled files of an environment have code for, natively or as PTX.
+
+    Example: envdoctor archs .venv --cc 9.0,12.0
+    """
+    from envdoctor import kernels
+
+    finish("archs", format, lambda _: kernels.archs(target, cc, machine, fact or [], verbose=verbose))
+
+
+@app.command()
+def abi(
+    venv: Annotated[str, typer.Argument(metavar="VENV", help="The environment's folder.")],
+    format: FormatOption = Format.human,
+) -> None:
+    """Hold the symbols and libraries that compiled files ask for against what is installed; nothing is loaded.
+
+    Example: envdoctor abi .venv
+    """
+    from envdoctor import abi as checking
+
+    finish("abi", format, lambda _: checking.abi(venv))

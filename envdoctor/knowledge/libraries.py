@@ -1,0 +1,81 @@
+"""Which package a shared library or a symbol comes from."""
+
+from __future__ import annotations
+
+import re
+
+# Names in NVIDIA's wheels where they are not the library's own: libcudart.so.12 lies in nvidia-cuda-runtime-cu12.
+NVIDIA_NAMES = {
+    "cudart": "cuda-runtime", "nvrtc": "cuda-nvrtc", "nvrtc-builtins": "cuda-nvrtc", "cupti": "cuda-cupti",
+    "nvJitLink": "nvjitlink", "cublasLt": "cublas", "nvblas": "cublas", "cusparseLt": "cusparselt",
+    "cusolverMg": "cusolver", "cufftw": "cufft", "nvToolsExt": "nvtx", "cufile_rdma": "cufile",
+    "nvshmem_host": "nvshmem",
+}  # fmt: skip
+NVIDIA_LIBRARY = re.compile(
+    r"lib(cudart|cublas|cublasLt|nvblas|cudnn\w*|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cusparseLt|nvrtc|"
+    r"nvrtc-builtins|nvJitLink|cupti|nccl|nvToolsExt|cufile|cufile_rdma|nvshmem_host)\.so(?:\.([\d.]+))?"
+)
+# Numbered by themselves, not by CUDA's major version: libcudnn.so.9 is one of CUDA 12 and of CUDA 13.
+OWN_NUMBERS = ("cudnn", "nccl", "cufft", "curand", "cusolver", "cusparselt", "cufile", "nvshmem", "nvtx")
+# By SONAME where the number tells the CUDA release: 12 of these came with CUDA 13.
+FFT_AND_SOLVER = {("cufft", "10"): "11", ("cufft", "11"): "12", ("cufft", "12"): "13",
+                  ("cusolver", "11"): "12", ("cusolver", "12"): "13"}  # fmt: skip
+LIBRARY_OWNERS = (
+    (r"libtorch(_(cpu|cuda|python|global_deps|nvshmem|hip|xpu)\w*)?\.so|lib(c10|caffe2)\w*\.so|libshm\.so", "torch"),
+    (r"libtorchaudio|libctc_prefix", "torchaudio"),
+    (r"libtorchcodec", "torchcodec"),
+    (r"libcuda\.so|libnvidia-|libnvcuvid|libnvoptix", "the NVIDIA driver"),
+    (r"libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so|ld-linux", "the system's glibc"),
+    (r"libstdc\+\+\.so|libgcc_s\.so|libgomp\.so", "the system's gcc libraries (or conda's libstdcxx-ng, libgcc-ng)"),
+    (r"libpython3", "Python"),
+    (r"libav(util|codec|format|device|filter)\.so|libsw(scale|resample)\.so", "ffmpeg"),
+    (r"libmpi", "MPI"),
+    (r"libibverbs|libmlx5|librdmacm", "rdma-core"),
+    (r"libtbb", "tbb"),
+    (r"libnuma\.so", "numactl"),
+)
+SYMBOL_OWNERS = (
+    (r"_Z(?:T[IVS])?N?K?(?:3c10|2at|5torch|6caffe2)|THP[A-Z]|aoti_torch_", "torch"),
+    (r"p?nccl[A-Z]", "nvidia-nccl"),
+    (r"cudnn[A-Z]", "nvidia-cudnn"),
+    (r"cublas", "nvidia-cublas"),
+    (r"cusparse", "nvidia-cusparse"),
+    (r"cusolver", "nvidia-cusolver"),
+    (r"curand", "nvidia-curand"),
+    (r"cufft", "nvidia-cufft"),
+    (r"(__)?cuda[A-Z]", "nvidia-cuda-runtime"),
+    (r"nvrtc[A-Z]", "nvidia-cuda-nvrtc"),
+    (r"_?_?nvJitLink", "nvidia-nvjitlink"),
+    (r"cu[A-Z]", "the NVIDIA driver"),
+    (r"_?Py[A-Z_]", "Python"),
+    (r"_ZN?K?S[st]|_ZSt|_ZTVN10__cxxabiv1|__cxa_", "the system's gcc libraries (or conda's libstdcxx-ng, libgcc-ng)"),
+    (r"_ZN8pybind11", "pybind11"),
+)
+
+
+def package_of_library(library: str, cuda: str = "") -> str:
+    """The package that has a library; empty where it is not known.
+
+    `libcudart.so.12` is in nvidia-cuda-runtime-cu12, `libcudart.so.13` in nvidia-cuda-runtime; `cuda` (torch's,
+    "12.8") tells which of the packages where a library is not numbered by CUDA.
+    """
+    found = NVIDIA_LIBRARY.fullmatch(library)
+    if not found:
+        return next((owner for form, owner in LIBRARY_OWNERS if re.match(form, library)), "")
+    name = "cudnn" if found[1].startswith("cudnn") else NVIDIA_NAMES.get(found[1], found[1])
+    number = (found[2] or "").split(".")[0]
+    major = FFT_AND_SOLVER.get((name, number)) or ("" if name in OWN_NUMBERS else number)
+    return nvidia_package(name, major or cuda.partition(".")[0] or "12")
+
+
+def package_of_symbol(symbol: str, cuda: str = "") -> str:
+    """The package that should define a symbol; empty where its name does not tell."""
+    owner = next((owner for form, owner in SYMBOL_OWNERS if re.match(form, symbol)), "")
+    name = owner.removeprefix("nvidia-")
+    return owner if name == owner else nvidia_package(name, cuda.partition(".")[0])
+
+
+def nvidia_package(name: str, major: str) -> str:
+    """NVIDIA's wheel of a library: `-cu12` up to CUDA 12; from 13 on without, save for cuDNN, NCCL and two more."""
+    suffixed = name in ("cudnn", "nccl", "cusparselt", "nvshmem")
+    return f"nvidia-{name}" if not major or (int(major) >= 13 and not suffixed) else f"nvidia-{name}-cu{major}"

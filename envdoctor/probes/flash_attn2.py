@@ -1,0 +1,17 @@
+"""FlashAttention 2, from its package or vLLM's copy, causal and grouped, against float32."""
+
+from _flash import check
+from _result import Result, run
+
+DEADLINE_SECONDS = 240
+NEEDS_GPU = True
+MEMORY_GB = 16
+
+
+def probe(result: Result) -> str:
+    """Forward, and backward where the implementation has one."""
+    return check(result, 2)
+
+
+if __name__ == "__main__":
+    run(probe)

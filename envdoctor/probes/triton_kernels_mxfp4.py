@@ -1,0 +1,120 @@
+"""Triton's MXFP4 matrix product with routing to experts, as gpt-oss runs it, against the unpacked weights."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+
+from _mxfp4 import random_packed, unpack
+from _needs import missing_build_tools, need, need_cuda, read_device
+from _result import Result, Unavailable, run
+
+DEADLINE_SECONDS = 300
+NEEDS_GPU = True
+MEMORY_GB = 16
+QUICK = False  # compiles
+
+# Tokens, inner size, columns, experts, of which each token uses ACTIVE.
+TOKENS, INNER, COLUMNS, EXPERTS, ACTIVE = 128, 256, 512, 8, 2
+# triton_kernels' testing.assert_close: 3e-2 where weights are MXFP4 (tests/test_matmul.py), RMS by default.
+LARGEST, ROOT_MEAN_SQUARE = 3e-2, 4e-3
+HUB_NAME = "kernels-community/gpt-oss-triton-kernels"
+
+
+def probe(result: Result) -> str:
+    """Find Triton's kernels where the stack keeps them, then multiply."""
+    need_cuda()
+    need("triton")
+    import torch
+
+    result.read_versions("torch", "triton", "triton-kernels", "vllm", "kernels")
+    read_device(result)
+    name, source = find_library(result)
+    if not name:
+        return ""
+    torch.manual_seed(result.seed())
+
+    def product(x, packed, scales, logits):
+        return multiply(name, x, packed, scales, logits)
+
+    try:
+        judge(result, "cuda", product)
+    except Exception as error:
+        missing = missing_build_tools(language="c")
+        if missing:
+            raise Unavailable(f"Triton needs {missing} to build its launcher") from error
+        raise
+    return f"{source}: largest error {result.numbers['largest_error']:.2g}, RMS {result.numbers['rms_error']:.2g}"
+
+
+def find_library(result: Result) -> tuple[str, str]:
+    """The module's name and where it is from; a fault, and no name, where PyPI's namesake stands in its way."""
+    spec = importlib.util.find_spec("triton_kernels")
+    if spec is not None:
+        if importlib.util.find_spec("triton_kernels.matmul_ogs") is not None:
+            return "triton_kernels", "triton_kernels"
+        if importlib.util.find_spec("triton_kernels.tensor") is not None:
+            raise Unavailable("this triton_kernels has no matmul_ogs: newer than this probe knows")
+        version = result.versions.get("triton-kernels", "")
+        # It shadows the real one: vLLM prefers the top-level name to its own copy.
+        why = f"triton_kernels is PyPI's namesake (triton-kernels {version}), not Triton's"
+        result.require(False, f"{why}: pip uninstall triton-kernels")
+        return "", ""
+    reasons = []
+    if importlib.util.find_spec("vllm") is not None:
+        if importlib.util.find_spec("vllm.third_party.triton_kernels") is not None:
+            # it imports itself by the short name; vLLM does the same
+            sys.modules["triton_kernels"] = importlib.import_module("vllm.third_party.triton_kernels")
+            return "triton_kernels", f"vLLM {result.versions.get('vllm', '')}'s copy"
+        reasons.append("vllm is here without a copy of it (there is one from 0.12.0)")
+    if importlib.util.find_spec("kernels") is not None:
+        try:
+            return importlib.import_module("kernels").get_kernel(HUB_NAME).__name__, HUB_NAME
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0][:120]
+            reasons.append(f"{HUB_NAME} is not in the cache ({type(error).__name__}: {said})")
+    raise Unavailable("; ".join(reasons) or "triton_kernels is not installed, nor vllm or kernels that bring it")
+
+
+def multiply(name: str, x, packed, scales, logits):
+    """The tokens through their experts, summed with the softmax of their logits: vLLM's mxfp4_utils.py in short."""
+    matmul, routing, tensor, layout = (
+        importlib.import_module(f"{name}.{part}")
+        for part in ("matmul_ogs", "routing", "tensor", "tensor_details.layout")
+    )
+    # the quantised axis goes to the middle: (experts, K, N)
+    weight = tensor.wrap_torch_tensor(packed.transpose(-2, -1), dtype=tensor.FP4)
+    kind, options = layout.make_default_matmul_mxfp4_w_layout(mx_axis=1)
+    weight = tensor.convert_layout(weight, kind, **options)
+    scale = tensor.convert_layout(tensor.wrap_torch_tensor(scales.transpose(-2, -1)), layout.StridedLayout)
+    data, gather, scatter = routing.routing(logits, ACTIVE)
+    precision = matmul.PrecisionConfig(weight_scale=scale)
+    return matmul.matmul_ogs(
+        x, weight, None, data, gather_indx=gather, scatter_indx=scatter, precision_config=precision,
+        gammas=data.gate_scal,
+    )  # fmt: skip
+
+
+def judge(result: Result, device, product) -> None:
+    """Hold a product against float64, in memory that held NaN before."""
+    import torch
+
+    packed, scales = random_packed((EXPERTS, COLUMNS, INNER), device)
+    x = torch.randn(TOKENS, INNER, device=device).bfloat16()
+    # distinct: between two equal logits either expert would be right
+    logits = (torch.rand(TOKENS, EXPERTS, device=device).argsort(1) * 0.5).bfloat16()
+    dirty = [torch.full((TOKENS * ACTIVE, COLUMNS), float("nan"), device=device).bfloat16() for _ in range(8)]
+    del dirty
+    found = product(x, packed, scales, logits).double()
+    chosen = logits.double().topk(ACTIVE)
+    gates = torch.zeros(TOKENS, EXPERTS, dtype=torch.float64, device=device)
+    gates.scatter_(1, chosen.indices, chosen.values.softmax(-1))
+    exact = torch.einsum("te,tk,enk->tn", gates, x.double(), unpack(packed, scales))
+    result.require(found.shape == exact.shape, f"the product has shape {tuple(found.shape)}")
+    error = (found.reshape(exact.shape) - exact).abs() / exact.abs().clamp(min=exact.square().mean().sqrt())
+    result.at_most("largest_error", error.max().item(), LARGEST)
+    result.at_most("rms_error", error.square().mean().sqrt().item(), ROOT_MEAN_SQUARE)
+
+
+if __name__ == "__main__":
+    run(probe)

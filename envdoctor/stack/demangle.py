@@ -1,0 +1,43 @@
+"""The bare name of a C++ symbol: enough to search for, without its parameters."""
+
+from __future__ import annotations
+
+import re
+
+PREFIX = re.compile(r"_Z(?P<special>T[VISTC]|GV)?(?P<nested>N[rVK]*)?(?P<std>St)?")
+SPECIAL = {"TV": "vtable for ", "TI": "typeinfo for ", "TS": "typeinfo name for ", "GV": "guard variable for "}
+PART = re.compile(r"(\d{1,4})")
+OPERATORS = {
+    "eq": "operator==", "ne": "operator!=", "lt": "operator<", "gt": "operator>", "le": "operator<=",
+    "ge": "operator>=", "ls": "operator<<", "rs": "operator>>", "pl": "operator+", "mi": "operator-",
+    "ml": "operator*", "dv": "operator/", "aS": "operator=", "cl": "operator()", "ix": "operator[]",
+}  # fmt: skip
+
+
+def demangle(symbol: str) -> str:
+    """`_ZNK3c106SymInt6sym_neERKS0_` as "c10::SymInt::sym_ne"; the symbol itself where it is no such name.
+
+    Itanium C++ ABI, section 5.1: a nested name is `N`, parts each with their length before them, `E`.
+    """
+    start = PREFIX.match(symbol)
+    if not start or start.end() == len(symbol):
+        return symbol
+    parts, place = (["std"] if start["std"] else []), start.end()
+    while place < len(symbol):
+        length = PART.match(symbol, place)
+        if length:
+            place = length.end() + int(length[1])
+            if place > len(symbol):
+                return symbol
+            parts.append(symbol[length.end() : place])
+        elif parts and symbol[place : place + 2] in ("C1", "C2", "C3", "D0", "D1", "D2"):
+            parts.append(("~" if symbol[place] == "D" else "") + parts[-1])
+            place += 2
+        elif parts and symbol[place : place + 2] in OPERATORS and start["nested"]:
+            parts.append(OPERATORS[symbol[place : place + 2]])
+            place += 2
+        else:
+            break
+        if not start["nested"]:
+            break
+    return SPECIAL.get(start["special"] or "", "") + "::".join(parts) if parts else symbol

@@ -1,0 +1,73 @@
+"""Wall time of the scan of an environment's compiled files, whole process: `archs` cold and warm, and `abi`.
+
+    python tests/benchmarks/scan.py VENV [RUNS]
+
+cold: nothing kept by envdoctor, and the files out of the page cache (by /proc/sys/vm/drop_caches where that may be
+written, else by posix_fadvise on each compiled file). first: nothing kept, files in the page cache. warm: as at the
+second call. Goals for the 10 GB of a vLLM environment: cold <= 8 s, warm <= 0.5 s.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WORK = {
+    "archs": "from envdoctor.kernels import archs; archs({venv!r}, '9.0,12.0', '', ())",
+    "abi": "from envdoctor.abi import abi; abi({venv!r})",
+}
+
+
+def forget(venv: Path) -> str:
+    """Take the files out of the page cache; how."""
+    try:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+    except OSError:
+        for folder, _, names in os.walk(venv / "lib"):
+            for name in names:
+                if name.endswith((".so", "RECORD", "METADATA")) or ".so." in name:
+                    drop(Path(folder, name))
+        return "posix_fadvise"
+    return "drop_caches"
+
+
+def drop(path: Path) -> None:
+    """Take one file out of the page cache."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def seconds(code: str, cache: str) -> float:
+    """One run in a process of its own."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"XDG_CACHE_HOME": cache}, check=True)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Each run with a cache folder of its own: cold, then warm twice; then with the page cache alone."""
+    venv = Path(sys.argv[1]).absolute()
+    runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    for name, work in WORK.items():
+        code = work.format(venv=str(venv))
+        samples: dict[str, list[float]] = {"cold": [], "warm": [], "first": []}
+        for _ in range(runs):
+            with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as other:
+                how = forget(venv)
+                samples["cold"].append(seconds(code, cache))
+                samples["warm"] += [seconds(code, cache), seconds(code, cache)]
+                samples["first"].append(seconds(code, other))
+        for state, values in samples.items():
+            said = f" ({how})" if state == "cold" else ""
+            low, middle, high = min(values), statistics.median(values), max(values)
+            print(f"{name:6} {state:6} {middle:6.2f} s  ({low:.2f} to {high:.2f}, {len(values)} runs){said}")
+
+
+if __name__ == "__main__":
+    main()

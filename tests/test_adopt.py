@@ -1,0 +1,195 @@
+"""`--adopt`: the environment of somebody else makes room, is kept whole, and comes back."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import envelope, environment
+from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from local_packages import write_wheel
+from test_housekeeping import refused, run, told, tree
+
+from envdoctor.environments import Beside, is_foreign
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A venv as `python -m venv` makes it, with a package that has a command, at the path of its scripts."""
+    home = tmp_path_factory.mktemp("foreign")
+    wheel = write_wheel(home / "own", "gamma", "3.1", files={
+        "gamma/__init__.py": b"import sys\ndef main(): print('gamma of', sys.prefix)\n",
+        "gamma-3.1.dist-info/entry_points.txt": b"[console_scripts]\ngamma = gamma:main\n",
+    })  # fmt: skip
+    venv = home / "mine"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = [venv / "bin/python", "-m", "pip", "install", "--no-index", "--no-cache-dir", "--quiet", wheel]
+    subprocess.run(pip, check=True, capture_output=True)
+    return venv
+
+
+@pytest.fixture
+def foreign(made: Path, place: Place) -> Place:
+    """A copy of it where the environment is to lie; its scripts name that place."""
+    place.venv.parent.mkdir()
+    shutil.copytree(made, place.venv, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in place.venv.rglob("*"):
+        if path.is_file() and not path.is_symlink() and bytes(made) in (data := path.read_bytes()):
+            path.write_bytes(data.replace(bytes(made), bytes(place.venv)))
+    assert says(place) == f"gamma of {place.venv}"
+    return place
+
+
+def says(place: Place) -> str:
+    """What the foreign package's command prints."""
+    return subprocess.run([place.venv / "bin/gamma"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
+    before = tree(foreign.venv)
+    done = foreign.install()
+    assert done.returncode == 2
+    error = envelope(done)["error"]
+    assert "is a virtual environment that envdoctor did not make" in error["message"]
+    assert f"envdoctor install --venv {foreign.venv} --adopt" in error["hint"]
+    assert tree(foreign.venv) == before
+    assert not Beside(foreign.venv).folder.exists()
+
+    done = foreign.install("--adopt")
+    assert done.returncode == 0, done.stdout
+    beside = Beside(foreign.venv)
+    assert envelope(done)["data"]["previous"] == str(beside.previous)
+    assert foreign.packages() == FIRST
+    assert "gamma==3.1" in beside.adopted.read_text().splitlines()
+    assert not beside.adopting.exists()
+    assert tree(beside.previous) == before
+
+    told(foreign, "rollback")
+    assert tree(foreign.venv) == before
+    assert says(foreign) == f"gamma of {foreign.venv}"
+    states = {row["path"]: (row["state"], row["profile"]) for row in told(foreign, "envs")["environments"]}
+    assert states == {str(foreign.venv): ("current", ""), str(beside.previous): ("previous", "mine")}
+    assert foreign.install().returncode == 2  # it is a stranger's again
+    told(foreign, "rollback")
+    assert foreign.packages() == FIRST
+
+
+def test_clean_and_uninstall_keep_it_unless_told_otherwise(foreign: Place) -> None:
+    foreign.install("--adopt")
+    beside = Beside(foreign.venv)
+    before = tree(beside.folder / "previous")
+    data = told(foreign, "clean")
+    assert data["paths"] == []
+    assert "envdoctor rollback" in data["kept"][0]
+    error = refused(foreign, "uninstall", "--venv", foreign.venv)
+    assert f"envdoctor clean --venv {foreign.venv} --adopted" in error["hint"]
+    everything = told(foreign, "uninstall", "--all")
+    assert [line.partition(":")[0] for line in everything["kept"]] == [str(beside.previous)]
+    assert str(foreign.venv) not in everything["paths"]
+    assert tree(beside.previous) == before
+    assert foreign.packages() == FIRST
+    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted", "--dry-run")["paths"] == [str(beside.previous)]
+    assert tree(beside.previous) == before
+    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted")["paths"] == [str(beside.previous)]
+    assert run(foreign, "uninstall", "--venv", foreign.venv).returncode == 0
+    assert list(foreign.venv.parent.iterdir()) == []
+
+
+def test_the_next_install_does_not_remove_it_either(foreign: Place) -> None:
+    before = tree(foreign.venv)
+    foreign.install("--adopt")
+    offer_a_newer_one(foreign)
+    assert foreign.install().returncode == 0
+    assert foreign.packages() == SECOND
+    beside = Beside(foreign.venv)
+    assert tree(beside.folder / "kept-1") == before
+    told(foreign, "rollback")
+    assert foreign.packages() == FIRST
+    (kept,) = told(foreign, "clean")["kept"]
+    assert f"mv {beside.folder / 'kept-1'} {foreign.venv}" in kept
+    assert refused(foreign, "uninstall", "--venv", foreign.venv)
+    assert tree(beside.folder / "kept-1") == before
+    told(foreign, "clean", "--adopted")
+    assert foreign.left() == ["+adopted.txt", "mine"]
+
+
+def test_a_folder_that_is_no_environment_is_never_adopted(place: Place) -> None:
+    place.venv.mkdir(parents=True)
+    (place.venv / "thesis.txt").write_text("mine")
+    before = tree(place.venv.parent)
+    done = place.install("--adopt")
+    assert done.returncode == 2
+    assert "is a folder that envdoctor did not make" in envelope(done)["error"]["message"]
+    assert tree(place.venv.parent) == before
+
+
+KILLS = {
+    "before the swap": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
+    "after the swap": "i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "between the renames": (
+        "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
+        "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
+        "pathlib.Path.rename = die"
+    ),
+}
+
+
+def kill_install(place: Place, code: str, *options: str) -> None:
+    imports = "import os, pathlib, envdoctor.install as i, envdoctor.swap as s"
+    code = f"{imports}\n{code}\nfrom envdoctor.cli import main\nmain()"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv, *options],
+        capture_output=True, env=environment(place.home, **place.settings), check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+@pytest.mark.parametrize("when", KILLS)
+def test_killed_while_it_is_taken_over_nothing_is_lost(when: str, foreign: Place) -> None:
+    before = tree(foreign.venv)
+    kill_install(foreign, KILLS[when], "--adopt")
+    if when != "after the swap":  # it was asked for once, and has to be asked for again
+        assert foreign.install().returncode == 2
+        assert tree(foreign.venv) == before
+    done = foreign.install("--adopt")
+    assert done.returncode == 0, done.stdout
+    assert foreign.packages() == FIRST
+    beside = Beside(foreign.venv)
+    assert is_foreign(beside.previous)
+    assert tree(beside.previous) == before
+    told(foreign, "rollback")
+    assert says(foreign) == f"gamma of {foreign.venv}"
+
+
+def test_killed_before_the_swap_another_lock_is_built_anew(place: Place) -> None:
+    """What a killed install had finished is for what it was asked; another lock since then is another environment."""
+    place.install()
+    write_wheel(place.wheels, "beta", "2.0")
+    kill_install(place, KILLS["before the swap"], "--upgrade")
+    write_wheel(place.wheels, "beta", "3.0")
+    done = place.install("--upgrade")
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == FIRST | {"beta": "3.0"}
+
+
+def test_a_rollback_between_a_kill_and_the_next_kill_loses_nothing(place: Place) -> None:
+    """Three environments: the one that is current when the swap is killed is found again, whatever came between."""
+    place.install()
+    offer_a_newer_one(place)
+    place.install()
+    write_wheel(place.wheels, "beta", "3.0")
+    text = place.profile.read_text()
+    place.profile.write_text(text.replace("beta==2.0", "beta==3.0"))
+    kill_install(place, KILLS["before the swap"])
+    told(place, "rollback")
+    assert place.packages() == FIRST
+    kill_install(place, KILLS["after the swap"])
+    done = place.install()
+    assert done.returncode == 0
+    assert place.packages() == FIRST | {"beta": "3.0"}
+    told(place, "rollback")
+    assert place.packages() == FIRST

@@ -1,0 +1,247 @@
+"""Wheels by their address: the first that fits is taken, the others say why not, and something stands in for none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from command import envelope, environment
+from install_place import FIRST, Place
+from local_packages import PYTHON, write_profile, write_wheel
+from test_housekeeping import told
+from wheel_server import Files, make_certificate, serving
+
+from envdoctor.direct_wheels import StackFacts, by_distribution, rejection
+from envdoctor.environments import Beside
+from envdoctor.profiles import Wheel
+
+STACK = StackFacts("3.12", "x86_64", "2.8.0+cu128", "12.8", "2.35", cxx11_abi=True)
+WHEEL = Wheel(
+    name="flash-attn", file="flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl", url="", sha256="",
+    python="3.12", architecture="x86_64", torch="2.8", cuda="12", abi="TRUE",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        ({}, ""),
+        ({"cuda": "12.9"}, ""),
+        ({"python": "3.11"}, "built for Python 3.12, here is 3.11"),
+        ({"architecture": "aarch64"}, "built for architecture x86_64, here is aarch64"),
+        ({"torch": "2.9.0"}, "built for torch 2.8, here is 2.9"),
+        ({"torch": ""}, "built for torch 2.8, here is none"),
+        ({"cuda": "13.0"}, "built for CUDA 12, torch here is for 13.0"),
+        ({"cuda": "cpu"}, "built for CUDA 12, torch here is for cpu"),
+        ({"cxx11_abi": False}, "built for C++ ABI TRUE, here is FALSE"),
+        ({"cxx11_abi": None}, "built for C++ ABI TRUE, here is unknown"),
+    ],
+)
+def test_why_a_wheel_does_not_fit(stack: dict[str, Any], said: str) -> None:
+    assert rejection(WHEEL, msgspec.structs.replace(STACK, **stack)) == said
+
+
+def test_what_is_not_asked_for_fits_everything() -> None:
+    anything = Wheel(name="a", file="a-1-py3-none-any.whl", url="", sha256="")
+    assert rejection(anything, StackFacts("3.11", "aarch64", "", "cpu", "", cxx11_abi=None)) == ""
+
+
+def test_the_order_of_the_profile_is_kept_for_each_distribution() -> None:
+    names = [("b", "1"), ("a", "1"), ("b", "2"), ("a", "2")]
+    wheels = [msgspec.structs.replace(WHEEL, name=name, file=file) for name, file in names]
+    found = {name: [wheel.file for wheel in candidates] for name, candidates in by_distribution(wheels)}
+    assert found == {"a": ["1", "2"], "b": ["1", "2"]}
+
+
+@pytest.fixture
+def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """A server with flash-attn in two versions; profiles take wheels over https alone."""
+    folder = place.home / "released"
+    for version in ("2.0", "1.0"):
+        write_wheel(folder, "flash-attn", version)
+    certificate = make_certificate(place.home)
+    monkeypatch.setenv("PIP_CERT", str(place.home / "cert.pem"))
+    with serving(Files(folder), certificate) as files:
+        yield files
+
+
+def entry(web: Files, version: str, **more: str) -> str:
+    """One of [[wheels]], with its true hash unless told otherwise."""
+    file = f"flash_attn-{version}-py3-none-any.whl"
+    values = {"name": "flash-attn", "file": file, "url": web.url(file),
+              "sha256": hashlib.sha256((web.folder / file).read_bytes()).hexdigest()} | more  # fmt: skip
+    return "[[wheels]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def ask_for(place: Place, *entries: str, fallback: str = "") -> None:
+    """The profile with these wheels."""
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    rest = f'[fallbacks]\nflash-attn = "{fallback}"\n' if fallback else ""
+    place.profile.write_text(place.profile.read_text() + "\n".join(entries) + rest)
+
+
+def marker(place: Place) -> dict[str, Any]:
+    found = json.loads((place.venv / "envdoctor.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def rejected(data: dict[str, Any]) -> list[str]:
+    return [why for outcome in data["wheels"] for why in outcome["rejected"]]
+
+
+def test_the_first_that_fits_is_taken_and_the_second_install_asks_nobody(place: Place, web: Files) -> None:
+    ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", torch="9.9", python=PYTHON))
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    data = envelope(done)["data"]
+    assert place.packages() == FIRST | {"flash-attn": "1.0"}
+    assert rejected(data) == ["flash_attn-2.0-py3-none-any.whl: built for torch 2.8, here is 9.9"]
+    (used,) = marker(place)["wheels"]
+    assert (used["name"], used["file"]) == ("flash-attn", "flash_attn-1.0-py3-none-any.whl")
+    assert marker(place)["packages"] == 4
+    assert (marker(place)["fallbacks"], "ATTN_IMPL" in marker(place)["environment"]) == ({}, False)
+    assert [asked.path for asked in web.asked] == ["/flash_attn-1.0-py3-none-any.whl"]
+    assert envelope(place.install())["data"]["unchanged"] is True
+    assert len(web.asked) == 1
+    again = place.install("--venv", str(place.home / "envs/other"))
+    assert again.returncode == 0
+    assert len(web.asked) == 1, "the wheel is kept, and checked again by its hash"
+
+
+def test_one_with_a_wrong_hash_is_never_used(place: Place, web: Files) -> None:
+    ask_for(place, entry(web, "2.0", sha256="0" * 64), entry(web, "1.0"))
+    data = envelope(place.install())["data"]
+    assert place.packages()["flash-attn"] == "1.0"
+    (why,) = rejected(data)
+    assert "flash_attn-2.0-py3-none-any.whl" in why
+    assert "has sha256" in why
+    kept = [path for path in place.home.rglob("flash_attn-2.0*") if web.folder not in path.parents]
+    assert kept == []
+
+
+def test_a_wheel_that_is_gone_and_one_that_is_there(place: Place, web: Files) -> None:
+    gone = entry(web, "2.0")
+    (web.folder / "flash_attn-2.0-py3-none-any.whl").unlink()
+    ask_for(place, gone, entry(web, "1.0"))
+    data = envelope(place.install())["data"]
+    assert "404" in rejected(data)[0]
+    assert place.packages()["flash-attn"] == "1.0"
+
+
+def test_a_connection_that_breaks_is_taken_up_again(place: Place, web: Files) -> None:
+    web.cut = [100]
+    ask_for(place, entry(web, "2.0"))
+    assert place.install().returncode == 0
+    assert place.packages()["flash-attn"] == "2.0"
+    assert [asked.span for asked in web.asked] == ["", "bytes=100-"]
+
+
+def test_where_none_fits_the_fallback_stands_in(place: Place, web: Files) -> None:
+    ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", cuda="12.8"), fallback="sdpa")
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    data = envelope(done)["data"]
+    assert len(rejected(data)) == 2
+    assert web.asked == []
+    assert place.packages() == FIRST
+    assert marker(place)["fallbacks"] == {"flash-attn": "sdpa"}
+    assert marker(place)["environment"]["ATTN_IMPL"] == "sdpa"
+    human = place.install("--format", "human", "--venv", str(place.home / "envs/other"))
+    assert "no wheel of flash-attn could be used: attention by sdpa instead" in human.stdout
+    assert "built for torch 2.8, here is 9.9" in " ".join(human.stdout.split())
+
+
+def test_the_fallback_is_still_there_after_an_unchanged_install(place: Place, web: Files) -> None:
+    """An unchanged install takes the profile's variables anew; what stands in for the wheel is one of them."""
+    ask_for(place, entry(web, "2.0", torch="2.8"), fallback="sdpa")
+    place.install()
+    assert envelope(place.install())["data"]["unchanged"] is True
+    assert marker(place)["environment"] == {"TRIAL": "1", "ATTN_IMPL": "sdpa"}
+    notes = [each["note"] for each in told(place, "envs")["environments"]]
+    assert notes == ["no wheel of flash-attn fitted: sdpa instead"]
+
+
+def test_where_none_fits_and_nothing_stands_in_it_is_refused(place: Place, web: Files) -> None:
+    place.install()
+    ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", sha256="0" * 64))
+    done = place.install()
+    assert done.returncode == 1
+    error = envelope(done)["error"]
+    assert "no wheel of flash-attn can be used" in error["message"]
+    assert "built for torch 2.8, here is 9.9" in error["message"]
+    assert "has sha256" in error["message"]
+    assert '[fallbacks] flash-attn = "sdpa"' in error["hint"]
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["../../../../evil.py", "/tmp/evil.py", "flash_attn/../../evil.py"])
+def test_an_archive_that_climbs_out_is_refused(name: str, place: Place, web: Files) -> None:
+    wheel = web.folder / "flash_attn-2.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(name, b"print('evil')")
+    place.install()
+    ask_for(place, entry(web, "2.0"))
+    done = place.install()
+    assert done.returncode == 1
+    assert "the archive is refused" in envelope(done)["error"]["message"]
+    assert place.packages() == FIRST
+    assert not list(place.home.rglob("evil.py"))
+    ask_for(place, entry(web, "2.0"), entry(web, "1.0"))
+    assert place.install().returncode == 0
+    assert place.packages()["flash-attn"] == "1.0"
+
+
+def test_a_requirement_of_the_wheel_that_is_not_met_is_found_before_the_swap(place: Place, web: Files) -> None:
+    place.install()
+    write_wheel(web.folder, "flash-attn", "2.0", requires=["einops"])
+    ask_for(place, entry(web, "2.0"))
+    done = place.install()
+    assert done.returncode == 3
+    assert "einops" in envelope(done)["error"]["message"]
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_a_server_that_asks_for_a_password_is_named(place: Place, web: Files) -> None:
+    web.user = "robot:s3cr3t-token"
+    ask_for(place, entry(web, "2.0"), fallback="sdpa")
+    done = place.install()
+    assert done.returncode == 0, done.stdout
+    (why,) = rejected(envelope(done)["data"])
+    assert "answers 401" in why
+
+
+def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Files) -> None:
+    """It ends the install; what came so far is kept, and the fallback is not taken."""
+    write_wheel(web.folder, "flash-attn", "2.0", files={"flash_attn/data.bin": bytes(200_000)})
+    web.stall = [100_000]
+    ask_for(place, entry(web, "2.0"), fallback="sdpa")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envdoctor", "install", "--profile", place.profile, "--venv", place.venv],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=environment(place.home, **place.settings),
+    )  # fmt: skip
+    until = time.monotonic() + 30
+    while not (web.asked and web.asked[0].sent >= 100_000) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "interrupted" in said
+    assert not place.venv.exists()
+    web.stall = []
+    assert place.install().returncode == 0
+    assert web.asked[-1].span == "bytes=100000-"
+    assert not Beside(place.venv).building.exists()

@@ -1,0 +1,272 @@
+"""The journal of installs: appended, flushed, read however damaged it is, and free of secrets."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import envdoctor, envelope, environment
+from hypothesis import given
+from hypothesis import strategies as st
+from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from local_packages import Index, serve
+
+from envdoctor.environments import Beside
+from envdoctor.journal import WHOLE, Entry, Journal, read_journal, unfinished
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.jsonl", "20261121-153012-1", tmp_path / "log")
+
+
+def entry(step: str, event: str, install: str = "a") -> Entry:
+    return Entry(install=install, step=step, event=event, at="2026-11-21T15:30:12+00:00", process=1)  # type: ignore[arg-type]
+
+
+def test_a_step_leaves_its_start_and_its_end(journal: Journal) -> None:
+    journal.log.write_bytes(b"x" * 812)
+    with journal.step("sync", command=("uv", "pip", "sync"), detail="three packages"):
+        journal.log.write_bytes(b"x" * 900)
+        start, *more = read_journal(journal.path).entries
+        assert not more
+        assert (start.step, start.event, start.command) == ("sync", "start", ("uv", "pip", "sync"))
+        assert (start.log, start.offset, start.process) == (str(journal.log), 812, os.getpid())
+    _, end = read_journal(journal.path).entries
+    assert (end.event, end.exit_code) == ("end", 0)
+    assert end.seconds is not None
+    assert 0 <= end.seconds < 5
+    assert read_journal(journal.path).damaged == 0
+
+
+def test_an_offset_of_nothing_is_told_too(journal: Journal) -> None:
+    journal.write("venv", "start", offset=0)
+    (found,) = read_journal(journal.path).entries
+    assert (found.log, found.offset) == (str(journal.log), 0)
+
+
+def test_a_step_that_raises_ends_with_what_it_raised(journal: Journal) -> None:
+    with pytest.raises(ValueError, match="no"), journal.step("sync"):
+        raise ValueError("no")
+    end = read_journal(journal.path).entries[-1]
+    assert (end.event, end.exit_code, end.detail) == ("end", 1, "ValueError")
+
+
+def test_a_journal_that_cannot_be_written_hides_no_other_error(journal: Journal, tmp_path: Path) -> None:
+    """On a full disk uv's own words are the cause, and not that the journal could not be written either."""
+
+    def fail() -> None:
+        with journal.step("sync"):
+            journal.path = tmp_path / "gone" / "journal.jsonl"
+            raise ValueError("the cause")
+
+    with pytest.raises(ValueError, match="the cause"):
+        fail()
+
+
+def test_it_only_grows_and_every_line_is_flushed(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda handle: flushed.append(os.fstat(handle).st_size))
+    before = b""
+    for number in range(3):
+        journal.write(f"step {number}", "start")
+        data = journal.path.read_bytes()
+        assert data.startswith(before)
+        assert flushed[-1] == len(data)
+        before = data
+    assert len(flushed) == 3
+
+
+def test_a_line_that_was_cut_does_not_swallow_the_next(journal: Journal) -> None:
+    journal.write("venv", "start")
+    with journal.path.open("ab") as file:
+        file.write(b'{"install": "a", "st')
+    journal.write("sync", "start")
+    found = read_journal(journal.path)
+    assert [each.step for each in found.entries] == ["venv", "sync"]
+    assert found.damaged == 1
+
+
+def test_a_line_of_which_the_disk_took_a_part_is_an_error(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """write(2) on a disk that fills returns what fitted; the rest fails."""
+    real, left = os.write, [40]
+
+    def write(handle: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = real(handle, data[: left[0]])
+        left[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left"):
+        journal.write("venv", "start")
+    monkeypatch.undo()
+    journal.write("venv", "start")
+    assert len(read_journal(journal.path).entries) == 1
+
+
+GARBAGE = b"\xff\xfe\x00\n{}\n[1]\nnull\n" + b"[" * 5000 + b'\n{"install": 1}\n' + b'{"a":' * 5000 + b"\n"
+
+
+def test_garbage_is_counted_and_left_out(journal: Journal) -> None:
+    journal.write("venv", "start")
+    with journal.path.open("ab") as file:
+        file.write(GARBAGE)
+    journal.write("sync", "start")
+    found = read_journal(journal.path)
+    assert [each.step for each in found.entries] == ["venv", "sync"]
+    assert found.damaged == 7
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_are_a_traceback(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.jsonl"
+    path.write_bytes(data)
+    found = read_journal(path)
+    unfinished(found.entries)
+    Journal(path, "x", path).write(WHOLE, "start")
+    assert read_journal(path).entries[-1].step == WHOLE
+
+
+def test_what_cannot_be_read_has_no_entries(tmp_path: Path) -> None:
+    assert read_journal(tmp_path / "nowhere").entries == ()
+    (tmp_path / "file").touch()
+    assert read_journal(tmp_path / "file/below").entries == ()
+    assert read_journal(tmp_path).entries == ()
+    (tmp_path / "loop").symlink_to("loop")
+    assert read_journal(tmp_path / "loop").entries == ()
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop"])
+def test_what_lies_in_its_place_is_moved_aside(kind: str, journal: Journal) -> None:
+    """A journal is for reading later; that it cannot be gone on with is no reason never to install again."""
+    if kind == "folder":
+        journal.path.mkdir()
+        (journal.path / "note.txt").write_text("mine")
+    else:
+        journal.path.symlink_to(journal.path.name)
+    journal.write("venv", "start")
+    journal.write("venv", "end")
+    assert len(read_journal(journal.path).entries) == 2
+    (aside,) = [path for path in journal.path.parent.iterdir() if path != journal.path]
+    assert aside.name.startswith("journal.jsonl.damaged-")
+    if kind == "folder":
+        assert (aside / "note.txt").read_text() == "mine"
+
+
+def test_of_a_huge_journal_the_end_is_read(journal: Journal) -> None:
+    line = json.dumps({"install": "a", "step": "x" * 200, "event": "start", "at": "", "process": 1}) + "\n"
+    with journal.path.open("w") as file:
+        for _ in range(30_000):
+            file.write(line)
+    journal.write("sync", "start")
+    found = read_journal(journal.path)
+    assert found.entries[-1].step == "sync"
+    assert 10_000 < len(found.entries) < 20_000
+    assert found.damaged == 0
+
+
+def test_which_installs_never_said_how_they_ended() -> None:
+    assert unfinished([]) is None
+    begun = [entry(WHOLE, "start"), entry("venv", "start")]
+    last = unfinished(begun)
+    assert last
+    assert (last.step, last.event) == ("venv", "start")
+    assert unfinished([*begun, entry("venv", "end"), entry(WHOLE, "end")]) is None
+    assert unfinished([entry("rollback", "start"), entry("rollback", "end")]) is None
+    assert unfinished([*begun, entry("rollback", "start", "b")]) is not None
+
+
+def test_offsets_lead_to_each_steps_part_of_the_log(place: Place) -> None:
+    assert place.install().returncode == 0
+    entries = read_journal(Beside(place.venv).journal).entries
+    starts = {each.step: each for each in entries if each.event == "start"}
+    assert list(starts) == [WHOLE, "venv", "sync", "check", "guard", "mark", "swap"]
+    log = Path(starts["sync"].log).read_bytes()
+    part = log[starts["sync"].offset : starts["check"].offset].decode()
+    assert "+ alpha==1.0" in part
+    assert "Creating virtual environment" not in part
+    assert [each.exit_code for each in entries if each.event == "end"] == [0] * 7
+
+
+def test_secrets_of_an_index_are_in_nothing_that_is_written(place: Place) -> None:
+    """Planted in the address of the index, in a find-links address and in what a failing uv says."""
+    with serve(Index({"main": place.wheels}, user="robot:s3cr3t-token")) as web:
+        address = web.url(user="robot:s3cr3t-token")
+        pip = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": address}
+        done = place.install(**pip)
+        assert done.returncode == 0, done.stderr
+        offer_a_newer_one(place)
+        web.user = "robot:changed"
+        failed = place.install("--upgrade", **pip)
+        assert failed.returncode
+        human = place.install("--upgrade", "--format", "human", **pip)
+    for text in (done.stdout, done.stderr, failed.stdout, failed.stderr, human.stdout, human.stderr):
+        assert "s3cr3t" not in text
+    written = [path for path in place.home.rglob("*") if path.is_file() and "cache" not in path.parts[:-1]]
+    assert any(path.name == "journal.jsonl" for path in written)
+    assert any(path.suffix == ".log" for path in written)
+    assert [path for path in written if b"s3cr3t" in path.read_bytes()] == []
+
+
+KILL = "import os, envdoctor.install as i\ni.keep_previous = lambda *a: os.kill(os.getpid(), 9)\n"
+
+
+def test_what_a_kill_left_is_told_once(place: Place) -> None:
+    """Killed when the new environment was already current: nothing is left to do, and that is said one time."""
+    place.install()
+    offer_a_newer_one(place)
+    code = f"{KILL}from envdoctor.cli import main\nmain()"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
+        capture_output=True, env=environment(place.home, **place.settings), check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
+    first, second = (envelope(place.install())["data"] for _ in range(2))
+    assert "ended without a word after the start of 'swap'" in first["resumed"]
+    assert (first["unchanged"], second["unchanged"], second["resumed"]) == (True, True, "")
+    assert place.packages() == SECOND
+
+
+def test_a_rollback_is_no_install_that_was_killed(place: Place) -> None:
+    place.install()
+    offer_a_newer_one(place)
+    place.install()
+    assert envdoctor("rollback", "--venv", place.venv, home=place.home).returncode == 0
+    assert place.packages() == FIRST
+    assert "without a word" not in place.install().stdout
+
+
+@pytest.mark.parametrize("name", ["beta.dist-info", "beta-.dist-info", "beta-one.dist-info", "-.dist-info"])
+def test_a_folder_without_a_version_is_drift_and_no_traceback(name: str, place: Place) -> None:
+    place.install()
+    (site,) = place.venv.glob("lib/python*/site-packages")
+    (site / "beta-1.0.dist-info").rename(site / name)
+    data = envelope(place.install())["data"]
+    assert data["unchanged"] is False
+    assert place.packages() == FIRST
+
+
+def test_everything_is_on_the_disk_before_the_marker_vouches_for_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from envdoctor import install
+
+    seen: list[tuple[Path, bool]] = []
+    real = install.write_through
+
+    def look(folder: Path) -> None:
+        seen.append((folder, (folder / "envdoctor.json").exists()))
+        real(folder)
+
+    monkeypatch.setattr(install, "write_through", look)
+    place.install_plan(place.plan())
+    assert seen == [(Beside(place.venv).building, False)]
+    assert (place.venv / "envdoctor.json").exists()

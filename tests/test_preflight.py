@@ -1,0 +1,259 @@
+"""What is asked before anything is written: room, links, a Python, a cache, sources; and how long it is waited."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from command import envelope, snapshot
+from install_place import FIRST, Place
+from local_packages import Index, serve, write_profile, write_wheel
+
+from envdoctor import preflight
+from envdoctor.environments import Beside, read_installed
+from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.install import installed_size, size_on_disk
+from envdoctor.plan import Plan
+from envdoctor.preflight import GIB, SPARE, UNPACKED, Availability, Room, link_mode, parse_missing, survey
+from envdoctor.process import run
+from envdoctor.uv import is_unreachable, unreachable
+
+ALL = Availability(cached=True, missing=())
+
+
+def test_with_hard_links_a_warm_install_needs_no_room(place: Place) -> None:
+    place.install()
+    found = survey(place.plan(), ALL)
+    assert (found.links, found.cached, found.download, found.notes) == ("hard links", True, 0, ())
+    (room,) = found.rooms
+    assert (room.use, room.needed) == ("the environment and uv's cache", 0)
+    assert room.free > 0
+    assert found.python.startswith("/")
+    assert found.cache == str(place.home / "cache")
+
+
+def sized(plan: Plan, size: int) -> Plan:
+    """The plan with wheels of so many bytes each, as an index tells them."""
+    packages = tuple(msgspec.structs.replace(package, size=size) for package in plan.lock.packages)
+    return msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=packages), disk_gb=3)
+
+
+def test_what_must_be_downloaded_takes_room_in_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = sized(place.plan(), 1000)
+    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
+    asked = survey(plan)
+    assert set(asked.missing) == {"alpha", "beta", "torch"}
+    assert asked.download == 3000
+    (room,) = asked.rooms
+    assert room.needed == int(3000 * UNPACKED) + SPARE
+
+
+def test_copies_take_the_room_twice_and_are_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = sized(place.plan(), 1000)
+    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
+    one = survey(plan, environ={"UV_LINK_MODE": "copy"})
+    (room,) = one.rooms
+    assert one.links == "copies"
+    assert room.needed == int(2 * 3000 * UNPACKED) + SPARE
+    (note,) = one.notes
+    assert "cannot share files by hard links" in note
+
+
+def test_a_lock_without_sizes_counts_what_the_profile_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = sized(place.plan(), 0)
+    assert survey(unknown, ALL, {"UV_LINK_MODE": "copy"}).rooms[0].needed == 1.5 * GIB + SPARE
+    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
+    asked = survey(unknown)
+    assert asked.download is None
+    assert asked.rooms[0].needed == 3 * GIB + SPARE
+
+
+def test_a_disk_that_is_too_small_is_refused_with_what_it_needs(place: Place) -> None:
+    plan = place.plan()
+    preflight.refuse_too_small([Room("/a", "the environment", 10, 10), Room("/a", "uv's cache", 10, -1)], plan)
+    with pytest.raises(BadInput, match=r"1\.0 GiB are free where /big") as caught:
+        preflight.refuse_too_small([Room("/big", "uv's cache", 3 * GIB, GIB)], plan)
+    assert "at least 3.0 GiB for profile 'mine'" in caught.value.expected
+    assert "UV_CACHE_DIR" in caught.value.hint
+
+
+@pytest.fixture
+def other_disk(place: Place) -> Iterator[Path]:
+    """A folder on another file system than the environment's."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == place.home.stat().st_dev:
+        pytest.skip("no other file system at /dev/shm")
+    folder = Path(tempfile.mkdtemp(dir=shared))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_cache_on_another_disk_means_copies_and_two_rooms(place: Place, other_disk: Path) -> None:
+    done = place.install(UV_CACHE_DIR=str(other_disk))
+    assert done.returncode == 0, done.stdout
+    asked = envelope(done)["data"]["survey"]
+    assert asked["links"] == "copies"
+    assert [room["use"] for room in asked["rooms"]] == ["uv's cache", "the environment"]
+    assert f"uv's cache {other_disk} and {place.home}" in asked["notes"][0]
+    assert place.packages() == FIRST
+    again = place.install("--venv", str(place.home / "envs/other"), "--format", "human", UV_CACHE_DIR=str(other_disk))
+    assert "cannot share files by hard links" in " ".join(again.stdout.split())
+
+
+def test_links_are_tried_and_nothing_is_left_of_it(tmp_path: Path, other_disk: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    assert link_mode(tmp_path / "not/there/yet", target, {}) == "hard links"
+    assert link_mode(target / "not/there/yet", target, {}) == "hard links"  # both begin in one folder: a new home
+    assert link_mode(tmp_path, target, {"UV_LINK_MODE": "symlink"}) == "copies"
+    assert link_mode(other_disk, target, {}) == "copies"
+    assert list(target.iterdir()) == []
+
+
+def test_a_file_where_the_cache_should_be_is_refused_before_anything_is_written(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = place.plan()
+    (place.home / "file").write_text("mine")
+    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "file/below"))
+    with pytest.raises(EnvdoctorError, match=r"uv's cache .* cannot be written to") as caught:
+        survey(plan, ALL)
+    assert "UV_CACHE_DIR" in caught.value.hint
+    done = place.install(UV_CACHE_DIR=str(place.home / "file"))
+    assert done.returncode in (1, 2, 3)
+    assert "cache" in envelope(done)["error"]["message"]
+    assert not place.venv.parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_cache_of_somebody_else_is_refused(place: Place) -> None:
+    (place.home / "cache").mkdir(mode=0o500)
+    with pytest.raises(EnvdoctorError, match="cannot be written to"):
+        survey(place.plan(), ALL)
+
+
+def test_a_python_that_is_not_there_and_may_not_be_fetched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = place.plan()
+    plan = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, python="3.99"))
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", pythons=["3.99"])
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    with pytest.raises(BadInput, match=r"there is no Python 3\.99 on this machine") as caught:
+        survey(plan, ALL)
+    assert "uv python install 3.99" in caught.value.hint
+    monkeypatch.delenv("UV_PYTHON_DOWNLOADS")
+    online = msgspec.structs.replace(plan, arguments=())
+    assert "uv downloads Python 3.99 from the python-build-standalone" in survey(online, ALL).python
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", "https://mirror.example/python")
+    assert "from https://mirror.example/python" in survey(online, ALL).python
+    done = place.install(UV_PYTHON_DOWNLOADS="never")
+    assert done.returncode in (1, 2, 3)
+    assert "itself failed" not in done.stderr
+    assert not place.venv.parent.exists()
+
+
+def test_the_interpreter_that_was_found_is_the_one_that_is_used(place: Place) -> None:
+    done = place.install()
+    asked = envelope(done)["data"]["survey"]["python"]
+    home = next(line for line in (place.venv / "pyvenv.cfg").read_text().splitlines() if line.startswith("home"))
+    assert home.partition("= ")[2] == str(Path(asked).parent)
+
+
+def test_sources_that_do_not_answer_are_told_before_anything_is_written(place: Place) -> None:
+    with serve(Index({"main": place.wheels})) as web:
+        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url(), "PIP_TIMEOUT": "1"}
+        plan = place.plan(**pip)
+    before = snapshot(place.home)
+    with pytest.raises(EnvdoctorError, match=r"cannot be had: http://127\.0\.0\.1.*Connection refused") as caught:
+        survey(plan)
+    assert "envdoctor fetch" in caught.value.hint
+    after = {name: data for name, data in snapshot(place.home).items() if not name.startswith("cache/")}
+    assert after == {name: data for name, data in before.items() if not name.startswith("cache/")}
+
+
+def test_a_wheel_that_the_sources_no_longer_have(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = place.plan()
+    for wheel in place.wheels.glob("beta*"):
+        wheel.unlink()
+    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
+    with pytest.raises(EnvdoctorError, match="beta") as caught:
+        survey(plan)
+    assert "--upgrade" in caught.value.hint
+
+
+def test_which_packages_uv_would_download() -> None:
+    assert parse_missing("DEBUG Identified uncached distribution: torch==2.8.0\nWould download 1 package") == (
+        "torch",
+    )
+    assert parse_missing("Would download 2 packages\n") == ("?", "?")
+    assert parse_missing("Would make no changes") == ()
+
+
+# As uv 0.13 says it: a server that ends in the middle of a file, and one that says no more.
+TRUNCATED = """\
+error: Failed to download `beta==2.0`
+  cause: Failed to write to the distribution cache
+  cause: error decoding response body
+  cause: request or response body error
+  cause: error reading a body from connection
+  cause: end of file before message length reached
+"""
+STALLED = """\
+error: Failed to download `alpha==1.0`
+  cause: Failed to extract archive: alpha-1.0-py3-none-any.whl
+  cause: I/O operation failed during extraction
+  cause: Failed to download distribution due to network timeout. Try increasing UV_HTTP_TIMEOUT (current value: 1s).
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (TRUNCATED, "the source of beta==2.0 does not answer (end of file before message length reached)"),
+        (STALLED, "the source of alpha==1.0 does not answer (Failed to download distribution due to network timeout"),
+    ],
+)
+def test_downloads_that_break_off_are_tried_again_and_name_the_package(output: str, said: str) -> None:
+    assert is_unreachable(output)
+    assert unreachable(output).startswith(said)
+
+
+def test_the_end_of_a_short_process_is_noticed_at_once() -> None:
+    """Waiting with a timeout, Popen looks every 50 ms; an install starts eight short processes."""
+
+    def late() -> float:
+        began = time.monotonic()
+        done = run([sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], deadline=30, poll=lambda _: None)
+        assert done.ok
+        bare = time.monotonic()
+        subprocess.run([sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], check=True)
+        return (bare - began) - (time.monotonic() - bare)
+
+    assert min(late() for _ in range(6)) < 0.02
+
+
+def test_without_pidfds_it_waits_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: int) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    assert run([sys.executable, "-c", "print('x')"], deadline=30).ok
+    assert run([sys.executable, "-c", "import time; time.sleep(9)"], deadline=0.2).timed_out
+
+
+def test_the_size_of_an_environment_is_what_its_records_tell(place: Place) -> None:
+    write_wheel(place.wheels, "alpha", "1.0", requires=["beta"], files={"alpha/data.bin": os.urandom(3 << 20)})
+    place.install()
+    measured = size_on_disk(place.venv)
+    assert installed_size(place.venv) == pytest.approx(measured, rel=0.02)
+    made = read_installed(place.venv)
+    assert made
+    assert made.size == pytest.approx(measured, rel=0.02)
+    assert size_on_disk(Beside(place.venv).folder / "nowhere") == 0

@@ -1,0 +1,495 @@
+"""The numeric core of the GPU probes on CPU tensors: it passes what is right and names what is wrong.
+
+What only a GPU can show is in test_gpu.py, which runs the probes whole.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envdoctor import process, verify
+
+pytestmark = pytest.mark.stack
+
+SCRIPT = """
+import sys; sys.path.insert(0, {probes!r})
+import json, pathlib
+import torch
+from _result import Result, Unavailable
+torch.manual_seed(0)
+result = Result()
+{code}
+pathlib.Path({report!r}).write_text(json.dumps([result.numbers, result.faults, result.lists]))
+"""
+
+
+def judge(
+    python: Path, folder: Path, code: str, **variables: str
+) -> tuple[dict[str, float], str, dict[str, list[str]]]:
+    """Run a probe's core; its numbers, its faults in one line, its lists."""
+    report = folder / "report.json"
+    text = SCRIPT.format(probes=str(verify.PROBES_FOLDER), report=str(report), code=code)
+    environment = verify.probe_environment(folder) | variables
+    finished = process.run([python, "-c", text], deadline=200, env=environment, cwd=folder)
+    assert finished.ok, finished.output
+    numbers, faults, lists = json.loads(report.read_text())
+    return numbers, "; ".join(faults), lists
+
+
+@pytest.fixture(scope="session")
+def libraries(stack_python: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Liger and bitsandbytes, which the CPU profile does not have, beside the stack."""
+    folder = tmp_path_factory.mktemp("libraries")
+    uv = shutil.which("uv") or Path(sys.executable).with_name("uv")
+    packages = ["liger-kernel==0.8.5", "bitsandbytes==0.50.2"]
+    command = [uv, "pip", "install", "--no-deps", "--python", stack_python, "--target", folder, *packages]
+    subprocess.run(command, check=True, capture_output=True)
+    return str(folder)
+
+
+# --- FlashAttention
+
+FLASH = """
+import _flash
+from _attention import plain_attention
+_flash.SIZES = ((64, 63, 64), (128, 63, 64))
+def kernel(q, k, v):
+    {kernel}
+_flash.judge(result, kernel, 'cpu', torch.bfloat16, backward={backward})
+"""
+FLASH_KERNELS = {
+    "return plain_attention(q.float(), k.float(), v.float()).bfloat16()": "",
+    "return plain_attention(q.float(), k.float().roll(1, 1), v.float()).bfloat16()": "flash_output_error is",
+    "return plain_attention(q.float(), k[..., :-1, :].float(), v[..., :-1, :].float()).bfloat16()":
+        "flash_output_error is",
+    "out = plain_attention(q.float(), k.float(), v.float()).bfloat16(); out[0, 0, 0, 0] = float('nan'); return out":
+        "flash_output_error is nan",
+    "return plain_attention(q.float(), k.float(), v.float() * 1.02).bfloat16()": "flash_output_error is",
+    "k.register_hook(lambda g: g * 1.05) if k.requires_grad else 0; "
+    "return plain_attention(q.float(), k.float(), v.float()).bfloat16()": "flash_gradient_error is",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", FLASH_KERNELS)
+def test_flash_attention_is_held_against_float32(stack_python: Path, tmp_path: Path, kernel: str) -> None:
+    numbers, faults, _ = judge(stack_python, tmp_path, FLASH.format(kernel=kernel, backward=True))
+    assert FLASH_KERNELS[kernel] in faults
+    assert bool(faults) == bool(FLASH_KERNELS[kernel])
+    assert {"flash_output_error", "flash_gradient_error"} <= numbers.keys() or "nan" in faults
+    if not faults:
+        numbers, _, _ = judge(stack_python, tmp_path, FLASH.format(kernel=kernel, backward=False))
+        assert "flash_gradient_error" not in numbers
+
+
+FLASH_PACKAGE = """
+import types
+sys.modules['flash_attn'] = module = types.ModuleType('flash_attn')
+import _flash
+from _attention import plain_attention
+_flash.SIZES = ((64, 63, 64),)
+def flash_attn_func(q, k, v, causal):
+    assert causal and q.shape[2] == 6 and k.shape[2] == 2  # (batch, length, heads, dimension)
+    out = plain_attention(*(x.float().transpose(1, 2) for x in (q, k, v))).bfloat16().transpose(1, 2)
+    return {answer}
+module.flash_attn_func = flash_attn_func
+_flash.judge(result, _flash.from_package('flash_attn'), 'cpu', torch.bfloat16, backward=True)
+"""
+
+
+@pytest.mark.parametrize("answer", ["out", "(out, None)"])
+def test_flash_attention_of_either_age_is_called_in_its_layout(
+    stack_python: Path, tmp_path: Path, answer: str
+) -> None:
+    assert judge(stack_python, tmp_path, FLASH_PACKAGE.format(answer=answer))[1] == ""
+
+
+# --- Liger
+
+LIGER = """
+{setup}
+import liger_grpo
+checked = liger_grpo.judge(result, 'cpu', (4, 32, 64, 256), compiled=False)
+result.lists['checked'] = checked
+"""
+LIGER_WRONG = {
+    "": "",
+    "from liger_kernel.chunked_loss import grpo_loss; grpo_loss.k3_loss_fn = lambda p, q: (p - q) ** 2 / 2":
+        "bnpo_loss_error is",
+    "from liger_kernel.chunked_loss import grpo_loss; "
+    "grpo_loss.clip_coef_fn = lambda c, low, high, kind: (c, c < 0, c < 0)": "grpo_loss_error is",
+    "from liger_kernel.chunked_loss.fused_linear_ppo import LigerFusedLinearPPOBase as B; right = B.chunk_forward; "
+    "B.chunk_forward = staticmethod(lambda x, w, *rest, **named: right(x.bfloat16(), w.bfloat16(), *rest, **named))":
+        "loss_error is",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setup", LIGER_WRONG)
+def test_ligers_loss_is_held_against_plain_pytorch(
+    stack_python: Path, libraries: str, tmp_path: Path, setup: str
+) -> None:
+    numbers, faults, lists = judge(stack_python, tmp_path, LIGER.format(setup=setup), PYTHONPATH=libraries)
+    assert LIGER_WRONG[setup] in faults
+    assert bool(faults) == bool(setup)
+    assert lists["checked"] == ["grpo", "bnpo", "dapo"]
+    assert numbers.keys() >= {"dapo_loss_error", "dapo_gradient_error"}
+
+
+# --- gpt-oss and its sinks
+
+SINKS = """
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as right
+import gptoss_sinks, types
+def exact(module, q, k, v, mask, scaling, dropout=0.0, **rest):
+    out, weights = right(module, q.float(), k.float(), v.float(), mask, scaling, dropout, **rest)
+    return out.to(q.dtype), weights
+def forgetful(module, *rest, **named):
+    gone = torch.full_like(module.sinks, -1e4)
+    bare = types.SimpleNamespace(sinks=gone, num_key_value_groups=module.num_key_value_groups, training=True)
+    return right(bare, *rest, **named)
+def untrained(module, *rest, **named):  # right forward, no gradient to the sinks
+    kept = types.SimpleNamespace(
+        sinks=module.sinks.detach(), num_key_value_groups=module.num_key_value_groups, training=True)
+    return right(kept, *rest, **named)
+for name in ('exact', 'forgetful', 'untrained'):
+    AttentionInterface.register(name, globals()[name])
+    AttentionMaskInterface.register(name, eager_mask)
+{setup}
+names = ('sdpa', 'exact', 'forgetful', 'untrained')
+result.lists['said'] = [gptoss_sinks.judge(result, 'cpu', torch.bfloat16, names)]
+"""
+
+
+def test_attention_that_drops_sinks_is_told_from_attention_that_refuses(stack_python: Path, tmp_path: Path) -> None:
+    _, faults, lists = judge(stack_python, tmp_path, SINKS.format(setup=""))
+    assert faults == ""  # what differs is listed: the trainer takes none of it
+    assert lists["safe"] == ["exact", "eager"]
+    assert lists["differs"] == ["forgetful", "untrained"]
+    assert lists["drops_sinks"] == ["forgetful"]
+    assert lists["refused"] == ["sdpa"]
+    assert "DIFFERS from eager: forgetful, untrained; refused: sdpa (ValueError" in lists["said"][0]
+
+
+def test_the_attention_that_transformers_takes_by_itself_must_keep_the_sinks(
+    stack_python: Path, tmp_path: Path
+) -> None:
+    default = "make = gptoss_sinks.tiny_gpt_oss; gptoss_sinks.tiny_gpt_oss = lambda: forget(make())\n"
+    default += "def forget(model): model.set_attn_implementation('forgetful'); return model"
+    _, faults, _ = judge(stack_python, tmp_path, SINKS.format(setup=default))
+    assert faults == "transformers takes forgetful by itself, which is not safe here"
+
+
+def test_sinks_that_change_nothing_tell_nothing(stack_python: Path, tmp_path: Path) -> None:
+    weak = "make = gptoss_sinks.tiny_gpt_oss; gptoss_sinks.tiny_gpt_oss = lambda: weaken(make())\n"
+    weak += (
+        "def weaken(model): [layer.self_attn.sinks.data.fill_(-1e4) for layer in model.model.layers]; return model"
+    )
+    _, faults, _ = judge(stack_python, tmp_path, SINKS.format(setup=weak))
+    assert "too little to tell" in faults
+
+
+# --- MXFP4
+
+PRODUCT = """
+import triton_kernels_mxfp4 as probe
+def product(x, packed, scales, logits):
+    {change}
+    chosen = logits.float().topk(2)
+    gates = torch.zeros(logits.shape).scatter_(1, chosen.indices, chosen.values.softmax(-1))
+    return torch.einsum('te,tk,enk->tn', gates, x.float(), probe.unpack(packed, scales).float()).bfloat16()
+probe.judge(result, 'cpu', product)
+"""
+PRODUCT_CHANGES = {
+    "pass": "",
+    "packed = packed >> 4 | (packed & 15) << 4": "largest_error is",
+    "scales = scales.roll(1, -1)": "rms_error is",
+    "logits = logits.flip(-1)": "rms_error is",
+    "x = (x * 4).round() / 4": "rms_error is",
+    "return torch.empty(probe.TOKENS, probe.COLUMNS).fill_(float('nan'))": "largest_error is nan",
+}
+
+
+@pytest.mark.parametrize("change", PRODUCT_CHANGES)
+def test_an_mxfp4_product_is_held_against_the_unpacked_weights(
+    stack_python: Path, tmp_path: Path, change: str
+) -> None:
+    _, faults, _ = judge(stack_python, tmp_path, PRODUCT.format(change=change))
+    assert PRODUCT_CHANGES[change] in faults
+    assert bool(faults) == bool(PRODUCT_CHANGES[change])
+
+
+def test_the_namesake_of_tritons_kernels_is_named(stack_python: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "triton_kernels").mkdir(parents=True)
+    (site / "triton_kernels" / "__init__.py").write_text("")  # as in the wheel of 0.1.0
+    (site / "triton_kernels" / "add_vectors.py").write_text("")
+    info = site / "triton_kernels-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: triton-kernels\nVersion: 0.1.0\n")
+    code = "import triton_kernels_mxfp4 as probe; result.read_versions('triton-kernels'); probe.find_library(result)"
+    _, faults, _ = judge(stack_python, tmp_path, code, PYTHONPATH=str(site))
+    named = "triton_kernels is PyPI's namesake (triton-kernels 0.1.0), not Triton's: pip uninstall triton-kernels"
+    assert faults == named
+
+
+LOADED = """
+import logging, tempfile
+import mxfp4_packed as probe
+with tempfile.TemporaryDirectory() as folder:
+    probe.save_checkpoint(pathlib.Path(folder))
+    said = probe.Warnings()
+    logging.getLogger('transformers').addHandler(said)
+    model, weight = probe.load(folder, 'cpu', dequantize=False)
+    exact, unpacked = probe.load(folder, 'cpu', dequantize=True)
+    probe.judge_unpacked(result, unpacked)
+    tokens = torch.randint(3, 64, (2, 32))
+    {change}
+    found, true = (m(input_ids=tokens, use_cache=False).logits.float() for m in (model, exact))
+try:
+    probe.judge(result, {weight}, found, true, said.about_mxfp4(), have_kernels={have})
+except Unavailable as reason:
+    result.lists['unavailable'] = [str(reason)]
+"""
+SPOILED = "model.model.layers[0].mlp.experts.down_proj.data *= 1.5"
+
+
+@pytest.mark.parametrize(
+    ("weight", "have", "fault"),
+    [
+        ("weight", True, "bytes_a_weight is 2, expected"),  # what transformers does on a CPU: it unpacks
+        ("0.54", True, ""),
+        ("0.3", True, "bytes_a_weight is 0.3"),
+    ],
+)
+def test_mxfp4_that_is_unpacked_is_a_fault(
+    stack_python: Path, tmp_path: Path, weight: str, have: bool, fault: str
+) -> None:
+    _, faults, _ = judge(stack_python, tmp_path, LOADED.format(weight=weight, have=have, change="pass"))
+    assert fault in faults
+    assert bool(faults) == bool(fault)
+    if "is 2" in fault:
+        assert "transformers says: MXFP4" in faults
+
+
+def test_mxfp4_that_is_packed_and_wrong_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
+    _, faults, _ = judge(stack_python, tmp_path, LOADED.format(weight="0.54", have=False, change=SPOILED))
+    assert faults.startswith("logit_error is")
+
+
+def test_mxfp4_without_the_library_for_it_is_unavailable_with_the_price(stack_python: Path, tmp_path: Path) -> None:
+    numbers, faults, lists = judge(stack_python, tmp_path, LOADED.format(weight="weight", have=False, change="pass"))
+    assert (faults, numbers["bytes_a_weight"], numbers["unpacked_bytes_a_weight"]) == ("", 2.0, 2.0)
+    assert lists["unavailable"][0].startswith(
+        "kernels is not installed: transformers unpacks to 2.00 bytes a weight: "
+    )
+
+
+# --- bitsandbytes
+
+BITSANDBYTES = {
+    ("bitsandbytes_int8.check_integers(result, 'cpu')", ""): "",
+    (
+        "bitsandbytes_int8.check_integers(result, 'cpu')",
+        (
+            "right = functional.int8_linear_matmul; functional.int8_linear_matmul = "
+            "lambda a, b, out: right(a, b, out=out).add_(1)"
+        ),
+    ): "integers_that_differ is",
+    (
+        "bitsandbytes_int8.check_integers(result, 'cpu')",
+        "functional.int8_linear_matmul = lambda a, b, out: out",
+    ): "integers_that_differ is",
+    # on a CPU bitsandbytes quantises the weight alone: the lower bound sees that the input was not
+    ("bitsandbytes_int8.check_layer(result, 'cpu')", ""): "layer_error is 0.00",
+    (
+        "bitsandbytes_int8.LAYER_ERROR = (0.006, 0.009); bitsandbytes_int8.check_layer(result, 'cpu')",
+        "",
+    ): "",
+    (
+        "bitsandbytes_int8.check_layer(result, 'cpu')",
+        (
+            "import bitsandbytes; right = bitsandbytes.nn.Linear8bitLt.forward; "
+            "bitsandbytes.nn.Linear8bitLt.forward = lambda self, x: right(self, x * 1.1)"
+        ),
+    ): "gradient_error is",
+    ("bitsandbytes_adam8bit.judge(result, 'cpu')", ""): "",
+    (
+        "bitsandbytes_adam8bit.judge(result, 'cpu')",
+        "import bitsandbytes; bitsandbytes.optim.Adam8bit = torch.optim.Adam",
+    ): "drift is 0, expected",
+    (
+        "bitsandbytes_adam8bit.judge(result, 'cpu')",
+        (
+            "import bitsandbytes; right = bitsandbytes.optim.Adam8bit; "
+            "bitsandbytes.optim.Adam8bit = lambda p, lr: right(p, lr=lr * 1.1)"
+        ),
+    ): "first_step_error is",
+    ("bitsandbytes_nf4.check_quantisation(result, 'cpu')", ""): "",
+    (
+        "bitsandbytes_nf4.EXPECTED_ERROR = {'nf4': (0.08, 7e-4)}; bitsandbytes_nf4.check_quantisation(result, 'cpu')",
+        "",
+    ): "nf4_mean_error is 0.07",
+    (
+        "bitsandbytes_nf4.check_product(result, 'cpu', torch.bfloat16)",
+        (
+            "import bitsandbytes; right = bitsandbytes.matmul_4bit; "
+            "bitsandbytes.matmul_4bit = lambda x, w, quant_state: right(x, w, quant_state=quant_state) * 1.05"
+        ),
+    ): "product_error is",
+}
+
+
+@pytest.mark.parametrize("case", BITSANDBYTES)
+def test_bitsandbytes_is_held_against_wide_arithmetic(
+    stack_python: Path, libraries: str, tmp_path: Path, case: tuple[str, str]
+) -> None:
+    call, setup = case
+    first = f"from bitsandbytes import functional\n{setup}"
+    code = f"{first}\nimport bitsandbytes_int8, bitsandbytes_adam8bit, bitsandbytes_nf4\n{call}"
+    _, faults, _ = judge(stack_python, tmp_path, code, PYTHONPATH=libraries)
+    assert BITSANDBYTES[case] in faults
+    assert bool(faults) == bool(BITSANDBYTES[case])
+
+
+def test_bitsandbytes_with_a_mock_for_its_library_is_a_fault(
+    stack_python: Path, libraries: str, tmp_path: Path
+) -> None:
+    code = (
+        "import _bitsandbytes\n_bitsandbytes.need_cuda = lambda: None\n_bitsandbytes.read_device = lambda _: None\n"
+    )
+    code += "result.lists['native'] = [str(_bitsandbytes.native(result))]"
+    # the CPU torch has no CUDA version for which a library could be loaded: the CPU's takes its place
+    _, faults, lists = judge(stack_python, tmp_path, code, PYTHONPATH=libraries)
+    assert faults.startswith("bitsandbytes has not loaded its CUDA library")
+    assert lists["native"] == ["False"]
+
+
+# --- vLLM
+
+ENGINE = """
+import copy
+import vllm_generate as probe
+class Engine:
+    # what vLLM does, by transformers
+    def __init__(self, model): self.model = copy.deepcopy(model)
+    def generate(self, prompts):
+        tokens = torch.tensor(prompts)
+        with torch.no_grad():
+            for _ in range(probe.NEW_TOKENS):
+                best = self.model(input_ids=tokens, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+                tokens = torch.cat((tokens, best), 1)
+        return tokens[:, probe.LENGTH:].tolist()
+    def sleep(self): return 1e9
+    def wake(self): pass
+    def load(self, name, weight): self.model.load_state_dict({{name: weight}}, strict=False)
+{change}
+model = probe.tiny_llama().to(torch.bfloat16)
+probe.judge(result, Engine(model), model)
+"""
+ENGINE_CHANGES = {
+    "": "",
+    "Engine.load = lambda *_: None": "the same tokens after lm_head.weight was changed",
+    "Engine.wake = lambda self: setattr(self, 'model', probe.tiny_llama().to(torch.bfloat16))":
+        "other tokens after sleeping and waking",
+    "Engine.sleep = lambda self: 0.0": "sleeping freed no GPU memory",
+    "right = Engine.generate; Engine.generate = lambda self, p: [a[::-1] for a in right(self, p)]": "regret is",
+    "right = Engine.generate; Engine.generate = lambda self, p: [a[:-1] for a in right(self, p)]\n"
+    "probe.hold = lambda result, name, model, prompts, answers: result.require("
+    "{len(a) for a in answers} == {probe.NEW_TOKENS}, 'another length') or 0": "another length",
+    "make = Engine.__init__\n"
+    "def turned(self, model): make(self, model); self.model.model.rotary_emb.inv_freq *= 1.05\n"
+    "Engine.__init__ = turned": "regret is",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ENGINE_CHANGES)
+def test_an_engine_is_held_against_transformers(stack_python: Path, tmp_path: Path, change: str) -> None:
+    numbers, faults, _ = judge(stack_python, tmp_path, ENGINE.format(change=change))
+    assert ENGINE_CHANGES[change] in faults
+    assert bool(faults) == bool(change)
+    assert numbers["same_tokens"] >= 50 or faults  # of 64
+
+
+# --- NCCL
+
+COLLECTIVE = "import nccl_allreduce as probe\nprobe.judge(result, 'gloo', 2)"
+SABOTAGED = """
+import torch.distributed as distributed
+right = distributed.all_reduce
+def wrong(tensor):
+    right(tensor)
+    {wrong}
+distributed.all_reduce = wrong
+"""
+
+
+def test_two_processes_add_up(stack_python: Path, tmp_path: Path) -> None:
+    numbers, faults, _ = judge(stack_python, tmp_path, COLLECTIVE)
+    assert (numbers["gpus"], numbers["wrong_elements"], faults) == (2, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [("tensor[-1] += 1", "wrong_elements is 10, expected at most 0"), ("raise SystemExit(3)", "exit codes [3, ")],
+)
+def test_a_wrong_sum_and_a_process_that_dies_are_faults(
+    stack_python: Path, tmp_path: Path, wrong: str, fault: str
+) -> None:
+    (tmp_path / "site").mkdir()
+    # only the children see it: this process imports torch.distributed too, and does nothing with it
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import sys\nif any('_nccl_rank' in word for word in sys.orig_argv):\n"
+        + "".join(f"    {line}\n" for line in SABOTAGED.format(wrong=wrong).splitlines())
+    )
+    _, faults, _ = judge(stack_python, tmp_path, COLLECTIVE, PYTHONPATH=str(tmp_path / "site"))
+    assert fault in faults
+
+
+def test_interface_and_transport_are_read_from_nccls_log(stack_python: Path, tmp_path: Path) -> None:
+    code = "import nccl_allreduce as p; result.versions = p.parse_log(p.parse_log.__doc__)\n"
+    code += "result.lists['read'] = [f'{k}={v}' for k, v in result.versions.items()]\n"
+    code += "result.lists['none'] = list(p.parse_log('nothing'))"
+    _, _, lists = judge(stack_python, tmp_path, code)
+    assert lists["read"] == ["nccl=2.28.3+cuda13.0", "interface=eth0", "transport=P2P/CUMEM, SHM/direct/direct"]
+    assert lists["none"] == []
+
+
+# --- the inline extension
+
+EXTENSION = """
+import types, inline_cuda as probe
+def scaled_add(x, y, out, factor):
+    {body}
+probe.judge(result, types.SimpleNamespace(scaled_add=scaled_add), 'cpu')
+"""
+EXTENSION_BODIES = {
+    "out[:x.numel()] = factor * x + y": "",
+    "out[:x.numel()] = torch.addcmul(y, x, torch.tensor(factor + 1e-6))": "elements_that_differ is",
+    "out[:x.numel()] = factor * x + y; out[x.numel()] = 0": "wrote past its end",
+    "pass": "elements_that_differ is 9.843e+04",
+}
+
+
+@pytest.mark.parametrize("body", EXTENSION_BODIES)
+def test_an_inline_kernel_is_exact_and_keeps_its_bounds(stack_python: Path, tmp_path: Path, body: str) -> None:
+    _, faults, _ = judge(stack_python, tmp_path, EXTENSION.format(body=body))
+    assert EXTENSION_BODIES[body] in faults
+    assert bool(faults) == bool(EXTENSION_BODIES[body])
+
+
+def test_the_tools_that_an_extension_needs_are_named(stack_python: Path, tmp_path: Path) -> None:
+    code = "import inline_cuda as p\n"
+    code += "result.lists['missing'] = [p.missing_compilers(None), p.missing_compilers('/gone')]\n"
+    code += "result.lists['error'] = [p.first_error(p.first_error.__doc__)]"
+    _, _, lists = judge(stack_python, tmp_path, code, CXX="/gone/g++", PATH=str(tmp_path))
+    assert lists["missing"][0].startswith("nvcc (CUDA_HOME=) and CXX=/gone/g++")
+    assert lists["missing"][1].startswith("nvcc (CUDA_HOME=/gone) and CXX=/gone/g++")
+    assert all(said.endswith(" and ninja") for said in lists["missing"])
+    assert lists["error"] == ["/usr/bin/ld: cannot find -lcudart: No such file or directory"]
