@@ -10,9 +10,10 @@ from packaging.version import InvalidVersion, Version
 
 from envdoctor.environments import WheelUsed
 from envdoctor.errors import Refused
+from envdoctor.lock_audit import ASKED_FOR
 from envdoctor.model import Finding, Machine, Stack
 from envdoctor.resolve import Lock
-from envdoctor.rules import evaluate
+from envdoctor.rules import RULES, evaluate
 
 
 def guard_versions(venv: Path, lock: Lock, wheels: Iterable[WheelUsed] = ()) -> None:
@@ -68,24 +69,25 @@ def guard_build(stack: Stack, lock: Lock) -> None:
         )
 
 
-def guard_coherence(stack: Stack, machine: Machine) -> tuple[Finding, ...]:
-    """What the rules say of the stack; refused where it will fail on this machine.
+def guard_coherence(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Refuse a stack that the rules say will fail here; what is left are their warnings.
 
-    Only what the stack itself brings counts: what is wrong with the machine is wrong without it, too.
+    Only rules on stacks count: what is wrong with the machine is wrong without this stack, too.
     """
-    alone = {(finding.id, finding.message) for finding in evaluate(machine, None)}
-    told = tuple(
-        finding
-        for finding in evaluate(machine, stack)
-        if finding.status in ("error", "warning") and (finding.id, finding.message) not in alone
-    )
-    if errors := [finding for finding in told if finding.status == "error"]:
+    told = tuple(each for each in found if each.status in ("error", "warning") and each.id not in ASKED_FOR)
+    if errors := [each for each in told if each.status == "error"]:
         raise Refused(
-            "the packages do not hold together: " + "; ".join(f"{f.id} {f.message}" for f in errors[:3]),
-            expected="a stack that the rules have nothing against",
+            "the packages do not hold together: " + "; ".join(f"{e.id} {e.message}" for e in errors[:3]),
+            expected="a stack that the rules have nothing against on this machine",
             hint=f"envdoctor explain {errors[0].id}; the current environment was not touched",
         )
     return told
+
+
+def guard_stack(stack: Stack, machine: Machine) -> tuple[Finding, ...]:
+    """The same for an environment that was looked into."""
+    about_stacks = (each for each in evaluate(machine, stack) if each.id in RULES and RULES[each.id].wants_stack)
+    return guard_coherence(about_stacks)
 
 
 def _named(build: str) -> str:

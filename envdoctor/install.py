@@ -24,7 +24,7 @@ from envdoctor.environments import (
     write_installed,
 )
 from envdoctor.errors import EnvdoctorError, Interrupted
-from envdoctor.guard import drift, guard_build, guard_coherence, guard_versions
+from envdoctor.guard import drift, guard_build, guard_stack, guard_versions
 from envdoctor.holding import hold, is_running
 from envdoctor.journal import WHOLE, Journal, read_journal, unfinished
 from envdoctor.locks import file_of, lock_text
@@ -332,7 +332,7 @@ def _guard(work: Work, outcomes: list[WheelOutcome], cache: Path) -> tuple[Findi
     guard_versions(building, lock, _used(outcomes))
     stack = read_stack(building, cache)
     guard_build(stack, lock)
-    return guard_coherence(stack, work.machine)
+    return guard_stack(stack, work.machine)
 
 
 def _used(outcomes: list[WheelOutcome]) -> tuple[WheelUsed, ...]:

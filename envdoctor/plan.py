@@ -60,9 +60,16 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 def plan_install(
-    profile: Profile, lock: Lock, venv: Path, sources: Sources, *, glibc: str = "", adopt: bool = False
+    profile: Profile,
+    lock: Lock,
+    venv: Path,
+    sources: Sources,
+    *,
+    glibc: str = "",
+    kept: str = "",
+    adopt: bool = False,
 ) -> Plan:
-    """The plan for a new environment beside the one that is there."""
+    """The plan for a new environment beside the one that is there. `kept` is the digest of the profile's own lock."""
     building = Beside(venv).building
     interpreter = str(building / "bin/python")
     arguments = sync_arguments(lock, sources)
@@ -82,7 +89,7 @@ def plan_install(
         profile=profile.id,
         venv=str(venv),
         lock=lock,
-        request=request_digest(profile, lock.platform.partition("-")[0], lock.python),
+        request=request_digest(profile, lock.platform.partition("-")[0], lock.python, kept),
         disk_gb=profile.when.disk_gb,
         environment=uv_environment(sources),
         arguments=arguments,
@@ -103,11 +110,14 @@ def sync_arguments(lock: Lock, sources: Sources) -> tuple[str, ...]:
     return ("--require-hashes", "--only-binary", ":all:", *backend, *uv_arguments(sources))
 
 
-def request_digest(profile: Profile, architecture: str, python: str) -> str:
-    """A short name of everything that decides what an install makes, but for what the sources offer today."""
+def request_digest(profile: Profile, architecture: str, python: str, kept: str = "") -> str:
+    """A short name of everything that decides what an install makes, but for what the sources offer today.
+
+    `kept` is the digest of the profile's own lock: a newer one is taken by the next install.
+    """
     specs = [[pin.spec for pin in pins] for pins in (profile.requirements, profile.constraints)]
     choices = (profile.cuda, profile.wheels, profile.sources, profile.exclude_newer)
-    asked = msgspec.json.encode((profile.id, architecture, python, specs, choices), order="sorted")
+    asked = msgspec.json.encode((profile.id, architecture, python, kept, specs, choices), order="sorted")
     return hashlib.sha256(asked).hexdigest()[:16]
 
 

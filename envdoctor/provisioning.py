@@ -18,6 +18,9 @@ from envdoctor.profiles import DISK, Profile, choose, read_candidates, read_prof
 from envdoctor.results import Answer, Planned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from envdoctor.locks import LockFile
     from envdoctor.meter import Progress
     from envdoctor.plan import Plan
     from envdoctor.preflight import Availability
@@ -50,7 +53,9 @@ class InstallRequest(Record, frozen=True):
 def install(request: InstallRequest, reporter: Reporter) -> Answer:
     """Build a profile's environment (the one that fits this machine best, unless one is named)."""
     from envdoctor.environments import refuse_foreign
+    from envdoctor.guard import guard_coherence
     from envdoctor.install import install as run_install
+    from envdoctor.lock_audit import audit_of
     from envdoctor.plan import shell_lines
 
     machine = machine_of("", ())
@@ -68,6 +73,8 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
     refuse_foreign(folder, adopt=request.adopt)
     plan, wheels = _plan(profile, request, machine, folder, reporter)
     plan = msgspec.structs.replace(plan, install_system=request.system)
+    if not request.force:  # before anything is downloaded; the environment itself is judged again at the end
+        guard_coherence(audit_of(plan.lock, machine))
     if request.dry_run:
         return Answer(Planned(profile.id, plan.venv, tuple(shell_lines(plan)), plan.lock, not violated, violated))
     with diagnosis.explaining(machine, None):
@@ -88,14 +95,28 @@ def _plan(
         return _plan_from_folder(profile, request, machine, folder), None
     sources = read_sources()
     target = target_for(machine, profile, request.python)
+    files = kept_locks(request.profile or profile.id, profile, target)
     lock, wheels = None, None
     if not request.upgrade:
-        lock = _installed_lock(profile, target, folder)
-        if lock is None:
-            lock, wheels = _kept_lock(profile, request.profile or profile.id, target, sources, reporter)
+        lock = _installed_lock(profile, target, files, folder)
+        if lock is None and files:
+            lock, wheels = _kept_lock(profile, list(files.values()), target, sources, reporter)
     lock = lock or _resolved_lock(profile, target, sources, reporter)
-    glibc = machine.system.glibc.value or ""
-    return plan_install(profile, lock, folder, sources, glibc=glibc, adopt=request.adopt), wheels
+    glibc, kept = machine.system.glibc.value or "", digest_of(files.get(lock.python))
+    return plan_install(profile, lock, folder, sources, glibc=glibc, kept=kept, adopt=request.adopt), wheels
+
+
+def kept_locks(name: str, profile: Profile, target: Target) -> dict[str, LockFile]:
+    """The profile's own locks for a target, by Python, those left out that the profile has outgrown."""
+    from envdoctor import locks
+
+    found = {python: file for python in target.pythons if (file := locks.kept_lock(name, target, python))}
+    return {python: file for python, file in found.items() if not any(locks.unmet(profile, file))}
+
+
+def digest_of(file: LockFile | None) -> str:
+    """The digest of a lock, empty for none."""
+    return file.lock.digest if file else ""
 
 
 def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machine, folder: Path) -> Plan:
@@ -114,18 +135,25 @@ def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machin
             hint=f"envdoctor fetch --profile {profile.id} --arch {target.architecture} "
             f"--glibc {target.glibc} --dest DIR, where there is a network",
         )
-    plan = plan_install(profile, house.lock.lock, folder, house.sources, glibc=target.glibc, adopt=request.adopt)
+    files = kept_locks(request.profile or profile.id, profile, target)
+    plan = plan_install(
+        profile, house.lock.lock, folder, house.sources,
+        glibc=target.glibc, kept=digest_of(files.get(house.lock.python)), adopt=request.adopt,
+    )  # fmt: skip
     offline = plan.environment | {"UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
     return msgspec.structs.replace(plan, environment=offline, direct=house.direct)
 
 
-def _installed_lock(profile: Profile, target: Target, folder: Path) -> Lock | None:
+def _installed_lock(profile: Profile, target: Target, files: dict[str, LockFile], folder: Path) -> Lock | None:
     """The lock of the environment that is there, if it was made for this very request."""
     from envdoctor.environments import read_installed
     from envdoctor.plan import request_digest
 
     installed = read_installed(folder)
-    wanted = {request_digest(profile, target.architecture, python) for python in target.pythons}
+    wanted = {
+        request_digest(profile, target.architecture, python, digest_of(files.get(python)))
+        for python in target.pythons
+    }
     return read_lock_of(folder) if installed and installed.request in wanted else None
 
 
@@ -142,7 +170,7 @@ def read_lock_of(venv: Path) -> Lock | None:
 
 
 def _kept_lock(
-    profile: Profile, name: str, target: Target, sources: Sources, reporter: Reporter
+    profile: Profile, files: Sequence[LockFile], target: Target, sources: Sources, reporter: Reporter
 ) -> tuple[Lock | None, Availability | None]:
     """The profile's own lock; with other wheels of the same versions where the sources lack some; else None."""
     from envdoctor import locks
@@ -151,12 +179,6 @@ def _kept_lock(
     from envdoctor.resolve import resolve as run_resolve
     from envdoctor.sources import uv_environment
 
-    found = [file for python in target.pythons if (file := locks.kept_lock(name, target, python))]
-    files = [
-        file for file in found if not any(locks.unmet(profile, file))
-    ]  # a profile of the user's may have changed
-    if not files:
-        return None, None
     reporter.phase(f"Taking the versions of {profile.id}'s lock for {target.platform}")
     for file in files:
         for backend in dict.fromkeys(source.backend for source in profile.sources):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,9 +21,11 @@ from local_packages import PYTHON, write_profile, write_wheel
 from test_housekeeping import told
 from wheel_server import Files, make_certificate, serving
 
+from envdoctor import wheel_step
 from envdoctor.direct_wheels import StackFacts, by_distribution, rejection
 from envdoctor.environments import Beside
-from envdoctor.profiles import Wheel
+from envdoctor.plan import plan_install
+from envdoctor.profiles import Wheel, read_profile
 
 STACK = StackFacts("3.12", "x86_64", "2.8.0+cu128", "12.8", "2.35", cxx11_abi=True)
 WHEEL = Wheel(
@@ -245,3 +248,23 @@ def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Fi
     assert place.install().returncode == 0
     assert web.asked[-1].span == "bytes=100000-"
     assert not Beside(place.venv).building.exists()
+
+
+def test_the_uv_that_adds_a_wheel_holds_the_lock_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed here, the next install waits for that uv, as it does for any other: it writes into the same folder."""
+    file = write_wheel(place.home / "released", "flash-attn", "2.0")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    wheel = Wheel(name="flash-attn", file=file.name, url=str(file), sha256=digest)
+    plan = place.plan()
+    profile = msgspec.structs.replace(read_profile(str(place.profile)), wheels=(wheel,))
+    held: list[Any] = []
+    real = wheel_step.run_uv
+
+    def watched(*arguments: Any, **more: Any) -> Any:
+        held.extend(os.readlink(f"/proc/self/fd/{number}") for number in more["keep_open"])
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(wheel_step, "run_uv", watched)
+    place.install_plan(plan_install(profile, plan.lock, place.venv, plan.sources))
+    assert held == [str(Beside(place.venv).lock)]
+    assert place.packages()["flash-attn"] == "2.0"

@@ -166,7 +166,10 @@ def test_the_interpreter_that_was_found_is_the_one_that_is_used(place: Place) ->
     assert home.partition("= ")[2] == str(Path(asked).parent)
 
 
-def test_sources_that_do_not_answer_are_told_before_anything_is_written(place: Place) -> None:
+def test_sources_that_do_not_answer_are_told_before_anything_is_written(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with serve(Index({"main": place.wheels})) as web:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url(), "PIP_TIMEOUT": "1"}
         plan = place.plan(**pip)

@@ -78,7 +78,8 @@ def compare(profile: str, python: str, home: Path, rounds: int) -> bool:
             offline.append(cached)
             ours.append(mine)
             unchanged.append(again)
-    print(f"{Path(profile).stem}, Python {python}, {len(lock.packages)} packages, {rounds} rounds: least (median) in seconds")
+    head = f"{Path(profile).stem}, Python {python}, {len(lock.packages)} packages, {rounds} rounds"
+    print(f"{head}: least (median) in seconds")
     for name, samples in (
         ("uv venv + uv pip sync", bare),
         ("the same, --offline", offline),
