@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -34,6 +35,13 @@ def _sign(file: TextIO) -> None:
     with suppress(OSError):
         os.ftruncate(file.fileno(), 0)
         os.write(file.fileno(), str(os.getpid()).encode())
+
+
+def refuse_held(beside: Beside) -> None:
+    """Say who holds the lock, if somebody does; what else is wrong with it is for whoever takes it to say."""
+    if beside.folder.is_dir():
+        with contextlib.suppress(OSError), hold(beside):
+            pass
 
 
 def _locked(beside: Beside) -> TextIO:

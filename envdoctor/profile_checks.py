@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.errors import nearest
+from envdoctor.facts.environment import redact
 from envdoctor.knowledge import cuda_releases
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.profile_records import ATTENTIONS, Build, Pin, Profile, Wheel
@@ -32,6 +33,8 @@ DATE = r"([0-9]{4}-[0-9]{2}-[0-9]{2})?"
 MAYBE_DRIVER = r"([0-9]{3}(\.[0-9]{1,4}){0,2})?"
 BACKEND = r"(cpu|cu[0-9]{2,4}|xpu|rocm[0-9.]+)?"  # of the PyTorch index
 WEB = r"(https?://[^\s@\\]+)?"
+
+EXACT = re.compile(r"[A-Za-z0-9._-]+ *== *[A-Za-z0-9.!+_-]+")  # name==version and nothing else
 
 # A name that uv takes for a file of the current folder, though it is a valid name of a distribution (tried with
 # uv 0.13.8: `six-1.0-py3-none-any.whl` and `six.tar.gz` on a line of a requirements file).
@@ -87,7 +90,8 @@ def _text_faults(text: str, place: str, what: str) -> Iterator[Fault]:
 
 
 def shown(text: str) -> str:
-    """A stranger's text for a message: escaped, and cut."""
+    """A stranger's text for a message: without passwords, escaped, and cut."""
+    text = redact("", text)
     return ascii(text if len(text) <= 80 else text[:80] + "...")
 
 
@@ -101,6 +105,7 @@ def profile_faults(profile: Profile) -> Iterator[Fault]:
     yield from _fallback_faults(profile)
     if profile.build:
         yield from _build_faults(profile.build)
+        yield from _built_pin_faults(profile)
     when = profile.when
     for place, number in (("disk_gb", when.disk_gb), ("gpus", when.gpus), ("gpu_memory_gb", when.gpu_memory_gb)):
         if number < 0:
@@ -188,6 +193,24 @@ def _build_faults(build: Build) -> Iterator[Fault]:
     yield from _environment_faults(build.environment, "build.environment")
 
 
+def _built_pin_faults(profile: Profile) -> Iterator[Fault]:
+    """Packages of `[build]` without a version: which source is compiled is never left to the day."""
+    asked = dict(zip(names_of(profile.requirements), enumerate(profile.requirements), strict=True))
+    for name in profile.build.packages if profile.build else ():
+        if name not in asked:
+            seen = f"build.packages has {shown(name)}, which requirements do not ask for"
+            yield Fault("build.packages", seen, f"a requirement such as {name}==1.0")
+        elif not EXACT.fullmatch(asked[name][1].spec):
+            number, pin = asked[name]
+            seen = f"requirement {shown(pin.spec)} is in build.packages"
+            yield Fault(f"requirements[{number}]", seen, f"exactly one version of its source: {name}==1.0")
+    for number, wheel in enumerate(profile.wheels if profile.build else ()):
+        name = canonicalize_name(wheel.name)
+        if profile.build and name in profile.build.packages and name != wheel.name:
+            seen = f"{shown(wheel.name)} is {name} in build.packages"
+            yield Fault(f"wheels[{number}].name", seen, f"{name} in both")
+
+
 def _system_faults(names: tuple[str, ...], place: str) -> Iterator[Fault]:
     """Names that the table of system packages does not have."""
     known = sorted(system_packages())
@@ -244,6 +267,7 @@ def wheel_faults(wheel: Wheel, place: str) -> Iterator[Fault]:
         ("architecture", r"[a-z0-9_]{0,16}", "as `uname -m` says: x86_64, aarch64"),
         ("torch", MAYBE_VERSION, "a version such as 2.8"),
         ("cuda", MAYBE_VERSION, "a version such as 12.8"),
+        ("glibc", MAYBE_VERSION, "a version such as 2.32"),
     ):
         value = getattr(wheel, key)
         if not re.fullmatch(form, value):

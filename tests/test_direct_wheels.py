@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -261,7 +261,7 @@ def test_the_uv_that_adds_a_wheel_holds_the_lock_on(place: Place, monkeypatch: p
     real = wheel_step.run_uv
 
     def watched(*arguments: Any, **more: Any) -> Any:
-        held.extend(os.readlink(f"/proc/self/fd/{number}") for number in more["keep_open"])
+        held.extend(str(Path(f"/proc/self/fd/{number}").readlink()) for number in more["keep_open"])
         return real(*arguments, **more)
 
     monkeypatch.setattr(wheel_step, "run_uv", watched)

@@ -9,6 +9,7 @@ import pytest
 from test_profile_files import WHEEL, Home, own
 
 from envdoctor.bundled import bundled
+from envdoctor.errors import BadInput
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.locks import read_lock
 from envdoctor.machines import override, read_recorded
@@ -31,6 +32,11 @@ FALLBACKS = '\n[fallbacks]\nflash-attn = "sdpa"\n'
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
+
+
+def built(name: str) -> str:
+    """A profile that asks for what [build] compiles."""
+    return own(name) + '\n[[requirements]]\nspec = "flash-attn==2.8.3"\n'
 
 
 def of_driver(version: str) -> tuple[bool | None, str, str]:
@@ -121,7 +127,7 @@ def test_bad_input_is_refused_with_its_line(case: str, home: Home) -> None:
 
 
 def test_tables_of_builds_and_fallbacks_are_merged_key_by_key(home: Home) -> None:
-    home.write("base", own("base") + WHEEL + BUILD + FALLBACKS)
+    home.write("base", built("base") + WHEEL + BUILD + FALLBACKS)
     home.write("mine", 'extends = "base"\n[build]\nmemory_gb_per_job = 9.0\n[fallbacks]\nflash-attn = "eager"')
     base, mine = home.read("base"), home.read("mine")
     assert base.build
@@ -132,7 +138,7 @@ def test_tables_of_builds_and_fallbacks_are_merged_key_by_key(home: Home) -> Non
 
 
 def test_what_is_dropped_leaves_no_build_and_no_fallback_behind(home: Home) -> None:
-    home.write("base", own("base") + WHEEL + BUILD + FALLBACKS)
+    home.write("base", built("base") + WHEEL + BUILD + FALLBACKS)
     home.write("mine", 'extends = "base"\ndrop = ["flash-attn"]\nsystem = []')
     mine = home.read("mine")
     assert (mine.wheels, mine.build, mine.fallbacks, mine.system) == ((), None, {}, ())
@@ -176,3 +182,13 @@ def test_packages_are_named_for_the_python_that_they_serve() -> None:
     headers = system_packages()["python-headers"]
     assert headers.packages("apt", "3.12") == ("python3.12-dev",)
     assert headers.packages("yast", "3.12") == ()
+
+
+def test_a_fault_quotes_no_password(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    wheel = '[[wheels]]\nname = "a"\nfile = "a-1.0-py3-none-any.whl"\nurl = "https://user:hunter2@example.org/a.whl"\n'
+    path.write_text(f'extends = "cpu"\n{wheel}sha256 = "{"0" * 64}"\n')
+    with pytest.raises(BadInput) as caught:
+        read_profile(str(path))
+    assert "url" in caught.value.message
+    assert "hunter2" not in caught.value.message

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from envdoctor import process, process_memory, verify
+from envdoctor import probe_process, process, process_memory, verify
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Outcome, ProbeResult, Verification
 
@@ -137,7 +137,7 @@ def test_50_mb_of_output_stay_out_of_this_process() -> None:
 
 
 def test_endless_output_is_stopped_before_it_fills_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "OUTPUT_LIMIT", 2**20)
+    monkeypatch.setattr(probe_process, "OUTPUT_LIMIT", 2**20)
     result = run_one("endless_flood")
     assert result.outcome == "error"
     assert "printed more than 1 MB" in result.message
@@ -178,16 +178,16 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 def test_what_became_of_a_traceback_is_found_among_noise() -> None:
     head = "Traceback (most recent call last):\n"
     chained = f"{head}  File\nKeyError: 1\n\n{head}  x\nOSError: 2\nfarewell"
-    assert verify.parse_exception(chained) == "OSError: 2"
-    assert verify.parse_exception("only\nthis\n\n") == "this"
-    assert verify.parse_exception(f"{head}  cut") == "cut"
-    assert verify.parse_exception("") == ""
+    assert probe_process.parse_exception(chained) == "OSError: 2"
+    assert probe_process.parse_exception("only\nthis\n\n") == "this"
+    assert probe_process.parse_exception(f"{head}  cut") == "cut"
+    assert probe_process.parse_exception("") == ""
 
 
 def test_a_result_of_more_than_a_megabyte_is_no_result() -> None:
-    data = msgspec.json.encode({"outcome": "passed", "message": "x" * verify.RESULT_LIMIT})
+    data = msgspec.json.encode({"outcome": "passed", "message": "x" * probe_process.RESULT_LIMIT})
     with pytest.raises(msgspec.MsgspecError, match="longer"):
-        verify.parse_report(data)
+        probe_process.parse_report(data)
 
 
 # --- the run as a whole

@@ -49,4 +49,4 @@ def _words(lack: Lack) -> str:
 
 
 def _indent(text: str) -> RenderableType:
-    return Padding(Text(text), (0, 0, 0, 4))
+    return Padding(Text(text), (0, 0, 0, 4), expand=False)

@@ -171,4 +171,4 @@ def _source(fact: Fact[Any]) -> Text:
 
 
 def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4))
+    return Padding(part, (0, 0, 0, 4), expand=False)

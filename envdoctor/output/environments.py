@@ -105,4 +105,4 @@ def paths(data: Paths) -> list[RenderableType]:
 
 
 def _indent(part: RenderableType) -> RenderableType:
-    return Padding(part, (0, 0, 0, 2))
+    return Padding(part, (0, 0, 0, 2), expand=False)

@@ -36,4 +36,4 @@ def fetched(data: Fetched) -> list[RenderableType]:
 
 
 def _indent(line: str) -> Padding:
-    return Padding(Text(line, style="dim"), (0, 0, 0, 2))
+    return Padding(Text(line, style="dim"), (0, 0, 0, 2), expand=False)

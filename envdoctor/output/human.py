@@ -95,7 +95,7 @@ def _finding(finding: Finding) -> list[RenderableType]:
 
 
 def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4))
+    return Padding(part, (0, 0, 0, 4), expand=False)
 
 
 def _choice(choice: Choice) -> list[RenderableType]:

@@ -48,7 +48,7 @@ def _rows(data: ArchsScanned, width: int) -> Iterator[RenderableType]:
         held = data.verbose and [f"{number} x {_short(kinds.split())}" for kinds, number in code.containers.items()]
         isa = f" (ISA {code.ptx_isa})" if code.ptx else ""
         for line in held or [_short([*code.native, *code.ptx]) + isa]:
-            yield Padding(Text(line, style="dim"), (0, 0, 0, 4))
+            yield Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False)
 
 
 def _line(title: Text, cells: list[Text], first: int) -> Table:

@@ -56,4 +56,4 @@ def _counts(data: LoadTest) -> list[RenderableType]:
 
 
 def _indent(text: str, style: str = "dim") -> RenderableType:
-    return Padding(Text(text, style=style), (0, 0, 0, 4))
+    return Padding(Text(text, style=style), (0, 0, 0, 4), expand=False)

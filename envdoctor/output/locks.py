@@ -92,4 +92,4 @@ def _cell(cell: Cell) -> Text:
 
 
 def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4))
+    return Padding(part, (0, 0, 0, 4), expand=False)

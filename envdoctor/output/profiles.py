@@ -245,6 +245,7 @@ def _lines_of_lock(lock: Lock, digest: str) -> Parts:
         counts[package.source] = counts.get(package.source, 0) + 1
     yield _indent(Text(f"{len(lock.packages)} packages, torch build {build}, lock {digest}"), 4)
     yield from (_indent(Text(f"{count:4} from {source}"), 4) for source, count in counts.items())
+    yield from (_indent(Text(f"{p.name} {p.version} is compiled on the machine"), 4) for p in lock.built)
     torch = next((package for package in lock.packages if package.name == "torch"), None)
     if torch:
         yield _indent(Text(f"torch {torch.version} from {torch.source}"), 4)
@@ -267,4 +268,4 @@ def _finding(finding: Finding) -> Parts:
 
 
 def _indent(part: RenderableType, left: int = 2) -> Padding:
-    return Padding(part, (0, 0, 0, left))
+    return Padding(part, (0, 0, 0, left), expand=False)

@@ -24,6 +24,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor import housekeeping
     from envdoctor.abi import AbiChecked
     from envdoctor.auditing import Audited
+    from envdoctor.bench_records import Bench
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
     from envdoctor.fetching import Fetched
@@ -58,7 +59,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "clean": (housekeeping.Removed,),
         "uninstall": (housekeeping.Removed,),
         "paths": (housekeeping.Paths,),
-        "verify": (Verification, LoadTest),
+        "verify": (Verification, LoadTest, Bench),
         "archs": (ArchsScanned,),
         "abi": (AbiChecked,),
         "train": (results.Trained, results.RecipeList),

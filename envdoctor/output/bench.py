@@ -1,0 +1,100 @@
+"""How fast the GPUs are, for people."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from envdoctor.bench_records import Bench, BenchResult, UnderLoad
+from envdoctor.output.console import table
+
+NAMES = {
+    "gemm": "16-bit matrix product",
+    "memory": "copy within the GPU",
+    "h2d": "pinned host to GPU",
+    "d2h": "GPU to pinned host",
+    "peer": "GPU to the next GPU",
+    "allreduce_64mb": "all-reduce, 64 MiB",
+    "allreduce_1gb": "all-reduce, 1 GiB",
+}
+STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "unknown", "not-measured": "error"}
+SHOWN_REASONS = 2  # of what held the clocks, the most frequent
+
+
+def bench(data: Bench) -> list[RenderableType]:
+    """A row a measurement, the clocks while it ran, then what is low and why it may be so."""
+    parts: list[RenderableType] = [
+        Text.assemble(("Speed", "title"), f"  {', '.join(data.gpus)}, driver {data.driver or 'unknown'}"),
+        _numbers(data),
+    ]
+    if any(result.load for result in data.results):
+        parts += [Text("\nWhile they ran", style="title"), _loads(data)]
+    for result in data.results:
+        parts += _explained(result)
+    parts += [Text(f"{run.probe}: {_way(run.versions)}", style="dim") for run in data.runs if _way(run.versions)]
+    return [*parts, _verdict(data)]
+
+
+def _numbers(data: Bench) -> RenderableType:
+    rows = table("GPU", "what", "measured", "healthy", "grade")
+    for result in data.results:
+        value = "-" if result.value is None else f"{_rounded(result.value)} {result.unit}"
+        healthy = result.healthy
+        span = f"{_rounded(healthy.healthy_from)} to {_rounded(healthy.peak)}" if healthy else "not known"
+        grade = Text(result.grade, style=STYLES[result.grade])
+        rows.add_row(_gpu(result), NAMES[result.measure], value, span, grade)
+    return rows
+
+
+def _loads(data: Bench) -> RenderableType:
+    rows = table("GPU", "what", "SM MHz", "mem", "°C", "W", "PCIe", "clocks held by")
+    for result in data.results:
+        if load := result.load:
+            rows.add_row(
+                _gpu(result), result.measure, _number(load.sm_clock), _number(load.memory_clock),
+                _number(load.temperature), _number(load.power), load.pcie.partition(" of ")[0], _reasons(load),
+            )  # fmt: skip
+    return rows
+
+
+def _reasons(load: UnderLoad) -> str:
+    shown = [f"{name} {share:.0%}" for name, share in load.throttle_reasons.items() if name != "idle"]
+    return ", ".join(shown[:SHOWN_REASONS]) or "nothing"
+
+
+def _explained(result: BenchResult) -> list[RenderableType]:
+    if result.value is None:
+        return [Text.assemble(("✗ ", "error"), f"GPU {_gpu(result)}, {NAMES[result.measure]}: {result.message}")]
+    if not result.causes or result.healthy is None:
+        return []
+    share = f", {result.value / result.healthy.typical:.0%} of what is typical" if result.healthy.typical else ""
+    head = Text.assemble(
+        (f"{result.grade} ", STYLES[result.grade]), f"GPU {_gpu(result)}, {NAMES[result.measure]}{share}; it may be:"
+    )
+    return [head, *(Padding(Text(cause), (0, 0, 0, 4), expand=False) for cause in result.causes)]
+
+
+def _way(versions: dict[str, str]) -> str:
+    """By what the GPUs talked to each other."""
+    names = ("transport", "interface", "network", "nccl", "peer_access", "dtype")
+    return ", ".join(f"{name.replace('_', ' ')} {versions[name]}" for name in names if name in versions)
+
+
+def _verdict(data: Bench) -> RenderableType:
+    counts = {grade: sum(result.grade == grade for result in data.results) for grade in STYLES}
+    told = ", ".join(f"{count} {grade}" for grade, count in counts.items() if count) or "nothing measured"
+    mark = ("✓ ", "ok") if data.passed else ("✗ ", "error")
+    return Text.assemble(mark, told, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))
+
+
+def _gpu(result: BenchResult) -> str:
+    return "all" if result.gpu is None else str(result.gpu)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"

@@ -1,0 +1,142 @@
+"""Which probes run side by side, in which order, and which have the machine for themselves: with real processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from envdoctor import probe_batches, verify
+from envdoctor.probe_batches import Capacity, plan_batches
+from envdoctor.probe_process import THREADS, probe_environment
+from envdoctor.probe_scripts import bundled_probes, read_probes
+
+GIB = 1 << 30
+# A probe that says when it ran and with how many threads.
+SCRIPT = """
+import json, os, sys, time
+from pathlib import Path
+DEADLINE_SECONDS = {deadline}
+NEEDS_GPU = {gpu}
+SECONDS = {seconds}
+ALONE = {alone}
+began = time.time()
+time.sleep({sleep})
+says = {{"outcome": "passed", "message": "", "numbers": {{"began": began, "ended": time.time()}},
+        "versions": {{"threads": os.environ["OMP_NUM_THREADS"]}}}}
+Path(sys.argv[1]).write_text(json.dumps(says))
+"""
+LARGE = Capacity(cores=16, memory=100 * GIB, gpu_memory=130 * GIB)
+SMALL = Capacity(cores=2, memory=20 * GIB, gpu_memory=130 * GIB)
+
+
+def write(
+    folder: Path, name: str, *, gpu: bool = False, alone: bool = False, seconds: float = 5, **more: float
+) -> None:
+    values = {"deadline": 60, "sleep": 0.6} | more
+    (folder / f"{name}.py").write_text(SCRIPT.format(gpu=gpu, alone=alone, seconds=seconds, **values))
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """Two for the CPU, four for the GPU, and two that want to be alone."""
+    write(tmp_path, "cpu_long", seconds=20)
+    write(tmp_path, "cpu_short", seconds=1)
+    for name, seconds in (("gpu_a", 2.0), ("gpu_b", 30.0), ("gpu_c", 10.0), ("gpu_d", 3.0)):
+        write(tmp_path, name, gpu=True, seconds=seconds)
+    write(tmp_path, "alone_gpu", gpu=True, alone=True, seconds=90)
+    write(tmp_path, "alone_cpu", alone=True, seconds=1)
+    return tmp_path
+
+
+def run(scripts: Path, capacity: Capacity, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, dict]]:
+    """The names as they started, and each one's window."""
+    monkeypatch.setattr(verify, "read_capacity", lambda _: capacity)
+    started: list[str] = []
+    names = [probe.name for probe in read_probes(scripts)]
+    found = verify.verify(Path(sys.executable), names, required=(), driver="", gpus=(), lock="",
+                          on_start=started.append, folder=scripts)  # fmt: skip
+    assert found.passed
+    assert [result.probe for result in found.results] == names
+    windows = {
+        result.probe: result.numbers | {"threads": int(result.versions["threads"])} for result in found.results
+    }
+    return started, windows
+
+
+def overlap(windows: dict[str, dict], name: str) -> set[str]:
+    own = windows[name]
+    return {
+        other
+        for other, times in windows.items()
+        if other != name and times["began"] < own["ended"] and own["began"] < times["ended"]
+    }
+
+
+def test_with_room_gpu_probes_run_together_longest_first_and_some_alone_at_the_end(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, windows = run(scripts, LARGE, monkeypatch)
+    assert set(started[:6]) == {"gpu_b", "cpu_long", "gpu_c", "gpu_d", "gpu_a", "cpu_short"}
+    assert started[6:] == ["alone_gpu", "alone_cpu"]
+    assert overlap(windows, "gpu_b") >= {"gpu_c", "cpu_long"}
+    assert overlap(windows, "alone_gpu") == overlap(windows, "alone_cpu") == set()
+    assert min(windows[name]["began"] for name in ("alone_gpu", "alone_cpu")) >= max(
+        times["ended"] for name, times in windows.items() if not name.startswith("alone")
+    )
+
+
+def test_two_cores_run_gpu_probes_one_by_one_after_those_of_the_cpu(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, windows = run(scripts, SMALL, monkeypatch)
+    assert set(started[:2]) == {"cpu_long", "cpu_short"}
+    assert started[2:] == ["gpu_b", "gpu_c", "gpu_d", "gpu_a", "alone_gpu", "alone_cpu"]
+    for name in started[2:]:
+        assert overlap(windows, name) == set(), name
+
+
+def test_the_longest_start_first_where_all_cannot_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("a", 1.0), ("b", 9.0), ("c", 5.0), ("d", 7.0), ("e", 2.0)):
+        write(tmp_path, name, gpu=True, seconds=seconds, sleep=0.2)
+    started, _ = run(tmp_path, Capacity(cores=6, memory=100 * GIB, gpu_memory=130 * GIB), monkeypatch)
+    assert set(started[:3]) == {"b", "d", "c"}
+    assert started[3:] == ["e", "a"]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "workers"),
+    [
+        (LARGE, [8, 1]),
+        (Capacity(16, 100 * GIB, 13 * GIB), [3, 1]),  # a small or a full GPU: three fit
+        (Capacity(16, 100 * GIB, 9 * GIB), [4, 2, 1]),
+        (Capacity(16, 100 * GIB, 1 * GIB), [4, 1, 1]),
+        (Capacity(16, 100 * GIB, 0), [4, 1, 1]),  # no GPU: each says so in a moment
+        (Capacity(16, 13 * GIB, 130 * GIB), [4, 1]),
+        (Capacity(16, 2 * GIB, 130 * GIB), [2, 1, 1]),
+        (SMALL, [2, 1, 1]),
+    ],
+)
+def test_how_many_at_a_time(tmp_path: Path, capacity: Capacity, workers: list[int]) -> None:
+    for number in range(4):
+        write(tmp_path, f"cpu_{number}")
+    for number in range(8):
+        write(tmp_path, f"gpu_{number}", gpu=True)
+    write(tmp_path, "alone", gpu=True, alone=True)
+    assert [batch.workers for batch in plan_batches(read_probes(tmp_path), capacity)] == workers
+
+
+def test_cores_are_shared_out_among_the_probes_that_run(tmp_path: Path) -> None:
+    cores = len(probe_batches.os.sched_getaffinity(0))
+    for workers in (1, 2, 64):
+        threads = int(probe_environment(tmp_path, workers)["OMP_NUM_THREADS"])
+        assert threads == min(THREADS, max(1, cores // workers))
+
+
+def test_those_that_take_the_whole_gpu_are_alone_and_benchmarks_are_no_proof() -> None:
+    probes = bundled_probes()
+    assert {probe.name for probe in probes if probe.alone} == {"nccl_allreduce", "vllm_generate"}
+    assert not any(probe.bench for probe in probes)
+    assert json.dumps(sorted(probe.name for probe in probes)).count("bench_") == 0

@@ -1,0 +1,425 @@
+"""Packages that are compiled on the machine: real sources, the real C compiler, and all that stands in the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from command import envdoctor, envelope
+from install_place import FIRST, Place
+from local_packages import PYTHON, write_profile, write_wheel
+from source_packages import SOURCE, write_sdist
+from test_direct_wheels import entry
+from test_install import run_lines
+from wheel_server import Files, make_certificate, serving
+
+from envdoctor.build_checks import refuse_memory, refuse_toolchain, survey_builds
+from envdoctor.build_jobs import Jobs, count_jobs, estimated_time
+from envdoctor.environments import read_installed
+from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.guard import drift
+from envdoctor.locks import file_of, lock_text, parse_lock, unmet
+from envdoctor.machines import override, read_recorded
+from envdoctor.model import absent, known
+from envdoctor.plan import Plan
+from envdoctor.profiles import Build, read_profile
+from envdoctor.resolve import Target, resolve
+from envdoctor.sources import read_sources
+from envdoctor.wheelhouse import MANIFEST
+
+BUILT = FIRST | {"fast": "1.0"}
+BUILD = Build(packages=("fast",), memory_gb_per_job=4, core_minutes=90)
+
+
+def ask_for(place: Place, *requirements: str, build: str = "", more: str = "") -> None:
+    """The profile with fast, which has no wheel."""
+    write_sdist(place.wheels, "fast", "1.0") if not list(place.wheels.glob("fast-*")) else None
+    table = f'[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n{build}\n{more}'
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", *(requirements or ("fast==1.0",)), extra=table)
+
+
+def seen(place: Place) -> tuple[int, str]:
+    """What the extension was compiled with, asked of itself: MAX_JOBS and torch."""
+    code = "import fast, json; print(json.dumps([fast.jobs(), fast.torch()]))"
+    done = subprocess.run([place.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
+    jobs, torch = json.loads(done.stdout)
+    return jobs, torch
+
+
+# What is locked
+
+
+def test_the_source_is_locked_by_its_hash_and_nothing_is_built_for_that(place: Place, tmp_path: Path) -> None:
+    write_sdist(place.wheels, "fast", "1.0", source="#error never compiled\n")
+    write_wheel(place.wheels, "fast", "1.0")  # of [build] no wheel is taken from an index
+    ask_for(place)
+    lock = place.plan().lock
+    (package,) = lock.built
+    source = place.wheels / "fast-1.0.tar.gz"
+    assert (package.name, package.version, package.wheel) == ("fast", "1.0", source.name)
+    assert package.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert package.source == f"find-links {place.wheels}"
+    assert f"# built: fast==1.0 --hash=sha256:{package.sha256}" in lock.text.splitlines()
+    file = parse_lock(lock_text(file_of(lock)), where="here")
+    assert (file.lock.text, file.lock.digest) == (lock.text, lock.digest)
+    assert [each.name for each in file.lock.built] == ["fast"]
+    assert list(unmet(read_profile(str(place.profile)), file)) == []
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", "fast==1.0")
+    assert list(unmet(read_profile(str(place.profile)), file)) == ["fast is built in the lock, not in the profile"]
+
+
+def test_a_version_without_a_source_has_no_solution(place: Place) -> None:
+    ask_for(place, "fast==2.0")
+    sources = read_sources({"HOME": str(place.home)} | place.settings)
+    resolution = resolve(read_profile(str(place.profile)), Target("x86_64", "2.35", (PYTHON,)), sources)
+    assert resolution.lock is None
+    assert resolution.attempts[0].outcome == "no solution"
+    assert "fast==2.0" in resolution.attempts[0].reason
+
+
+@pytest.mark.parametrize(
+    ("requirement", "said"),
+    [
+        ("fast>=1.0", "requirement 'fast>=1.0' is in build.packages"),
+        ("fast==1.*", "requirement 'fast==1.*' is in build.packages"),
+        ("fast[more]==1.0", "is in build.packages"),
+        ("other==1.0", "build.packages has 'fast', which requirements do not ask for"),
+    ],
+)
+def test_what_is_built_is_pinned_exactly(requirement: str, said: str, place: Place) -> None:
+    ask_for(place, requirement)
+    with pytest.raises(BadInput) as caught:
+        read_profile(str(place.profile))
+    assert said in caught.value.message
+    assert f"{place.profile}, line " in caught.value.message
+    assert "fast==1.0" in caught.value.expected
+
+
+# What is installed
+
+
+def test_it_is_compiled_against_the_environment_and_the_drift_guard_accepts_it(place: Place) -> None:
+    ask_for(place, build='environment = { FLAVOUR = "mild" }')
+    counter = place.home / "counter"
+    done = place.install(MAX_JOBS="3", BUILD_COUNTER=str(counter))
+    assert done.returncode == 0, done.stdout
+    data = envelope(done)["data"]
+    assert [step["name"] for step in data["steps"]] == ["venv", "sync", "build fast", "check"]
+    assert place.packages() == BUILT
+    assert seen(place) == (3, "9.9.0+cpu")
+    assert any(note.startswith("compiled here: fast, with 3 jobs, for a time") for note in data["survey"]["notes"])
+    assert drift(place.venv, place.plan().lock) == []
+    assert envelope(place.install(BUILD_COUNTER=str(counter)))["data"]["unchanged"] is True
+    assert counter.read_text() == "built\n"
+    (site,) = place.venv.glob("lib/python*/site-packages")
+    (site / "fast-1.0.dist-info").rename(site / "fast-0.9.dist-info")
+    assert drift(place.venv, place.plan().lock) == ["fast: 0.9, locked 1.0"]
+    again = place.install(MAX_JOBS="3", BUILD_COUNTER=str(counter))
+    assert envelope(again)["data"]["unchanged"] is False
+    assert place.packages() == BUILT
+    assert counter.read_text() == "built\n", "what was compiled is kept"
+
+
+def test_another_torch_gets_a_build_of_its_own(place: Place) -> None:
+    """uv's cache knows the source only, and would hand out what was compiled against the torch before."""
+    ask_for(place)
+    place.install(MAX_JOBS="1")
+    write_wheel(place.wheels, "torch", "9.9.1+cpu")
+    place.profile.write_text(place.profile.read_text().replace("torch==9.9.0+cpu", "torch==9.9.1+cpu"))
+    done = place.install(MAX_JOBS="1")
+    assert done.returncode == 0, done.stdout
+    assert seen(place) == (1, "9.9.1+cpu")
+
+
+def test_a_build_in_isolation_takes_the_locked_versions_of_what_it_requires(place: Place) -> None:
+    write_wheel(place.wheels, "gamma", "1.0")
+    write_sdist(place.wheels, "fast", "1.0", build_requires=["gamma"])
+    ask_for(place, "fast==1.0", "gamma==1.0", build="isolation = true")
+    plan = place.plan()
+    write_wheel(place.wheels, "gamma", "2.0")
+    place.install_plan(plan)
+    assert seen(place) == (1, "none")
+    assert "gamma==2.0" not in (place.home / "log").read_text()
+
+
+def test_the_printed_commands_compile_too(place: Place) -> None:
+    ask_for(place)
+    data = envelope(place.install("--dry-run", MAX_JOBS="2"))["data"]
+    assert not place.venv.exists()
+    (line,) = [line for line in data["commands"] if "--no-binary fast" in line]
+    assert line.startswith("MAX_JOBS=2 uv pip install ")
+    assert "--require-hashes" in line
+    run_lines(data["commands"], place)
+    assert place.packages() == BUILT
+    assert seen(place) == (2, "9.9.0+cpu")
+
+
+# A wheel that fits is taken instead
+
+
+@pytest.fixture
+def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """A server with a wheel of flash-attn; profiles take wheels over https alone."""
+    folder = place.home / "released"
+    write_wheel(folder, "flash-attn", "2.0")
+    certificate = make_certificate(place.home)
+    monkeypatch.setenv("PIP_CERT", str(place.home / "cert.pem"))
+    with serving(Files(folder), certificate) as files:
+        yield files
+
+
+def test_a_wheel_that_fits_is_taken_and_nothing_is_compiled(place: Place, web: Files) -> None:
+    offer_both(place, web, torch="9.9")
+    bare = place.home / "bin"
+    bare.mkdir()
+    (bare / f"python{PYTHON}").symlink_to(Path(sys.executable).resolve())
+    done = place.install(PATH=str(bare))  # no compiler, and none is needed
+    assert done.returncode == 0, done.stdout
+    data = envelope(done)["data"]
+    assert [step["name"] for step in data["steps"]] == ["venv", "sync", "wheel flash-attn", "check"]
+    assert data["survey"]["notes"] == [
+        "flash_attn-2.0-py3-none-any.whl is taken if it can be had, and flash-attn not compiled"
+    ]
+    assert data["installed"]["packages"] == 4
+    assert place.packages() == FIRST | {"flash-attn": "2.0"}
+    assert envelope(place.install(PATH=str(bare)))["data"]["unchanged"] is True
+
+
+def test_where_no_wheel_fits_it_is_compiled(place: Place, web: Files) -> None:
+    offer_both(place, web, torch="2.8")
+    done = place.install(MAX_JOBS="2")
+    assert done.returncode == 0, done.stdout
+    data = envelope(done)["data"]
+    assert "build flash-attn" in [step["name"] for step in data["steps"]]
+    assert data["wheels"][0]["rejected"] == ["flash_attn-2.0-py3-none-any.whl: built for torch 2.8, here is 9.9"]
+    installed = read_installed(place.venv)
+    assert installed
+    assert (installed.wheels, installed.fallbacks, installed.packages) == ((), {}, 4)
+    assert place.packages() == FIRST | {"flash-attn": "2.0"}
+
+
+def test_where_the_wheel_cannot_be_had_the_tools_are_asked_for_before_it_is_compiled(
+    place: Place, web: Files
+) -> None:
+    place.install()
+    offer_both(place, web, torch="9.9")
+    (web.folder / "flash_attn-2.0-py3-none-any.whl").unlink()
+    bare = place.home / "bin"
+    bare.mkdir()
+    (bare / f"python{PYTHON}").symlink_to(Path(sys.executable).resolve())
+    done = place.install(PATH=str(bare))
+    assert done.returncode == 1, done.stdout
+    assert "flash-attn cannot be compiled here: cxx-compiler is missing" in envelope(done)["error"]["message"]
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+    assert place.install().returncode == 0
+    assert place.packages() == FIRST | {"flash-attn": "2.0"}
+
+
+def offer_both(place: Place, web: Files, torch: str) -> None:
+    """The profile with flash-attn as a wheel for one torch, and as a source."""
+    write_sdist(place.wheels, "flash-attn", "2.0")
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", "flash-attn==2.0")
+    table = '[build]\npackages = ["flash-attn"]\nmemory_gb_per_job = 0.1\n'
+    place.profile.write_text(place.profile.read_text() + entry(web, "2.0", torch=torch) + table)
+
+
+# What goes wrong
+
+
+def test_a_source_that_was_tampered_with_is_never_built(place: Place) -> None:
+    place.install()
+    ask_for(place)
+    plan = place.plan()
+    write_sdist(place.wheels, "fast", "1.0", source=SOURCE + "/* not what was locked */\n")
+    with pytest.raises(EnvdoctorError, match=r"Compile fast 1\.0 here") as caught:
+        place.install_plan(plan)
+    assert "Hash mismatch" in caught.value.message
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_a_compile_error_is_told_with_its_log_and_the_environment_stays(place: Place) -> None:
+    place.install()
+    write_sdist(place.wheels, "fast", "1.0", source="#include <cuda_runtime.h>\n" + SOURCE)
+    ask_for(place)
+    done = place.install()
+    assert done.returncode == 3, done.stdout
+    error = envelope(done)["error"]
+    assert error["message"].startswith("Compile fast 1.0 here: uv ended with exit code 1")
+    log = Path(error["hint"].removeprefix("read the log ").partition(";")[0])
+    assert "fatal error: cuda_runtime.h: No such file or directory" in log.read_text()
+    assert error["causes"], error
+    assert place.packages() == FIRST
+    assert place.left() == ["mine"]
+
+
+def test_a_requirement_of_what_was_built_must_be_asked_for(place: Place) -> None:
+    write_sdist(place.wheels, "fast", "1.0", requires=["gamma"])
+    ask_for(place)
+    done = place.install()
+    assert done.returncode == 3
+    assert "gamma" in envelope(done)["error"]["message"]
+    assert place.left() == []
+
+
+@pytest.mark.parametrize(
+    ("build", "missing"),
+    [("", "cxx-compiler is missing"), ('needs = ["ninja"]', "ninja is missing"), ('needs = ["nvcc"]', "")],
+)
+def test_without_its_tools_nothing_is_written(build: str, missing: str, place: Place) -> None:
+    ask_for(place, build=build)
+    bare = place.home / "bin"
+    bare.mkdir()
+    (bare / f"python{PYTHON}").symlink_to(Path(sys.executable).resolve())
+    done = place.install(PATH=str(bare))
+    assert done.returncode == 2, done.stdout
+    error = envelope(done)["error"]
+    assert error["message"].startswith("fast cannot be compiled here: ")
+    assert missing in error["message"]
+    assert "cxx-compiler is missing" in error["message"]
+    assert not place.venv.parent.exists()
+
+
+def test_ninja_of_the_lock_will_do(place: Place) -> None:
+    write_wheel(place.wheels, "ninja", "1.0")
+    ask_for(place, "fast==1.0", "ninja==1.0", build='needs = ["ninja"]')
+    bare = place.home / "bin"
+    bare.mkdir()
+    for tool in ("g++", "gcc"):
+        (bare / tool).symlink_to(f"/usr/bin/{tool}")
+    found = survey_builds(place.plan(), None, "apt", {"PATH": str(bare)})
+    assert found.needs == ()
+
+
+def test_a_source_that_is_gone_is_noticed_before_anything_is_written(place: Place) -> None:
+    ask_for(place)
+    plan = place.plan()
+    (place.wheels / "fast-1.0.tar.gz").unlink()
+    with pytest.raises(EnvdoctorError, match="the source of fast cannot be had"):
+        place.install_plan(plan)
+    assert not place.venv.parent.exists()
+
+
+# nvcc, gcc, memory, jobs
+
+
+def planned(place: Place, cuda: str = "12.8") -> Plan:
+    ask_for(place)
+    plan = place.plan()
+    return msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, torch_build=cuda))
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "gcc", "said"),
+    [
+        ("12.4.131", "gcc (Debian 12.2.0-14) 12.2.0", ""),
+        ("12.4.131", "gcc (GCC) 14.1.0", "gcc 14 (test) is newer than nvcc 12.4.131 accepts"),
+        ("11.8.89", "gcc (GCC) 11.4.0", "nvcc is 11.8.89 (/cuda/bin/nvcc), and fast is compiled for CUDA 12.8"),
+        ("13.0.88", "gcc (GCC) 11.4.0", "nvcc is 13.0.88"),
+        ("", "gcc (GCC) 11.4.0", "there is no nvcc (looked for in PATH)"),
+    ],
+)
+def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, said: str, place: Place) -> None:
+    cuda = msgspec.structs.replace(
+        read_recorded("cpu-2core").cuda,
+        nvcc=known("/cuda/bin/nvcc", "test") if nvcc else absent("PATH"),
+        nvcc_version=known(nvcc, "test") if nvcc else absent("PATH"),
+        compiler=known(gcc, "test"),
+    )
+    build = msgspec.structs.replace(BUILD, needs=("nvcc",))
+    plan = planned(place)
+    refuse_toolchain(["fast"], BUILD, plan, cuda, {})  # without a need of nvcc none of this matters
+    if not said:
+        refuse_toolchain(["fast"], build, plan, cuda, {})
+        return
+    with pytest.raises(BadInput) as caught:
+        refuse_toolchain(["fast"], build, plan, cuda, {})
+    assert said in caught.value.message
+    assert "apt-get install" in caught.value.hint
+    if "newer" in said:
+        refuse_toolchain(["fast"], build, plan, cuda, {"NVCC_PREPEND_FLAGS": "-ccbin g++-13"})
+
+
+def test_memory_for_one_compiler_must_be_there() -> None:
+    memory = read_recorded("cpu-2core").memory
+    gib = 1 << 30
+    cases = ((8, None, True), (8, 3, False), (3, None, False), (8, 5, True), (None, None, True))
+    for available, limit, enough in cases:
+        here = msgspec.structs.replace(
+            memory,
+            available=known(available * gib, "meminfo") if available else absent("meminfo"),
+            cgroup_limit=known(limit * gib, "cgroup") if limit else absent("cgroup"),
+        )
+        if enough:
+            refuse_memory(["fast"], BUILD, here)
+        else:
+            with pytest.raises(BadInput, match=r"3\.0 GiB of memory are there to compile fast"):
+                refuse_memory(["fast"], BUILD, here)
+
+
+@pytest.mark.parametrize(
+    ("cores", "available", "limit", "count"),
+    [(64, 512, 0, 64), (64, 64, 0, 16), (64, 512, 10, 2), (2, 512, 0, 2), (8, 1, 0, 1), (8, 0, 0, 1)],
+)
+def test_jobs_follow_from_cores_and_memory(cores: int, available: int, limit: int, count: int) -> None:
+    machine = override(read_recorded("cpu-2core"), [f"system.cpu_count={cores}"])
+    memory = msgspec.structs.replace(
+        machine.memory,
+        available=known(available << 30, "test") if available else absent("test"),
+        cgroup_limit=known(limit << 30, "test") if limit else absent("test"),
+    )
+    machine = msgspec.structs.replace(machine, memory=memory, environment=known({}, "test"))
+    assert count_jobs(BUILD, machine).count == count
+    own = msgspec.structs.replace(machine, environment=known({"MAX_JOBS": "5"}, "test"))
+    assert count_jobs(BUILD, own).count == 5
+
+
+def test_the_estimate_says_how_it_is_known() -> None:
+    assert estimated_time(BUILD, Jobs(2)) == "about 45 min: 90 core-minutes measured, 2 jobs"
+    assert "measured" in estimated_time(msgspec.structs.replace(BUILD, core_minutes=0), Jobs(1))
+
+
+# Elsewhere: wheelhouses and exports
+
+
+def test_a_wheelhouse_has_the_source_and_it_is_compiled_without_a_network(place: Place) -> None:
+    ask_for(place)
+    house = place.home / "house"
+    done = envdoctor("fetch", "--profile", place.profile, "--dest", house, "--format", "json", home=place.home,
+                     **place.settings)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert sorted(path.name for path in house.glob("fast*")) == ["fast-1.0.tar.gz"]
+    offline = {"PIP_FIND_LINKS": "", "UV_CACHE_DIR": str(place.home / "empty"), "MAX_JOBS": "1"}
+    done = place.install("--from", str(house), **offline)
+    assert done.returncode == 0, done.stdout
+    assert place.packages() == BUILT
+    manifest = json.loads((house / MANIFEST).read_text())
+    (entry,) = [file for file in manifest["files"] if file["name"].startswith("fast")]
+    (house / entry["name"]).rename(house / "fast-1.0.txt")
+    entry["name"] = "fast-1.0.txt"
+    (house / MANIFEST).write_text(json.dumps(manifest))
+    done = place.install("--from", str(house), "--venv", str(place.home / "envs/other"))
+    assert done.returncode == 2
+    assert "fast-1.0.txt" in envelope(done)["error"]["message"]
+
+
+def test_forms_that_cannot_compile_say_so(place: Place) -> None:
+    ask_for(place)
+    lock = envdoctor("lock", "--profile", place.profile, home=place.home, **place.settings)
+    assert lock.returncode == 0, lock.stdout + lock.stderr
+    told = {}
+    for form in ("requirements", "uv-project", "script"):
+        done = envdoctor("export", "--profile", place.profile, "--format", form, home=place.home, **place.settings)
+        told[form] = (done.returncode, done.stdout + done.stderr)
+    assert told["script"][0] == 2
+    assert "fast 1.0 of 'mine' must be compiled on the machine" in " ".join(told["script"][1].split())
+    for form in ("requirements", "uv-project"):
+        assert told[form][0] == 0, told[form][1]
+        assert "fast 1.0 must be compiled on the machine" in " ".join(told[form][1].split())
