@@ -19,6 +19,7 @@ from envdoctor.sources import Sources
 from envdoctor.web.transport import Stream, Unanswered, Web, told, web_of
 
 TRIES = 6  # in a row, without a new byte
+UNREACHED_TRIES = 3  # of a host that never gave a byte or an answer: no network, or none that leads there
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 TICK = 0.2
 LARGEST = 32 << 30  # where nobody says how long the file is
@@ -116,7 +117,8 @@ def _receive(web: Web, url: str, part: Part, on_bytes: OnBytes, on_wait: OnWait)
             most = max(most, part.have)
             pause = max(_pause(failures), failure.wait)
             late = time.monotonic() + pause > web.end
-            if not failure.again or failures >= TRIES or late:
+            tries = TRIES if most or failure.status else UNREACHED_TRIES
+            if not failure.again or failures >= tries or late:
                 raise _given_up(part, failure, failures, pause if late and failure.again else 0.0) from failure
             on_wait(f"{failure.reason}; next try in {pause:.0f} s")
             _wait(pause, lambda: on_bytes(part.have, part.length))

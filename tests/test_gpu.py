@@ -59,7 +59,9 @@ def test_a_machine_in_use_for_training_is_not_blamed(tmp_path: Path) -> None:
 def test_every_probe_passes_and_training_runs_on_the_gpu(stack_python: Path, tmp_path: Path) -> None:
     verified = envdoctor("verify", "--python", stack_python, "--format", "json", home=tmp_path)
     outcomes = {r["probe"]: r["outcome"] for r in envelope(verified)["data"]["results"]}
-    assert set(outcomes.values()) == {"passed"}, outcomes
+    assert set(outcomes.values()) <= {"passed", "unavailable"}, outcomes
+    always = ("torch_matmul", "cuda_matmul", "sdpa", "triton_jit", "torch_compile", "transformers_generate", "trl_grpo")
+    assert [name for name in always if outcomes[name] != "passed"] == []
     trained = envdoctor("train", "sort", "--python", stack_python, "--run", "run", "--format", "json", home=tmp_path)
     assert trained.returncode == 0, trained.stderr
     result = envelope(trained)["data"]["result"]

@@ -15,7 +15,7 @@ import pytest
 
 from envdoctor import process, verify
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes, and liger and bitsandbytes come from the index
 
 SCRIPT = """
 import sys; sys.path.insert(0, {probes!r})

@@ -1,0 +1,117 @@
+"""What the system lacks is named with the command that brings it, and installed only when asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from command import envelope
+from install_place import Place
+from local_packages import write_profile
+
+from envdoctor.errors import EnvdoctorError, Refused
+from envdoctor.knowledge.system_packages import system_packages
+from envdoctor.system_needs import command_for, install_needs, missing_needs, note, package_manager
+
+
+def program(folder: Path, name: str, body: str = "exit 0") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_compiler_on_the_path_is_enough(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path)}
+    (missing,) = missing_needs(["c-compiler"], "3.12", None, "apt", environ)
+    assert missing.packages == ("gcc", "libc6-dev")
+    program(tmp_path, "clang")
+    assert list(missing_needs(["c-compiler"], "3.12", None, "apt", environ)) == []
+
+
+def test_headers_are_looked_for_beside_the_interpreter(tmp_path: Path) -> None:
+    interpreter = program(tmp_path / "bin", "python3.12")
+    (missing,) = missing_needs(["python-headers"], "3.12", interpreter, "dnf")
+    assert missing.packages == ("python3.12-devel",)
+    header = tmp_path / "include/python3.12/Python.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    assert list(missing_needs(["python-headers"], "3.12", interpreter, "dnf")) == []
+    assert list(missing_needs(["python-headers"], "3.12", None, "dnf")) == []  # uv's own Pythons bring theirs
+
+
+def test_this_python_has_its_headers_where_they_are_looked_for() -> None:
+    """Against the real thing: what sysconfig says of the interpreter that runs the tests."""
+    import sysconfig
+
+    version = "{}.{}".format(*sys.version_info)
+    there = Path(sysconfig.get_path("include"), "Python.h").exists()
+    found = not list(missing_needs(["python-headers"], version, Path(sys.executable).resolve(), "apt"))
+    assert found == there
+
+
+@pytest.mark.parametrize("name", sorted(system_packages()))
+def test_every_need_names_its_packages(name: str) -> None:
+    need = system_packages()[name]
+    assert need.why
+    assert need.source
+    assert any(need.packages(manager, "3.12") for manager in ("apt", "dnf", "apk", "conda"))
+
+
+def test_the_manager_is_the_one_that_is_there(tmp_path: Path) -> None:
+    assert package_manager({"PATH": str(tmp_path)}) == ""
+    program(tmp_path, "dnf")
+    assert package_manager({"PATH": str(tmp_path)}) == "dnf"
+
+
+def test_without_a_manager_nothing_is_made_up(tmp_path: Path) -> None:
+    needs = list(missing_needs(["c-compiler"], "3.12", None, "", {"PATH": str(tmp_path)}))
+    assert command_for(needs, "") == ()
+    assert "no package is known" in note(needs, "")
+    with pytest.raises(Refused, match="c-compiler is missing"):
+        install_needs(needs, "", tmp_path / "log")
+
+
+def test_only_root_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = list(missing_needs(["c-compiler"], "3.12", None, "apt", {"PATH": str(tmp_path)}))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Refused, match="--system as user 1000") as caught:
+        install_needs(needs, "apt", tmp_path / "log")
+    assert caught.value.hint.startswith("sudo apt-get install -y --no-install-recommends gcc libc6-dev")
+
+
+def test_root_runs_the_manager_and_its_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = tmp_path / "said"
+    program(tmp_path / "bin", "apt-get", f'echo "$@" >> {said}; [ "$1" = update ] || exit ${{FAILS:-0}}')
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    needs = list(missing_needs(["c-compiler"], "3.12", None, "apt", {"PATH": "/nowhere"}))
+    install_needs(needs, "apt", tmp_path / "log")
+    assert said.read_text().splitlines() == ["update", "install -y --no-install-recommends gcc libc6-dev"]
+    monkeypatch.setenv("FAILS", "100")
+    with pytest.raises(EnvdoctorError, match=r"apt-get install .* ended with exit code 100") as caught:
+        install_needs(needs, "apt", tmp_path / "log")
+    assert str(tmp_path / "log") in caught.value.hint
+
+
+def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place: Place) -> None:
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    place.profile.write_text(place.profile.read_text().replace('id = "mine"', 'id = "mine"\nsystem = ["c-compiler"]'))
+    said = place.home / "said"
+    tools = place.home / "tools"
+    program(tools, "apt-get", f'echo "$@" >> {said}')
+    for name in ("sh", "env"):
+        (tools / name).symlink_to(f"/bin/{name}" if Path(f"/bin/{name}").exists() else f"/usr/bin/{name}")
+    uv = Path(sys.executable).parent
+    path = {"PATH": f"{tools}:{uv}"} if not (uv / "gcc").exists() else {}
+    done = place.install(**path)
+    assert done.returncode == 0, done.stderr
+    notes = envelope(done)["data"]["survey"]["notes"]
+    assert any("c-compiler is missing" in line and "apt-get install" in line for line in notes), notes
+    assert not said.exists()
+    if os.geteuid() == 0:
+        assert place.install("--venv", str(place.home / "envs/other"), "--system", **path).returncode == 0
+        assert "install -y --no-install-recommends gcc libc6-dev" in said.read_text()
