@@ -10,9 +10,8 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +21,7 @@ from envdoctor import __version__, locks
 from envdoctor.direct_wheels import StackFacts, by_distribution, rejection
 from envdoctor.download import local_path
 from envdoctor.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.locate import Located, locate
+from envdoctor.locate import Located, locate, sized, with_size
 from envdoctor.locks import LockFile
 from envdoctor.model import Record
 from envdoctor.partial import NOTE, PART, disk_errors, file_in, sha256_of, size_of_part
@@ -31,7 +30,6 @@ from envdoctor.resolve import Attempt, Target, failure, resolve
 from envdoctor.results import Answer
 from envdoctor.sources import Sources, read_sources
 from envdoctor.transfer import FetchProgress, Transfer
-from envdoctor.web.gather import gather
 from envdoctor.web.transport import Unanswered, Web, web_of
 from envdoctor.wheelhouse import (
     MANIFEST,
@@ -45,7 +43,6 @@ from envdoctor.wheelhouse import (
 )
 
 FETCH_SECONDS = 24 * 3600.0
-SIZES_SECONDS = 60.0  # that asking for sizes may take; without them the room is not looked at
 MIB = 1 << 20
 GONE = (403, 404, 410)  # of a direct wheel: the next of its distribution is as good
 GLIBC = re.compile(r"2\.[0-9]{1,3}")
@@ -94,7 +91,7 @@ def fetch(
     direct, left_out = _direct_files(profile, lock, web)
     wanted = [*located, *direct]
     _refuse_foreign(folder, wanted, old, name)
-    missing = _sized(web, _missing(folder, wanted))
+    missing = sized(web, _missing(folder, wanted))
     _require_room(folder, missing)
     if missing:
         reporter.phase(f"Downloading {len(missing)} of {len(wanted)} files into {folder}")
@@ -202,7 +199,7 @@ def _first_fitting(
         why = rejection(wheel, facts)
         try:
             if not why:
-                return _with_size(web, Located(wheel.file, wheel.url, wheel.sha256))
+                return with_size(web, Located(wheel.file, wheel.url, wheel.sha256))
         except Unanswered as failure:
             if failure.status not in GONE:
                 raise EnvdoctorError(
@@ -213,26 +210,6 @@ def _first_fitting(
             why = failure.reason
         left_out[f"{wheel.file}: {why}"] = None
     return None
-
-
-def _sized(web: Web, files: Sequence[Located]) -> list[Located]:
-    """The files with their lengths, as far as their sources tell them; what fails here is told by the download."""
-    unknown = {file.name: partial(_with_size, web, file) for file in files if file.size is None}
-    told = gather(unknown, end=time.monotonic() + SIZES_SECONDS)
-    sizes = {name: found.size for name, found in told.items() if isinstance(found, Located)}
-    return [file._replace(size=file.size or sizes.get(file.name)) for file in files]
-
-
-def _with_size(web: Web, file: Located) -> Located:
-    """A file with its length, asked for with a range of one byte: any source of wheels answers GET, not all HEAD."""
-    if (path := local_path(file.url)) is not None:
-        return file._replace(size=path.stat().st_size) if path.is_file() else file
-    headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Range": "bytes=0-0"}
-    with closing(web.open(web.know(file.url), headers)) as stream:
-        if stream.status != 206:
-            return file._replace(size=stream.promised)
-        found = re.fullmatch(r"bytes 0-0/(\d{1,15})", stream.headers.get("Content-Range", "").strip())
-        return file._replace(size=int(found[1]) if found else None)
 
 
 def _missing(folder: Path, files: Sequence[Located]) -> list[Located]:

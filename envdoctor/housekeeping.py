@@ -360,7 +360,7 @@ def _places() -> Iterator[Kept]:
         yield _kept(beside.venv, "environment", f"envdoctor uninstall --venv {beside.venv}")
         yield _kept(beside.folder, "the one before it, journal and lock", f"envdoctor clean --venv {beside.venv}")
     yield _kept(state_folder(), "logs, verifications, list of environments", "envdoctor uninstall --all")
-    yield _kept(cache_folder(), "compiled files as read, wheels that no index has", "envdoctor uninstall --all")
+    yield _kept(cache_folder(), "compiled files as read, direct wheels, builds", "envdoctor uninstall --all")
     yield _kept(user_folder(os.environ), "profiles of yours", "by hand: they are yours")
     yield _kept(_uv_cache(), "uv's cache, which other tools share", "uv cache prune")
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.build_step import add_build, is_prebuilt, lock_until
 from envdoctor.environments import (
     LOCK_FILE,
     Beside,
@@ -208,7 +209,8 @@ def _build(work: Work, cache: Path) -> InstallResult:
         discard(beside)
         try:
             for number, step in enumerate(plan.steps):
-                records.append(_run_step(work, number, _with_python(step, work.python), outcomes, cache))
+                if not is_prebuilt(step, outcomes):
+                    records.append(_run_step(work, number, _with_python(step, work.python), outcomes, cache))
             with work.journal.step("guard"):
                 findings = _guard(work, outcomes, cache)
             with work.journal.step("mark"):
@@ -259,13 +261,17 @@ def _run_step(work: Work, number: int, step: Step, outcomes: list[WheelOutcome],
         (building / LOCK_FILE).write_text(lock_text(file_of(plan.lock)))
     with work.journal.step(step.name, command=("uv", *step.arguments)):
         started = time.monotonic()
+        tell = _teller(work, number, step)
         if step.wheels:
-            tell = _teller(work, number, step)
             outcomes.append(add_wheel(step, plan, building, cache, tell=tell, log=work.log, held=work.held))
+        elif step.built:
+            done = add_build(step, plan, cache, work.machine, tell=tell, log=work.log, held=work.held)
+            if not done.ok:
+                raise _step_failed(step, done.output, done.ending, work.log)
         else:
             _uv_step(work, number, step)
         if step.name != "venv":
-            guard_versions(building, plan.lock, _used(outcomes))
+            guard_versions(building, lock_until(plan, number), _used(outcomes))
     return StepRecord(step.name, time.monotonic() - started, 0)
 
 
@@ -342,13 +348,13 @@ def _used(outcomes: list[WheelOutcome]) -> tuple[WheelUsed, ...]:
 def _describe(work: Work, outcomes: list[WheelOutcome]) -> Installed:
     plan = work.plan
     torch = next((package for package in plan.lock.packages if package.name == "torch"), None)
-    fallbacks = {outcome.name: outcome.fallback for outcome in outcomes if not outcome.used}
+    fallbacks = {outcome.name: outcome.fallback for outcome in outcomes if outcome.fallback}
     return Installed(
         profile=plan.profile,
         lock=plan.lock.digest,
         torch_build=plan.lock.torch_build,
         torch_source=torch.source if torch else "",
-        packages=len(plan.lock.packages) + len(_used(outcomes)),
+        packages=len({package.name for package in plan.lock.packages} | {wheel.name for wheel in _used(outcomes)}),
         size=installed_size(work.beside.building),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         required=plan.required_probes,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, Protocol
 
@@ -10,19 +13,20 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envdoctor import locks, machines
-from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
-from envdoctor.knowledge.torch_builds import published_wheel
+from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, unknown_name
+from envdoctor.locate import SIZES_SECONDS, locate_some, sized
 from envdoctor.lock_audit import audit_words
 from envdoctor.locks import LockFile
 from envdoctor.model import Machine, Record
 from envdoctor.profiles import Profile, choose, list_profiles, read_candidates, read_profile, violations
-from envdoctor.resolve import Attempt, Lock, Package, Target, resolve, target_of
+from envdoctor.resolve import TORCH_FAMILY, Attempt, Lock, Package, Target, resolve, target_of
 from envdoctor.results import Answer, Written
 from envdoctor.sources import Sources, read_sources
+from envdoctor.torch_index import published_sizes, resolve_published
+from envdoctor.web.transport import web_of
 
-# What the PyTorch index has builds of its own of; a lock that is made without that index leaves them out, and the
-# CUDA libraries that only the CUDA build asks for.
-TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+# A lock that is made without the PyTorch index leaves out what only that index has, and the CUDA libraries that only
+# the CUDA build asks for.
 CUDA_LIBRARIES = ("nvidia-", "cuda-")
 
 
@@ -42,6 +46,7 @@ class Locked(Record, frozen=True, kw_only=True):
     outcome: Literal["made", "unchanged", "changed", "partial", "coherent", "incoherent", "missing", "failed"]
     packages: int = 0
     digest: str = ""
+    download: int = 0  # bytes of its wheels, 0 where the size of one is not known
     without: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()  # against the lock that was there
     problems: tuple[str, ...] = ()  # that the audit finds, or why there is none
@@ -111,10 +116,15 @@ def _maker(sources: Sources, reporter: Reporter, *, upgrade: bool) -> Callable[[
         if problems:
             return _locked(new, "incoherent", changes=changes, problems=problems)
         if old and not changes and old.without == new.without:
+            new = old
+        made = _with_sizes(new, old, sources, reporter)
+        if made == old:
             return _locked(old, "unchanged")
-        locks.write_lock(path, new)
-        outcome: Literal["partial", "changed", "made"] = "partial" if new.without else "changed" if old else "made"
-        return _locked(new, outcome, changes=changes if old else ())
+        if new is old:
+            changes = ("sizes added",)
+        locks.write_lock(path, made)
+        outcome: Literal["partial", "changed", "made"] = "partial" if made.without else "changed" if old else "made"
+        return _locked(made, outcome, changes=changes if old else ())
 
     return make
 
@@ -127,23 +137,22 @@ def _new_lock(profile: Profile, target: Target, sources: Sources, reporter: Repo
     why = "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
     if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
         return None, why
+    if published := resolve_published(profile, target, sources):
+        return locks.file_of(published), ""
     rest = _without_torch(profile)
     whole = resolve(rest, target, sources, reporter.attempt, any_torch=True).lock
     if whole is None:
         return None, why
-    return _without_index(profile, target, whole), ""
+    return _without_index(profile, whole), ""
 
 
-def _without_index(profile: Profile, target: Target, whole: Lock) -> LockFile:
-    """A lock without what only the PyTorch index has, save for the wheels whose published hash is known."""
+def _without_index(profile: Profile, whole: Lock) -> LockFile:
+    """A lock without what only the PyTorch index has."""
     kept = [p for p in whole.packages if p.name not in TORCH_FAMILY and not p.name.startswith(CUDA_LIBRARIES)]
-    wanted = {requirement.name: requirement for requirement in (Requirement(p.spec) for p in profile.requirements)}
+    wanted = {Requirement(pin.spec).name for pin in profile.requirements}
     named = (
         {package.name for package in whole.packages if package.name in TORCH_FAMILY} if profile.cuda else {"torch"}
     )
-    left_out = sorted(named | (wanted.keys() & set(TORCH_FAMILY)))
-    if (pinned := _pinned_torch(wanted.get("torch"), target)) and left_out == ["torch"]:
-        kept, left_out = sorted([*kept, pinned], key=lambda package: package.name), []
     made = msgspec.structs.replace(
         whole,
         profile=profile.id,
@@ -151,21 +160,43 @@ def _without_index(profile: Profile, target: Target, whole: Lock) -> LockFile:
         torch_build=profile.cuda.build if profile.cuda else "cpu",
         backend=next((source.backend for source in profile.sources if source.backend), ""),
     )
-    return msgspec.structs.replace(locks.file_of(made), without=tuple(left_out))
-
-
-def _pinned_torch(requirement: Requirement | None, target: Target) -> Package | None:
-    """The torch wheel of an exact pin, if its published hash is known."""
-    version = str(requirement.specifier).removeprefix("==") if requirement else ""
-    wheel = published_wheel(version, target.pythons[0], target.architecture)
-    return Package("torch", version, "", wheel.sha256, locks.LOCKED) if wheel else None
+    return msgspec.structs.replace(locks.file_of(made), without=tuple(sorted(named | (wanted & set(TORCH_FAMILY)))))
 
 
 def _without_torch(profile: Profile) -> Profile:
     """The profile as PyPI alone can resolve it: any build of torch will do, since it is left out afterwards."""
-    pins = tuple(msgspec.structs.replace(pin, spec=pin.spec.partition("+")[0]) for pin in profile.requirements)
+    pins, limits = (
+        tuple(msgspec.structs.replace(pin, spec=re.sub(r"\+[\w.]+$", "", pin.spec)) for pin in given)
+        for given in (profile.requirements, profile.constraints)
+    )
     configured = tuple(source for source in profile.sources if source.kind == "configured")
-    return msgspec.structs.replace(profile, requirements=pins, sources=configured)
+    return msgspec.structs.replace(profile, requirements=pins, constraints=limits, sources=configured)
+
+
+def _with_sizes(file: LockFile, old: LockFile | None, sources: Sources, reporter: Reporter) -> LockFile:
+    """The lock with the size of each wheel, as far as a source tells it."""
+    known = published_sizes(file.backend, file.python, file.platform.partition("-")[0])
+    known |= {p.sha256: p.size for p in (*(old.packages if old else ()), *file.packages) if p.size}
+    unknown = tuple(package for package in file.packages if not known.get(package.sha256))
+    if unknown:
+        reporter.phase(f"Asking for the sizes of {len(unknown)} wheels")
+        known |= _ask_sizes(file.lock, unknown, sources)
+    packages = tuple(msgspec.structs.replace(p, size=known.get(p.sha256, 0)) for p in file.packages)
+    return msgspec.structs.replace(file, packages=packages)
+
+
+def _ask_sizes(lock: Lock, packages: Sequence[Package], sources: Sources) -> dict[str, int]:
+    """Bytes by hash. What only the PyTorch index has is asked for apart: that index may be out of reach."""
+    family = tuple(package for package in packages if lock.backend and package.name in TORCH_FAMILY)
+    rest = tuple(package for package in packages if package not in family)
+    found: dict[str, int] = {}
+    for some, backend in ((rest, ""), (family, lock.backend)):
+        with suppress(EnvdoctorError):  # a lock without sizes is as good, but for the room that is asked for
+            part = msgspec.structs.replace(lock, packages=some, backend=backend)
+            files = locate_some(part, sources) if some else []
+            web = web_of(sources, end=time.monotonic() + SIZES_SECONDS)
+            found |= {file.sha256: file.size for file in sized(web, files) if file.size}
+    return found
 
 
 def _check_one(named: Named, target: Target) -> Locked:
@@ -193,6 +224,7 @@ def _locked(
         outcome=outcome,
         packages=len(file.packages),
         digest=file.lock.digest,
+        download=file.lock.download,
         without=file.without,
         changes=changes,
         problems=problems,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from envdoctor.knowledge.releases import declared, parse_requirement
 from envdoctor.locks import LockFile, file_of
 from envdoctor.model import Distribution, Fact, Finding, Machine, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.resolve import Lock
+from envdoctor.resolve import Lock, Package
 
 # That torch is a CPU build on a machine with a GPU: a resolution counts only if torch is the build that its profile
 # names, so a CPU build in a lock was asked for.
@@ -42,7 +43,7 @@ def stack_of_lock(file: LockFile) -> Stack:
     """A lock as the environment that it would make."""
     source = "lock"
     unread: Callable[[], Fact[Any]] = lambda: unreadable(source, "a lock does not say")  # noqa: E731
-    listed = {p.name: Distribution(name=p.name, version=p.version) for p in file.packages}
+    listed = {p.name: Distribution(name=p.name, version=p.version, requires=_judged(p, file)) for p in file.packages}
     torch = listed.get("torch")
     build = TorchBuild(
         version=known(torch.version, source) if torch else unread(),
@@ -64,3 +65,16 @@ def stack_of_lock(file: LockFile) -> Stack:
         cuda_available=absent(source),
         uses=known((), source),
     )
+
+
+def _judged(package: Package, file: LockFile) -> tuple[str, ...]:
+    """What a package requires, where the tables' word on it, which is of x86_64, would be wrong for the lock.
+
+    Some requirements hold on x86_64 alone (vLLM 0.10.2's on xformers), so elsewhere only what is there is judged. uv
+    has seen to it that nothing is missing.
+    """
+    if file.platform.startswith("x86_64-"):
+        return ()  # the tables are asked
+    held = {each.name for each in file.packages}
+    parsed = ((line, parse_requirement(line)) for line in declared(package.name, package.version))
+    return tuple(line for line, asked in parsed if asked and asked.name in held)

@@ -5,12 +5,13 @@
     # python: 3.12
     # torch: 12.8
     # made: 2026-11-21
-    accelerate==1.11.0 --hash=sha256:b298...
+    accelerate==1.11.0 --hash=sha256:b298... # 375777
 
 The bundled ones travel with the package; those of a user's own profile lie beside its file. No address is in a lock:
-the wheels come from whatever sources the user has. `# without:` names packages that the PyTorch
-index alone has, when it could not be reached as the lock was made; such a lock proves the rest, and cannot be
-installed by itself.
+the wheels come from whatever sources the user has. The number behind a hash is the file's size in bytes, where it is
+known: a comment to uv and pip, and no part of the digest. `# without:` names packages that the PyTorch index alone
+has, when it could not be reached as the lock was made; such a lock proves the rest, and cannot be installed by
+itself. What is compiled on the machine stands behind `# built:`, with the hash of its source.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envdoctor.bundled import bundled
@@ -31,7 +33,7 @@ from envdoctor.model import Record
 from envdoctor.profile_checks import BACKEND, NAME
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.records import read_text
-from envdoctor.resolve import Lock, Package, Target
+from envdoctor.resolve import BUILT_MARK, Lock, Package, Target
 
 LOCKED = "the bundled lock"  # as the source of a package
 WHAT = "a lock as `envdoctor lock` writes it"
@@ -46,7 +48,9 @@ HEADS = (
     ("made", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date"),
     ("without", r"[a-z0-9 -]*", "names of packages"),
 )
-PIN = re.compile(r"([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)")
+PIN = re.compile(
+    r"([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)(?: +# ([0-9]{1,15}))?", re.ASCII
+)
 
 
 class LockFile(Record, frozen=True, kw_only=True):
@@ -107,7 +111,10 @@ def lock_text(file: LockFile) -> str:
         "profile": file.profile, "platform": file.platform, "python": file.python, "torch": file.torch,
         "backend": file.backend, "made": file.made, "without": " ".join(file.without),
     }  # fmt: skip
-    return "".join(f"# {name}: {value}\n" for name, value in heads.items() if value) + file.lock.text
+    lines = [f"# {name}: {value}" for name, value in heads.items() if value]
+    for line, package in zip(file.lock.text.splitlines(), file.packages, strict=True):
+        lines.append(f"{line} # {package.size}" if package.size else line)
+    return "\n".join(lines) + "\n"
 
 
 def parse_lock(text: str, *, where: str) -> LockFile:
@@ -117,9 +124,10 @@ def parse_lock(text: str, *, where: str) -> LockFile:
     for number, line in enumerate(text.splitlines(), start=1):
         if head := HEAD.fullmatch(line):
             heads[head[1]] = head[2].strip()
-        elif pin := PIN.fullmatch(line.strip()):
+        elif pin := PIN.fullmatch(line.removeprefix(BUILT_MARK).strip()):
             hashes = re.findall(r"[0-9a-f]{64}", pin[3])
-            packages.append(Package(pin[1], pin[2], "", hashes[0], LOCKED))
+            built, size = line.startswith(BUILT_MARK), int(pin[4] or 0)
+            packages.append(Package(pin[1], pin[2], "", hashes[0], LOCKED, size, built=built))
         elif line.strip():
             raise BadInput(
                 f"{where}, line {number}: {line[:80]!r}",
@@ -182,15 +190,26 @@ def unmet(profile: Profile, file: LockFile) -> Iterator[str]:
     """What the profile asks for and the lock does not meet, in words: the profile has changed since it was made."""
     versions = {package.name: package.version for package in file.packages}
     by_address = {canonicalize_name(wheel.name) for wheel in profile.wheels}
+    to_build = set(profile.build.packages if profile.build else ())
+    for package in file.packages:
+        if package.built != (package.name in to_build):
+            yield f"{package.name} is {'built' if package.built else 'a wheel'} in the lock, not in the profile"
+    yield from (f"{name} is built, and not in the lock" for name in sorted(to_build - set(versions)))
+    for pin, requirement in _applying(profile, file):
+        name = canonicalize_name(requirement.name)
+        if name not in versions:
+            if pin in profile.requirements and name not in {*file.without, *by_address}:
+                yield f"{pin.spec} is not in the lock"
+        elif not requirement.specifier.contains(versions[name], prereleases=True):
+            yield f"{pin.spec}, but the lock has {versions[name]}"
+
+
+def _applying(profile: Profile, file: LockFile) -> Iterator[tuple[Pin, Requirement]]:
+    """What the profile asks for on a lock's target."""
     for pin in (*profile.requirements, *profile.constraints):
         requirement = Requirement(pin.spec)
-        name = canonicalize_name(requirement.name)
-        version = versions.get(name)
-        applies = requirement.marker is None or requirement.marker.evaluate(_marker_values(file))
-        if version and applies and not requirement.specifier.contains(version, prereleases=True):
-            yield f"{pin.spec}, but the lock has {version}"
-        elif version is None and pin in profile.requirements and applies and name not in {*file.without, *by_address}:
-            yield f"{pin.spec} is not in the lock"
+        if requirement.marker is None or requirement.marker.evaluate(_marker_values(file)):
+            yield pin, requirement
 
 
 def _marker_values(file: LockFile) -> dict[str, str]:
@@ -208,8 +227,19 @@ def _marker_values(file: LockFile) -> dict[str, str]:
 
 
 def held(profile: Profile, file: LockFile) -> Profile:
-    """The profile with every version of its lock as a constraint: what is locked stays what it was."""
-    pins = tuple(Pin(f"{package.name}=={package.version}", why=f"locked on {file.made}") for package in file.packages)
+    """The profile with every version of its lock as a constraint: what is locked stays what it was.
+
+    Save what the profile asks for in another version by now.
+    """
+    asked: dict[str, SpecifierSet] = {}
+    for _, requirement in _applying(profile, file):
+        name = canonicalize_name(requirement.name)
+        asked[name] = asked.get(name, SpecifierSet()) & requirement.specifier
+    pins = tuple(
+        Pin(f"{package.name}=={package.version}", why=f"locked on {file.made}")
+        for package in file.packages
+        if asked.get(package.name, SpecifierSet()).contains(package.version, prereleases=True)
+    )
     return msgspec.structs.replace(profile, constraints=(*profile.constraints, *pins))
 
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from envdoctor.build_jobs import ONE_JOB, Jobs
 from envdoctor.direct_wheels import by_distribution
 from envdoctor.environments import LOCK_FILE, Beside
+from envdoctor.errors import BadInput
 from envdoctor.facts.environment import redact
 from envdoctor.model import Record
-from envdoctor.profiles import Profile, Wheel
+from envdoctor.profiles import Build, Profile, Wheel
 from envdoctor.resolve import Lock
 from envdoctor.sources import Sources, uv_arguments, uv_environment
 
 MINUTE = 60.0
+BUILD_SECONDS = 24 * 60 * MINUTE  # the user is told how long it takes, and has Ctrl-C
 
 
 class Step(Record, frozen=True, kw_only=True):
     """One step: what it is for, uv's arguments, and how long it may take in seconds.
 
-    One with `wheels` takes the first of them that fits the torch which the steps before have installed.
+    One with `wheels` takes the first of them that fits the torch which the steps before have installed; one with
+    `built` compiles that distribution with these variables, unless such a wheel was taken.
     """
 
     name: str
@@ -30,6 +35,8 @@ class Step(Record, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     deadline: float = 0
     wheels: tuple[Wheel, ...] = ()
+    built: str = ""
+    environment: dict[str, str] = {}
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -49,6 +56,8 @@ class Plan(Record, frozen=True, kw_only=True):
     system: tuple[str, ...]  # what it needs of the system, by the names of knowledge/system_packages.toml
     steps: tuple[Step, ...]
     sources: Sources
+    build: Build | None = None
+    jobs: Jobs = ONE_JOB
     direct: dict[str, str] = {}  # files of [[wheels]] that are at hand, by sha256
     install_system: bool = False  # what is missing of it, too
     adopt: bool = False  # whatever environment is there may be replaced
@@ -68,6 +77,7 @@ def plan_install(
     glibc: str = "",
     kept: str = "",
     adopt: bool = False,
+    jobs: Jobs = ONE_JOB,
 ) -> Plan:
     """The plan for a new environment beside the one that is there. `kept` is the digest of the profile's own lock."""
     building = Beside(venv).building
@@ -77,11 +87,12 @@ def plan_install(
         # Relocatable: its scripts find their Python by their own place, so the finished folder can be moved.
         Step(name="venv", title=f"Create an environment with Python {lock.python}", deadline=15 * MINUTE,
              arguments=("venv", "--python", lock.python, "--relocatable", "--no-project", str(building))),
-        Step(name="sync", title=f"Install {len(lock.packages)} packages", deadline=120 * MINUTE,
+        Step(name="sync", title=f"Install {len(lock.packages) - len(lock.built)} packages", deadline=120 * MINUTE,
              arguments=("pip", "sync", "--python", interpreter, *arguments, str(building / LOCK_FILE))),
         *(Step(name=f"wheel {name}", title=f"Add the wheel of {name} that fits", deadline=10 * MINUTE, wheels=wheels,
                arguments=("pip", "install", "--python", interpreter, "--no-deps", "--no-index", "--offline"))
           for name, wheels in by_distribution(profile.wheels)),
+        *build_steps(profile.build, lock, building, jobs, arguments),
         Step(name="check", title="Check that every requirement is met", deadline=5 * MINUTE,
              arguments=("pip", "check", "--python", interpreter)),
     ]  # fmt: skip
@@ -101,7 +112,37 @@ def plan_install(
         steps=tuple(steps),
         sources=sources,
         adopt=adopt,
+        build=profile.build,
+        jobs=jobs,
     )
+
+
+def build_steps(
+    build: Build | None, lock: Lock, building: Path, jobs: Jobs, arguments: Sequence[str]
+) -> Iterator[Step]:
+    """A step for each package that is compiled, in the profile's order; everything else stays a wheel."""
+    packages = {package.name: package for package in lock.built}
+    if other := set(packages) ^ set(build.packages if build else ()):
+        raise BadInput(
+            f"the lock of '{lock.profile}' and [build] of the profile differ in {', '.join(sorted(other))}",
+            expected="a lock of the profile as it is now",
+            hint=f"envdoctor lock --profile {lock.profile}, or envdoctor install --upgrade",
+        )
+    for name in build.packages if build else ():
+        package = packages[name]
+        apart = ("--build-constraint", str(building / LOCK_FILE)) if build and build.isolation else ()
+        yield Step(
+            name=f"build {name}", title=f"Compile {name} {package.version} here", deadline=BUILD_SECONDS, built=name,
+            arguments=("pip", "install", "--python", str(building / "bin/python"), "--no-deps", *arguments,
+                       "--no-binary", name, *(apart or ("--no-build-isolation",)),
+                       "-r", str(build_file(building, name))),
+            environment=(build.environment if build else {}) | {"MAX_JOBS": str(jobs.count)},
+        )  # fmt: skip
+
+
+def build_file(building: Path, name: str) -> Path:
+    """The requirements file of one build, with the hash of its source."""
+    return building / f"envdoctor-build-{name}.txt"
 
 
 def sync_arguments(lock: Lock, sources: Sources) -> tuple[str, ...]:
@@ -116,7 +157,9 @@ def request_digest(profile: Profile, architecture: str, python: str, kept: str =
     `kept` is the digest of the profile's own lock: a newer one is taken by the next install.
     """
     specs = [[pin.spec for pin in pins] for pins in (profile.requirements, profile.constraints)]
-    choices = (profile.cuda, profile.wheels, profile.sources, profile.exclude_newer)
+    choices: tuple[object, ...] = (profile.cuda, profile.wheels, profile.sources, profile.exclude_newer)
+    if made := profile.build:
+        choices += ((made.packages, made.isolation, made.environment),)
     asked = msgspec.json.encode((profile.id, architecture, python, kept, specs, choices), order="sorted")
     return hashlib.sha256(asked).hexdigest()[:16]
 
@@ -130,10 +173,29 @@ def shell_lines(plan: Plan) -> list[str]:
         f"export {name}={shlex.quote(redact(name, value))}" for name, value in sorted(plan.environment.items())
     ]
     lock = [f"cat > {lock_file} <<'LOCK'", *plan.lock.text.splitlines(), "LOCK"]
-    commands = [line for step in plan.steps for line in (_wheel_lines(step) if step.wheels else [_uv_line(step)])]
+    commands = [line for step in plan.steps for line in _lines(step, plan)]
     # An environment that is there already is kept beside the new one, as `venv.~1~`.
     move = f"mv -T --backup=numbered {building} {venv}"
     return [*exports, commands[0], *lock, *commands[1:], move]
+
+
+def _lines(step: Step, plan: Plan) -> list[str]:
+    if step.wheels:
+        return _wheel_lines(step)
+    return _build_lines(step, plan) if step.built else [_uv_line(step)]
+
+
+def _build_lines(step: Step, plan: Plan) -> list[str]:
+    """A build by hand; without uv's cache, which would hand out what was compiled against another torch."""
+    package = next(package for package in plan.lock.built if package.name == step.built)
+    file = shlex.quote(str(build_file(plan.building, step.built)))
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(step.environment.items()))
+    told = [f"# unless one of the wheels of {step.built} was added:"] if _has_wheels(plan, step.built) else []
+    return [*told, f"echo '{package.line}' > {file}", f"{variables} {_uv_line(step)} --no-cache"]
+
+
+def _has_wheels(plan: Plan, name: str) -> bool:
+    return any(wheel.name == name for step in plan.steps for wheel in step.wheels)
 
 
 def _uv_line(step: Step) -> str:

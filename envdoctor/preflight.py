@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from envdoctor.build_checks import survey_builds
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.facts.storage import read_filesystem
 from envdoctor.model import Record
@@ -82,8 +83,10 @@ def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str,
     manager = package_manager(environ)
     interpreter = Path(python) if python.startswith("/") else None
     needs = tuple(missing_needs(plan.system, plan.lock.python, interpreter, manager, environ))
+    builds = survey_builds(plan, interpreter, manager, environ)
+    needs += tuple(need for need in builds.needs if need not in needs)
     copies = "" if links == "hard links" else _copies_note(cache, parent, rooms)
-    notes = tuple(filter(None, (copies, note(needs, manager) if needs else "")))
+    notes = (*filter(None, (copies, note(needs, manager) if needs else "")), *builds.notes)
     return Survey(
         cached=wheels.cached, missing=wheels.missing, download=download, cache=str(cache), links=links, rooms=rooms,
         python=python, needs=needs, notes=notes,

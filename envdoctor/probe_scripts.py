@@ -25,12 +25,23 @@ class Probe(Record, frozen=True):
     path: str
     memory: int = MEMORY_GB << 30  # bytes of private memory, its children's too
     quick: bool = True  # compiles nothing and starts no engine
+    alone: bool = False  # wants the machine for itself: it takes a share of a GPU's memory, or all GPUs
+    seconds: float = 5.0  # what it took where it was measured: the longest start first
+    gpus: int = 1  # that a benchmark needs to measure anything
+    bench: bool = False  # measures speed for `verify --bench`, and is no part of the proof
 
 
 @cache
 def bundled_probes() -> tuple[Probe, ...]:
     """All probes that envdoctor brings, those for the CPU first."""
-    return read_probes(PROBES_FOLDER)
+    return tuple(probe for probe in read_probes(PROBES_FOLDER) if not probe.bench)
+
+
+@cache
+def bundled_benchmarks() -> tuple[Probe, ...]:
+    """The scripts of `verify --bench`, in the order in which they run: the longest last."""
+    found = [probe for probe in read_probes(PROBES_FOLDER) if probe.bench]
+    return tuple(sorted(found, key=lambda probe: probe.seconds))
 
 
 def read_probes(folder: Path) -> tuple[Probe, ...]:
@@ -41,13 +52,17 @@ def read_probes(folder: Path) -> tuple[Probe, ...]:
 
 
 def parse_probe(source: str, path: Path) -> Probe:
-    """Read a probe's head without running it. MEMORY_GB and QUICK may be missing.
+    """Read a probe's head without running it. Those after NEEDS_GPU may be missing.
 
     \"\"\"Matrix products and their gradients on the CPU against float64.\"\"\"
     DEADLINE_SECONDS = 120
     NEEDS_GPU = False
     MEMORY_GB = 16
     QUICK = False
+    ALONE = True
+    SECONDS = 57
+    GPUS = 2
+    BENCH = True
     """
     module = ast.parse(source)
     constants: dict[str, Any] = {
@@ -66,6 +81,10 @@ def parse_probe(source: str, path: Path) -> Probe:
         path=str(path),
         memory=int(constants.get("MEMORY_GB", MEMORY_GB) * 2**30),
         quick=bool(constants.get("QUICK", True)),
+        alone=bool(constants.get("ALONE", False)),
+        seconds=float(constants.get("SECONDS", 5.0)),
+        gpus=int(constants.get("GPUS", 1)),
+        bench=bool(constants.get("BENCH", False)),
     )
 
 

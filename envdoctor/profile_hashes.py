@@ -30,7 +30,7 @@ from envdoctor.model import Record
 from envdoctor.stack.metadata import normalise
 
 READ_BYTES = 8 << 20  # of any file here
-LOCKED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})$", re.MULTILINE)
+LOCKED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})(?: # [0-9]+)?$", re.MULTILINE)
 # uv's pointer to an unpacked wheel: the folder's name, and "Sha256" with the digest, as MessagePack.
 UV_DIGEST = re.compile(rb"Sha256.{0,3}?([0-9a-f]{64})(?![0-9a-f])", re.DOTALL)
 UV_FOLDER = re.compile(rb"[A-Za-z0-9_-]{10,40}")

@@ -20,6 +20,7 @@ from envdoctor.results import Answer, Planned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from envdoctor.build_jobs import Jobs
     from envdoctor.locks import LockFile
     from envdoctor.meter import Progress
     from envdoctor.plan import Plan
@@ -52,8 +53,9 @@ class InstallRequest(Record, frozen=True):
 
 def install(request: InstallRequest, reporter: Reporter) -> Answer:
     """Build a profile's environment (the one that fits this machine best, unless one is named)."""
-    from envdoctor.environments import refuse_foreign
+    from envdoctor.environments import Beside, refuse_foreign
     from envdoctor.guard import guard_coherence
+    from envdoctor.holding import refuse_held
     from envdoctor.install import install as run_install
     from envdoctor.lock_audit import audit_of
     from envdoctor.plan import shell_lines
@@ -71,6 +73,8 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
         )
     folder = (Path(request.venv) if request.venv else default_venv(profile.id)).absolute()
     refuse_foreign(folder, adopt=request.adopt)
+    if not request.dry_run:
+        refuse_held(Beside(folder))  # before any source is asked
     plan, wheels = _plan(profile, request, machine, folder, reporter)
     plan = msgspec.structs.replace(plan, install_system=request.system)
     if not request.force:  # before anything is downloaded; the environment itself is judged again at the end
@@ -103,7 +107,16 @@ def _plan(
             lock, wheels = _kept_lock(profile, list(files.values()), target, sources, reporter)
     lock = lock or _resolved_lock(profile, target, sources, reporter)
     glibc, kept = machine.system.glibc.value or "", digest_of(files.get(lock.python))
-    return plan_install(profile, lock, folder, sources, glibc=glibc, kept=kept, adopt=request.adopt), wheels
+    jobs = jobs_of(profile, machine)
+    plan = plan_install(profile, lock, folder, sources, glibc=glibc, kept=kept, adopt=request.adopt, jobs=jobs)
+    return plan, wheels
+
+
+def jobs_of(profile: Profile, machine: Machine) -> Jobs:
+    """How many compilers a profile's builds may start here."""
+    from envdoctor.build_jobs import ONE_JOB, count_jobs
+
+    return count_jobs(profile.build, machine) if profile.build else ONE_JOB
 
 
 def kept_locks(name: str, profile: Profile, target: Target) -> dict[str, LockFile]:
@@ -139,6 +152,7 @@ def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machin
     plan = plan_install(
         profile, house.lock.lock, folder, house.sources,
         glibc=target.glibc, kept=digest_of(files.get(house.lock.python)), adopt=request.adopt,
+        jobs=jobs_of(profile, machine),
     )  # fmt: skip
     offline = plan.environment | {"UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
     return msgspec.structs.replace(plan, environment=offline, direct=house.direct)

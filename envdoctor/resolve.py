@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Machine, Record
-from envdoctor.profiles import Profile, Source
+from envdoctor.profiles import Pin, Profile, Source
 from envdoctor.sources import Sources, source_of, uv_arguments, uv_environment
 from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
 
@@ -28,6 +30,12 @@ RETRIES = "1"  # a source that does not answer twice is named, not waited for
 
 # uv's words for a wheel that a cut-off date leaves out since its index does not say when it was uploaded.
 UNDATED = re.compile(r"is missing an upload date|has no publish time")
+
+# What the PyTorch index has builds of its own of. Its upload dates are those of the last upload: triton 3.4.0 for
+# aarch64, of August 2025, has January 2026 there. The pins of the profile and of torch hold these to their time.
+TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+
+BUILT_MARK = "# built: "  # before what is compiled on the machine, in the text of a lock
 
 # manylinux platforms that uv can resolve for (uv pip compile --help).
 GLIBC_MINORS = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
@@ -49,7 +57,7 @@ class Target(Record, frozen=True):
 
 
 class Package(Record, frozen=True):
-    """One wheel of a lock."""
+    """One file of a lock: a wheel, or the source that is `built` on the machine."""
 
     name: str
     version: str
@@ -57,6 +65,12 @@ class Package(Record, frozen=True):
     sha256: str
     source: str
     size: int = 0  # bytes, 0 where it is not known
+    built: bool = False  # `wheel` is a source distribution
+
+    @property
+    def line(self) -> str:
+        """As a line of a requirements file."""
+        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
 
 class Attempt(Record, frozen=True):
@@ -80,8 +94,22 @@ class Lock(Record, frozen=True):
 
     @property
     def text(self) -> str:
-        """A requirements file with hashes: names, versions and hashes only, no addresses."""
-        return "".join(f"{p.name}=={p.version} --hash=sha256:{p.sha256}\n" for p in self.packages)
+        """A requirements file with hashes: names, versions and hashes only, no addresses.
+
+        What is built comes in a step of its own, after the wheels: to an installer its lines are comments.
+        """
+        return "".join(f"{BUILT_MARK if p.built else ''}{p.line}\n" for p in self.packages)
+
+    @property
+    def built(self) -> tuple[Package, ...]:
+        """What is compiled on the machine."""
+        return tuple(package for package in self.packages if package.built)
+
+    @property
+    def download(self) -> int:
+        """Bytes of all files, 0 where the size of one is not known."""
+        sizes = [package.size for package in self.packages]
+        return sum(sizes) if all(sizes) else 0
 
     @property
     def digest(self) -> str:
@@ -235,21 +263,52 @@ def _named(build: str) -> str:
 def _compile(
     profile: Profile, target: Target, source: Source, python: str, sources: Sources, *, dated: bool
 ) -> tuple[str, dict[str, Any] | None]:
-    """uv's output, and the lock as data if there is one."""
+    """uv's output, and the lock as data if there is one: the wheels that it chose, and the sources to be built."""
+    built = set(profile.build.packages if profile.build else ())
+    # A wheel that does not fit must never end in a surprise source build.
+    wheels = [pin.spec for pin in profile.requirements if name_of(pin) not in built]
+    questions: list[tuple[list[str], tuple[str, ...]]] = [(wheels, ("--only-binary", ":all:"))]
+    if built:  # and nothing is built for this: without dependencies uv 0.13.8 wants no metadata, but an interpreter
+        from_source = [pin.spec for pin in profile.requirements if name_of(pin) in built]
+        named = (part for name in sorted(built) for part in ("--no-binary", name))
+        questions.append((from_source, ("--no-deps", "--python", sys.executable, *named)))
+    outputs, packages = [], []
+    for specs, options in questions:
+        output, pylock = _ask_uv(
+            specs, options, profile=profile, target=target, source=source, python=python, sources=sources, dated=dated
+        )
+        outputs.append(output)
+        if pylock is None:
+            return "\n".join(outputs), None
+        for entry in pylock.get("packages", ()):
+            entry.pop("wheels" if entry["name"] in built else "sdist", None)
+            packages.append(entry)
+    return "\n".join(outputs), {"packages": packages}
+
+
+def name_of(pin: Pin) -> str:
+    """The distribution that a requirement is of."""
+    return canonicalize_name(Requirement(pin.spec).name)
+
+
+def _ask_uv(
+    specs: Sequence[str], options: Sequence[str], *, profile: Profile, target: Target, source: Source, python: str,
+    sources: Sources, dated: bool,
+) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
+    """One question to uv for these requirements, and its answer as a pylock.toml (PEP 751)."""
     import tomllib
 
     with tempfile.TemporaryDirectory(prefix="envdoctor-resolve-") as folder:
         wanted, out = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
-        wanted.write_text("".join(f"{pin.spec}\n" for pin in profile.requirements))
+        wanted.write_text("".join(f"{spec}\n" for spec in specs))
         limits = Path(folder, "constraints.txt")
         limits.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
         command: Sequence[str | Path] = [
             "pip", "compile", wanted, "--constraints", limits, "--output-file", out, "--format", "pylock.toml",
             "--python-version", python, "--python-platform", target.platform,
-            "--only-binary", ":all:",  # a wheel that does not fit must never end in a surprise source build
-            "--no-header", *uv_arguments(sources),
+            *options, "--no-header", *uv_arguments(sources),
             *(["--torch-backend", source.backend] if source.backend else []),
-            *(["--exclude-newer", profile.exclude_newer] if dated and profile.exclude_newer else []),
+            *(_cut_off(profile.exclude_newer, source) if dated and profile.exclude_newer else []),
         ]  # fmt: skip
         # For binary-only resolution uv needs no interpreter of the target's version.
         environment = {"UV_HTTP_RETRIES": RETRIES, "UV_PYTHON_DOWNLOADS": "never"} | uv_environment(sources)
@@ -259,20 +318,27 @@ def _compile(
         return result.output, tomllib.loads(out.read_text())
 
 
+def _cut_off(day: str, source: Source) -> list[str]:
+    exempt = [f"{name}=false" for name in TORCH_FAMILY] if source.backend else []
+    return ["--exclude-newer", day, *(part for each in exempt for part in ("--exclude-newer-package", each))]
+
+
 def _packages(
     pylock: dict[str, Any], platform: str, python: str, sources: Sources, backend: str
 ) -> Iterable[Package]:
-    """The wheels of a pylock.toml (PEP 751), one a package; `sha256` is empty where the source gives none."""
+    """The files of a pylock.toml (PEP 751), one a package; `sha256` is empty where the source gives none."""
     ranks = {tag: rank for rank, tag in enumerate(_tags(platform, python))}
     for entry in sorted(pylock.get("packages", ()), key=lambda entry: str(entry["name"])):
-        # uv lists every wheel that fits, in no order of merit.
-        wheel = min(entry["wheels"], key=lambda wheel: _merit(_file_name(wheel), ranks))
+        # uv lists every wheel that fits, in no order of merit; no wheel of what is to be built.
+        wheel = entry.get("sdist") or min(entry["wheels"], key=lambda wheel: _merit(_file_name(wheel), ranks))
         yield Package(
             name=entry["name"],
             version=entry["version"],
             wheel=_file_name(wheel),
             sha256=wheel["hashes"].get("sha256", ""),
             source=source_of(_address(wheel), sources, backend),
+            size=wheel.get("size", 0),
+            built="sdist" in entry,
         )
 
 

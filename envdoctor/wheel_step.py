@@ -32,7 +32,8 @@ class WheelOutcome(Record, frozen=True):
 def add_wheel(
     step: Step, plan: Plan, building: Path, cache: Path, *, tell: Tell, log: Path, held: TextIO
 ) -> WheelOutcome:
-    """Try the candidates in the profile's order. Refused where none can be had and the profile names no fallback.
+    """Try the candidates in the profile's order. Refused where none can be had, a later step does not compile it, and
+    the profile names no fallback.
 
     `held` is the lock of the environment: uv holds it on where this process is killed.
     """
@@ -44,6 +45,8 @@ def add_wheel(
         if not why:
             return WheelOutcome(name, WheelUsed(name, wheel.file, wheel.sha256), tuple(rejected))
         rejected.append(f"{wheel.file}: {why.removeprefix(f'{wheel.file}: ')}")
+    if any(each.built == name for each in plan.steps):
+        return WheelOutcome(name, None, tuple(rejected))
     if name not in plan.fallbacks:
         raise Refused(
             f"no wheel of {name} can be used: {'; '.join(rejected)}",

@@ -20,7 +20,8 @@ from envdoctor.wheel_archive import wheel_faults
 MANIFEST = "envdoctor-wheelhouse.json"
 MANIFEST_SCHEMA = 1
 WHAT = "a wheelhouse as `envdoctor fetch` writes it"
-INSTALLABLE = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")  # what an installer would take from a folder
+SOURCES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+INSTALLABLE = (".whl", *SOURCES)  # what an installer would take from a folder
 FAULTS_SHOWN = 3
 
 
@@ -86,7 +87,7 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
             hint=f"envdoctor install --profile {manifest.profile} --from {folder}",
         )
     lock = _lock_of(folder, manifest)
-    _check_names(folder, manifest)
+    _check_names(folder, manifest, {package.sha256 for package in lock.packages if package.built})
     _check_files(folder, manifest.files, profile)
     link = folder.as_uri() if "," in str(folder) else str(folder)  # uv's list of folders has commas in between
     return Wheelhouse(
@@ -140,15 +141,17 @@ def _lock_of(folder: Path, manifest: Manifest) -> LockFile:
     return lock
 
 
-def _check_names(folder: Path, manifest: Manifest) -> None:
+def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
+    """Wheels alone, and the sources that the lock says are built."""
     names = [file.name for file in manifest.files]
-    for name in names:
+    for name, sha256 in ((file.name, file.sha256) for file in manifest.files):
         try:
             file_in(folder, name)
         except BadInput as error:
             where = str(folder / MANIFEST)
             raise _bad(where, f"names {name!r}", "plain names of wheels in its folder", manifest.profile) from error
-        if not name.endswith(".whl") or names.count(name) > 1:
+        installable = name.endswith(SOURCES if sha256 in sources else ".whl")
+        if not installable or names.count(name) > 1:
             times = f"lists {name!r} {names.count(name)} times"
             raise _bad(str(folder / MANIFEST), times, "wheels, each once", manifest.profile)
     for extra in foreign_files(folder, names):
@@ -193,7 +196,8 @@ def _check_file(folder: Path, file: WheelhouseFile, profile: str) -> None:
         raise _bad(str(path), why, "the file that the manifest lists", profile) from error
     if digest != file.sha256:
         raise _bad(str(path), f"has sha256 {digest}", f"sha256 {file.sha256}, as the manifest says", profile)
-    check_archive(path)
+    if path.name.endswith(".whl"):  # what a source may hold is uv's to judge as it unpacks
+        check_archive(path)
 
 
 def check_archive(path: Path) -> None:

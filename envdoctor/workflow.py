@@ -92,6 +92,7 @@ def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
     from envdoctor import proof
     from envdoctor import verify as verifying
     from envdoctor.environments import read_installed
+    from envdoctor.facts.gpu_load import free_gpu_memory
 
     interpreter = proof.interpreter_for(request.venv, request.python)
     installed = read_installed(interpreter.parent.parent)
@@ -101,6 +102,7 @@ def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
         verifying.bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
     )
     driver, gpus = proof.driver_and_gpus()
+    free = free_gpu_memory() if gpus else 0
     verification = verifying.verify(
         interpreter,
         names,
@@ -108,6 +110,7 @@ def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
         driver=driver,
         gpus=gpus,
         lock=installed.lock if installed else "",
+        gpu_memory=free,
         on_start=reporter.probe_started,
         on_result=reporter.probe_ended,
     )
@@ -129,6 +132,14 @@ def _explained(verification: Verification, interpreter: Path) -> Verification:
         for r in verification.results
     )
     return msgspec.structs.replace(verification, results=results)
+
+
+def bench(venv: str, python: str, reporter: Reporter) -> Answer:
+    """Measure the GPUs and grade what they do."""
+    from envdoctor import bench as benching
+
+    reporter.phase("Measuring the GPUs")
+    return benching.bench(venv, python, on_start=reporter.probe_started, on_result=reporter.probe_ended)
 
 
 def load_test(venv: str, python: str, reporter: Reporter) -> Answer:

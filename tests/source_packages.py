@@ -7,12 +7,12 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-# Compiled in: MAX_JOBS of the build and the torch that it found, so that a test sees what the build saw.
+# Compiled in: MAX_JOBS of the build and what it was built against, so that a test sees what the build saw.
 SOURCE = """\
 #include <Python.h>
 static PyObject *jobs(PyObject *self, PyObject *none) { return PyLong_FromLong(JOBS); }
-static PyObject *torch(PyObject *self, PyObject *none) { return PyUnicode_FromString(TORCH); }
-static PyMethodDef methods[] = {{"jobs", jobs, METH_NOARGS, ""}, {"torch", torch, METH_NOARGS, ""}, {0}};
+static PyObject *against(PyObject *self, PyObject *none) { return PyUnicode_FromString(AGAINST); }
+static PyMethodDef methods[] = {{"jobs", jobs, METH_NOARGS, ""}, {"against", against, METH_NOARGS, ""}, {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "MODULE", "", -1, methods};
 PyMODINIT_FUNC PyInit_MODULE(void) { return PyModule_Create(&module); }
 """
@@ -28,19 +28,21 @@ from pathlib import Path
 NAME, MODULE, VERSION, REQUIRES = {name!r}, {module!r}, {version!r}, {requires!r}
 
 
-def torch():
-    """The torch that is built against; a build in isolation has none."""
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
+def against():
+    """What is there to build against: torch, and in isolation what the build requires."""
+    for name in ("torch", "gamma"):
+        try:
+            return name + " " + importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return "nothing"
 
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     Path(os.environ.get("BUILD_COUNTER", os.devnull)).open("a").write("built\\n")
     library = MODULE + sysconfig.get_config_var("EXT_SUFFIX")
     subprocess.run(["gcc", "-shared", "-fPIC", "-I", sysconfig.get_path("include"), "-o", library, "module.c",
-                    "-DJOBS=" + os.environ.get("MAX_JOBS", "0"), '-DTORCH="%s"' % torch()], check=True)
+                    "-DJOBS=" + os.environ.get("MAX_JOBS", "0"), '-DAGAINST="%s"' % against()], check=True)
     python = "cp" + sysconfig.get_config_var("py_version_nodot")
     tag = python + "-" + python + "-" + sysconfig.get_platform().replace("-", "_")
     info = MODULE + "-" + VERSION + ".dist-info"

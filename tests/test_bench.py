@@ -1,4 +1,4 @@
-"""`verify --bench`: graded by what healthy GPUs do, with causes that a fact speaks for; each script fails by itself."""
+"""`verify --bench`: graded by what healthy GPUs do; causes need a fact that speaks for them; scripts fail alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envdoctor.bench_causes import likely_causes
 from envdoctor.bench_records import Bench, UnderLoad, grade, healthy_numbers, under_load
 from envdoctor.facts.gpu import READERS
 from envdoctor.facts.gpu_load import GpuSample
-from envdoctor.knowledge.gpu_speeds import gpu_speed_table, gpu_speeds, pcie_speed
+from envdoctor.knowledge.gpu_speeds import GpuSpeed, gpu_speed_table, gpu_speeds, pcie_speed
 from envdoctor.model import (
     Clocks,
     Fabric,
@@ -58,15 +58,14 @@ def samples(count: int, *, sm: int = 1980, reasons: tuple[str, ...] = (), **fiel
 # --- the table
 
 
-@pytest.mark.parametrize("row", gpu_speed_table(), ids=lambda row: row.name)
-def test_every_row_is_in_order_and_says_where_from(row: Any) -> None:
-    for measure in ("gemm", "memory", "h2d", "d2h", "peer", "allreduce_64mb", "allreduce_1gb"):
-        if healthy := getattr(row, measure):
-            assert 0 < healthy.failing_below < healthy.healthy_from < healthy.peak
-            assert healthy.typical is None or healthy.healthy_from <= healthy.typical <= healthy.peak
-            assert healthy.source
-            assert healthy.why
-            assert healthy.date
+@pytest.mark.parametrize("row", gpu_speed_table(), ids=lambda row: f"{row.gpu} {row.measure}")
+def test_every_row_is_in_order_and_says_where_from(row: GpuSpeed) -> None:
+    assert 0 < row.failing_below < row.healthy_from < row.peak
+    assert row.typical is None or row.healthy_from <= row.typical <= row.peak
+    assert "/" in row.source or "measured" in row.source
+    assert row.why
+    assert row.date
+    assert {other.pattern for other in gpu_speed_table() if other.gpu == row.gpu} == {row.pattern}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +82,7 @@ def test_every_row_is_in_order_and_says_where_from(row: Any) -> None:
     ],
 )  # fmt: skip
 def test_names_as_nvml_tells_them_find_their_row(name: str, row: str | None) -> None:
-    found = gpu_speeds(name)
-    assert (found.name if found else None) == row
+    assert {found.gpu for found in gpu_speeds(name).values()} == ({row} if row else set())
 
 
 # --- grades, with numbers that were measured on H200s

@@ -20,11 +20,12 @@ ORDER = [
     {"pasted", "rules", "machines", "sources", "environments", "scrub", "profile_hashes", "profile_new"},
     {"explain", "documentation", "runbook"},
     {"uv", "resolve", "web"},
-    {"facts_check", "download", "wheel_archive", "locate"},
+    {"facts_check", "torch_index", "download", "wheel_archive", "locate"},
     {"locks"},
     {"lock_audit"},
     {
         "system_needs",
+        "build_jobs",
         "plan",
         "export",
         "direct_wheels",
@@ -35,7 +36,16 @@ ORDER = [
         "wheelhouse",
         "transfer",
     },
-    {"preflight", "guard", "wheel_step", "probe_scripts", "probe_process", "probe_batches"},
+    {
+        "preflight",
+        "build_checks",
+        "build_step",
+        "guard",
+        "wheel_step",
+        "probe_scripts",
+        "probe_process",
+        "probe_batches",
+    },
     {"install", "verify", "handoff"},
     {"proof", "results", "bench_records", "bench_causes"},
     {"report"},
@@ -49,7 +59,7 @@ ORDER = [
 ]
 PURE = {"rules", "profiles", "toml_lines", "profile_records", "profile_checks", "profile_merging",
         "profile_files", "profile_new",
-        "plan", "direct_wheels", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
+        "plan", "build_jobs", "direct_wheels", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

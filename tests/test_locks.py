@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,13 +15,19 @@ from command import envdoctor, envelope
 from hypothesis import given
 from hypothesis import strategies as st
 from local_packages import write_cpu_torch, write_profile, write_wheel
+from packaging.requirements import Requirement
 
 from envdoctor import locks
 from envdoctor.errors import BadInput
-from envdoctor.lock_audit import audit_lock
+from envdoctor.knowledge import read_table
+from envdoctor.knowledge.torch_builds import published_requires, published_wheels
+from envdoctor.lock_audit import audit_lock, audit_words
 from envdoctor.locks import LOCKED, LockFile
 from envdoctor.profiles import Pin, read_profile, read_profiles
 from envdoctor.resolve import Package, Target
+from envdoctor.sources import Sources
+from envdoctor.torch_index import resolve_published
+from envdoctor.uv import find_uv
 
 HASH = "ab" * 32
 
@@ -40,6 +49,35 @@ def test_a_lock_reads_back_from_its_text() -> None:
     assert locks.parse_lock(locks.lock_text(made), where="x") == made
     partial = msgspec.structs.replace(made, without=("torchvision",), backend="cu129")
     assert locks.parse_lock(locks.lock_text(partial), where="x") == partial
+
+
+def test_sizes_are_read_back_and_are_no_part_of_the_digest() -> None:
+    made = lock_of(torch="2.8.0", trl="0.23.1")
+    sized = msgspec.structs.replace(
+        made, packages=(msgspec.structs.replace(made.packages[0], size=888_073_632), made.packages[1])
+    )
+    text = locks.lock_text(sized)
+    assert f"torch==2.8.0 --hash=sha256:{HASH} # 888073632\ntrl==0.23.1 --hash=sha256:{HASH}\n" in text
+    assert locks.parse_lock(text, where="x") == sized
+    assert sized.lock.digest == made.lock.digest
+    assert (sized.lock.download, made.lock.download) == (0, 0)  # of one the size is not known
+    assert locks.difference(made, sized) == []
+
+
+def test_uv_and_pip_take_a_lock_with_sizes(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path / "wheels", "alpha", "1.0")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    file = tmp_path / "lock.txt"
+    file.write_text(f"# profile: mine\nalpha==1.0 --hash=sha256:{digest} # {wheel.stat().st_size}\n")
+    wheels = ["--no-index", "--find-links", tmp_path / "wheels", "--require-hashes", "--target"]
+    uv = [find_uv(), "pip", "install", "--python", sys.executable, *wheels, tmp_path / "uv", "-r", file]
+    subprocess.run(uv, check=True, capture_output=True, env=os.environ | {"UV_CACHE_DIR": str(tmp_path / "cache")})
+    pip = [sys.executable, "-m", "pip", "install", *wheels, tmp_path / "pip", "-r", file]
+    has_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
+    if has_pip.returncode == 0:
+        subprocess.run(pip, check=True, capture_output=True)
+    for target in ("uv", "pip") if has_pip.returncode == 0 else ("uv",):
+        assert (tmp_path / target / "alpha-1.0.dist-info").is_dir()
 
 
 def test_a_lock_holds_no_address() -> None:
@@ -82,6 +120,24 @@ def test_a_lock_holds_its_profile_to_its_versions() -> None:
     assert {"numpy==2.2.6", "ray==2.54.0"} <= {pin.spec for pin in held.constraints}
 
 
+def test_what_the_profile_now_asks_for_otherwise_is_not_held() -> None:
+    profile = msgspec.structs.replace(
+        read_profile("x86-cu128-vllm"), requirements=(Pin("trl==1.0"),), constraints=(Pin("numpy<2"),)
+    )
+    held = locks.held(profile, lock_of(numpy="2.2.6", ray="2.54.0", trl="0.23.1", torch="2.8.0"))
+    assert {pin.spec for pin in held.constraints} == {"numpy<2", "ray==2.54.0", "torch==2.8.0"}
+
+
+def test_a_lock_for_aarch64_is_not_held_against_what_x86_64_requires() -> None:
+    file = locks.read_lock(locks.lock_path("gh200", "aarch64", "3.12"))
+    assert file
+    assert list(audit_words(file)) == []
+    elsewhere = msgspec.structs.replace(file, platform="x86_64-manylinux_2_28")
+    assert any("xformers==0.0.32.post1, not installed" in problem for problem in audit_words(elsewhere))
+    other = tuple(msgspec.structs.replace(p, version="2.9.0") if p.name == "torch" else p for p in file.packages)
+    assert any("torch==2.8.0" in problem for problem in audit_words(msgspec.structs.replace(file, packages=other)))
+
+
 def test_a_rotten_lock_is_named() -> None:
     causes = {
         finding.cause
@@ -96,7 +152,9 @@ def test_bundled_locks_are_coherent_with_profiles_and_rules(tmp_path: Path) -> N
     assert done.returncode == 0, [result["problems"] for result in data["data"]["results"]]
     outcomes = {result["profile"]: result["outcome"] for result in data["data"]["results"]}
     assert outcomes.keys() == {profile.id for profile in read_profiles()}
-    assert {name for name, outcome in outcomes.items() if outcome == "partial"} == {"gh200"}
+    assert {result["outcome"] for result in data["data"]["results"]} == {"coherent"}
+    sized = {result["profile"] for result in data["data"]["results"] if result["download"]}
+    assert sized == outcomes.keys() - {"gh200"}  # the PyTorch index tells no sizes
 
 
 def test_the_matrix_needs_no_network(tmp_path: Path) -> None:
@@ -269,3 +327,87 @@ def test_a_lock_on_disk_is_audited_by_check(tmp_path: Path) -> None:
     assert done.returncode == 1
     problems = envelope(done)["data"]["results"][0]["problems"]
     assert any("transformers 5.23.0" in problem for problem in problems)
+
+
+def test_sizes_are_added_to_a_lock_that_has_none(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    own.run("lock", "--profile", own.file)
+    path = own.locks / "x86_64-3.11.txt"
+    text = path.read_text()
+    size = (tmp_path / "wheels/alpha-1.0-py3-none-any.whl").stat().st_size
+    assert re.search(rf"^alpha==1.0 --hash=sha256:[0-9a-f]{{64}} # {size}$", text, re.MULTILINE)
+    path.write_text(re.sub(r" # \d+$", "", text, flags=re.MULTILINE).replace("made: 2", "made: 1"))
+    results = envelope(own.run("lock", "--profile", own.file, "--format", "json"))["data"]["results"]
+    by_platform = {result["platform"].partition("-")[0]: result for result in results}
+    assert by_platform["x86_64"]["outcome"] == "changed"
+    assert by_platform["x86_64"]["changes"] == ["sizes added"]
+    assert by_platform["x86_64"]["download"] == sum(int(each) for each in re.findall(r"# (\d+)$", text, re.MULTILINE))
+    assert by_platform["aarch64"]["outcome"] == "unchanged"
+    assert path.read_text() == text.replace("made: 2", "made: 1")  # the rest of it is as it was
+
+
+def test_what_has_moved_on_in_the_profile_moves_in_the_lock_alone(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    write_wheel(tmp_path / "wheels", "beta", "1.0")
+    write_profile(own.file, "alpha", "beta", "torch==9.9.0+cpu", pythons=["3.11"])
+    own.run("lock", "--profile", own.file)
+    for name in ("alpha", "beta"):
+        write_wheel(tmp_path / "wheels", name, "2.0")
+    write_profile(own.file, "alpha>=2", "beta", "torch==9.9.0+cpu", pythons=["3.11"])
+    results = envelope(own.run("lock", "--profile", own.file, "--format", "json"))["data"]["results"]
+    assert [result["changes"] for result in results] == [["alpha 1.0 -> 2.0"]] * 2
+
+
+# The PyTorch index by what it publishes
+
+
+def test_every_published_wheel_has_what_it_requires() -> None:
+    rows = read_table("torch_wheels.toml")["wheel"]
+    for row in rows:
+        assert published_requires(row["name"], row["version"])
+        assert re.fullmatch(r"[0-9a-f]{64}", row["sha256"])
+    keys = [(row["name"], row["version"], row["backend"], row["python"], row["architecture"]) for row in rows]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("python", ["3.12", "3.11"])
+def test_the_lock_of_gh200_has_all_that_its_torch_requires_and_no_cuda_library(python: str) -> None:
+    file = locks.read_lock(locks.lock_path("gh200", "aarch64", python))
+    assert file
+    held = {package.name: package for package in file.packages}
+    target = {"python_version": python, "platform_machine": "aarch64", "platform_system": "Linux"}
+    for wheel in published_wheels("cu129", python, "aarch64"):
+        assert held[wheel.name].sha256 == wheel.sha256
+        for requirement in map(Requirement, published_requires(wheel.name, wheel.version)):
+            if requirement.marker is None or requirement.marker.evaluate(target):
+                assert requirement.specifier.contains(held[requirement.name].version)
+    assert not [name for name in held if name.startswith("nvidia-")]  # they are inside the wheel
+    assert (file.without, file.backend) == ((), "cu129")
+
+
+def test_published_wheels_make_a_lock_whole_that_cannot_reach_the_index(tmp_path: Path) -> None:
+    """With stand-ins of the published wheels: what they require comes along, and the real hashes stand."""
+    everything = {
+        "filelock": "3", "typing_extensions": "4.15", "setuptools": "80", "sympy": "1.14", "networkx": "3",
+        "jinja2": "3", "fsspec": "2025", "trl": "0.1",
+    }  # fmt: skip
+    for name, version in everything.items():
+        write_wheel(tmp_path / "wheels", name, version)
+    profile = msgspec.structs.replace(
+        read_profile("gh200"), requirements=(Pin("torch==2.8.0"), Pin("trl")), constraints=(), exclude_newer=""
+    )
+    links = (str(tmp_path / "wheels"),)
+    sources = Sources(find_links=links, no_index=True, origins={"find-links": "a test", "no-index": "a test"})
+    lock = resolve_published(profile, Target("aarch64", "2.28", ("3.12",)), sources)
+    assert lock
+    assert (lock.backend, lock.torch_build) == ("cu129", "12.9")
+    names = {package.name for package in lock.packages}
+    assert names == {name.replace("_", "-") for name in everything} | {"torch", "triton"}
+    torch = next(package for package in lock.packages if package.name == "torch")
+    assert torch.sha256 == "692fe6e513b667f789a543fa9b1baba58e77a46d5c8629764ca0c00a56823e1f"
+    # Of a release that the table does not have there is no lock, rather than one of another build.
+    other = msgspec.structs.replace(profile, requirements=(Pin("torch==2.9.1"), Pin("trl")))
+    assert resolve_published(other, Target("aarch64", "2.28", ("3.12",)), sources) is None
+    write_wheel(tmp_path / "wheels", "torchvision", "0.24.0")
+    strange = msgspec.structs.replace(profile, requirements=(*profile.requirements, Pin("torchvision>=0.24")))
+    assert resolve_published(strange, Target("aarch64", "2.28", ("3.12",)), sources) is None

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from envdoctor.results import Answer
 
 
+def alone(option: str, others: dict[str, object]) -> None:
+    """Refuse options that would say nothing beside this one."""
+    from envdoctor.errors import BadInput
+
+    if given := [name for name, value in others.items() if value]:
+        raise BadInput(
+            f"{option} beside {', '.join(given)}",
+            expected=f"{option} without them: it runs no probes",
+            hint=f"envdoctor verify {option}",
+        )
+
+
 @app.command()
 def verify(
     venv: VenvOption = "",
@@ -37,6 +49,9 @@ def verify(
     load: Annotated[
         bool, typer.Option("--load", help="Load every compiled file and import the libraries; no GPU needed.")
     ] = False,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Measure the GPUs' speed within a minute, and grade it: no probes.")
+    ] = False,
     progress: ProgressOption = ProgressForm.auto,
     format: FormatOption = Format.human,
 ) -> None:
@@ -48,6 +63,13 @@ def verify(
     def answer(reporter: Reporter) -> Answer:
         from envdoctor import workflow
 
+        if bench or load:
+            alone(
+                "--bench" if bench else "--load",
+                {"--load": bench and load, "--quick": quick, "--only": only, "--skip": skip},
+            )
+        if bench:
+            return workflow.bench(venv, python, reporter)
         if load:
             return workflow.load_test(venv, python, reporter)
         request = workflow.VerifyRequest(venv, python, tuple(only or ()), tuple(skip or ()), quick)

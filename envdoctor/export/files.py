@@ -14,6 +14,7 @@ from envdoctor.export.stack import (
     INDEX_VARIABLE,
     Exported,
     Locked,
+    built_names,
     commented,
     demand_whole,
     heading,
@@ -67,6 +68,8 @@ def _steps_of_part(stack: Locked) -> list[str]:
 
 
 def _part_notes(stack: Locked) -> tuple[str, ...]:
+    if built := built_names(stack):
+        return (f"{', '.join(built)} must be compiled on the machine and is not part of this: envdoctor install",)
     if not stack.file.without:
         return ()
     left_out = ", ".join(stack.file.without)
@@ -124,7 +127,7 @@ def uv_project(stack: Locked) -> Exported:
     """pyproject.toml of a project that is no package: the profile's requirements, held to the lock's versions."""
     marker = f"sys_platform == 'linux' and platform_machine == '{stack.architecture}'"
     wanted = _wanted(stack)
-    locked = {package.name: package.version for package in stack.file.packages}
+    locked = {package.name: package.version for package in stack.file.packages if not package.built}
     # A source can be named for direct dependencies alone.
     special = [*stack.file.without, *(name for name, version in locked.items() if "+" in version)]
     wanted |= {name: name for name in special if name not in wanted}
@@ -172,4 +175,6 @@ def _array(name: str, values: Iterable[str]) -> str:
 def _wanted(stack: Locked) -> dict[str, str]:
     """The profile's requirements by name; each as `packaging` writes it."""
     parsed = [Requirement(pin.spec) for pin in stack.profile.requirements]
-    return {str(canonicalize_name(requirement.name)): str(requirement) for requirement in parsed}
+    named = {str(canonicalize_name(requirement.name)): str(requirement) for requirement in parsed}
+    built = {package.name for package in stack.file.lock.built}
+    return {name: requirement for name, requirement in named.items() if name not in built}

@@ -110,6 +110,18 @@ def demand_whole(stack: Locked, form: str) -> None:
             expected=f"a whole lock for form '{form}'; `envdoctor lock` makes one where that index can be reached",
             hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
         )
+    if stack.file.lock.built:
+        raise BadInput(
+            f"{', '.join(built_names(stack))} of '{stack.profile.id}' must be compiled on the machine, "
+            f"which form '{form}' does not do",
+            expected="a profile of wheels alone",
+            hint=f"envdoctor install --profile {shlex.quote(stack.profile.id)}, where it is to run",
+        )
+
+
+def built_names(stack: Locked) -> list[str]:
+    """What of the lock is compiled on the machine, and so in no form."""
+    return [f"{package.name} {package.version}" for package in stack.file.lock.built]
 
 
 def heading(stack: Locked) -> list[str]:

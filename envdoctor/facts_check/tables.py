@@ -27,6 +27,7 @@ REASONS = {
     "torch_builds release": "",
     "pythons python": "",
     "torch_wheels wheel": "the PyTorch index alone has these",
+    "torch_wheels release": "the PyTorch index alone has these",
     "companions bitsandbytes": "libraries inside the wheel: not in METADATA",
     "companions pairing": "what compiled code goes with: not in METADATA",
     "companions numpy2": "what compiled code goes with: not in METADATA",

@@ -134,19 +134,39 @@ def _table() -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "torch_builds.toml").read_text(encoding="utf-8"))
 
 
-class TorchWheel(Record, frozen=True):
-    """A wheel of the PyTorch index, with its published hash."""
+class TorchWheel(Record, frozen=True, kw_only=True):
+    """A wheel of torch's family on the PyTorch index, with its published hash."""
 
+    name: str
     version: str
+    backend: str  # the part of the index: another part, and PyPI, may have a file of this name with another hash
     python: str
     architecture: str
     sha256: str
+    size: int = 0  # bytes, 0 where it is not known
     source: str
     date: str
 
 
-def published_wheel(version: str, python: str, architecture: str) -> TorchWheel | None:
-    """The published hash of a torch wheel that the PyTorch index alone has; None where it is not in the table."""
+class TorchRequires(Record, frozen=True, kw_only=True):
+    """What one release's wheels require; `metadata` is the published SHA-256 of the METADATA that says so."""
+
+    name: str
+    version: str
+    metadata: str = ""
+    requires: tuple[str, ...]
+    source: str
+    date: str
+
+
+def published_wheels(backend: str, python: str, architecture: str) -> list[TorchWheel]:
+    """The wheels of the PyTorch index for a platform and Python whose hashes are known."""
     rows = msgspec.convert(read_table("torch_wheels.toml")["wheel"], list[TorchWheel])
-    asked = (version, python, architecture)
-    return next((row for row in rows if (row.version, row.python, row.architecture) == asked), None)
+    asked = (backend, python, architecture)
+    return [row for row in rows if (row.backend, row.python, row.architecture) == asked]
+
+
+def published_requires(name: str, version: str) -> tuple[str, ...]:
+    """What a release of torch's family requires, as its METADATA says it; every wheel of the table has its row."""
+    rows = msgspec.convert(read_table("torch_wheels.toml")["release"], list[TorchRequires])
+    return next(row.requires for row in rows if (row.name, row.version) == (name, version))

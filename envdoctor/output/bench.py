@@ -32,6 +32,9 @@ def bench(data: Bench) -> list[RenderableType]:
         parts += [Text("\nWhile they ran", style="title"), _loads(data)]
     for result in data.results:
         parts += _explained(result)
+    for message in dict.fromkeys(result.message for result in data.results if result.value is None):
+        names = dict.fromkeys(NAMES[result.measure] for result in data.results if result.message == message)
+        parts.append(Text.assemble(("✗ ", "error"), f"{', '.join(names)}: {message}"))
     parts += [Text(f"{run.probe}: {_way(run.versions)}", style="dim") for run in data.runs if _way(run.versions)]
     return [*parts, _verdict(data)]
 
@@ -64,9 +67,7 @@ def _reasons(load: UnderLoad) -> str:
 
 
 def _explained(result: BenchResult) -> list[RenderableType]:
-    if result.value is None:
-        return [Text.assemble(("✗ ", "error"), f"GPU {_gpu(result)}, {NAMES[result.measure]}: {result.message}")]
-    if not result.causes or result.healthy is None:
+    if not result.causes or result.value is None or result.healthy is None:
         return []
     share = f", {result.value / result.healthy.typical:.0%} of what is typical" if result.healthy.typical else ""
     head = Text.assemble(

@@ -232,6 +232,7 @@ ELSEWHERE = {
     "ArchsScanned": ("kernels", "archs_scanned"),
     "AbiChecked": ("abi", "abi_checked"),
     "LoadTest": ("loading", "load_test"),
+    "Bench": ("bench", "bench"),
     "Fetched": ("fetched", "fetched"),
     "Environments": ("environments", "environments"),
     "RolledBack": ("environments", "rolled_back"),

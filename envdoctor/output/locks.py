@@ -29,6 +29,8 @@ def _locked(result: Locked) -> list[RenderableType]:
     head.append(result.outcome, style=style)
     if result.packages:
         head.append(f", {result.packages} packages, {result.digest}")
+    if result.download:
+        head.append(f", {result.download / 1e9:.1f} GB of wheels")
     parts: list[RenderableType] = [head]
     if result.without:
         parts.append(_indent(Text(f"without {', '.join(result.without)}: only the PyTorch index has their build")))

@@ -6,6 +6,7 @@ from _result import Result, run
 DEADLINE_SECONDS = 240
 NEEDS_GPU = True
 MEMORY_GB = 16
+SECONDS = 38
 
 
 def probe(result: Result) -> str:

@@ -7,6 +7,7 @@ DEADLINE_SECONDS = 300
 NEEDS_GPU = True
 MEMORY_GB = 16
 QUICK = False  # the loss is compiled, as TRL uses it
+SECONDS = 12
 
 BATCH, LENGTH, WIDTH, WORDS = 8, 128, 1024, 4096
 BETA, CLIP, TEMPERATURE = 0.04, 0.2, 0.9

@@ -15,6 +15,7 @@ from _result import Result, Unavailable, run
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
 MEMORY_GB = 48  # a process and a CUDA context for each of up to eight GPUs
+ALONE = True  # a process on every GPU, which wait for each other
 
 RANK_SCRIPT = Path(__file__).with_name("_nccl_rank.py")
 

@@ -13,6 +13,7 @@ DEADLINE_SECONDS = 300
 NEEDS_GPU = True
 MEMORY_GB = 16
 QUICK = False  # compiles
+SECONDS = 10
 
 # Tokens, inner size, columns, experts, of which each token uses ACTIVE.
 TOKENS, INNER, COLUMNS, EXPERTS, ACTIVE = 128, 256, 512, 8, 2

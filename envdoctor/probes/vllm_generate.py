@@ -10,6 +10,8 @@ DEADLINE_SECONDS = 600
 NEEDS_GPU = True
 MEMORY_GB = 32
 QUICK = False
+SECONDS = 57
+ALONE = True  # takes a share of the GPU that must be free at its start
 
 # In one process, as TRL's colocate mode has it and where its weights can be reached; FlashInfer's sampler
 # would compile for minutes.

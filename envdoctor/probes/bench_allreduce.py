@@ -1,0 +1,72 @@
+"""NCCL's bus bandwidth over all GPUs of the machine, at 64 MiB and 1 GiB; by which interface and transport."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from _bench import find_gpus
+from _needs import need_cuda, read_device
+from _result import Result, Unavailable, run
+from nccl_allreduce import parse_log, wait
+
+DEADLINE_SECONDS = 300
+NEEDS_GPU = True
+MEMORY_GB = 48  # a process and a CUDA context for each of up to eight GPUs
+ALONE = True
+SECONDS = 14
+BENCH = True
+GPUS = 2
+
+RANK_SCRIPT = Path(__file__).with_name("_bench_rank.py")
+SIZES = {"allreduce_64mb": 64 << 20, "allreduce_1gb": 1 << 30}
+
+
+def probe(result: Result) -> str:
+    """One process a GPU."""
+    need_cuda()
+    import torch
+
+    result.read_versions("torch")
+    read_device(result)
+    count = len(find_gpus(result))
+    if count < 2:
+        raise Unavailable(f"an all-reduce needs two GPUs, torch sees {count}")
+    if not torch.distributed.is_nccl_available():
+        raise Unavailable("this torch is built without NCCL")
+    log = measure_ranks(result, "nccl", count, SIZES)
+    result.versions |= parse_log(log)
+    told = ", ".join(f"{result.numbers[name]:.0f} at {size >> 20} MiB" for name, size in SIZES.items())
+    transport = result.versions.get("transport", "a transport that NCCL does not name")
+    return f"bus bandwidth over {count} GPUs: {told}, GB/s, by {transport}"
+
+
+def measure_ranks(result: Result, backend: str, count: int, sizes: dict[str, int]) -> str:
+    """Run the processes and keep what the first of them measured; what NCCL logged."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        variables = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM"}
+        environment = os.environ | variables | {"NCCL_DEBUG_FILE": str(folder / "nccl.%p.log")}
+        ranks = []
+        for rank in range(count):
+            own = [str(rank), str(count), backend, str(folder / "meeting"), str(folder / f"{rank}.json")]
+            command = [sys.executable, str(RANK_SCRIPT), *own, json.dumps(sizes)]
+            ranks.append(subprocess.Popen(command, env=environment))
+        wait(ranks)
+        codes = [rank.returncode for rank in ranks]
+        log = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl.*.log")))
+        if any(codes):
+            print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # for `explain`
+            raise RuntimeError(f"the processes of {count} GPUs ended with exit codes {codes}")
+        found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+    result.note("gpus", count)
+    for key, value in found[0]["numbers"].items():
+        result.note(key, value)
+    result.at_most("wrong_elements", sum(one["wrong"] for one in found), 0)
+    return log
+
+
+if __name__ == "__main__":
+    run(probe)

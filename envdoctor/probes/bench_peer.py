@@ -1,0 +1,55 @@
+"""Speed of a copy from each GPU to the next, one way, in GB/s."""
+
+from _bench import find_gpus, measure
+from _needs import need_cuda, read_device
+from _result import Result, Unavailable, run
+
+DEADLINE_SECONDS = 180
+NEEDS_GPU = True
+ALONE = True
+SECONDS = 9
+BENCH = True
+GPUS = 2
+
+LARGEST = 1 << 30  # bytes
+
+
+def probe(result: Result) -> str:
+    """Each GPU to its neighbour, the last to the first."""
+    need_cuda()
+    import torch
+
+    result.read_versions("torch")
+    read_device(result)
+    gpus = find_gpus(result)
+    if len(gpus) < 2:
+        raise Unavailable(f"a copy between GPUs needs two, torch sees {len(gpus)}")
+    found = []
+    reached = True
+    for index, device in enumerate(gpus):
+        other = gpus[(index + 1) % len(gpus)]
+        reached &= torch.cuda.can_device_access_peer(device.index, other.index)
+        size = min(LARGEST, *(torch.cuda.mem_get_info(each)[0] // 4 for each in (device, other)))
+        found.append(copy(result, index, device, other, size))
+    result.versions["peer_access"] = "yes" if reached else "no"
+    return f"GPU to GPU: {', '.join(f'{rate:.0f}' for rate in found)} GB/s" + (
+        "" if reached else ", through the host"
+    )
+
+
+def copy(result: Result, index: int, device, other, size: int, **times) -> float:
+    """`size` bytes from one device to another."""
+    import torch
+
+    times = {"warm": 0.3, "seconds": 1.0} | times
+    source = torch.full((size,), 7, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source, device=other)
+
+    def work() -> None:
+        target.copy_(source, non_blocking=True)
+
+    return measure(result, "peer", index, work, 1e-9 * size, device, other, **times)
+
+
+if __name__ == "__main__":
+    run(probe)

@@ -1,0 +1,92 @@
+"""What a source build needs of the machine: torch's CUDA in nvcc, a compiler that nvcc takes, memory, time."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from install_place import Place
+
+from envdoctor.build_checks import refuse_memory, refuse_toolchain
+from envdoctor.build_jobs import Jobs, count_jobs, estimated_time
+from envdoctor.errors import BadInput
+from envdoctor.machines import override, read_recorded
+from envdoctor.model import absent, known
+from envdoctor.plan import Plan
+from envdoctor.profiles import Build
+
+BUILD = Build(packages=("fast",), memory_gb_per_job=4, core_minutes=90)
+
+
+def planned(place: Place, cuda: str = "12.8") -> Plan:
+    plan = place.plan()
+    return msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, torch_build=cuda))
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "gcc", "said"),
+    [
+        ("12.4.131", "gcc (Debian 12.2.0-14) 12.2.0", ""),
+        ("12.4.131", "gcc (GCC) 14.1.0", "gcc 14 (test) is newer than nvcc 12.4.131 accepts"),
+        ("11.8.89", "gcc (GCC) 11.4.0", "nvcc is 11.8.89 (/cuda/bin/nvcc), and fast is compiled for CUDA 12.8"),
+        ("13.0.88", "gcc (GCC) 11.4.0", "nvcc is 13.0.88"),
+        ("", "gcc (GCC) 11.4.0", "there is no nvcc (looked for in PATH)"),
+    ],
+)
+def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, said: str, place: Place) -> None:
+    cuda = msgspec.structs.replace(
+        read_recorded("cpu-2core").cuda,
+        nvcc=known("/cuda/bin/nvcc", "test") if nvcc else absent("PATH"),
+        nvcc_version=known(nvcc, "test") if nvcc else absent("PATH"),
+        compiler=known(gcc, "test"),
+    )
+    build = msgspec.structs.replace(BUILD, needs=("nvcc",))
+    plan = planned(place)
+    refuse_toolchain(["fast"], BUILD, plan, cuda, {})  # without a need of nvcc none of this matters
+    if not said:
+        refuse_toolchain(["fast"], build, plan, cuda, {})
+        return
+    with pytest.raises(BadInput) as caught:
+        refuse_toolchain(["fast"], build, plan, cuda, {})
+    assert said in caught.value.message
+    assert "apt-get install" in caught.value.hint
+    if "newer" in said:
+        refuse_toolchain(["fast"], build, plan, cuda, {"NVCC_PREPEND_FLAGS": "-ccbin g++-13"})
+
+
+def test_memory_for_one_compiler_must_be_there() -> None:
+    memory = read_recorded("cpu-2core").memory
+    gib = 1 << 30
+    cases = ((8, None, True), (8, 3, False), (3, None, False), (8, 5, True), (None, None, True))
+    for available, limit, enough in cases:
+        here = msgspec.structs.replace(
+            memory,
+            available=known(available * gib, "meminfo") if available else absent("meminfo"),
+            cgroup_limit=known(limit * gib, "cgroup") if limit else absent("cgroup"),
+        )
+        if enough:
+            refuse_memory(["fast"], BUILD, here)
+        else:
+            with pytest.raises(BadInput, match=r"3\.0 GiB of memory are there to compile fast"):
+                refuse_memory(["fast"], BUILD, here)
+
+
+@pytest.mark.parametrize(
+    ("cores", "available", "limit", "count"),
+    [(64, 512, 0, 64), (64, 64, 0, 16), (64, 512, 10, 2), (2, 512, 0, 2), (8, 1, 0, 1), (8, 0, 0, 1)],
+)
+def test_jobs_follow_from_cores_and_memory(cores: int, available: int, limit: int, count: int) -> None:
+    machine = override(read_recorded("cpu-2core"), [f"system.cpu_count={cores}"])
+    memory = msgspec.structs.replace(
+        machine.memory,
+        available=known(available << 30, "test") if available else absent("test"),
+        cgroup_limit=known(limit << 30, "test") if limit else absent("test"),
+    )
+    machine = msgspec.structs.replace(machine, memory=memory, environment=known({}, "test"))
+    assert count_jobs(BUILD, machine).count == count
+    own = msgspec.structs.replace(machine, environment=known({"MAX_JOBS": "5"}, "test"))
+    assert count_jobs(BUILD, own).count == 5
+
+
+def test_the_estimate_says_how_it_is_known() -> None:
+    assert estimated_time(BUILD, Jobs(2)) == "about 45 min: 90 core-minutes measured, 2 jobs"
+    assert "measured" in estimated_time(msgspec.structs.replace(BUILD, core_minutes=0), Jobs(1))
