@@ -173,7 +173,9 @@ def _direct_files(profile: Profile, lock: LockFile, web: Web) -> tuple[list[Loca
     left_out: dict[str, None] = {}
     for name, candidates in by_distribution(profile.wheels):
         had = [
-            file for abi in (True, False) if (file := _first_fitting(candidates, _facts(lock, abi), web, left_out))
+            file
+            for abi in (True, False)
+            if (file := _first_fitting(candidates, _facts(lock, abi), web, left_out, spare=name in profile.fallbacks))
         ]
         files |= {file.name: file for file in had}
         if not had and name not in profile.fallbacks:
@@ -192,16 +194,19 @@ def _facts(lock: LockFile, abi: bool) -> StackFacts:
 
 
 def _first_fitting(
-    candidates: Sequence[Wheel], facts: StackFacts, web: Web, left_out: dict[str, None]
+    candidates: Sequence[Wheel], facts: StackFacts, web: Web, left_out: dict[str, None], *, spare: bool
 ) -> Located | None:
-    """The first wheel of a distribution that fits and is where it should be."""
+    """The first wheel of a distribution that fits and is where it should be.
+
+    A host that cannot be reached ends the fetch, but for what the stack can do without (`spare`).
+    """
     for wheel in candidates:
         why = rejection(wheel, facts)
         try:
             if not why:
                 return with_size(web, Located(wheel.file, wheel.url, wheel.sha256))
         except Unanswered as failure:
-            if failure.status not in GONE:
+            if failure.status not in GONE and not spare:
                 raise EnvdoctorError(
                     f"{wheel.file}: {failure.reason}",
                     expected="its size",

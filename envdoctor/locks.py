@@ -112,8 +112,9 @@ def lock_text(file: LockFile) -> str:
         "backend": file.backend, "made": file.made, "without": " ".join(file.without),
     }  # fmt: skip
     lines = [f"# {name}: {value}" for name, value in heads.items() if value]
-    for line, package in zip(file.lock.text.splitlines(), file.packages, strict=True):
-        lines.append(f"{line} # {package.size}" if package.size else line)
+    for package in file.packages:
+        size = f" # {package.size}" if package.size else ""
+        lines.append(f"{BUILT_MARK if package.built else ''}{package.line}{size}")
     return "\n".join(lines) + "\n"
 
 

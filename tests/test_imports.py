@@ -58,8 +58,8 @@ ORDER = [
     {"__main__"},
 ]
 PURE = {"rules", "profiles", "toml_lines", "profile_records", "profile_checks", "profile_merging",
-        "profile_files", "profile_new",
-        "plan", "build_jobs", "direct_wheels", "model", "knowledge", "pasted", "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
+        "profile_files", "profile_new", "plan", "build_jobs", "direct_wheels", "model", "knowledge", "pasted",
+        "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

@@ -129,7 +129,8 @@ KILLED = {
 def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
-    code = f"import os, pathlib, sys, envdoctor.install as i, envdoctor.swap as s\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
+    modules = "import os, pathlib, sys, envdoctor.install as i, envdoctor.swap as s"
+    code = f"{modules}\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
         [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
         capture_output=True, env=environment(place.home, **place.settings), check=False,

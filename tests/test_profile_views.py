@@ -38,6 +38,9 @@ def told(text: str) -> str:
 def test_own_profiles_are_listed_with_where_they_come_from_and_what_is_wrong(tmp_path: Path) -> None:
     mine, broken = write(tmp_path, "mine", DELTA), write(tmp_path, "broken", "id = ")
     instead = write(tmp_path, "cpu", 'extends = "cpu"')
+    part = write(tmp_path, "part", DELTA).with_suffix(".locks")
+    part.mkdir()
+    part.joinpath("x86_64-3.12.txt").write_text("# profile: part\n# without: torch\nsix==1.17.0\n")
     done = run(tmp_path, "profiles", columns=400)
     assert done.returncode == 0
     assert f"✓ mine  from {mine}, extends x86-cu128-vllm" in done.stdout
@@ -45,13 +48,14 @@ def test_own_profiles_are_listed_with_where_they_come_from_and_what_is_wrong(tmp
     assert "broken.toml is not TOML" in done.stdout
     assert f"- cpu  bundled: {instead} takes its place" in done.stdout
     data = envelope(run(tmp_path, "profiles", "--format", "json"))["data"]["profiles"]
-    assert {*profile_names(), "mine", "broken"} == {entry["id"] for entry in data}
+    assert {*profile_names(), "mine", "part", "broken"} == {entry["id"] for entry in data}
     (entry,) = [entry for entry in data if entry["id"] == "mine"]
     assert (entry["origin"], entry["extends"]) == (str(mine), ["x86-cu128-vllm"])
     assert (entry["locks"], entry["targets"]) == (0, 2)
     assert entry["profile"]["requirements"][-1]["spec"] == "wandb"
-    (partial,) = [entry for entry in data if entry["id"] == "gh200"]
-    assert (partial["locks"], partial["partial"]) == (2, 2)
+    whole, partial = (next(entry for entry in data if entry["id"] == name) for name in ("gh200", "part"))
+    assert (whole["locks"], whole["partial"]) == (2, 0)
+    assert (partial["locks"], partial["partial"]) == (1, 1)
 
 
 @pytest.mark.parametrize("name", profile_names())
