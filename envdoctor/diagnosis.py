@@ -99,7 +99,7 @@ def _made(stack: Stack, machine: Machine) -> Made | None:
     installed = read_installed(venv)
     if installed is None:
         return None
-    from envdoctor.proof import verified_state  # costs 30 ms, for environments of ours alone
+    from envdoctor.proving.proof import verified_state  # costs 30 ms, for environments of ours alone
 
     driver = machine.driver.version.value or ""
     gpus = tuple(gpu.name.value or "unreadable" for gpu in machine.gpus.value or ())
@@ -339,7 +339,7 @@ def list_rules() -> Answer:
 
 def report(venv: str, python: str, output: str) -> Answer:
     """One file for an issue: printed, or written to `output`, as JSON where its name ends so."""
-    from envdoctor import proof
+    from envdoctor.proving import proof
     from envdoctor.report import make_report, to_markdown
     from envdoctor.rules import evaluate
 

@@ -12,15 +12,15 @@ from typing import Literal
 from envdoctor.diagnosis import cache_folder
 from envdoctor.environments import Beside, Installed, beside_of, is_foreign, read_installed
 from envdoctor.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.holding import hold, is_running
-from envdoctor.install import size_on_disk
-from envdoctor.journal import ROLLBACK, Journal, read_journal, unfinished
+from envdoctor.installing.holding import hold, is_running
+from envdoctor.installing.install import size_on_disk
+from envdoctor.installing.journal import ROLLBACK, Journal, read_journal, unfinished
+from envdoctor.installing.swap import go_back, remove, settle
 from envdoctor.model import Record
-from envdoctor.profile_files import user_folder
-from envdoctor.proof import driver_and_gpus, verified_state
+from envdoctor.profiles.files import user_folder
+from envdoctor.proving.proof import driver_and_gpus, verified_state
 from envdoctor.provisioning import environments_list, log_file, state_folder
 from envdoctor.results import Answer
-from envdoctor.swap import go_back, remove, settle
 
 
 class Environment(Record, frozen=True, kw_only=True):

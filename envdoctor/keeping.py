@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from envdoctor import locks, machines
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, unknown_name
-from envdoctor.locate import SIZES_SECONDS, locate_some, sized
+from envdoctor.fetching.locate import SIZES_SECONDS, locate_some, sized
 from envdoctor.lock_audit import audit_words
 from envdoctor.locks import LockFile
 from envdoctor.model import Machine, Record

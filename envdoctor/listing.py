@@ -8,8 +8,8 @@ from envdoctor import locks
 from envdoctor.errors import BadInput
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.model import Record
-from envdoctor.profile_files import BUNDLED
 from envdoctor.profiles import Listed, Profile, list_profiles, profile_file, read_bases, read_profile
+from envdoctor.profiles.files import BUNDLED
 from envdoctor.results import Answer
 
 

@@ -30,8 +30,8 @@ from packaging.utils import canonicalize_name
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput
 from envdoctor.model import Record
-from envdoctor.profile_checks import BACKEND, NAME
 from envdoctor.profiles import Pin, Profile, profile_file
+from envdoctor.profiles.checks import BACKEND, NAME
 from envdoctor.records import read_text
 from envdoctor.resolve import BUILT_MARK, Lock, Package, Target
 

@@ -20,11 +20,11 @@ from envdoctor.results import Answer, Planned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from envdoctor.build_jobs import Jobs
+    from envdoctor.installing.build_jobs import Jobs
+    from envdoctor.installing.meter import Progress
+    from envdoctor.installing.plan import Plan
+    from envdoctor.installing.preflight import Availability
     from envdoctor.locks import LockFile
-    from envdoctor.meter import Progress
-    from envdoctor.plan import Plan
-    from envdoctor.preflight import Availability
     from envdoctor.resolve import Attempt, Lock, Target
     from envdoctor.sources import Sources
 
@@ -54,11 +54,11 @@ class InstallRequest(Record, frozen=True):
 def install(request: InstallRequest, reporter: Reporter) -> Answer:
     """Build a profile's environment (the one that fits this machine best, unless one is named)."""
     from envdoctor.environments import Beside, refuse_foreign
-    from envdoctor.guard import guard_coherence
-    from envdoctor.holding import refuse_held
-    from envdoctor.install import install as run_install
+    from envdoctor.installing.guard import guard_coherence
+    from envdoctor.installing.holding import refuse_held
+    from envdoctor.installing.install import install as run_install
+    from envdoctor.installing.plan import shell_lines
     from envdoctor.lock_audit import audit_of
-    from envdoctor.plan import shell_lines
 
     machine = machine_of("", ())
     named = request.profile
@@ -92,7 +92,7 @@ def _plan(
     profile: Profile, request: InstallRequest, machine: Machine, folder: Path, reporter: Reporter
 ) -> tuple[Plan, Availability | None]:
     """The plan for what was asked: the lock that is installed, the profile's own, or one resolved now."""
-    from envdoctor.plan import plan_install
+    from envdoctor.installing.plan import plan_install
     from envdoctor.sources import read_sources
 
     if request.wheels:
@@ -114,7 +114,7 @@ def _plan(
 
 def jobs_of(profile: Profile, machine: Machine) -> Jobs:
     """How many compilers a profile's builds may start here."""
-    from envdoctor.build_jobs import ONE_JOB, count_jobs
+    from envdoctor.installing.build_jobs import ONE_JOB, count_jobs
 
     return count_jobs(profile.build, machine) if profile.build else ONE_JOB
 
@@ -134,9 +134,9 @@ def digest_of(file: LockFile | None) -> str:
 
 def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machine, folder: Path) -> Plan:
     """The plan for wheels that `fetch` brought: nothing else is asked, no index and nobody for a Python."""
+    from envdoctor.fetching.wheelhouse import read_wheelhouse
+    from envdoctor.installing.plan import plan_install
     from envdoctor.locks import fits_platform
-    from envdoctor.plan import plan_install
-    from envdoctor.wheelhouse import read_wheelhouse
 
     house = read_wheelhouse(Path(request.wheels), profile.id)
     target = target_for(machine, profile, request.python)
@@ -161,7 +161,7 @@ def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machin
 def _installed_lock(profile: Profile, target: Target, files: dict[str, LockFile], folder: Path) -> Lock | None:
     """The lock of the environment that is there, if it was made for this very request."""
     from envdoctor.environments import read_installed
-    from envdoctor.plan import request_digest
+    from envdoctor.installing.plan import request_digest
 
     installed = read_installed(folder)
     wanted = {
@@ -188,8 +188,8 @@ def _kept_lock(
 ) -> tuple[Lock | None, Availability | None]:
     """The profile's own lock; with other wheels of the same versions where the sources lack some; else None."""
     from envdoctor import locks
-    from envdoctor.plan import sync_arguments
-    from envdoctor.preflight import ask_for_wheels
+    from envdoctor.installing.plan import sync_arguments
+    from envdoctor.installing.preflight import ask_for_wheels
     from envdoctor.resolve import resolve as run_resolve
     from envdoctor.sources import uv_environment
 

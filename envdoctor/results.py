@@ -9,7 +9,7 @@ from envdoctor.model import Choice, Finding, Machine, Record, Stack, Verificatio
 
 if TYPE_CHECKING:
     from envdoctor.handoff import Recipe, Run
-    from envdoctor.install import InstallResult
+    from envdoctor.installing.install import InstallResult
     from envdoctor.resolve import Lock, Resolution
 
 

@@ -26,8 +26,8 @@ from envdoctor.results import (
 
 if TYPE_CHECKING:
     from envdoctor.handoff import Event, Run
-    from envdoctor.install import InstallResult
-    from envdoctor.meter import Progress
+    from envdoctor.installing.install import InstallResult
+    from envdoctor.installing.meter import Progress
     from envdoctor.resolve import Attempt
 
 
@@ -58,9 +58,9 @@ class TrainRequest(Record, frozen=True):
 def new_profile(venv: str, name: str, output: str) -> Answer:
     """A profile in TOML from an environment that works, printed or written to a file."""
     from envdoctor.diagnosis import stack_of, write_file
-    from envdoctor.install import size_on_disk
-    from envdoctor.profile_hashes import hashes_of
-    from envdoctor.profile_new import new_from_stack
+    from envdoctor.installing.install import size_on_disk
+    from envdoctor.profiles.hashes import hashes_of
+    from envdoctor.profiles.new import new_from_stack
     from envdoctor.results import Text, Written
 
     stack = stack_of(venv, "", search=False)
@@ -89,10 +89,10 @@ class VerifyRequest(Record, frozen=True):
 
 def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
     """Prove an environment by its probes and keep the result with it; what failed is explained."""
-    from envdoctor import proof
-    from envdoctor import verify as verifying
     from envdoctor.environments import read_installed
     from envdoctor.facts.gpu_load import free_gpu_memory
+    from envdoctor.proving import proof
+    from envdoctor.proving import verify as verifying
 
     interpreter = proof.interpreter_for(request.venv, request.python)
     installed = read_installed(interpreter.parent.parent)
@@ -136,7 +136,7 @@ def _explained(verification: Verification, interpreter: Path) -> Verification:
 
 def bench(venv: str, python: str, reporter: Reporter) -> Answer:
     """Measure the GPUs and grade what they do."""
-    from envdoctor import bench as benching
+    from envdoctor.proving import bench as benching
 
     reporter.phase("Measuring the GPUs")
     return benching.bench(venv, python, on_start=reporter.probe_started, on_result=reporter.probe_ended)
@@ -144,7 +144,8 @@ def bench(venv: str, python: str, reporter: Reporter) -> Answer:
 
 def load_test(venv: str, python: str, reporter: Reporter) -> Answer:
     """Load every compiled file of an environment, and import its libraries: no GPU is needed."""
-    from envdoctor import loading, proof
+    from envdoctor.proving import proof
+    from envdoctor.scanning import loading
 
     reporter.phase("Loading every compiled file")
     return loading.load_test(proof.interpreter_for(venv, python))
@@ -187,7 +188,7 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
 
 
 def _ready_python(request: TrainRequest) -> Path:
-    from envdoctor import proof
+    from envdoctor.proving import proof
 
     python = proof.interpreter_for(request.venv, request.python)
     if not request.unverified:

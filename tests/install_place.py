@@ -15,10 +15,10 @@ from command import envdoctor, environment
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.environments import Beside
-from envdoctor.install import InstallResult, install
+from envdoctor.installing.install import InstallResult, install
+from envdoctor.installing.meter import Progress
+from envdoctor.installing.plan import Plan, plan_install
 from envdoctor.machines import read_recorded
-from envdoctor.meter import Progress
-from envdoctor.plan import Plan, plan_install
 from envdoctor.profiles import read_profile
 from envdoctor.resolve import Target, resolve
 from envdoctor.sources import read_sources

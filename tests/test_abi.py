@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stack_place import NEW_ABI, SYM_NE, add_distribution, add_torch, compile_library, make_venv
 
-from envdoctor.abi import AbiChecked, LinkedFile, abi, read_names
 from envdoctor.diagnosis import stack_of
 from envdoctor.errors import BadInput
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.output.abi import _words
+from envdoctor.scanning.abi import AbiChecked, LinkedFile, abi, read_names
 from envdoctor.stack.demangle import demangle
 from envdoctor.stack.elf import ElfError, open_elf
 from envdoctor.stack.linkage import Linkage, parse_cache_paths

@@ -139,7 +139,7 @@ KILLS = {
 
 
 def kill_install(place: Place, code: str, *options: str) -> None:
-    imports = "import os, pathlib, envdoctor.install as i, envdoctor.swap as s"
+    imports = "import os, pathlib, envdoctor.installing.install as i, envdoctor.installing.swap as s"
     code = f"{imports}\n{code}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
         [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv, *options],

@@ -13,10 +13,10 @@ import pytest
 from stack_place import add_distribution, compile_with_fatbin, fatbin_container, fatbin_entry, make_venv
 
 from envdoctor.errors import BadInput
-from envdoctor.kernels import ArchsScanned, Coverage, ScannedFile, archs, cuda_of_ptx, parse_capabilities
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
 from envdoctor.output import console
 from envdoctor.output.kernels import archs_scanned
+from envdoctor.scanning.kernels import ArchsScanned, Coverage, ScannedFile, archs, cuda_of_ptx, parse_capabilities
 from envdoctor.stack.elf import ElfError
 from envdoctor.stack.inspect import read_compiled
 from envdoctor.stack.objects import read_object

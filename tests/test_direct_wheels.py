@@ -21,11 +21,11 @@ from local_packages import PYTHON, write_profile, write_wheel
 from test_housekeeping import told
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor import wheel_step
-from envdoctor.direct_wheels import StackFacts, by_distribution, rejection
 from envdoctor.environments import Beside
-from envdoctor.plan import plan_install
+from envdoctor.installing import wheel_step
+from envdoctor.installing.plan import plan_install
 from envdoctor.profiles import Wheel, read_profile
+from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
 
 STACK = StackFacts("3.12", "x86_64", "2.8.0+cu128", "12.8", "2.35", cxx11_abi=True)
 WHEEL = Wheel(

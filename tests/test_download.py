@@ -18,11 +18,11 @@ import pytest
 from command import ROOT
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor import download as downloads
-from envdoctor.download import NotDownloaded, WrongHash, download, local_path
 from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.partial import file_in
 from envdoctor.sources import Sources
+from envdoctor.web import download as downloads
+from envdoctor.web.download import NotDownloaded, WrongHash, download, local_path
+from envdoctor.web.partial import file_in
 
 NAME = "alpha-1.0-py3-none-any.whl"
 DATA = random.Random(1).randbytes(3_000_000)
@@ -409,7 +409,7 @@ def test_two_downloads_of_one_file_do_not_mix(files: Files) -> None:
 SCRIPT = """
 import resource, sys, time
 from pathlib import Path
-from envdoctor.download import download
+from envdoctor.web.download import download
 from envdoctor.errors import EnvdoctorError
 from envdoctor.sources import Sources
 url, target, sha256, limit = sys.argv[1:]
@@ -473,7 +473,7 @@ def test_a_full_file_system_is_told_before_the_first_byte_where_the_size_is_know
         pytest.skip("a tmpfs of one's own needs root and mount namespaces")
     place = files.folder.parent / "small"
     place.mkdir()
-    mounted = f"mount -t tmpfs -o size=1m tmpfs {place} && exec \"$@\""
+    mounted = f'mount -t tmpfs -o size=1m tmpfs {place} && exec "$@"'
     with serving(files):
         done = subprocess.run(
             ["unshare", "-m", "sh", "-c", mounted, "sh", sys.executable, "-c", SCRIPT, files.url(NAME),

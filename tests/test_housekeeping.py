@@ -129,7 +129,9 @@ def test_rollback_to_one_that_has_no_interpreter_is_refused(two: Place) -> None:
 
 
 def test_rollback_without_an_atomic_exchange(two: Place) -> None:
-    code = "import envdoctor.swap as s\ns.exchange = lambda *a: False\nfrom envdoctor.cli import main\nmain()"
+    code = (
+        "import envdoctor.installing.swap as s\ns.exchange = lambda *a: False\nfrom envdoctor.cli import main\nmain()"
+    )
     from command import environment
 
     arguments = [sys.executable, "-c", code, "rollback", "--venv", str(two.venv)]
@@ -294,7 +296,7 @@ def test_uninstall_refuses_what_is_not_ours(place: Place) -> None:
 
 def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None:
     """Whoever holds the lock is at work."""
-    from envdoctor.holding import hold
+    from envdoctor.installing.holding import hold
 
     place.install()
     with hold(Beside(place.venv)):

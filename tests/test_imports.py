@@ -5,61 +5,39 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "envdoctor"
 
-# Each room may import from itself and from those before it.
+# Each room may import from itself and from those before it. A room is a folder, or a module beside the folders.
 ORDER = [
     {"errors", "bundled", "model", "records"},
-    {"process", "process_memory", "partial"},
+    {"process", "environments"},
     {"facts", "knowledge", "stack"},
-    {"toml_lines", "profile_records", "profile_checks", "profile_merging", "profile_files", "profiles"},
-    {"pasted", "rules", "machines", "sources", "environments", "scrub", "profile_hashes", "profile_new"},
+    {"profiles"},
+    {"pasted", "rules", "machines", "sources", "scrub"},
     {"explain", "documentation", "runbook"},
     {"uv", "resolve", "web"},
-    {"facts_check", "torch_index", "download", "wheel_archive", "locate"},
+    {"facts_check", "torch_index"},
     {"locks"},
     {"lock_audit"},
-    {
-        "system_needs",
-        "build_jobs",
-        "plan",
-        "export",
-        "direct_wheels",
-        "journal",
-        "holding",
-        "meter",
-        "swap",
-        "wheelhouse",
-        "transfer",
-    },
-    {
-        "preflight",
-        "build_checks",
-        "build_step",
-        "guard",
-        "wheel_step",
-        "probe_scripts",
-        "probe_process",
-        "probe_batches",
-    },
-    {"install", "verify", "handoff"},
-    {"proof", "results", "bench_records", "bench_causes"},
+    {"export", "installing", "handoff"},
+    {"results"},
+    {"fetching", "proving"},
     {"report"},
-    {"diagnosis", "keeping", "fetching", "listing"},
-    {"auditing", "provisioning", "kernels", "abi"},
-    {"loading", "bench"},
+    {"diagnosis", "listing"},
+    {"keeping", "auditing", "provisioning", "scanning"},
     {"workflow", "housekeeping", "resolving"},
     {"output"},
     {"cli"},
     {"__main__"},
 ]
-PURE = {"rules", "profiles", "toml_lines", "profile_records", "profile_checks", "profile_merging",
-        "profile_files", "profile_new", "plan", "build_jobs", "direct_wheels", "model", "knowledge", "pasted",
-        "explain", "stack", "scrub", "export", "runbook"}  # fmt: skip
+PURE = {"explain", "export", "installing/build_jobs", "installing/plan", "knowledge", "model", "pasted", "profiles",
+        "rules", "runbook", "scrub", "stack"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 
@@ -70,6 +48,14 @@ def modules() -> list[Path]:
 
 def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def is_pure(path: Path) -> bool:
+    return not PURE.isdisjoint({room_of(path), str(path.relative_to(PACKAGE).with_suffix(""))})
 
 
 def imported(path: Path) -> set[str]:
@@ -83,6 +69,32 @@ def imported(path: Path) -> set[str]:
             if node.module == "envdoctor":
                 found.update(f"envdoctor.{alias.name}" for alias in node.names)
     return found
+
+
+def named_in(path: Path, known: Collection[str]) -> set[str]:
+    """What a file imports; of `from package import module` the module, not the package that it lies in."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(name if name in known else node.module for name in names)
+    return found
+
+
+def test_every_room_is_there_and_has_one_place() -> None:
+    rooms = [room for rooms in ORDER for room in rooms]
+    assert sorted(rooms) == sorted({room_of(path) for path in modules()} - {"__init__"})
+    files = {str(path.relative_to(PACKAGE).with_suffix("")) for path in modules()}
+    assert {*rooms, *files} >= PURE
+
+
+def test_no_modules_import_each_other() -> None:
+    """Neither early nor late, nor over others."""
+    files = {dotted(path): path for path in modules()}
+    order = TopologicalSorter({name: named_in(path, files) & files.keys() for name, path in files.items()})
+    assert len(list(order.static_order())) == len(files)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -103,7 +115,7 @@ def test_the_tool_imports_nothing_that_it_diagnoses(path: Path) -> None:
     assert not {name.split(".")[0] for name in imported(path)} & FOREIGN
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if room_of(p) in PURE], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [p for p in modules() if is_pure(p)], ids=lambda p: p.name)
 def test_pure_rooms_start_nothing(path: Path) -> None:
     assert not imported(path) & STARTS_THINGS
 

@@ -17,8 +17,8 @@ from local_packages import Index, serve, write_profile, write_wheel
 
 from envdoctor.environments import Beside
 from envdoctor.errors import EnvdoctorError, Refused
-from envdoctor.guard import drift, guard_versions
-from envdoctor.meter import DownloadMeter, Progress
+from envdoctor.installing.guard import drift, guard_versions
+from envdoctor.installing.meter import DownloadMeter, Progress
 
 
 def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:

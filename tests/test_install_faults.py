@@ -1,7 +1,5 @@
 """The fastest faults of the campaign (tests/campaigns/install_faults.py has all of them, and prints a table)."""
 
-
-
 from __future__ import annotations
 
 import os

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from stack_place import add_distribution, compile_library
 
-from envdoctor.abi import abi
 from envdoctor.errors import BadInput
-from envdoctor.loading import Loaded, LoadTest, load_test, run_load_test, running
-from envdoctor.loading.running import workers_for
-from envdoctor.loading.standins import make_standins
-from envdoctor.loading.words import judge_words, matters
 from envdoctor.output.loading import load_test as lines_of
+from envdoctor.scanning.abi import abi
+from envdoctor.scanning.loading import Loaded, LoadTest, load_test, run_load_test, running
+from envdoctor.scanning.loading.running import workers_for
+from envdoctor.scanning.loading.standins import make_standins
+from envdoctor.scanning.loading.words import judge_words, matters
 
 EXTENSIONS = {
     "good": "int f(void) { return 1; }",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor import probe_batches, verify
-from envdoctor.probe_batches import Capacity, plan_batches
-from envdoctor.probe_process import THREADS, probe_environment
-from envdoctor.probe_scripts import bundled_probes, read_probes
+from envdoctor.proving import probe_batches, verify
+from envdoctor.proving.probe_batches import Capacity, plan_batches
+from envdoctor.proving.probe_process import THREADS, probe_environment
+from envdoctor.proving.probe_scripts import bundled_probes, read_probes
 
 GIB = 1 << 30
 # A probe that says when it ran and with how many threads.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor import process, verify
+from envdoctor import process
+from envdoctor.proving import verify
 
 PYTHON = Path(sys.executable)
 CPU_PROBES = tuple(probe.name for probe in verify.bundled_probes() if not probe.needs_gpu)

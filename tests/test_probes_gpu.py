@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor import process, verify
+from envdoctor import process
+from envdoctor.proving import verify
 
 pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes, and liger and bitsandbytes come from the index
 

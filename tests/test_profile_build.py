@@ -186,7 +186,9 @@ def test_packages_are_named_for_the_python_that_they_serve() -> None:
 
 def test_a_fault_quotes_no_password(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    wheel = '[[wheels]]\nname = "a"\nfile = "a-1.0-py3-none-any.whl"\nurl = "https://user:hunter2@example.org/a.whl"\n'
+    wheel = (
+        '[[wheels]]\nname = "a"\nfile = "a-1.0-py3-none-any.whl"\nurl = "https://user:hunter2@example.org/a.whl"\n'
+    )
     path.write_text(f'extends = "cpu"\n{wheel}sha256 = "{"0" * 64}"\n')
     with pytest.raises(BadInput) as caught:
         read_profile(str(path))

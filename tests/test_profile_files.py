@@ -25,8 +25,6 @@ from envdoctor.bundled import bundled
 from envdoctor.errors import EXIT_BAD_INPUT, BadInput
 from envdoctor.machines import read_recorded
 from envdoctor.model import absent, known
-from envdoctor.profile_hashes import WheelHash, hashes_of, parse_direct_hash
-from envdoctor.profile_new import new_from_stack
 from envdoctor.profiles import (
     Profile,
     list_profiles,
@@ -36,6 +34,8 @@ from envdoctor.profiles import (
     read_profile,
     read_profiles,
 )
+from envdoctor.profiles.hashes import WheelHash, hashes_of, parse_direct_hash
+from envdoctor.profiles.new import new_from_stack
 from envdoctor.stack.inspect import read_stack
 from envdoctor.uv import find_uv
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command import envdoctor, envelope
 from local_packages import write_profile
-from test_profile_build import BUILD, FALLBACKS
-from test_profile_files import SHA, WHEEL, own
+from test_profile_build import BUILD, FALLBACKS, built
+from test_profile_files import SHA, WHEEL
 
 from envdoctor.profiles import profile_names, read_profile
 
@@ -76,7 +76,7 @@ def test_everything_that_a_bundled_profile_says_is_shown(name: str, tmp_path: Pa
 
 
 def test_wheels_fallbacks_and_builds_are_shown(tmp_path: Path) -> None:
-    write(tmp_path, "mine", own("mine") + WHEEL.rstrip() + '\npython = "3.12"\nabi = "TRUE"\n' + BUILD + FALLBACKS)
+    write(tmp_path, "mine", built("mine") + WHEEL.rstrip() + '\npython = "3.12"\nabi = "TRUE"\n' + BUILD + FALLBACKS)
     done = run(tmp_path, "profiles", "show", "mine", columns=200)
     assert done.returncode == 0, done.stderr
     text = told(done.stdout)

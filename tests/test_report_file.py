@@ -28,11 +28,11 @@ from envdoctor.model import (
     known,
     unreadable,
 )
+from envdoctor.proving.verify import VERIFICATION_SCHEMA, write_verification
 from envdoctor.report import Report, make_report, to_markdown
 from envdoctor.report.gather import read_tail
 from envdoctor.rules import evaluate
 from envdoctor.scrub import Identity
-from envdoctor.verify import VERIFICATION_SCHEMA, write_verification
 
 US = Identity(
     users=frozenset({"mira"}), hosts=frozenset({"athena"}), secrets=frozenset({"s3cr3t-of-the-environment"})

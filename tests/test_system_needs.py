@@ -12,8 +12,8 @@ from install_place import Place
 from local_packages import write_profile
 
 from envdoctor.errors import EnvdoctorError, Refused
+from envdoctor.installing.system_needs import command_for, install_needs, missing_needs, note, package_manager
 from envdoctor.knowledge.system_packages import system_packages
-from envdoctor.system_needs import command_for, install_needs, missing_needs, note, package_manager
 
 
 def program(folder: Path, name: str, body: str = "exit 0") -> Path:

@@ -83,7 +83,7 @@ def fetch(
 
     Example: envdoctor fetch --profile cpu --dest ./wheels --arch aarch64
     """
-    from envdoctor import fetching
+    from envdoctor.fetching import fetch as fetching
 
     def answer(reporter: Reporter) -> Answer:
         return fetching.fetch(profile, dest, reporter, python=python, architecture=arch, glibc=glibc)

@@ -95,7 +95,7 @@ def archs(
 
     Example: envdoctor archs .venv --cc 9.0,12.0
     """
-    from envdoctor import kernels
+    from envdoctor.scanning import kernels
 
     finish("archs", format, lambda _: kernels.archs(target, cc, machine, fact or [], verbose=verbose))
 
@@ -109,6 +109,6 @@ def abi(
 
     Example: envdoctor abi .venv
     """
-    from envdoctor import abi as checking
+    from envdoctor.scanning import abi as checking
 
     finish("abi", format, lambda _: checking.abi(venv))

@@ -6,8 +6,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.bench_records import Bench, BenchResult, UnderLoad
 from envdoctor.output.console import table
+from envdoctor.proving.bench_records import Bench, BenchResult, UnderLoad
 
 NAMES = {
     "gemm": "16-bit matrix product",

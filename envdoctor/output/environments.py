@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.housekeeping import Environment, Environments, Paths, Removed, RolledBack
-from envdoctor.install import InstallResult
+from envdoctor.installing.install import InstallResult
 from envdoctor.output.console import table
 
 GIB, MIB = 1 << 30, 1 << 20

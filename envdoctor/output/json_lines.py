@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from envdoctor.fetching.transfer import FetchProgress
     from envdoctor.handoff import Event
-    from envdoctor.meter import Progress
+    from envdoctor.installing.meter import Progress
     from envdoctor.model import ProbeResult
     from envdoctor.resolve import Attempt
-    from envdoctor.transfer import FetchProgress
 
 EVERY_SECONDS = 1.0  # of what changes all the time
 

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from envdoctor.kernels import ArchsScanned, Asked, Coverage, ScannedFile
 from envdoctor.output.console import out
 from envdoctor.rules.driver_ptx import PTX_SHARE
+from envdoctor.scanning.kernels import ArchsScanned, Asked, Coverage, ScannedFile
 
 CELL = 13  # columns: "1432/2918", "62/81 +2 PTX"
 MINIMUM_TITLE = 24

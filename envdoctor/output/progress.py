@@ -13,10 +13,10 @@ from envdoctor.model import ProbeResult
 from envdoctor.output.console import err
 
 if TYPE_CHECKING:
+    from envdoctor.fetching.transfer import FetchProgress
     from envdoctor.handoff import Event
-    from envdoctor.meter import Progress
+    from envdoctor.installing.meter import Progress
     from envdoctor.resolve import Attempt
-    from envdoctor.transfer import FetchProgress
 
 MIB = 1 << 20
 ALWAYS = ("entropy", "completion_length", "seconds")  # shown beside the smoothed metrics

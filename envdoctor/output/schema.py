@@ -22,21 +22,21 @@ FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "sta
 def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
     from envdoctor import housekeeping
-    from envdoctor.abi import AbiChecked
     from envdoctor.auditing import Audited
-    from envdoctor.bench_records import Bench
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
-    from envdoctor.fetching import Fetched
+    from envdoctor.fetching.fetch import Fetched
     from envdoctor.handoff import Recipe, Run
-    from envdoctor.install import InstallResult
+    from envdoctor.installing.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
-    from envdoctor.kernels import ArchsScanned
     from envdoctor.listing import Entries, ProfileShown
-    from envdoctor.loading import LoadTest
     from envdoctor.profiles import Profile
+    from envdoctor.proving.bench_records import Bench
     from envdoctor.report import Report
     from envdoctor.resolve import Lock, Resolution
+    from envdoctor.scanning.abi import AbiChecked
+    from envdoctor.scanning.kernels import ArchsScanned
+    from envdoctor.scanning.loading import LoadTest
 
     for late in (Recipe, Run, InstallResult, Lock, Profile, Resolution):
         setattr(results, late.__name__, late)

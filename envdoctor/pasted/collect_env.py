@@ -45,7 +45,6 @@ WINDOWS_CPU = re.compile(
     r"|Name|ProcessorType|Revision)=(.*)"
 )
 DRIVER = re.compile(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?$")
-ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "64-bit": "x86_64", "64 位": "x86_64", "arm64": "arm64"}
 
 
 def parse_collect_env(lines: list[Line]) -> Said | None:

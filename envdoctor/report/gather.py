@@ -194,7 +194,7 @@ def _read_json(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _read_verification(path: Path | None, notes: list[str]) -> Verification | None:
-    from envdoctor.verify import read_verification
+    from envdoctor.proving.verify import read_verification
 
     if path is None or not path.is_file():
         return None

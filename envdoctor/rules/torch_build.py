@@ -34,11 +34,7 @@ from envdoctor.rules.views import (
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
-FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 FIRST_NEVER_DROPPED = (7, 5)  # Maxwell, Pascal and Volta were left out of builds, Turing and later not yet
-# Libraries that come only for CUDA on Linux: who has one of them wants a GPU.
-GPU_LIBRARIES = ("vllm", "flash-attn", "bitsandbytes", "deepspeed", "sglang", "xformers", "flashinfer-python",
-                 "sgl-kernel", "mamba-ssm", "causal-conv1d", "unsloth")  # fmt: skip
 
 
 @rule("TORCH001", cause="gpu-arch-not-in-build", url=SUPPORT_MATRIX)

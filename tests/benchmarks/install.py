@@ -29,9 +29,9 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 from command import ROOT
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
+from envdoctor.installing.plan import sync_arguments
 from envdoctor.locks import file_of, kept_lock, lock_folder, lock_path, write_lock
 from envdoctor.machines import read_recorded
-from envdoctor.plan import sync_arguments
 from envdoctor.process import cleaned_environment
 from envdoctor.profiles import profile_file, read_profile
 from envdoctor.resolve import Lock, Target, resolve, target_of

@@ -22,18 +22,18 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.environments import Beside, read_installed
-from envdoctor.guard import drift
+from envdoctor.installing.guard import drift
 from envdoctor.locks import file_of, lock_path, write_lock
 from envdoctor.provisioning import read_lock_of
 
 MAIN = "from envdoctor.cli import main\nmain()"
 # The pauses before a source is asked again are for networks; a server on loopback is back at once or never.
-HASTE = "import envdoctor.install as i\ni.PAUSES = (0.1, 0.1)"
+HASTE = "import envdoctor.installing.install as i\ni.PAUSES = (0.1, 0.1)"
 
 
 # Kills an install after a record of its journal.
 KILL = """
-import os, envdoctor.journal as j
+import os, envdoctor.installing.journal as j
 write, count = j.Journal.write, [0]
 def written(self, *a, **k):
     write(self, *a, **k)

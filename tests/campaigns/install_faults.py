@@ -33,12 +33,14 @@ from server_faults import servers
 
 Fault = Callable[[Field], Row]
 
+INSTALL = "import os, envdoctor.installing.install as i\n"
 # Killed at one point of the swap: before it, between the two renames where there is no atomic one, after it.
 SWAP = {
-    "before the exchange": "import os, envdoctor.install as i\ni.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after the exchange": "import os, envdoctor.install as i\ni.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "before the exchange": f"{INSTALL}i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
+    "after the exchange": f"{INSTALL}i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between two renames": (
-        "import os, pathlib, envdoctor.swap as s\ns.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
+        "import os, pathlib, envdoctor.installing.swap as s\ns.exchange = lambda *a: False\n"
+        "rename = pathlib.Path.rename\n"
         "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
         "pathlib.Path.rename = die"
     ),

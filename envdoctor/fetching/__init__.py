@@ -1,0 +1,1 @@
+"""Fetching what an installation needs, for a machine without a network."""

@@ -1,0 +1,198 @@
+"""Install profiles: which one fits a machine, and why. Pure: no process, no socket.
+
+What a profile says is in records.py, how it is read in files.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
+
+from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.torch_builds import known_build
+from envdoctor.model import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine
+from envdoctor.profiles.files import (
+    Listed,
+    list_profiles,
+    profile_file,
+    profile_is_bundled,
+    profile_names,
+    read_bases,
+    read_candidates,
+    read_profile,
+    read_profiles,
+)
+from envdoctor.profiles.records import (
+    ATTENTIONS,
+    PROFILE_SCHEMA,
+    Build,
+    Cuda,
+    Pin,
+    Profile,
+    Python,
+    Shown,
+    Source,
+    Train,
+    Verify,
+    Wheel,
+    When,
+)
+
+__all__ = [
+    "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source",
+    "Train", "Verify", "Wheel", "When", "choose", "judge", "list_profiles", "profile_file", "profile_is_bundled",
+    "profile_names", "read_bases", "read_candidates", "read_profile", "read_profiles", "violations",
+]  # fmt: skip
+
+GIB = 1 << 30
+T = TypeVar("T")
+DISK, GPU_MEMORY = "disk", "memory of GPU"
+ROOM = (DISK, GPU_MEMORY)
+
+
+def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
+    """Hold every profile against the machine; of those that fit, the one with the highest preference."""
+    candidates = tuple(_candidate(machine, profile) for profile in profiles)
+    fitting = [candidate for candidate in candidates if candidate.accepted]
+    if not fitting:
+        return Choice(None, _nearest_reason(candidates), candidates)
+    best = max(fitting, key=lambda candidate: candidate.preference)
+    others = [candidate.profile for candidate in fitting if candidate is not best]
+    unknown = ", ".join(f"{c.name} {c.observed}" for c in violations(best))
+    reason = f"fits as far as is known: {unknown}" if unknown else "every condition holds"
+    reason += f"; preferred to {', '.join(others)}" if others else ""
+    return Choice(best.profile, reason, candidates)
+
+
+def violations(candidate: Candidate) -> list[Condition]:
+    """The conditions that do not hold or cannot be judged."""
+    return [condition for condition in candidate.conditions if condition.holds is not True]
+
+
+def _nearest_reason(candidates: Sequence[Candidate]) -> str:
+    if not candidates:
+        return "there are no profiles"
+    near = min(candidates, key=lambda candidate: len(violations(candidate)))
+    missing = "; ".join(f"{c.name}: {c.observed}, needed {c.expected}" for c in violations(near))
+    return f"no profile fits; nearest is {near.profile} ({missing})"
+
+
+def _candidate(machine: Machine, profile: Profile) -> Candidate:
+    conditions = tuple(_conditions(machine, profile))
+    # Room may be unknown (a recorded machine, a pasted report): it is measured again before anything is written.
+    accepted = all(c.holds is True or (c.holds is None and c.name.startswith(ROOM)) for c in conditions)
+    return Candidate(profile.id, accepted, profile.preference, conditions)
+
+
+def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
+    when = profile.when
+    yield judge(
+        "architecture",
+        machine.system.architecture,
+        " or ".join(when.architectures),
+        when.architectures.__contains__,
+    )
+    yield judge("glibc", machine.system.glibc, f">= {when.glibc}", lambda v: Version(v) >= Version(when.glibc))
+    yield _disk(machine, when.disk_gb)
+    if when.gpus:
+        yield judge("GPUs", machine.gpus, f">= {when.gpus}", lambda gpus: len(gpus) >= when.gpus, show=_show_gpus)
+    if when.gpus and machine.gpus.value:
+        yield from _gpu_conditions(machine.gpus.value, when)
+    if when.driver:
+        need = Version(when.driver)
+        expected = f">= {when.driver}" + (f" ({when.driver_why})" if when.driver_why else "")
+        yield judge("driver for this stack", machine.driver.version, expected, lambda v: Version(v) >= need)
+    if profile.cuda:
+        yield _driver(machine, profile.cuda.build)
+        yield from _code_for_gpus(machine, profile, profile.cuda.build)
+
+
+def judge(
+    name: str, fact: Fact[T], expected: str, holds: Callable[[T], bool], show: Callable[[T], str] = str
+) -> Condition:
+    """One condition on one fact; a fact that is absent does not hold, one that is unreadable cannot be judged."""
+    if fact.state == "unreadable":
+        return Condition(name, expected, f"could not be read ({fact.note})", None, fact.source)
+    if fact.value is None:
+        return Condition(name, expected, "none", False, fact.source)
+    try:
+        return Condition(name, expected, show(fact.value), holds(fact.value), fact.source)
+    except InvalidVersion:
+        return Condition(name, expected, f"{fact.value!r} is no version", None, fact.source)
+
+
+def _show_gpus(gpus: Sequence[Gpu]) -> str:
+    names = [gpu.name.value or "unreadable" for gpu in gpus]
+    return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
+
+
+def _disk(machine: Machine, needed: float) -> Condition:
+    places = machine.storage.places
+    here: Filesystem | None = (places.value or {}).get("environments")
+    expected = f">= {needed:g} GiB free"
+    if here is None:
+        return Condition(DISK, expected, f"could not be read ({places.note})", None, places.source)
+    return Condition(DISK, expected, f"{here.free / GIB:.1f} GiB free", here.free >= needed * GIB, here.path)
+
+
+def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:
+    """Conditions that every GPU must meet; the worst one is shown."""
+    if when.compute_capability:
+        need = Version(when.compute_capability)
+        yield _worst(
+            [
+                judge(
+                    f"compute capability of GPU {gpu.index}",
+                    gpu.compute_capability,
+                    f">= {need}",
+                    lambda v: Version(v) >= need,
+                )
+                for gpu in gpus
+            ]
+        )
+    if when.gpu_memory_gb:
+        need_bytes = when.gpu_memory_gb * GIB
+        yield _worst(
+            [
+                judge(
+                    f"{GPU_MEMORY} {gpu.index}",
+                    gpu.memory_total,
+                    f">= {when.gpu_memory_gb:g} GiB",
+                    lambda v: v >= need_bytes,
+                    lambda v: f"{v / GIB:.1f} GiB",
+                )
+                for gpu in gpus
+            ]
+        )
+
+
+def _worst(conditions: list[Condition]) -> Condition:
+    return min(conditions, key=lambda condition: {False: 0, None: 1, True: 2}[condition.holds])
+
+
+def _code_for_gpus(machine: Machine, profile: Profile, build: str) -> Iterable[Condition]:
+    """A GPU that the profile's torch has no code for, by the table of PyTorch's builds; silent where all is well."""
+    release = next((r for r in map(Requirement, (p.spec for p in profile.requirements)) if r.name == "torch"), None)
+    version = str(release.specifier).removeprefix("==").partition("+")[0] if release else ""
+    known = known_build(".".join(version.split(".")[:2]), build, machine.system.architecture.value or "")
+    for gpu in machine.gpus.value or ():
+        capability = capability_of(gpu)
+        if known and capability:
+            code = (*known.architectures, *known.ptx)
+            if not (runs_native(code, capability) or runs_as_ptx(code, capability)):
+                expected = f"one that torch {version} has code for ({' '.join(code)})"
+                observed = f"sm_{capability[0]}{capability[1]}"
+                yield Condition(f"architecture of GPU {gpu.index}", expected, observed, False, known.source)
+                return
+
+
+def _driver(machine: Machine, build: str) -> Condition:
+    release = cuda_releases()[build]
+    expected = (
+        f">= {release.minimum} for CUDA {build} (minor-version compatibility; {release.bundled} runs all of it)"
+    )
+    return judge("driver", machine.driver.version, expected, lambda v: Version(v) >= Version(release.minimum))
