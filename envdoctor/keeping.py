@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from envdoctor import locks, machines
 from envdoctor.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, unknown_name
-from envdoctor.fetching.locate import SIZES_SECONDS, locate_some, sized
+from envdoctor.fetching.locate import SIZES_SECONDS, locate, locate_some, sized
 from envdoctor.lock_audit import audit_words
 from envdoctor.locks import LockFile
 from envdoctor.model import Machine, Record
@@ -247,7 +247,7 @@ def export(name: str, form: str, python: str, architecture: str, output: str) ->
     from pathlib import Path
 
     from envdoctor.diagnosis import write_file
-    from envdoctor.export import FORMS
+    from envdoctor.export import FORMS, Place
     from envdoctor.export import export as run_export
 
     if form not in FORMS:
@@ -261,7 +261,9 @@ def export(name: str, form: str, python: str, architecture: str, output: str) ->
             expected="a profile that is locked for a platform and a Python that it names",
             hint=f"envdoctor lock --profile {name}",
         )
-    made = run_export(profile, file, form)
+    # A lock holds no addresses: a form that wants them asks the configured sources.
+    found = locate(file.lock, read_sources()) if form == "pylock" and not file.without else ()
+    made = run_export(profile, file, form, tuple(Place(*each) for each in found))
     if output:
         write_file(Path(output), made.text, hint="envdoctor export --help")
         return Answer(Written(output, "; ".join(made.notes)))

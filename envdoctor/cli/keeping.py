@@ -150,7 +150,7 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--format", metavar="FORM", help="requirements, dockerfile, apptainer, conda, script, uv-project."
+            "--format", metavar="FORM", help="requirements, pylock, dockerfile, apptainer, conda, script, uv-project."
         ),
     ] = "requirements",
     python: PythonVersionOption = "",

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envdoctor.errors import unknown_name
-from envdoctor.export.files import conda, pylock, requirements, uv_project
+from envdoctor.export.files import conda, requirements, uv_project
 from envdoctor.export.images import apptainer, dockerfile
+from envdoctor.export.pylock import pylock
 from envdoctor.export.script import script
-from envdoctor.export.stack import Exported, Locked, checked
+from envdoctor.export.stack import Exported, Locked, Place, checked
 from envdoctor.locks import LockFile
 from envdoctor.profiles import Profile
 
@@ -28,11 +29,11 @@ WRITERS: dict[str, Callable[[Locked], Exported]] = {
 FORMS = tuple(WRITERS)
 
 
-def export(profile: Profile, file: LockFile, form: str) -> Exported:
-    """The lock in one of FORMS; BadInput where the form cannot hold it."""
+def export(profile: Profile, file: LockFile, form: str, places: tuple[Place, ...] = ()) -> Exported:
+    """The lock in one of FORMS; BadInput where the form cannot hold it. `places` is what pylock alone needs."""
     if form not in WRITERS:
         raise unknown_name("form", form, list(FORMS), hint="envdoctor export --help")
-    return WRITERS[form](checked(profile, file))
+    return WRITERS[form](checked(profile, file, places))
 
 
-__all__ = ["FORMS", "Exported", "export"]
+__all__ = ["FORMS", "Exported", "Place", "export"]

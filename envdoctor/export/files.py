@@ -76,19 +76,6 @@ def _part_notes(stack: Locked) -> tuple[str, ...]:
     return (f"a partial lock: {left_out} come from the PyTorch index ({stack.backend}) without a hash",)
 
 
-def pylock(stack: Locked) -> Exported:
-    """Refused: PEP 751 asks for the address or path of every wheel, and a lock holds none.
-
-    https://packaging.python.org/en/latest/specifications/pylock-toml/#packages-wheels-url
-    """
-    raise BadInput(
-        f"a pylock.toml gives each wheel's url or path (PEP 751), and the lock of '{stack.profile.id}' holds names, "
-        "versions and hashes only, since wheels come from whatever sources you have",
-        expected="form 'requirements', which pins and hashes the same wheels",
-        hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
-    )
-
-
 def conda(stack: Locked) -> Exported:
     """environment.yml: Python from conda, everything else by pip with hashes."""
     demand_whole(stack, "conda")

@@ -40,6 +40,16 @@ class Locked(Record, frozen=True, kw_only=True):
     backend: str  # of the PyTorch index that torch comes from, empty where it comes from PyPI
     torch: str  # its version without the mark of a build, empty where the lock has none
     build: str  # "cpu" or the CUDA version
+    places: tuple[Place, ...] = ()  # of its wheels, where they were looked up
+
+
+class Place(Record, frozen=True):
+    """Where a wheel of a lock lies: its file name, address or path, and length where it is known."""
+
+    name: str
+    url: str
+    sha256: str
+    size: int | None = None
 
 
 class Exported(Record, frozen=True):
@@ -52,7 +62,7 @@ class Exported(Record, frozen=True):
     notes: tuple[str, ...]  # what the form cannot say, and what is left to do
 
 
-def checked(profile: Profile, file: LockFile) -> Locked:
+def checked(profile: Profile, file: LockFile, places: tuple[Place, ...] = ()) -> Locked:
     """The profile and its lock, if nothing in them can be taken for anything but what it is."""
     hint = f"envdoctor profiles show {shlex.quote(profile.id)}"
     heads = {"id": profile.id} | {name: getattr(file, name) for name, _ in FORMS_OF_TEXT[1:]}
@@ -85,6 +95,7 @@ def checked(profile: Profile, file: LockFile) -> Locked:
         backend=file.backend or (mark if re.fullmatch(r"cpu|cu\d+", mark) else ""),
         torch=torch,
         build=file.torch,
+        places=places,
     )
 
 

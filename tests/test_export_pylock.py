@@ -1,0 +1,59 @@
+"""`export --format pylock`: a real uv installs what was locked from it; without addresses it is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from command import envdoctor, environment
+from install_place import FIRST, Place
+from local_packages import PYTHON, Index, serve
+
+from envdoctor.errors import BadInput
+from envdoctor.export import export
+from envdoctor.locks import read_lock
+from envdoctor.profiles import read_profile
+from envdoctor.uv import find_uv
+
+
+def locked(place: Place) -> None:
+    done = envdoctor("lock", "--profile", place.profile, home=place.home, **place.settings)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("by", ["folder", "index"])
+def test_uv_installs_what_was_locked(by: str, place: Place) -> None:
+    locked(place)
+    file = place.home / "pylock.toml"
+    with serve(Index({"main": place.wheels}, user="user:secret")) as web:
+        web_settings = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url(user="user:secret")}
+        settings = place.settings | (web_settings if by == "index" else {})
+        arguments = ("export", "--profile", place.profile, "--format", "pylock", "--output", file)
+        done = envdoctor(*arguments, home=place.home, **settings)
+        assert done.returncode == 0, done.stderr
+        assert "secret" not in file.read_text()
+        data = tomllib.loads(file.read_text())
+        assert data["lock-version"] == "1.0"
+        assert {p["name"]: p["version"] for p in data["packages"]} == FIRST
+        if by == "index":
+            web.user = ""  # who installs has a login of their own
+        uv, venv = find_uv(), place.home / "by-hand"
+        env = environment(place.home, **place.settings)
+        subprocess.run([uv, "venv", "-q", "--python", sys.executable, venv], check=True, env=env)
+        subprocess.run(
+            [uv, "pip", "sync", "-q", "--python", venv / "bin/python", file], check=True, env=env, cwd=place.home
+        )
+    found = sorted(path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
+    assert found == [f"{name}-{version}.dist-info" for name, version in sorted(FIRST.items())]
+
+
+def test_without_addresses_it_is_refused(place: Place) -> None:
+    locked(place)
+    profile = read_profile(str(place.profile))
+    path = next(p for p in (place.home / "mine.locks").glob("*.txt") if PYTHON in p.name)
+    file = read_lock(path)
+    assert file
+    with pytest.raises(BadInput, match="is not known"):
+        export(profile, file, "pylock")
