@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 
 from envdoctor import locks
-from envdoctor.diagnosis import machine_of, stack_of, write_file
+from envdoctor.diagnosis import machine_of, stack_of
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.lock_audit import audit_lock
 from envdoctor.model import Finding, Machine, Record
-from envdoctor.records import read_text
+from envdoctor.records import read_text, write_file
 from envdoctor.results import Answer
 from envdoctor.rules import evaluate
 from envdoctor.runbook import RunbookAudit, Step, audit_runbook

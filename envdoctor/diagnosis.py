@@ -17,6 +17,7 @@ import msgspec
 from envdoctor import __version__, machines
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest
 from envdoctor.model import Finding, Machine, Record, Stack
+from envdoctor.records import write_file
 from envdoctor.results import Answer, Checked, Documentation, Made, RuleList, RuleText, Written
 
 if TYPE_CHECKING:
@@ -202,16 +203,6 @@ def _save(machine: Machine, path: Path) -> None:
     origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
     recorded = machines.shareable(machine, name=path.stem, origin=origin, home=str(Path.home()))
     write_file(path, machines.machine_json(recorded), hint="envdoctor check --save machine.json")
-
-
-def write_file(path: Path, text: str, *, hint: str) -> None:
-    """A file that the user named; BadInput where it cannot be written."""
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise BadInput(
-            f"cannot write {path}: {error.strerror}", expected="a file in a folder of yours", hint=hint
-        ) from error
 
 
 class Selection(Record, frozen=True):

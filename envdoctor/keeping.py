@@ -246,9 +246,9 @@ def export(name: str, form: str, python: str, architecture: str, output: str) ->
     """A profile's lock in a form that someone without envdoctor can use; printed, or written to `output`."""
     from pathlib import Path
 
-    from envdoctor.diagnosis import write_file
     from envdoctor.export import FORMS, Place
     from envdoctor.export import export as run_export
+    from envdoctor.records import write_file
 
     if form not in FORMS:
         raise unknown_name("form", form, list(FORMS), hint="envdoctor export --profile cpu --format requirements")

@@ -28,6 +28,16 @@ def read_text(path: Path, *, what: str, hint: str) -> str:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start})", expected=what, hint=hint) from error
 
 
+def write_file(path: Path, text: str, *, hint: str) -> None:
+    """A file that the user named; BadInput where it cannot be written."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {path}: {error.strerror}", expected="a file in a folder of yours", hint=hint
+        ) from error
+
+
 def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
     """A TOML file as plain values."""
     return parse_toml(read_toml_text(path, what=what, hint=hint), where=str(path), what=what, hint=hint)
