@@ -29,8 +29,8 @@ NAME, MODULE, VERSION, REQUIRES = {name!r}, {module!r}, {version!r}, {requires!r
 
 
 def against():
-    """What is there to build against: torch, and in isolation what the build requires."""
-    for name in ("torch", "gamma"):
+    """What is there to build against."""
+    for name in ("torch",):
         try:
             return name + " " + importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -67,16 +67,14 @@ def write_sdist(
     version: str,
     *,
     requires: Iterable[str] = (),
-    build_requires: Iterable[str] = (),
     source: str = SOURCE,
 ) -> Path:
     """A source distribution with one C extension, as indexes have them; nothing of it is built here."""
     folder.mkdir(parents=True, exist_ok=True)
     module = name.replace("-", "_")
-    needed = ", ".join(f'"{each}"' for each in build_requires)
     files = {
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        "pyproject.toml": f'[build-system]\nrequires = [{needed}]\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
         "backend.py": BACKEND.format(name=name, module=module, version=version, requires=list(requires)),
         "module.c": source.replace("MODULE", module),
     }

@@ -97,7 +97,7 @@ BAD = {
     "negative memory": ("", '[build]\npackages = ["x"]\nmemory_gb_per_job = -1.0', "memory_gb_per_job = -1"),
     "negative minutes": ("", '[build]\npackages = ["x"]\ncore_minutes = -1', "core_minutes = -1"),
     "unknown tool": ("", '[build]\npackages = ["x"]\nneeds = ["ninjas"]', "did you mean 'ninja'"),
-    "misspelt": ("", '[build]\npackages = ["x"]\nisolated = true', "'isolation'"),
+    "misspelt": ("", '[build]\npackages = ["x"]\nneed = ["ninja"]', "'needs'"),
     "loader": ("", '[build]\npackages = ["x"]\nenvironment = { LD_PRELOAD = "x" }', "LD_PRELOAD is not"),
     "compiler": ("", '[build]\npackages = ["x"]\nenvironment = { CC = "/tmp/x" }', "build.environment.CC is not"),
     "flags": ("", '[build]\npackages = ["x"]\nenvironment = { NVCC_APPEND_FLAGS = "x" }', "NVCC_APPEND_FLAGS is not"),

@@ -132,16 +132,6 @@ def test_another_torch_gets_a_build_of_its_own(place: Place) -> None:
     assert seen(place) == (1, "torch 9.9.1+cpu")
 
 
-def test_a_build_in_isolation_takes_the_locked_versions_of_what_it_requires(place: Place) -> None:
-    write_wheel(place.wheels, "gamma", "1.0")
-    write_sdist(place.wheels, "fast", "1.0", build_requires=["gamma"])
-    ask_for(place, "fast==1.0", "gamma==1.0", build="isolation = true")
-    plan = place.plan()
-    write_wheel(place.wheels, "gamma", "2.0")
-    place.install_plan(plan)
-    assert seen(place) == (1, "gamma 1.0"), "and no torch: nothing of the environment is there"
-
-
 def test_the_printed_commands_compile_too(place: Place) -> None:
     ask_for(place)
     data = envelope(place.install("--dry-run", MAX_JOBS="2"))["data"]

@@ -130,12 +130,10 @@ def build_steps(
         )
     for name in build.packages if build else ():
         package = packages[name]
-        apart = ("--build-constraint", str(building / LOCK_FILE)) if build and build.isolation else ()
         yield Step(
             name=f"build {name}", title=f"Compile {name} {package.version} here", deadline=BUILD_SECONDS, built=name,
             arguments=("pip", "install", "--python", str(building / "bin/python"), "--no-deps", *arguments,
-                       "--no-binary", name, *(apart or ("--no-build-isolation",)),
-                       "-r", str(build_file(building, name))),
+                       "--no-binary", name, "--no-build-isolation", "-r", str(build_file(building, name))),
             environment=(build.environment if build else {}) | {"MAX_JOBS": str(jobs.count)},
         )  # fmt: skip
 
@@ -159,7 +157,7 @@ def request_digest(profile: Profile, architecture: str, python: str, kept: str =
     specs = [[pin.spec for pin in pins] for pins in (profile.requirements, profile.constraints)]
     choices: tuple[object, ...] = (profile.cuda, profile.wheels, profile.sources, profile.exclude_newer)
     if made := profile.build:
-        choices += ((made.packages, made.isolation, made.environment),)
+        choices += ((made.packages, made.environment),)
     asked = msgspec.json.encode((profile.id, architecture, python, kept, specs, choices), order="sorted")
     return hashlib.sha256(asked).hexdigest()[:16]
 

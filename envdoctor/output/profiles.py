@@ -152,9 +152,9 @@ def _conditions(wheel: Wheel) -> str:
 def _build(build: Build | None) -> Parts:
     if build is None:
         return
-    where = "in isolation" if build.isolation else "against the torch of the environment"
     yield Text("\nbuilt on the machine", style="title")
-    yield _indent(Text(f"{', '.join(build.packages)}, {where}{': ' + build.why if build.why else ''}"))
+    why = f": {build.why}" if build.why else ""
+    yield _indent(Text(f"{', '.join(build.packages)}, against the torch of the environment{why}"))
     cost = f"{build.memory_gb_per_job:g} GiB of memory for each compiler"
     cost += f", {build.core_minutes:g} minutes of one core" if build.core_minutes else ", time not measured"
     yield _indent(Text(cost))

@@ -77,10 +77,13 @@ class Wheel(Record, frozen=True, kw_only=True):
 
 
 class Build(Record, frozen=True, kw_only=True):
-    """Packages that are compiled on the machine; everything else is taken as wheels, whatever happens."""
+    """Packages that are compiled on the machine; everything else is taken as wheels, whatever happens.
+
+    They are built against the environment (--no-build-isolation): against its torch, and with build requirements that
+    came by the lock, with their hashes. An isolated build would fetch its own, without any.
+    """
 
     packages: tuple[str, ...]
-    isolation: bool = False  # False: built against the torch of the environment (--no-build-isolation)
     memory_gb_per_job: float = 4.0  # of one compiler; MAX_JOBS follows from the machine's memory and cores
     core_minutes: float = 0  # of one core, measured; the estimate of the time follows from it
     needs: tuple[str, ...] = ()  # beside a C++ compiler and Python's headers: "nvcc", "ninja"
