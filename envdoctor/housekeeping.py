@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from envdoctor.diagnosis import cache_folder
-from envdoctor.environments import Beside, Installed, beside_of, is_foreign, read_installed
+from envdoctor.environments import Beside, Installed, beside_of, is_foreign, read_installed, size_on_disk
 from envdoctor.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.installing.holding import hold, is_running
-from envdoctor.installing.install import size_on_disk
 from envdoctor.installing.journal import ROLLBACK, Journal, read_journal, unfinished
 from envdoctor.installing.swap import go_back, remove, settle
 from envdoctor.model import Record

@@ -309,13 +309,17 @@ class Finding(Record, frozen=True):
 
 
 class Condition(Record, frozen=True):
-    """One demand of a profile held against one fact. `holds` is None where the fact is not known."""
+    """One demand of a profile held against one fact. `holds` is None where the fact is not known.
+
+    One that is only `recommended` rejects nothing; it is told.
+    """
 
     name: str
     expected: str
     observed: str
     holds: bool | None
     source: str = ""
+    recommended: bool = False
 
 
 class Candidate(Record, frozen=True):

@@ -14,7 +14,7 @@ from envdoctor.diagnosis import cache_folder, machine_of
 from envdoctor.errors import BadInput, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, Record
-from envdoctor.profiles import DISK, Profile, choose, read_candidates, read_profile, violations
+from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violations
 from envdoctor.results import Answer, Planned
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
     named = request.profile
     profile = read_profile(named) if named else chosen_profile(choose(machine, read_candidates()))
     # Room is judged where the environment will really lie, by the install itself.
-    violated = words_of(choose(machine, [profile]).candidates[0], leave_out=DISK)
+    candidate = choose(machine, [profile]).candidates[0]
+    violated = words_of(candidate, leave_out=DISK)
+    advised = tuple(f"{c.name} is {c.observed}, recommended {c.expected}" for c in advice(candidate))
     if violated and not (request.force or request.dry_run):
         raise Refused(
             f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
@@ -85,7 +87,7 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
         log = log_file("install", profile.id)
         result = run_install(plan, machine, log, cache_folder(), reporter.installing, wheels=wheels)
     remember(folder)
-    return Answer(result)
+    return Answer(msgspec.structs.replace(result, advice=advised))
 
 
 def _plan(

@@ -58,7 +58,7 @@ class TrainRequest(Record, frozen=True):
 def new_profile(venv: str, name: str, output: str) -> Answer:
     """A profile in TOML from an environment that works, printed or written to a file."""
     from envdoctor.diagnosis import stack_of
-    from envdoctor.installing.install import size_on_disk
+    from envdoctor.environments import size_on_disk
     from envdoctor.profiles.hashes import hashes_of
     from envdoctor.profiles.new import new_from_stack
     from envdoctor.records import write_file

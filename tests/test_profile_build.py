@@ -14,7 +14,7 @@ from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.locks import read_lock
 from envdoctor.machines import override, read_recorded
 from envdoctor.model import absent, unreadable
-from envdoctor.profiles import choose, profile_names, read_profile, violations
+from envdoctor.profiles import advice, choose, profile_names, read_profile, violations
 
 GH200 = "gh200-480gb"
 DRIVER = "driver for this stack"
@@ -82,6 +82,7 @@ BAD = {
     "driver": ("", 'driver = "new"', "when.driver = 'new'"),
     "driver of too many parts": ("", 'driver = "570.1.2.3"', "when.driver = '570.1.2.3'"),
     "driver with an option": ("", 'driver = ">=570"', "when.driver = '>=570'"),
+    "recommended driver": ("", 'driver_recommended = "new"', "when.driver_recommended = 'new'"),
     "source of the driver": ("", 'driver_url = "javascript:x"', "when.driver_url"),
     "unknown need": ("", 'system = ["c-compilr"]', "did you mean 'c-compiler'"),
     "need with a command": ("", 'system = ["gcc; rm -rf ~"]', "'gcc; rm -rf ~'"),
@@ -110,6 +111,8 @@ def test_bad_input_is_refused_with_its_line(case: str, home: Home) -> None:
     before, added, message = BAD[case]
     text = own("mine")
     if added.startswith("driver"):
+        key = added.partition(" =")[0]
+        text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(f"{key} ="))
         text = text.replace("[when]\n", f"[when]\n{added}\n")
     elif added.startswith("system"):
         text = text.replace("\nsystem = ", "\n# system = ").replace("\n[when]", f"\n{added}\n[when]")
@@ -194,3 +197,16 @@ def test_a_fault_quotes_no_password(tmp_path: Path) -> None:
         read_profile(str(path))
     assert "url" in caught.value.message
     assert "hunter2" not in caught.value.message
+
+
+def test_a_driver_that_is_recommended_is_told_and_rejects_nothing() -> None:
+    profile = read_profile("x86-cu128-vllm")
+    old, new = (override(read_recorded("h100x8"), [f"driver.version={v}"]) for v in ("550.90.07", "570.26"))
+    (candidate,) = choose(old, [profile]).candidates
+    assert candidate.accepted
+    assert [c.name for c in violations(candidate)] == ["disk"]
+    (told,) = advice(candidate)
+    assert (told.observed, told.expected[:9]) == ("550.90.07", ">= 570.26")
+    assert "recommended >= 570.26 (older ones, from 525 on, run CUDA 12.8" in choose(old, [profile]).reason
+    assert advice(choose(new, [profile]).candidates[0]) == []
+    assert "recommended" not in choose(new, [profile]).reason

@@ -11,7 +11,9 @@ from command import envelope
 from install_place import Place
 from local_packages import write_profile
 
+from envdoctor.environments import Beside
 from envdoctor.errors import EnvdoctorError, Refused
+from envdoctor.installing.journal import read_journal
 from envdoctor.installing.system_needs import command_for, install_needs, missing_needs, note, package_manager
 from envdoctor.knowledge.system_packages import system_packages
 
@@ -112,6 +114,16 @@ def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place
     notes = envelope(done)["data"]["survey"]["notes"]
     assert any("c-compiler is missing" in line and "apt-get install" in line for line in notes), notes
     assert not said.exists()
-    if os.geteuid() == 0:
-        assert place.install("--venv", str(place.home / "envs/other"), "--system", **path).returncode == 0
-        assert "install -y --no-install-recommends gcc libc6-dev" in said.read_text()
+    if os.geteuid() != 0:
+        return
+    empty = place.install("--venv", str(place.home / "envs/other"), "--system", **path)
+    assert empty.returncode == 3
+    assert "after apt-get install" in envelope(empty)["error"]["message"]
+    assert "c-compiler is missing" in envelope(empty)["error"]["message"]
+    program(tools, "apt-get", f'echo "$@" >> {said}; printf "#!/bin/sh\\n" > {tools}/gcc; /bin/chmod +x {tools}/gcc')
+    done = place.install("--venv", str(place.home / "envs/other"), "--system", **path)
+    assert done.returncode == 0, done.stdout
+    assert envelope(done)["data"]["survey"]["notes"] == ["installed on the system: c-compiler"]
+    assert "install -y --no-install-recommends gcc libc6-dev" in said.read_text()
+    steps = [entry.step for entry in read_journal(Beside(place.home / "envs/other").journal).entries]
+    assert steps.count("system") == 4, "start and end, of the one that failed and of this one"

@@ -18,6 +18,7 @@ from envdoctor.environments import (
     Beside,
     Installed,
     WheelUsed,
+    installed_size,
     is_foreign,
     read_installed,
     refuse_foreign,
@@ -30,9 +31,9 @@ from envdoctor.installing.holding import hold, is_running
 from envdoctor.installing.journal import WHOLE, Journal, read_journal, unfinished
 from envdoctor.installing.meter import DownloadMeter, Progress
 from envdoctor.installing.plan import Plan, Step
-from envdoctor.installing.preflight import Availability, Survey, survey
+from envdoctor.installing.preflight import Availability, Survey, meet_needs, survey
 from envdoctor.installing.swap import discard, is_finished, keep_previous, replaced_by, settle, swap_in, write_through
-from envdoctor.installing.system_needs import install_needs, package_manager
+from envdoctor.installing.system_needs import command_for, package_manager
 from envdoctor.installing.wheel_step import WheelOutcome, add_wheel
 from envdoctor.locks import file_of, lock_text
 from envdoctor.model import Finding, Machine, Record
@@ -66,6 +67,7 @@ class InstallResult(Record, frozen=True):
     survey: Survey | None = None
     wheels: tuple[WheelOutcome, ...] = ()
     findings: tuple[Finding, ...] = ()  # warnings of the rules
+    advice: tuple[str, ...] = ()  # what the profile recommends of the machine and does not find
 
 
 class Work(NamedTuple):
@@ -111,14 +113,15 @@ def install(
                     if present := read_current(plan):
                         return _unchanged(present, plan, found)
             asked = survey(plan, wheels)  # before anything is written
-            if plan.install_system and asked.needs:
-                install_needs(asked.needs, package_manager(), log)
             with hold(beside) as held:
                 refuse_foreign(venv, adopt=plan.adopt)
                 if present := read_current(plan):  # somebody else was faster
                     return _unchanged(present, plan, found)
                 work = Work(plan, machine, beside, journal, log, on_progress, held, asked.cached, asked.python)
                 with journal.step(WHOLE, detail=f"{plan.profile} {plan.lock.digest} into {venv}"):
+                    if plan.install_system and asked.needs:
+                        with journal.step("system", command=command_for(asked.needs, package_manager())):
+                            asked = meet_needs(asked, plan, log)
                     result = _build(work, cache)
     except OSError as error:
         raise EnvdoctorError(
@@ -376,25 +379,3 @@ def attention(fallbacks: dict[str, str]) -> str:
     for _ in fallbacks:
         chosen = fallbacks.get(missing.get(chosen, ""), chosen)
     return chosen
-
-
-def installed_size(venv: Path) -> int:
-    """Bytes of an environment as its packages' RECORD files tell them: 38,000 files are a stat each otherwise."""
-    total = size_on_disk(venv / "bin")
-    for record in venv.glob("lib/python*/site-packages/*.dist-info/RECORD"):
-        sizes = (row.rpartition(b",")[2] for row in record.read_bytes().splitlines())
-        total += sum(int(size) for size in sizes if size.isdigit())
-    return total
-
-
-def size_on_disk(folder: Path) -> int:
-    """Bytes that the files below a folder take, links not followed; what goes or hides meanwhile is left out."""
-    total, folders = 0, [str(folder)]
-    while folders:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
-    return total

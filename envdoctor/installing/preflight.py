@@ -16,7 +16,14 @@ from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.facts.storage import read_filesystem
 from envdoctor.installing.build_checks import survey_builds
 from envdoctor.installing.plan import Plan
-from envdoctor.installing.system_needs import MissingNeed, missing_needs, note, package_manager
+from envdoctor.installing.system_needs import (
+    MissingNeed,
+    command_for,
+    install_needs,
+    missing_needs,
+    note,
+    package_manager,
+)
 from envdoctor.model import Record
 from envdoctor.process import Finished
 from envdoctor.resolve import Lock
@@ -91,6 +98,23 @@ def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str,
         cached=wheels.cached, missing=wheels.missing, download=download, cache=str(cache), links=links, rooms=rooms,
         python=python, needs=needs, notes=notes,
     )  # fmt: skip
+
+
+def meet_needs(asked: Survey, plan: Plan, log: Path, environ: Mapping[str, str] = os.environ) -> Survey:
+    """Install what the system lacks and look again; only ever called when it was asked for."""
+    manager = package_manager(environ)
+    install_needs(asked.needs, manager, log)
+    interpreter = Path(asked.python) if asked.python.startswith("/") else None
+    names = [need.name for need in asked.needs]
+    if still := tuple(missing_needs(names, plan.lock.python, interpreter, manager, environ)):
+        raise EnvdoctorError(
+            f"after {' '.join(command_for(asked.needs, manager))}: {note(still, manager)}",
+            expected="what was installed to be found",
+            hint=f"read the log {log}",
+        )
+    told = note(asked.needs, manager)
+    notes = (*(each for each in asked.notes if each != told), f"installed on the system: {', '.join(names)}")
+    return msgspec.structs.replace(asked, needs=(), notes=notes)
 
 
 def cache_folder(plan: Plan) -> Path:

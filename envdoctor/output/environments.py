@@ -33,6 +33,7 @@ def installed(data: InstallResult) -> list[RenderableType]:
         parts += [_indent(Text(note, style="warning")) for note in data.survey.notes]
     if data.resumed:
         parts.append(_indent(Text(data.resumed, style="dim")))
+    parts += [_indent(Text(told, style="warning")) for told in data.advice]
     for finding in data.findings:
         parts.append(_indent(Text.assemble(("! ", "warning"), f"{finding.id} {finding.message}")))
     if data.previous:

@@ -96,7 +96,7 @@ def _facts(data: ProfileShown) -> Table:
         "disk": f"{when.disk_gb:g} GiB free",
         "GPUs": _gpus(when),
         "CUDA": f"the {profile.cuda.build} build of torch" if profile.cuda else "a CPU build of torch",
-        "driver": _reasons(f"{when.driver} or newer", when.driver_why, when.driver_url) if when.driver else "",
+        "driver": _driver(when),
         "Python": ", ".join(profile.python.versions),
         "sources": ", then ".join(map(_source, profile.sources)),
         "cut-off": f"nothing uploaded after {profile.exclude_newer}" if profile.exclude_newer else "",
@@ -113,6 +113,13 @@ def _facts(data: ProfileShown) -> Table:
 def _source(source: object) -> str:
     backend = getattr(source, "backend", "")
     return f"the PyTorch index ({backend})" if backend else "configured sources, else PyPI"
+
+
+def _driver(when: When) -> str:
+    told = f"{when.driver} or newer" if when.driver else ""
+    if when.driver_recommended:
+        told = f"{told}, {when.driver_recommended} recommended" if told else f"{when.driver_recommended} recommended"
+    return _reasons(told, when.driver_why, when.driver_url) if told else ""
 
 
 def _reasons(text: str, why: str, url: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
@@ -44,8 +45,9 @@ from envdoctor.profiles.records import (
 
 __all__ = [
     "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source",
-    "Train", "Verify", "Wheel", "When", "choose", "judge", "list_profiles", "profile_file", "profile_is_bundled",
-    "profile_names", "read_bases", "read_candidates", "read_profile", "read_profiles", "violations",
+    "Train", "Verify", "Wheel", "When", "advice", "choose", "judge", "list_profiles", "profile_file",
+    "profile_is_bundled", "profile_names", "read_bases", "read_candidates", "read_profile", "read_profiles",
+    "violations",
 ]  # fmt: skip
 
 GIB = 1 << 30
@@ -65,12 +67,18 @@ def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
     unknown = ", ".join(f"{c.name} {c.observed}" for c in violations(best))
     reason = f"fits as far as is known: {unknown}" if unknown else "every condition holds"
     reason += f"; preferred to {', '.join(others)}" if others else ""
+    reason += "".join(f"; {c.name} is {c.observed}, recommended {c.expected}" for c in advice(best))
     return Choice(best.profile, reason, candidates)
 
 
 def violations(candidate: Candidate) -> list[Condition]:
     """The conditions that do not hold or cannot be judged."""
-    return [condition for condition in candidate.conditions if condition.holds is not True]
+    return [each for each in candidate.conditions if each.holds is not True and not each.recommended]
+
+
+def advice(candidate: Candidate) -> list[Condition]:
+    """What is recommended and not so: the profile works without, and what does not is in its words."""
+    return [each for each in candidate.conditions if each.holds is False and each.recommended]
 
 
 def _nearest_reason(candidates: Sequence[Candidate]) -> str:
@@ -84,7 +92,8 @@ def _nearest_reason(candidates: Sequence[Candidate]) -> str:
 def _candidate(machine: Machine, profile: Profile) -> Candidate:
     conditions = tuple(_conditions(machine, profile))
     # Room may be unknown (a recorded machine, a pasted report): it is measured again before anything is written.
-    accepted = all(c.holds is True or (c.holds is None and c.name.startswith(ROOM)) for c in conditions)
+    needed = (condition for condition in conditions if not condition.recommended)
+    accepted = all(c.holds is True or (c.holds is None and c.name.startswith(ROOM)) for c in needed)
     return Candidate(profile.id, accepted, profile.preference, conditions)
 
 
@@ -106,6 +115,11 @@ def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
         need = Version(when.driver)
         expected = f">= {when.driver}" + (f" ({when.driver_why})" if when.driver_why else "")
         yield judge("driver for this stack", machine.driver.version, expected, lambda v: Version(v) >= need)
+    if when.driver_recommended:
+        wanted = Version(when.driver_recommended)
+        expected = f">= {when.driver_recommended}" + (f" ({when.driver_why})" if when.driver_why else "")
+        told = judge("the driver", machine.driver.version, expected, lambda v: Version(v) >= wanted)
+        yield msgspec.structs.replace(told, recommended=True)
     if profile.cuda:
         yield _driver(machine, profile.cuda.build)
         yield from _code_for_gpus(machine, profile, profile.cuda.build)

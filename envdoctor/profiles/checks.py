@@ -130,6 +130,7 @@ def _forms(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
     yield "when.glibc", profile.when.glibc, r"2\.[0-9]{1,3}", words.format("2.28")
     yield "when.compute_capability", profile.when.compute_capability, MAYBE_VERSION, words.format("9.0")
     yield "when.driver", profile.when.driver, MAYBE_DRIVER, words.format("570.148.08")
+    yield "when.driver_recommended", profile.when.driver_recommended, MAYBE_DRIVER, words.format("570.26")
     yield "when.driver_url", profile.when.driver_url, WEB, "an address that begins with https://"
     yield "exclude_newer", iso_date(profile.exclude_newer), DATE, "a date such as 2025-10-28"
     for python in profile.python.versions:

@@ -22,6 +22,7 @@ class When(Record, frozen=True):
     compute_capability: str = ""  # at least, for every GPU
     gpu_memory_gb: float = 0  # at least, for every GPU, in GiB
     driver: str = ""  # at least, where more is needed than the CUDA build alone asks for
+    driver_recommended: str = ""  # an older one is told what it cannot do, and not refused
     driver_why: str = ""
     driver_url: str = ""
 
