@@ -340,3 +340,15 @@ def test_unknown_error_in_a_report_may_be_of_a_container() -> None:
     assert machine.system.container == UNSAID
     found = {finding.id: finding.status for finding in evaluate(machine, torch(available=False))}
     assert found == {"DRV014": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("library", "package"),
+    [("libcusolver.so.11", "nvidia-cusolver-cu12"), ("libcudnn.so.9", "nvidia-cudnn-cu12"),
+     ("libcudart.so.13", "nvidia-cuda-runtime"), ("libcudart.so.11.0", "nvidia-cuda-runtime-cu11")],
+)  # fmt: skip
+def test_a_missing_library_is_had_from_the_package_that_has_it(library: str, package: str) -> None:
+    """Libraries are not all numbered by CUDA: libcusolver.so.11 is that of CUDA 12."""
+    stack = with_files(file("mine.so", "mine", missing_libraries=(library,)), mine="1.0")
+    (finding,) = (each for each in evaluate(live([RTX5090]), stack) if each.id == "EXT003")
+    assert finding.commands == (f"uv pip install {package}",)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-import lzma
 import re
-import struct
 import zipfile
-import zlib
 from typing import NamedTuple
 
 from envdoctor.facts.environment import redact
@@ -16,6 +13,7 @@ from envdoctor.knowledge.releases import normalise
 from envdoctor.knowledge.versions import version_key
 from envdoctor.stack.metadata import parse_head
 from envdoctor.web.transport import Answer, Unanswered, Web, verified
+from envdoctor.web.wheel_archive import BROKEN_ARCHIVE
 
 METADATA_BYTES = 4 << 20
 RANGE_BYTES = 16 << 20  # of one wheel in all; the list of files of torch has 1.4 MB
@@ -57,8 +55,7 @@ def _by_ranges(web: Web, file: File) -> bytes:
                 raise Unanswered(f"{file.name} has {len(own)} METADATA files of its own, expected one")
             with archive.open(own[0]) as member:
                 data = member.read(METADATA_BYTES + 1)
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OSError,
-            NotImplementedError, RuntimeError, EOFError, OverflowError, MemoryError) as error:  # fmt: skip
+    except BROKEN_ARCHIVE as error:
         raise Unanswered(f"{file.name} is no wheel that can be read: {error or type(error).__name__}") from error
     if len(data) > METADATA_BYTES:
         raise Unanswered(f"METADATA of {file.name} has more than {METADATA_BYTES} bytes")

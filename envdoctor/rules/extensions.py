@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.libraries import package_of_library
 from envdoctor.model import Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.views import gpus_of, installed, label, torch_cuda, torch_version
@@ -133,7 +134,7 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
                 f"torch is built for {'CUDA ' + torch_cuda(stack) if torch_cuda(stack) else 'no CUDA'}",
                 (Evidence(f"extensions.{file.path}.missing_libraries", " ".join(missing), file.path),),
                 f"Install the build of {name} for torch's CUDA version, or the package that has the library.",
-                (f"uv pip install {_package(missing[0])}",),
+                (f"uv pip install {package_of_library(missing[0], torch_cuda(stack))}",),
             )
             break
 
@@ -256,15 +257,3 @@ def _bare_problem(stack: Stack, name: str, file: Extension, bare: list[Gpu]) -> 
             f"TORCH_CUDA_ARCH_LIST='{wanted}' uv pip install --no-binary {name} --no-build-isolation {name}",
         ),
     )
-
-
-def _package(library: str) -> str:
-    """The nvidia package that has a library: `libcudart.so.12` lies in nvidia-cuda-runtime-cu12."""
-    found = CUDA_LIBRARY.match(library)
-    names = {"cudart": "cuda-runtime", "nvrtc": "cuda-nvrtc", "nvJitLink": "nvjitlink", "cupti": "cuda-cupti",
-             "cublasLt": "cublas", "cusparseLt": "cusparselt"}  # fmt: skip
-    if not found:
-        return "nvidia-cuda-runtime-cu12"
-    name = "cudnn" if found[1].startswith("cudnn") else names.get(found[1], found[1])
-    major = "12" if name == "cudnn" or int(found[2]) < 11 else found[2].split(".")[0]
-    return f"nvidia-{name}-cu{major}" if int(major) < 13 else f"nvidia-{name}"

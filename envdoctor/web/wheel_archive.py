@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import lzma
 import stat
 import struct
 import zipfile
@@ -20,8 +21,10 @@ UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # which RECORD need not list 
 SCHEMES = ("purelib", "platlib", "headers", "scripts", "data")
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of name and extra field
 SHOWN = 5
-BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, NotImplementedError, RuntimeError,
-          EOFError, OverflowError, MemoryError, csv.Error)  # fmt: skip
+# What zipfile lets out of an archive that a stranger made: damaged data, a compression or encryption that it does not
+# know (NotImplementedError, RuntimeError), sizes and offsets that nothing can have (OverflowError, MemoryError).
+BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError, ValueError,
+                  NotImplementedError, RuntimeError, EOFError, OverflowError, MemoryError)  # fmt: skip
 
 
 def wheel_faults(path: Path) -> Iterator[str]:
@@ -35,7 +38,7 @@ def wheel_faults(path: Path) -> Iterator[str]:
             yield from _name_faults(members)
             yield from _hidden_faults(file, members)
             yield from _layout_faults(path.name, archive, members)
-    except BROKEN as error:
+    except (*BROKEN_ARCHIVE, csv.Error) as error:
         yield f"it is no wheel that can be read: {error or type(error).__name__}"
 
 
