@@ -17,10 +17,10 @@ from command import envelope, snapshot
 from install_place import FIRST, Place
 from local_packages import Index, serve, write_profile, write_wheel
 
-from envdoctor.environments import Beside, read_installed
+from envdoctor.environments import Beside, read_installed, size_on_disk
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.installing import preflight
-from envdoctor.installing.install import installed_size, size_on_disk
+from envdoctor.installing.install import installed_size
 from envdoctor.installing.plan import Plan
 from envdoctor.installing.preflight import GIB, SPARE, UNPACKED, Availability, Room, link_mode, parse_missing, survey
 from envdoctor.process import run

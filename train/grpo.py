@@ -91,7 +91,7 @@ def answer_check(request: bytes) -> int:
     return 0
 
 
-def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (read from top to bottom)
+def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0912, PLR0915  (read from top to bottom)
     """One run, from run.json to result.json."""
     interrupt = Interrupt()
     started = time.monotonic()
@@ -150,7 +150,12 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     rng = tiny_model.seed_everything(settings["seed"])
     tokenizer = tiny_model.make_tokenizer(task.symbols)
     longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
-    model = tiny_model.make_model(settings, tokenizer, longest + settings["max_completion_length"]).to(device)
+    # An environment in which no wheel of FlashAttention could be had names what stands in for it.
+    attention, instead = tiny_model.choose_attention(os.environ.get("ATTN_IMPL", ""))
+    if instead:
+        run.phase("attention", instead)
+    model = tiny_model.make_model(settings, tokenizer, longest + settings["max_completion_length"], attention)
+    model = model.to(device)
     clock("data")
 
     def look(when: str, step: int) -> dict[str, float]:
@@ -336,6 +341,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "peft", "datasets")},
         "parameters": model.num_parameters(),
+        "attention": attention or "transformers' own choice",
         "steps": settings["steps"],
         "resumed_from": first_step or None,
         "curves": None if no_curves else "curves.png",

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 IGNORED = -100  # label that the loss leaves out
 
@@ -30,7 +30,16 @@ def make_tokenizer(symbols: list[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def make_model(settings: dict[str, Any], tokenizer: PreTrainedTokenizerFast, longest: int) -> Qwen2ForCausalLM:
+def choose_attention(wanted: str) -> tuple[str, str]:
+    """What of ATTN_IMPL this model can use ("" is transformers' own choice), and why that is something else."""
+    if wanted.startswith("flash_attention"):
+        return "sdpa", f"sdpa instead of {wanted}, which takes no float32"
+    return wanted, ""
+
+
+def make_model(
+    settings: dict[str, Any], tokenizer: PreTrainedTokenizerFast, longest: int, attention: str = ""
+) -> Qwen2ForCausalLM:
     """Random weights, float32: bfloat16 would gain nothing at this size and loses the small updates."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -45,7 +54,8 @@ def make_model(settings: dict[str, Any], tokenizer: PreTrainedTokenizerFast, lon
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    return Qwen2ForCausalLM(config)
+    chosen = {"attn_implementation": attention} if attention else {}
+    return AutoModelForCausalLM.from_config(config, **chosen)
 
 
 def warm_up(

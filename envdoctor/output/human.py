@@ -176,6 +176,7 @@ def _trained(data: results.Trained) -> list[RenderableType]:
         rows.add_row(Text(f"against {name}", style="dim"), "", Text(shown, style="dim"))
     device = result.get("gpu") or result.get("device", "")
     versions = " ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
+    versions += f" (attention: {result['attention']})" if result.get("attention") else ""
     return [
         rows,
         Text.assemble(("✓ ", "ok"), f"{result.get('steps', '?')} steps in {data.seconds:.0f} s on {device}"),

@@ -37,13 +37,13 @@ def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
     return folder
 
 
-def start(python: Path, run: Path, *options: str) -> subprocess.Popen[str]:
+def start(python: Path, run: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [str(python), "-B", str(GRPO), str(run), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(run)},
+        env={"PATH": os.environ["PATH"], "HOME": str(run), **variables},
     )
 
 
@@ -108,6 +108,15 @@ def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) 
     status, output = finish(start(stack_python, run))
     assert status == 2
     assert "already holds a run (result.json, metrics.csv)" in output
+
+
+@pytest.mark.parametrize(("wanted", "used"), [("eager", "eager"), ("flash_attention_2", "sdpa")])
+def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path, wanted: str, used: str) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
+    status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
+    assert status == 0, output
+    assert json.loads((run / "result.json").read_text())["attention"] == used
+    assert ("sdpa instead of flash_attention_2" in output) == (wanted != used)
 
 
 def test_a_killed_run_is_continued_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
