@@ -1,0 +1,100 @@
+"""Runs for people: watched, plotted, packed."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from envdoctor.output import run_lines
+from envdoctor.output.console import out, table
+from envdoctor.output.run_live import alarm_line, look_line, silence_line, trainer_line
+from envdoctor.packing import Manifest, PackChecked, Packed
+from envdoctor.plotting import Plotted
+from envdoctor.run_state import Look
+from envdoctor.watching import Watched
+
+ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
+MADE = ("✓ ", "ok")
+STANDS: dict[str, str] = {"done": "done", "failed": "failed", "interrupted": "interrupted", "": "goes on"}
+
+
+def watched(data: Watched) -> list[RenderableType]:
+    """Where a run stands, or how it ended."""
+    state = data.state
+    mark = ENDINGS[state.ending]
+    parts: list[RenderableType] = [
+        Text.assemble(mark, (data.recipe, "title"), f" {STANDS[state.ending]}: {data.directory}")
+    ]
+    parts += run_lines.lines(state, out().width, data.gpus)
+    parts += [look_line(look) for look in _ends(data)]
+    parts += [alarm_line(alarm) for alarm in state.alarms]
+    parts += [Text.assemble(("  i ", "info"), note) for note in state.notes]
+    if data.silent is not None:
+        parts.append(silence_line(data))
+    parts.append(trainer_line(data))
+    if state.trouble:
+        named = (("expected", state.trouble.expected), ("hint", state.trouble.hint))
+        parts.append(Text.assemble(("error: ", "error"), state.trouble.message))
+        parts += [Text.assemble((f"{name}: ", "info"), words) for name, words in named if words]
+    if state.ending == "interrupted":
+        command = f"envdoctor train {data.recipe} --run {data.directory} --resume latest"
+        parts.append(Text.assemble(("go on with: ", "info"), command))
+    return parts
+
+
+def _ends(data: Watched) -> list[Look]:
+    """The first and the last look at the held-out rows."""
+    looks = data.state.looks
+    return [*looks[:1], *looks[-1:]] if len(looks) > 1 else list(looks)
+
+
+def plotted(data: Plotted) -> list[RenderableType]:
+    """Where the figure lies, and what it shows."""
+    runs = ", ".join(f"{name} ({steps} steps)" for name, steps in zip(data.runs, data.steps, strict=True))
+    shown = Text.assemble(MADE, (data.path, "title"), f"  {', '.join(data.panels)}: {runs}")
+    empty = [Text.assemble(("! ", "warning"), f"no step yet: {', '.join(data.empty)}")] if data.empty else []
+    return [shown, *empty]
+
+
+def packed(data: Packed) -> list[RenderableType]:
+    """The zip, what was left out of it, and its larger files."""
+    manifest = data.manifest
+    left_out = [f"{count} of {reason}" for reason, count in manifest.left_out.items()]
+    removed = sum(each.secrets_removed for each in manifest.files)
+    parts: list[RenderableType] = [
+        Text.assemble(MADE, (data.path, "title"), f"  {len(manifest.files)} files, {_size(data.size)}"),
+        *_contents(manifest),
+    ]
+    if left_out:
+        parts.append(Text(f"  left out, files: {', '.join(left_out)}", style="dim"))
+    if removed:
+        parts.append(
+            Text.assemble(("  ! ", "warning"), f"secrets taken out: {removed}; the run's own files still hold them")
+        )
+    return [*parts, Text(f"$ envdoctor pack --check {data.path}", style="command")]
+
+
+def pack_checked(data: PackChecked) -> list[RenderableType]:
+    """Whether a zip is what was packed."""
+    if not data.faults:
+        line = Text.assemble(MADE, f"{data.files} files, {_size(data.size)}: every checksum is the manifest's")
+        return [line, *(_contents(data.manifest) if data.manifest else [])]
+    faults = [Text.assemble(("  ✗ ", "error"), fault) for fault in data.faults]
+    return [Text.assemble(("✗ ", "error"), f"{data.path} is not what was packed"), *faults]
+
+
+def _contents(manifest: Manifest) -> list[RenderableType]:
+    """The run in a line, and what it reached."""
+    stands = f"{STANDS[manifest.ending]} at step {manifest.step} of {manifest.steps}"
+    lines: list[RenderableType] = [Text(f"  {manifest.run}: recipe {manifest.recipe}, {stands}", style="dim")]
+    if manifest.after:
+        rows = table("held-out", "before", "after")
+        for name, value in manifest.after.items():
+            before = manifest.before.get(name)
+            rows.add_row(name, "" if before is None else f"{before:.4g}", f"{value:.4g}")
+        lines.append(rows)
+    return lines
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.1f} KiB"

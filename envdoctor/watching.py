@@ -1,0 +1,284 @@
+"""Following a run from another terminal: its new events, whether its trainer lives, what the GPUs do."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from envdoctor.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput
+from envdoctor.facts.gpu_now import GpuNow, read_gpus_now
+from envdoctor.model import Record
+from envdoctor.results import Answer
+from envdoctor.run_state import Course, Event, RunState, Trouble, text
+
+POLL_SECONDS = 1.0
+CHUNK = 1 << 20  # bytes read at a time: the events of a week are tens of MiB
+SILENT_STEPS, SILENT_LEAST = 10, 30.0  # a step late by ten others; a step of milliseconds may wait for a checkpoint
+SILENT_PHASE = 600.0  # loading a large model, starting vLLM
+JUST_ENDED = 10.0  # a trainer that wrote its end is on its way out; one that lives on longer was resumed
+NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "fuse.")
+LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.gocryptfs", "fuse.encfs", "fuse.bindfs", "fuse.ntfs-3g")
+RUN_JSON, EVENTS, LOCK = "run.json", "events.jsonl", ".lock"
+
+Trainer = Literal["running", "gone", "unknown", "not started"]
+
+
+class Watched(Record, frozen=True, kw_only=True):
+    """A run as `watch` saw it last."""
+
+    directory: str
+    recipe: str
+    trainer: Trainer  # unknown: the folder lies on another machine
+    process: int  # of the trainer; 0: not known
+    silent: float | None  # seconds without an event, where that is long for this run
+    state: RunState
+    gpus: tuple[GpuNow, ...] = ()
+
+
+def watch(run: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[Watched], None]) -> Answer:
+    """Follow a run to its end, or look once. The exit code tells how it ended."""
+    watcher = Watcher(find_run(run))
+    while True:
+        watched = watcher.look(on_event)
+        on_state(watched)
+        if once or watcher.is_over(watched):
+            return Answer(watched, _exit_code(watched, once=once))
+        time.sleep(POLL_SECONDS)
+
+
+def _exit_code(watched: Watched, *, once: bool) -> int:
+    if watched.state.ending == "interrupted":
+        return EXIT_INTERRUPTED
+    if watched.state.ending == "failed":
+        return EXIT_NO
+    return EXIT_OK if watched.state.ending == "done" or once else EXIT_NO
+
+
+def find_run(run: str) -> Path:
+    """The folder of a run: the one that was named, or the newest below ./runs."""
+    if run:
+        return checked_run(Path(run).absolute())
+    base = Path("runs").absolute()
+    found = sorted(base.glob(f"*/{RUN_JSON}"), key=_last_change)
+    if not found:
+        raise BadInput(f"there is no run below {base}", expected="the folder of a run", hint="envdoctor watch FOLDER")
+    return found[-1].parent
+
+
+def _last_change(run_json: Path) -> float:
+    """When a run was last heard of."""
+    changes = [file.stat().st_mtime for file in (run_json, run_json.parent / EVENTS) if file.exists()]
+    return max(changes, default=0.0)
+
+
+def checked_run(folder: Path) -> Path:
+    """A folder that holds a run; what it holds instead, where it does not."""
+    expected = f"the folder of a run, with {RUN_JSON}"
+    if folder.is_file():
+        hint = f"envdoctor watch {folder.parent}"
+        raise BadInput(f"{folder} is a file", expected=expected, hint=hint)
+    try:
+        if (folder / RUN_JSON).is_file():
+            return folder
+        held = sorted(path.name for path in folder.iterdir())
+        below = sorted(folder.glob(f"*/{RUN_JSON}"), key=_last_change)
+    except OSError as error:
+        raise BadInput(f"cannot read {folder}: {error.strerror}", expected=expected, hint="ls -d runs/*") from error
+    listed = ", ".join(text(name) for name in held[:8]) + (f" and {len(held) - 8} more" if len(held) > 8 else "")
+    hint = f"envdoctor watch {below[-1].parent}" if below else "ls -d runs/*"
+    raise BadInput(f"{folder} holds no {RUN_JSON} (it holds: {listed or 'nothing'})", expected=expected, hint=hint)
+
+
+class Watcher:
+    """What has been read of one run so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.recipe = text(read_run_json(folder).get("recipe"))
+        self.course = Course()
+        self.tail = EventTail(folder / EVENTS)
+        self.local = is_local(folder)
+        self.first = True  # what the first look finds is old: it is part of the state, and not told again
+        self.heard: float | None = None  # by our clock, since the trainer's may differ; None: nothing new yet
+        self.ask_gpus = True
+
+    def look(self, on_event: Callable[[Event], None]) -> Watched:
+        """Look at the trainer's process, then read what is new: one that is seen gone has written all it had."""
+        trainer, process = find_trainer(self.folder / LOCK, local=self.local)
+        first, self.first = self.first, False
+        for event in self.tail.read_new():
+            self.course.take(event)
+            if not first:
+                self.heard = time.monotonic()
+                on_event(event)
+        state = self.course.state()
+        if trainer == "not started" and state.last_event is not None:  # a copy of a run, without its lock
+            trainer = "unknown"
+        return Watched(
+            directory=str(self.folder),
+            recipe=self.recipe,
+            trainer=trainer,
+            process=process,
+            silent=self._silence(state),
+            state=self._with_death(state, process) if trainer == "gone" and not state.ending else state,
+            gpus=self._gpus(),
+        )
+
+    def is_over(self, watched: Watched) -> bool:
+        """Whether the run has ended; a trainer that lives on long after the end was started again."""
+        if not watched.state.ending:
+            return False
+        return watched.trainer != "running" or self._age(watched.state) < JUST_ENDED
+
+    def _with_death(self, state: RunState, process: int) -> RunState:
+        """A trainer that was killed says nothing: then we do."""
+        trouble = Trouble(
+            f"the trainer (process {process}) is gone without a word, at step {state.step} of {state.steps}: "
+            "killed, out of memory, or the machine went down",
+            "an event done, error or interrupted",
+            f"read {self.folder}/train.log; go on with: "
+            f"envdoctor train {self.recipe} --run {self.folder} --resume latest",
+        )
+        return msgspec.structs.replace(state, ending="failed", trouble=trouble)
+
+    def _age(self, state: RunState) -> float:
+        """Seconds since the last event."""
+        if self.heard is not None:
+            return time.monotonic() - self.heard
+        return max(0.0, time.time() - state.last_event) if state.last_event else 0.0
+
+    def _silence(self, state: RunState) -> float | None:
+        age = self._age(state)
+        usual = SILENT_PHASE
+        if state.phase == "train" and state.step_seconds is not None:
+            usual = max(SILENT_LEAST, SILENT_STEPS * state.step_seconds)
+        return age if age > usual and not state.ending else None
+
+    def _gpus(self) -> tuple[GpuNow, ...]:
+        if not self.ask_gpus:
+            return ()
+        try:
+            return read_gpus_now()
+        except TimeoutError:  # each further question would hang as well
+            self.ask_gpus = False
+            return ()
+
+
+class EventTail:
+    """The lines of events.jsonl as they come: only new bytes are read, and a half-written line waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+
+    def read_new(self) -> Iterator[Event]:
+        """The events since the last call. The file is opened anew each time: that is when NFS looks at the server."""
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self.offset:  # another file
+                    self.offset = 0
+                yield from self._read(file)
+        except OSError:
+            return
+
+    def _read(self, file: Any) -> Iterator[Event]:
+        half = b""
+        file.seek(self.offset)
+        while chunk := file.read(CHUNK):
+            *lines, half = (half + chunk).split(b"\n")
+            for line in lines:
+                self.offset += len(line) + 1
+                event = parse_event(line)
+                if event is not None:
+                    yield event
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    r"""One line of events.jsonl, None where it is no event.
+
+    Sample: b'{"t": 1784567890.1, "event": "step", "step": 3, "steps": 200, "metrics": {"reward": 0.5}}'
+    """
+    try:
+        event = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def read_run_json(folder: Path) -> dict[str, Any]:
+    """The run's configuration; empty where it is damaged, since a run can be watched without."""
+    try:
+        read = msgspec.json.decode((folder / RUN_JSON).read_bytes())
+    except (OSError, ValueError, msgspec.DecodeError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def find_trainer(lock: Path, *, local: bool) -> tuple[Trainer, int]:
+    """Whether the trainer's process lives, and its number, by the lock that it holds.
+
+    A process of that number here that has the lock open is it. Else, on a disk of this machine, the lock itself
+    tells: it goes with its process, in a container too. Over a network file system it tells nothing.
+    """
+    try:
+        content = lock.read_text()
+    except OSError:
+        return ("not started" if local else "unknown"), 0
+    process = int(content) if content.isascii() and content.strip().isdigit() and len(content) < 12 else 0
+    if process and _has_open(process, lock):
+        return "running", process
+    if not local:
+        return "unknown", process
+    return ("running" if is_locked(lock) else "gone"), process
+
+
+def _has_open(process: int, file: Path) -> bool:
+    try:
+        return any(link.is_symlink() and link.readlink() == file for link in Path(f"/proc/{process}/fd").iterdir())
+    except OSError:  # no such process, or not ours to look into
+        return False
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock. It is asked for, shared, for an instant: a trainer that starts in this very
+    instant would be refused, so it is only asked where no process is seen to have it."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def is_network(folder: Path, mounts: str) -> bool:
+    """Whether a folder lies on another machine, by /proc/self/mounts.
+
+    Sample: "server:/home /home nfs4 rw,relatime 0 0"
+    """
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        parts = line.split()
+        if len(parts) < 3:
+            continue
+        point = parts[1].replace("\\040", " ")
+        if folder.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, parts[2]
+    return kind.startswith(NETWORK) and kind not in LOCAL_FUSE
+
+
+def is_local(folder: Path) -> bool:
+    """Whether a folder lies on a disk of this machine."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(errors="replace")
+    except OSError:
+        return True
+    return not is_network(folder.resolve(), mounts)

@@ -1,0 +1,357 @@
+"""Packing a run: what goes in, what stays out, what is refused; and that a check finds every change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import ROOT, envdoctor, envelope, environment
+from test_schema import faults
+
+from envdoctor.errors import BadInput
+from envdoctor.output.schema import schema_of
+from envdoctor.packing import check_pack
+
+TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1vW4xY7z"
+OTHER = "correct-horse-battery-staple"  # no shape of its own: known from the environment
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs" / "sort-1"
+    checkpoint = folder / "checkpoints" / "checkpoint-50"
+    checkpoint.mkdir(parents=True)
+    (folder / "model").mkdir()
+    settings = {"steps": 50, "model": "", "learning_rate": 2e-4, "max_completion_length": 6}
+    write(
+        folder / "run.json",
+        {"schema": 1, "recipe": "sort", "settings": settings, "created": "2026-11-21T10:00:00+00:00"},
+    )
+    write(
+        folder / "result.json", {"before": {"reward": 0.25}, "after": {"reward": 0.75}, "versions": {"trl": "1.16.0"}}
+    )
+    events = [
+        {"t": 1.0, "event": "step", "step": 50, "steps": 50, "metrics": {"reward": 0.75}},
+        {"t": 2.0, "event": "done", "result": {}},
+    ]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "metrics.csv").write_text("step,reward\n50,0.75\n")
+    (folder / "generations.csv").write_text('step,prompt,completion\n50,"password: x, y","a ""b""\nc"\n')
+    (folder / "train.log").write_text("step 50\n")
+    (folder / ".lock").write_text("1")
+    (folder / "result.json.part").write_text("half")
+    (folder / "model" / "model.safetensors").write_bytes(random.Random(1).randbytes(100_000))
+    (folder / "model" / "tokenizer.json").write_text('{"password": 7, "token": "secret-looking-1234"}')
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state_0.pth", "trainer_state.json"):
+        (checkpoint / name).write_bytes(name.encode())
+    return folder
+
+
+def write(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def pack(run: Path, *arguments: str, **extra: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    target = run.parent.parent / "packed.zip"
+    done = envdoctor("pack", run, "--output", target, *arguments, home=run.parent.parent, **extra)
+    return done, target
+
+
+def packed(run: Path, *arguments: str, **extra: str) -> Path:
+    done, target = pack(run, *arguments, **extra)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def names(target: Path) -> list[str]:
+    with zipfile.ZipFile(target) as archive:
+        return archive.namelist()
+
+
+def manifest(target: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(target) as archive:
+        found: dict[str, Any] = json.loads(archive.read("manifest.json"))
+        return found
+
+
+def check(target: Path) -> dict[str, Any]:
+    done = envdoctor("pack", "--check", target, "--format", "json", home=target.parent)
+    data = envelope(done)
+    assert (done.returncode == 0) == (data["data"] is not None and data["data"]["faults"] == [])
+    return data
+
+
+def test_a_run_is_packed_with_its_checksums(run: Path) -> None:
+    target = packed(run)
+    assert names(target) == [
+        "events.jsonl", "generations.csv", "metrics.csv", "model/model.safetensors", "model/tokenizer.json",
+        "result.json", "run.json", "train.log", "manifest.json",
+    ]  # fmt: skip
+    told = manifest(target)
+    assert (told["recipe"], told["run"], told["ending"], told["step"]) == ("sort", "sort-1", "done", 50)
+    assert (told["before"], told["after"], told["versions"]) == (
+        {"reward": 0.25},
+        {"reward": 0.75},
+        {"trl": "1.16.0"},
+    )
+    assert told["left_out"] == {"checkpoints": 5, "unfinished or temporary": 1}
+    with zipfile.ZipFile(target) as archive:
+        for file in told["files"]:
+            content = archive.read(file["path"])
+            assert content == (run / file["path"]).read_bytes(), "nothing was a secret: the bytes are the run's"
+            assert (len(content), hashlib.sha256(content).hexdigest()) == (file["size"], file["sha256"])
+    assert not target.with_name("packed.zip.part").exists()
+    data = check(target)["data"]
+    assert (data["files"], data["faults"]) == (8, [])
+
+
+def test_the_same_run_gives_the_same_zip(run: Path) -> None:
+    first = packed(run).read_bytes()
+    other = run.parent / "other" / "sort-1"
+    shutil.copytree(run, other)
+    for path in other.rglob("*"):
+        os.utime(path, (1, 1))
+        path.chmod(0o700)
+    assert packed(other).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("option", "added"),
+    [
+        ("--with-checkpoints", {"model.safetensors", "trainer_state.json"}),
+        (
+            "--with-optimizer",
+            {"model.safetensors", "trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state_0.pth"},
+        ),
+    ],
+)
+def test_checkpoints_and_optimizer_state_go_in_when_asked(run: Path, option: str, added: set[str]) -> None:
+    target = packed(run, option)
+    assert {Path(name).name for name in names(target) if name.startswith("checkpoints/")} == added
+    assert check(target)["data"]["faults"] == []
+
+
+def test_secrets_are_taken_out_of_what_the_trainer_wrote(run: Path) -> None:
+    write(
+        run / "run.json",
+        {"schema": 1, "recipe": "sort", "settings": {"push_to": "me/x"}, "HF_TOKEN": "abc", "u": f"a {TOKEN}"},
+    )
+    with (run / "train.log").open("a") as file:
+        file.write(
+            f"login with {TOKEN}\nWANDB_API_KEY=0123456789abcdef\n"
+            f"Authorization: Bearer {OTHER}\nvalue {OTHER} again\n"
+        )
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"event": "note", "message": f"token={TOKEN}, and more"}) + "\n")
+        file.write('{"event": "note", "message": "half ' + TOKEN)
+    with (run / "generations.csv").open("a") as file:
+        file.write(f'51,"use {TOKEN}","b"\n')
+    target = packed(run, HF_TOKEN=OTHER)
+    with zipfile.ZipFile(target) as archive:
+        held = {name: archive.read(name).decode("utf-8", "replace") for name in archive.namelist()}
+    for name, content in held.items():
+        for secret in (TOKEN, OTHER, "0123456789abcdef", '"abc"'):
+            assert secret not in content, f"{secret} in {name}"
+    assert json.loads(held["run.json"]) == {
+        "schema": 1, "recipe": "sort", "settings": {"push_to": "me/x"}, "HF_TOKEN": "<secret>", "u": "a <secret>"
+    }  # fmt: skip
+    assert json.loads(held["events.jsonl"].splitlines()[2])["message"] == "token=<secret>, and more"
+    assert held["generations.csv"].splitlines()[0] == "step,prompt,completion"
+    assert '"password: x, y"' in held["generations.csv"], "what a model wrote is data"
+    assert '51,"use <secret>","b"' in held["generations.csv"]
+    removed = {file["path"]: file["secrets_removed"] for file in manifest(target)["files"] if file["secrets_removed"]}
+    assert removed.keys() == {"run.json", "train.log", "events.jsonl", "generations.csv"}
+    assert TOKEN in (run / "train.log").read_text(), "the run itself is left alone"
+    assert check(target)["data"]["faults"] == []
+
+
+def test_a_model_that_holds_a_secret_is_refused(run: Path) -> None:
+    path = run / "model" / "chat_template.jinja"
+    path.write_text("x" * ((1 << 20) - 10) + f" {TOKEN}")  # over the border of two pieces
+    done, target = pack(run)
+    assert done.returncode == 1
+    assert "model/chat_template.jinja holds a secret" in done.stderr
+    assert not target.exists()
+    assert not list(target.parent.glob("*.part"))
+
+
+def test_a_vocabulary_is_packed_as_it_is(run: Path) -> None:
+    with zipfile.ZipFile(packed(run)) as archive:
+        assert archive.read("model/tokenizer.json") == (run / "model/tokenizer.json").read_bytes()
+
+
+def test_a_link_out_of_the_run_is_refused_and_one_inside_is_followed(run: Path, tmp_path: Path) -> None:
+    (run / "latest.safetensors").symlink_to("model/model.safetensors")
+    assert "latest.safetensors" in names(packed(run))
+    for name, aim in (("shadow.txt", "/etc/passwd"), ("data", tmp_path), ("gone", "../../nowhere")):
+        link = run / name
+        link.symlink_to(aim)
+        done, _ = pack(run)
+        assert done.returncode == 1
+        assert f"{name} is a link to {aim}" in done.stderr
+        link.unlink()
+
+
+def test_a_run_that_is_trained_is_refused(run: Path) -> None:
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        "from run_directory import RunDirectory; run = RunDirectory(Path(sys.argv[2])); run.hold()\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", code, str(ROOT / "train"), str(run)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert trainer.stdout
+        trainer.stdout.readline()
+        done, target = pack(run)
+        assert done.returncode == 1
+        assert f"is being trained by process {trainer.pid}" in done.stderr
+        assert "--force" in done.stderr
+        assert not target.exists()
+        assert names(packed(run, "--force"))
+    finally:
+        trainer.kill()
+        trainer.communicate()
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ("content", "metrics.csv: its checksum is not"),
+        ("missing", "metrics.csv: it is missing"),
+        ("longer", "metrics.csv: it has more than 20 bytes"),
+        ("added", "evil.sh: the manifest does not list it"),
+        ("outside", "../evil.sh: it would be unpacked outside of its folder"),
+    ],
+)
+def test_the_check_finds_what_was_changed(run: Path, change: str, fault: str) -> None:
+    target = packed(run)
+    with zipfile.ZipFile(target) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    assert held["metrics.csv"] == b"step,reward\n50,0.75\n"
+    if change == "missing":
+        del held["metrics.csv"]
+    elif change in ("content", "longer"):
+        held["metrics.csv"] = b"step,reward\n50,0.95\n" + b"51,1\n" * 1000 * (change == "longer")
+    else:
+        held["../evil.sh" if change == "outside" else "evil.sh"] = b"x"
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in held.items():
+            archive.writestr(name, content)
+    faults = check(target)["data"]["faults"]
+    assert any(found.startswith(fault) for found in faults), faults
+    shown = envdoctor("pack", "--check", target, home=target.parent, COLUMNS="200").stdout
+    assert "is not what was packed" in shown
+
+
+def test_flipped_bits_are_found(run: Path) -> None:
+    target = packed(run)
+    whole = target.read_bytes()
+    for place in range(0, len(whole), len(whole) // 40):
+        target.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            faults = check_pack(str(target)).data.faults
+        except BadInput:
+            continue
+        assert faults or is_harmless(target), place
+
+
+def is_harmless(target: Path) -> bool:
+    """A bit in a field that no reader uses, as the date: every file still has its checksum."""
+    with zipfile.ZipFile(target) as archive:
+        told = json.loads(archive.read("manifest.json"))
+        return all(hashlib.sha256(archive.read(f["path"])).hexdigest() == f["sha256"] for f in told["files"])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"no zip at all" * 100])
+def test_what_is_no_pack_is_bad_input(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(content)
+    assert check(path)["error"]["kind"] == "bad-input"
+    path.unlink()
+    assert check(path)["error"]["kind"] == "bad-input"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    assert "manifest.json" in check(path)["error"]["message"]
+
+
+def test_a_large_file_needs_no_memory_and_zip64_works(run: Path) -> None:
+    """500 MiB in an address space of 380 MiB; as if a zip's old bound lay at 100 MiB and not at 4 GiB."""
+    with (run / "model" / "large.dat").open("wb") as file:
+        file.truncate(500 << 20)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (380 << 20, 380 << 20))\n"
+        "from envdoctor import packing; packing.ZIP64_FROM = 100 << 20\n"
+        "from envdoctor.cli import app; app(sys.argv[1:])"
+    )
+    target = run.parent.parent / "large.zip"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "pack", str(run), "-o", str(target)], env=environment(run), capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(target) as archive:
+        info = archive.getinfo("model/large.dat")
+    assert info.file_size == 500 << 20
+    assert info.extract_version == 45, "zip64"
+
+
+def test_a_write_that_fails_leaves_nothing_and_the_old_zip_stays(run: Path) -> None:
+    target = packed(run)
+    before = target.read_bytes()
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "from envdoctor.cli import app; app(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "pack", str(run), "-o", str(target)], env=environment(run), capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert target.read_bytes() == before
+    assert not list(target.parent.glob("*.part"))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.txt", b"two\nlines.txt"])
+def test_a_name_that_no_zip_can_hold_is_refused(run: Path, name: bytes) -> None:
+    (run / os.fsdecode(name)).write_text("x")
+    done, _ = pack(run)
+    assert done.returncode == 1
+    assert "rename the file" in done.stderr
+
+
+def test_a_zip_in_the_run_would_hold_itself(run: Path) -> None:
+    inside = envdoctor("pack", run, "--output", run / "x.zip", home=run)
+    assert inside.returncode == 2
+    assert "lies in the run" in inside.stderr
+
+
+def test_the_default_lies_beside_the_run(run: Path) -> None:
+    done = envdoctor("pack", home=run.parent.parent)
+    assert done.returncode == 0, done.stderr
+    assert (run.parent / "sort-1.zip").is_file()
+
+
+def test_options_beside_check_are_refused(run: Path) -> None:
+    done = envdoctor("pack", run, "--check", "x.zip", home=run)
+    assert done.returncode == 2
+    assert "--check beside RUN" in done.stderr
+
+
+def test_what_is_printed_meets_the_schema(run: Path) -> None:
+    schema = schema_of("pack")
+    for data in (envelope(pack(run, "--format", "json")[0]), check(run.parent.parent / "packed.zip")):
+        assert faults(data, schema, schema) == []
+        assert data["data"]["manifest"]["recipe"] == "sort"

@@ -1,0 +1,135 @@
+"""Figures of real runs' files, drawn by the stack's own matplotlib."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import ROOT, envdoctor, envelope
+
+PNG = b"\x89PNG\r\n\x1a\n"
+HEADER = "step,reward,exact_match,reward_smooth,entropy,kl\r\n"
+
+
+def make_run(folder: Path, steps: int = 20, *, python: Path | str = "", looks: bool = True, tail: str = "") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(
+        json.dumps({"schema": 1, "recipe": "sort", "settings": {}, "python": str(python)})
+    )
+    rows = "".join(f"{n},{n / 100},{n / 200},{n / 110},{0.7 - n / 100},\r\n" for n in range(1, steps + 1))
+    (folder / "metrics.csv").write_text(HEADER + rows + tail, newline="")
+    if looks:
+        events = [
+            {"t": 1.0, "event": "eval", "step": 0, "metrics": {"greedy_reward": 0.1, "sampled_reward": 0.05}},
+            {"t": 2.0, "event": "eval", "step": 10, "metrics": {"greedy_reward": 0.4, "sampled_reward": None}},
+        ]  # fmt: skip
+        (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "ev')
+    return folder
+
+
+def plot(home: Path, *arguments: Path | str) -> tuple[int, dict[str, Any]]:
+    done = envdoctor("plot", *arguments, "--format", "json", home=home)
+    return done.returncode, envelope(done)
+
+
+@pytest.mark.stack
+def test_one_run_by_its_own_python(tmp_path: Path, stack_python: Path) -> None:
+    run = make_run(tmp_path / "runs" / "sort-1", python=stack_python)
+    code, answer = plot(tmp_path)
+    assert code == 0, answer
+    assert answer["data"] == {
+        "path": str(run / "curves.png"), "runs": ["sort-1"], "panels": ["reward", "entropy"],
+        "steps": [20], "empty": [],
+    }  # fmt: skip
+    assert (run / "curves.png").read_bytes().startswith(PNG)
+    assert not list(run.glob("*.part"))
+
+
+@pytest.mark.stack
+def test_several_runs_in_one_figure_with_a_legend(tmp_path: Path, stack_python: Path) -> None:
+    runs = [
+        make_run(tmp_path / "a" / "same"),
+        make_run(tmp_path / "b" / "same", 7, tail="8,0.1"),
+        make_run(tmp_path / "empty", 0),
+    ]
+    target = tmp_path / "all.svg"
+    wanted = ("--metric", "exact_match", "--metric", "reward", "--output", target, "--python", stack_python)
+    code, answer = plot(tmp_path, *runs, *wanted)
+    assert code == 0, answer
+    assert answer["data"]["runs"] == ["a/same", "b/same", "empty"]
+    assert answer["data"]["panels"] == ["exact_match", "reward"]
+    assert answer["data"]["steps"] == [20, 7, 0], "the half-written row is no step"
+    assert answer["data"]["empty"] == ["empty"]
+    svg = target.read_text()
+    for text in ("a/same", "b/same", "empty", "held out, greedy", "exact_match"):
+        assert f"<!-- {text} -->" in svg
+    first = target.read_bytes()
+    plot(tmp_path, *runs, *wanted)
+    assert target.read_bytes() == first, "the same runs give the same file"
+
+
+@pytest.mark.stack
+def test_runs_in_a_bad_state_are_drawn_as_far_as_they_go(tmp_path: Path, stack_python: Path) -> None:
+    nan = make_run(tmp_path / "nan", 5, tail="6,nan,,inf,-inf,\r\n\r\n7,x,y,z,0,1\r\nstep,again\r\n8,0.")
+    only_looks = make_run(tmp_path / "looks", 0)
+    (only_looks / "metrics.csv").unlink()
+    for run in (nan, only_looks):
+        code, answer = plot(tmp_path, run, "--python", stack_python)
+        assert code == 0, answer
+        assert (run / "curves.png").read_bytes().startswith(PNG)
+    nothing = make_run(tmp_path / "nothing", 0, looks=False)
+    code, answer = plot(tmp_path, nothing, "--python", stack_python)
+    assert code == 2
+    assert "no step and no held-out look yet" in answer["error"]["message"]
+    code, answer = plot(tmp_path, nan, "--metric", "entorpy", "--python", stack_python)
+    assert code == 2
+    assert "did you mean 'entropy'" in answer["error"]["message"]
+    assert "reward_smooth" in answer["error"]["expected"]
+
+
+@pytest.mark.stack
+def test_the_trainers_own_call_draws_a_run(tmp_path: Path, stack_python: Path) -> None:
+    run = make_run(tmp_path / "run")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from curves import draw_curves\n"
+        "looks = [{'step': 0, 'metrics': {'greedy_reward': 0.1}}, {'step': 10, 'metrics': {}}]\n"
+        "run = Path(sys.argv[2]); panels = [('reward', ['greedy_reward', 'other']), ('kl', []), ('missing', [])]\n"
+        "draw_curves(run / 'metrics.csv', looks, panels, 'sort, seed 1', run / 'curves.png')"
+    )
+    command = [stack_python, "-B", "-W", "error::UserWarning", "-c", code, ROOT / "train", run]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (run / "curves.png").read_bytes().startswith(PNG)
+
+
+def test_a_python_without_matplotlib_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", python=sys.executable)
+    code, answer = plot(tmp_path, run)
+    assert code == 2
+    assert "No module named 'matplotlib'" in answer["error"]["message"]
+    assert sys.executable in answer["error"]["hint"]
+    assert not (run / "curves.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        (["--output", "x.pdf"], "--output x.pdf"),
+        (["--output", "/no/such/folder/x.png"], "cannot be written to"),
+        ([], "the interpreter that trained is not on this machine (/gone/python)"),
+        (["--python", "/bin/true"], "it printed nothing"),
+        (["--python", "/no/such/python"], "cannot start /no/such/python"),
+        (["--venv", "a", "--python", "b"], "are both given"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_without_a_trace(tmp_path: Path, arguments: list[str], seen: str) -> None:
+    run = make_run(tmp_path / "run", python="/gone/python")
+    done = envdoctor("plot", run, *arguments, home=tmp_path, COLUMNS="500")
+    assert done.returncode in (2, 3)
+    assert seen in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "no run.json" in envdoctor("plot", tmp_path, home=tmp_path, COLUMNS="500").stderr

@@ -1,0 +1,95 @@
+"""Draws runs into one figure. It runs in the training stack's interpreter, which has matplotlib; the tool starts it.
+
+    echo '{"runs": [{"name": "a", "folder": "runs/a"}], "metrics": [], "target": "a.png"}' | PYTHON -B train/plot.py
+
+Answers with one JSON object. Exit status: 0 drawn, 2 bad input or no matplotlib.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from settings import BadInput, suggest
+
+
+def main() -> int:
+    """Read the request, draw, answer."""
+    try:
+        answer = draw(json.load(sys.stdin))
+    except BadInput as error:
+        print(json.dumps({"ok": False, "error": error.as_record()}))
+        return 2
+    print(json.dumps({"ok": True, **answer}))
+    return 0
+
+
+def draw(request: dict[str, Any]) -> dict[str, Any]:
+    """The figure that was asked for; what it shows."""
+    try:
+        from curves import Curves, default_panels, draw_runs, panel_of, read_rows
+    except ImportError as error:
+        raise BadInput(
+            f"{sys.executable} cannot draw: {error}",
+            expected="matplotlib in the environment that draws",
+            hint=f"uv pip install --python {sys.executable} matplotlib, or name another one: --python PATH",
+        ) from None
+    runs = [
+        Curves(run["name"], read_rows(Path(run["folder"]) / "metrics.csv"), read_looks(Path(run["folder"])))
+        for run in request["runs"]
+    ]
+    known = list(dict.fromkeys(name for run in runs for name in run.columns))
+    if not known and not any(run.looks for run in runs):
+        raise BadInput(
+            f"{', '.join(run['folder'] for run in request['runs'])}: no step and no held-out look yet",
+            expected="a run that has trained",
+            hint=f"envdoctor watch {request['runs'][0]['folder']}",
+        )
+    for name in request["metrics"]:
+        if name not in known:
+            raise BadInput(
+                f"--metric {name}: no run has it{suggest(name, known)}",
+                expected=f"one of {', '.join(known)}",
+                hint=f"--metric {known[0]}" if known else "wait for the first step",
+            )
+    panels = [panel_of(name, runs) for name in request["metrics"]] or default_panels(runs) or looked_panels(runs)
+    draw_runs(runs, panels, request.get("title", ""), Path(request["target"]))
+    empty = [run.name for run in runs if not run.rows]
+    return {"panels": [column for column, _ in panels], "steps": [len(run.rows) for run in runs], "empty": empty}
+
+
+def read_looks(folder: Path) -> list[dict[str, Any]]:
+    """The held-out looks in events.jsonl, one a step (a repeated step's last one counts), oldest first."""
+    try:
+        lines = (folder / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return parse_looks(lines)
+
+
+def parse_looks(lines: list[str]) -> list[dict[str, Any]]:
+    """Sample line: {"t": 1.0, "event": "eval", "when": "during", "step": 50, "metrics": {"greedy_reward": 0.6}}."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if '"eval"' not in line:
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event.get("event") == "eval" and isinstance(event.get("metrics"), dict):
+            found[event["step"]] = {"step": event["step"], "metrics": event["metrics"]}
+    return [found[step] for step in sorted(found)]
+
+
+def looked_panels(runs: list[Any]) -> list[tuple[str, list[str]]]:
+    """Panels of held-out numbers alone, for a run that has made no step."""
+    names = dict.fromkeys(name for run in runs for look in run.looks for name in look["metrics"])
+    columns = dict.fromkeys(name.partition("_")[2] if "_" in name else name for name in names)
+    return [(column, [name for name in names if name.endswith(f"_{column}") or name == column]) for column in columns]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
