@@ -1,0 +1,71 @@
+"""Run by a stack's Python: bytes that autograd really saves, and parameters that transformers really makes.
+
+Reads a JSON list on standard input, each {"config": {...}, "mode": ..., "attention": ..., "checkpointing": ...,
+"lora": [...], "sequences": n, "length": n}, or {"config": {...}, "count": true}; prints a JSON list of numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+DTYPES = {"float32": torch.float32, "mixed": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def make(config: dict[str, Any], attention: str) -> Any:
+    kind = CONFIG_MAPPING[config["model_type"]](**{k: v for k, v in config.items() if k != "model_type"})
+    return AutoModelForCausalLM.from_config(kind, attn_implementation=attention)
+
+
+def count(config: dict[str, Any]) -> dict[str, Any]:
+    """What the trainer has: the model's parameters, and its config as a dictionary."""
+    with torch.device("meta"):
+        model = make(config, "eager")
+    model.tie_weights()
+    told = json.loads(json.dumps(model.config.to_dict(), default=str))
+    return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "config": told}
+
+
+def saved(case: dict[str, Any]) -> int:
+    """Without what is as large whatever the batch: bfloat16 copies that autocast makes of the weights."""
+    return _saved(case, case["sequences"]) - _saved(case, case["sequences"] // 2)
+
+
+def _saved(case: dict[str, Any], sequences: int) -> int:
+    torch.manual_seed(0)
+    model = make(case["config"], case["attention"]).to(DTYPES[case["mode"]]).train()
+    if case["lora"]:
+        from peft import LoraConfig, get_peft_model
+
+        targets = "all-linear" if case["lora"] == ["all-linear"] else case["lora"]
+        model = get_peft_model(model, LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM"))
+    if case["checkpointing"]:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    tensors = [*model.parameters(), *model.buffers()]
+    own = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    seen: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    ids = torch.randint(5, case["config"]["vocab_size"], (sequences, case["length"]))
+    mask = torch.ones_like(ids)
+    mask[:, :2] = 0
+    inner = (model.base_model.model if case["lora"] else model).model
+    casting = torch.autocast("cpu", torch.bfloat16, enabled=case["mode"] == "mixed")
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), casting:
+        kept = inner(input_ids=ids, attention_mask=mask, use_cache=False)
+    total = sum(seen.values())
+    del kept
+    return total
+
+
+if __name__ == "__main__":
+    print(json.dumps([count(case["config"]) if case.get("count") else saved(case) for case in json.load(sys.stdin)]))

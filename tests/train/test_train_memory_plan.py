@@ -1,0 +1,365 @@
+"""The memory plan against what was measured on an H200, what transformers really makes, and what autograd saves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_plan import compare, plan
+from model_shape import count_parameters, read_shape, shape_of
+from settings import BadInput
+from stacks import TRAIN, all_stacks, defaults, name_of
+
+GIB = 1 << 30
+# torch counts 139.8 of an H200's 140.4 GiB.
+H200 = {"gpus": 1, "memory": int(139.8 * GIB), "free": int(139.8 * GIB), "name": "NVIDIA H200"}
+# What was run there: Qwen2.5-0.5B's sizes over 32,000 symbols make 387 M parameters.
+QWEN2_387M = {
+    "model_type": "qwen2", "vocab_size": 32000, "hidden_size": 896, "intermediate_size": 4864,
+    "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
+}  # fmt: skip
+BARE = {"prompts_per_step": 8, "num_generations": 8, "max_prompt_length": 256, "max_completion_length": 512,
+        "dtype": "float32", "optimizer": "adamw_torch_fused"}  # fmt: skip
+COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
+
+
+def planned(trl: str, **changed: Any) -> dict[str, Any]:
+    return plan(shape_of(QWEN2_387M), defaults(**BARE | changed), H200, trl=trl)
+
+
+def card(gib: float) -> dict[str, Any]:
+    return {"gpus": 1, "memory": int(gib * GIB), "free": int(gib * GIB), "name": f"{gib} GiB"}
+
+
+def gpt_oss(gib: float, *, model: str = "openai/gpt-oss-20b", **changed: Any) -> dict[str, Any]:
+    experts = [f"{n}.mlp.experts.{name}" for n in (7, 15, 23) for name in ("gate_up_proj", "down_proj")]
+    settings = {
+        "prompts_per_step": 12, "num_generations": 8, "micro_batch": 1, "max_prompt_length": 904,
+        "max_completion_length": 4096, "lora_rank": 8, "lora_target_parameters": experts, "liger_loss": True,
+        "gradient_checkpointing": True, "attention": "flex_attention", "generation": "vllm-colocate",
+    }  # fmt: skip
+    return plan(read_shape(model)[0], defaults(**settings | changed), card(gib), trl="0.27.1")
+
+
+@pytest.mark.parametrize(
+    ("trl", "changed", "measured"),
+    [
+        ("1.16.0", {}, 84),
+        ("1.16.0", COLOCATE, 126),
+        ("0.23.1", {}, 95),
+        ("0.23.1", COLOCATE | {"lora_rank": 4, "lora_targets": ["all-linear"]}, 128),
+    ],
+)
+def test_peaks_measured_on_an_h200(trl: str, changed: dict[str, Any], measured: int) -> None:
+    made = planned(trl, **changed)
+    found = compare(made, measured * GIB)
+    assert found["ratio"] == pytest.approx(1, abs=0.03)  # asked: 15 %
+    assert made["fits"] is True
+    assert made["peak_phase"] == found["phase"] == "update"
+
+
+@pytest.mark.parametrize("changed", [COLOCATE, COLOCATE | {"vllm_sleep": True, "liger_loss": True}])
+def test_what_ran_out_of_memory_there_does_not_fit_and_gets_a_remedy(changed: dict[str, Any]) -> None:
+    made = planned("0.23.1", **changed)
+    assert made["fits"] is False
+    (first, *_) = made["remedies"]
+    assert first["set"] == {"micro_batch": 32}
+    assert first["fits"] is True
+    assert planned("0.23.1", **changed | first["set"])["fits"] is True
+
+
+def test_parameters_of_gpt_oss_20b() -> None:
+    shape, source = read_shape("openai/gpt-oss-20b")
+    assert sum(count_parameters(shape).values()) == 20_914_757_184
+    assert "config.json" in source
+    assert (shape.window, shape.window_layers) == (128, 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Qwen/Qwen2.5-0.5B", 494_032_768),
+        ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+        ("Qwen/Qwen3-0.6B", 596_049_920),
+        ("Qwen/Qwen3-8B", 8_190_735_360),
+        ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
+        ("meta-llama/Llama-3.1-8B", 8_030_261_248),
+        ("openai/gpt-oss-120b", 116_829_156_672),
+    ],
+)
+def test_known_models_have_their_published_counts(name: str, parameters: int) -> None:
+    assert sum(count_parameters(read_shape(name)[0]).values()) == parameters
+
+
+def test_gpt_oss_weights_as_published() -> None:
+    made = gpt_oss(140)
+    (weights,) = [row["bytes"] for row in made["parts"] if row["part"] == "weights"]
+    assert weights / GIB == pytest.approx(38.96, abs=0.01)
+    from memory_parts import expert_deltas, kv_cache, mxfp4_bytes
+
+    shape = read_shape("openai/gpt-oss-20b")[0]
+    assert mxfp4_bytes(shape) / GIB == pytest.approx(12.8, abs=0.05)
+    assert expert_deltas(shape, ["7.mlp.experts.gate_up_proj", "7.mlp.experts.down_proj"], 2) / GIB == pytest.approx(
+        1.5, abs=0.03
+    )
+    # 48 KiB a token in vLLM's plain cache; layers with a window stop at 128 tokens.
+    assert kv_cache(shape, 1, 100, 2) == 100 * 48 * 1024
+
+
+@pytest.mark.parametrize(
+    ("gib", "sleep", "most"), [(79.6, False, 0.34), (79.6, True, 0.48), (95.6, False, 0.45), (140.4, False, 0.60)]
+)
+def test_gpt_oss_with_mxfp4_rollout_gets_a_share_within_what_is_known_to_work(
+    gib: float, sleep: bool, most: float
+) -> None:
+    made = gpt_oss(gib, vllm_sleep=sleep)
+    assert made["fits"] is True
+    assert made["vllm_share_computed"]
+    assert 0.1 < made["vllm_share"] <= most
+
+
+@pytest.mark.parametrize(
+    ("gib", "sleep", "fits"),
+    [(79.6, False, False), (79.6, True, False), (95.6, False, False), (95.6, True, True), (140.4, False, True)],
+)
+def test_gpt_oss_with_bfloat16_rollout(gib: float, sleep: bool, fits: bool) -> None:
+    made = gpt_oss(gib, model="unsloth/gpt-oss-20b-BF16", vllm_sleep=sleep)
+    assert made["fits"] is fits
+    if gib > 90 and not fits:
+        assert [row["set"] for row in made["remedies"]] == [{"vllm_sleep": True}]
+
+
+def test_quantised_weights() -> None:
+    qwen = read_shape("Qwen/Qwen2.5-7B")[0]
+    sizes = {}
+    for kind in ("none", "nf4", "int8"):
+        made = plan(qwen, defaults(quantization=kind, lora_rank=8), card(80))
+        (sizes[kind],) = [row["bytes"] / GIB for row in made["parts"] if row["part"] == "weights"]
+    assert sizes["none"] == pytest.approx(14.19, abs=0.01)
+    assert 5 < sizes["nf4"] < 5.5  # 6.53 G in four bits, embeddings and head in sixteen
+    assert sizes["nf4"] < sizes["int8"] < sizes["none"]
+    oss = plan(read_shape("openai/gpt-oss-20b")[0], defaults(quantization="nf4", lora_rank=8), card(80))
+    assert any("bitsandbytes leaves them" in note for note in oss["notes"])
+
+
+def test_every_setting_that_costs_memory_is_counted() -> None:
+    qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]
+
+    def needed(gpus: int = 1, **changed: Any) -> int:
+        return int(plan(qwen, defaults(max_prompt_length=256, **changed), card(140) | {"gpus": gpus})["needed"])
+
+    plain = needed()
+    assert needed(beta=0.1) - plain == pytest.approx(qwen_bytes(), rel=0.01)  # a reference model in bfloat16
+    assert needed(beta=0.1, lora_rank=8) < plain
+    assert needed(dtype="float32") > plain
+    assert needed(attention="eager") > plain
+    assert needed(max_completion_length=1024) > plain
+    assert needed(gradient_checkpointing=True) < plain
+    assert needed(micro_batch=4) < needed(micro_batch=16) < plain
+    assert needed(liger_loss=True) < plain
+    assert needed(generation="vllm-colocate") > plain
+    assert needed(generation="vllm-colocate", vllm_sleep=True) < needed(generation="vllm-colocate")
+    assert needed(2, prompts_per_step=16, micro_batch=32) > needed(1, micro_batch=32)  # DDP's buckets and NCCL
+    paged = plan(qwen, defaults(max_prompt_length=256, optimizer="paged_adamw_8bit"), card(140))
+    assert paged["host"] > 0
+    assert "optimizer" not in {row["part"] for row in paged["parts"]}
+
+
+def qwen_bytes() -> int:
+    return 2 * 494_032_768
+
+
+def test_parts_add_up_to_the_peak() -> None:
+    for made in (planned("0.23.1", **COLOCATE), planned("1.16.0"), gpt_oss(79.6, vllm_sleep=True)):
+        assert sum(row["bytes"] for row in made["parts"]) == pytest.approx(made["peak"], abs=16)
+        assert made["phases"][made["peak_phase"]] == made["peak"] == max(made["phases"].values())
+        assert all(row["why"] for row in made["parts"])
+
+
+def test_without_a_machine_there_is_no_verdict() -> None:
+    made = plan(shape_of(QWEN2_387M), defaults(**BARE), {})
+    assert made["fits"] is None
+    assert made["remedies"] == []
+    assert made["peak"] > 0
+
+
+def test_a_model_far_too_large_is_told_all_that_helps() -> None:
+    made = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(), card(24))
+    changes: dict[str, Any] = {}
+    for row in made["remedies"]:
+        changes |= row["set"]
+    assert made["remedies"][-1]["fits"] is True
+    assert "lora_rank" in changes
+    assert plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**changes), card(24))["fits"] is True
+    assert len({tuple(row["set"]) for row in made["remedies"]}) == len(made["remedies"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"vocab_size": "many"}, "vocab_size is 'many'"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads is 3"),
+        ({"num_attention_heads": True}, "num_attention_heads is True"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_named_by_its_key(changed: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInput, match=named) as caught:
+        shape_of({**QWEN2_387M, **changed}, "config.json")
+    assert caught.value.expected
+    assert "envdoctor plan --model" in caught.value.hint
+
+
+def test_nested_and_unknown_configs() -> None:
+    shape = shape_of({"model_type": "qwen2_vl", "text_config": {**QWEN2_387M, "model_type": "nobody-knows"}})
+    assert shape.layers == 24
+    assert any("not known" in note for note in shape.notes)
+    assert any("language part" in note for note in shape.notes)
+    assert sum(count_parameters(shape_of(QWEN2_387M)).values()) == 386_570_112
+
+
+def test_where_a_config_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN2_387M))
+    assert read_shape(str(tmp_path))[0] == read_shape(str(tmp_path / "config.json"))[0]
+    snapshot = tmp_path / "hub/models--some--model/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(QWEN2_387M))
+    for environment in ({"HF_HUB_CACHE": str(tmp_path / "hub")}, {"HF_HOME": str(tmp_path)}):
+        assert read_shape("some/model", environment)[1] == str(snapshot / "config.json")
+    with pytest.raises(BadInput, match=r"did you mean 'Qwen/Qwen2\.5-7B'") as caught:
+        read_shape("Qwen/Qwen2.5-7", {"HOME": str(tmp_path)})
+    assert "config.json" in caught.value.hint
+    for text in ("{", "[]", '{"a": 1}'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(BadInput):
+            read_shape(str(tmp_path))
+    with pytest.raises(BadInput, match="cannot read"):
+        read_shape(str(tmp_path / "other.json"))
+
+
+def answer(request: bytes) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-B", str(TRAIN / "memory_plan.py")], input=request, capture_output=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    assert done.stderr == b""
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_command_line_answers_in_json() -> None:
+    asked = {"model": "Qwen/Qwen2.5-0.5B", "settings": defaults(), "machine": card(80), "trl": "0.23.1"}
+    status, found = answer(json.dumps(asked).encode())
+    assert (status, found["ok"]) == (0, True)
+    assert found["plan"]["model"] == "Qwen/Qwen2.5-0.5B"
+    assert "torchtune" in found["plan"]["source"]
+    by_name = {"recipe": "sort", "assignments": ["heads=8"], "machine": {}}
+    status, found = answer(json.dumps(by_name).encode())
+    assert (status, found["plan"]["recipe"]) == (0, "sort")
+    assert found["plan"]["source"] == "made on the spot"
+    status, found = answer(json.dumps(asked | {"model": ""}).encode())
+    assert (status, found["error"]["message"]) == (2, "no model is named, and task dataset has none of its own")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"", b"{}", b"[]", b"\xff", b'{"model": "Qwen/Qwen2.5-0.5B", "settings": {}}',
+        b'{"recipe": "nothing"}', b'{"recipe": "sort", "assignments": ["heads=x"]}', b'{"recipe": 3}',
+        b'{"model": "Qwen/Qwen2.5-0.5B", "settings": 3}', b'{"model": "nobody/has-this", "settings": {}}',
+        json.dumps({"model": "", "settings": defaults(task="sort"), "machine": {"gpus": "two"}}).encode(),
+        json.dumps({"model": "", "settings": defaults(task="sort"), "machine": {"memory": "much"}}).encode(),
+        json.dumps({"model": "", "settings": defaults(task="sort") | {"layers": "two"}}).encode(),
+    ],
+)  # fmt: skip
+def test_no_request_ends_in_a_traceback(request_: bytes) -> None:
+    status, found = answer(request_)
+    assert (status, found["ok"]) == (2, False)
+    assert all(found["error"].values())
+
+
+# --- against real libraries -----------------------------------------------------------------------------------------
+
+SMALL = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+COUNTED: list[dict[str, Any]] = [
+    QWEN2_387M,
+    {"model_type": "qwen2", **SMALL, "tie_word_embeddings": False},
+    {"model_type": "llama", **SMALL, "tie_word_embeddings": False},
+    {"model_type": "llama", **SMALL, "attention_bias": True, "mlp_bias": True, "head_dim": 64,
+     "tie_word_embeddings": True},
+    {"model_type": "mistral", **SMALL, "tie_word_embeddings": False},
+    {"model_type": "qwen3", **SMALL, "head_dim": 64, "tie_word_embeddings": True},
+    {"model_type": "phi3", **SMALL, "tie_word_embeddings": False, "pad_token_id": 0},
+    {"model_type": "gemma2", **SMALL, "head_dim": 32},
+    {"model_type": "gemma3_text", **SMALL, "head_dim": 32},
+    {"model_type": "mixtral", **SMALL, **EXPERTS, "tie_word_embeddings": False},
+    {"model_type": "qwen2_moe", **SMALL, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+     "shared_expert_intermediate_size": 192, "tie_word_embeddings": False},
+    {"model_type": "qwen3_moe", **SMALL, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+     "head_dim": 32, "mlp_only_layers": [1], "decoder_sparse_step": 1, "tie_word_embeddings": False},
+    {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "tie_word_embeddings": False,
+     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    {"model_type": "gpt2", "vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128},
+]  # fmt: skip
+
+
+def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
+    done = subprocess.run(
+        [str(python), "-B", str(Path(__file__).parent / "saved_activations.py")], input=json.dumps(cases), text=True,
+        capture_output=True, timeout=200, check=False,
+        env=kept | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{name_of(python)}: {done.stderr[-3000:]}"
+    return list(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+@pytest.mark.stack
+def test_parameters_are_those_that_transformers_makes(stack_python: Path) -> None:
+    for python in all_stacks(stack_python):
+        made = in_stack(python, [{"config": config, "count": True} for config in COUNTED])
+        for config, really in zip(COUNTED, made, strict=True):
+            for told in (config, really["config"]):  # config.json, and what the trainer hands over
+                counted = sum(count_parameters(shape_of(told)).values())
+                assert counted == really["parameters"], f"{name_of(python)}: {told}"
+
+
+def activation_cases() -> list[dict[str, Any]]:
+    oss = {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "intermediate_size": 256,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
+    dense = {"model_type": "qwen2", **SMALL, "intermediate_size": 1024, "tie_word_embeddings": True}
+    plain = {"checkpointing": False, "lora": [], "sequences": 4, "length": 96, "attention": "sdpa"}
+    attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    cases = [plain | {"config": dense, "mode": mode} for mode in ("float32", "mixed", "bfloat16")]
+    cases += [plain | {"config": dense, "mode": "bfloat16", "attention": "eager"}]
+    cases += [plain | {"config": dense, "mode": "mixed", "lora": lora} for lora in (["all-linear"], attention)]
+    cases += [plain | {"config": dense, "mode": mode, "checkpointing": True} for mode in ("float32", "bfloat16")]
+    cases += [plain | {"config": dense | {"model_type": "llama"}, "mode": mode} for mode in ("float32", "bfloat16")]
+    cases += [plain | {"config": oss, "mode": mode, "attention": "eager"} for mode in ("float32", "bfloat16")]
+    cases += [plain | {"config": oss, "mode": "bfloat16", "attention": "eager", "checkpointing": True}]
+    cases += [plain | {"config": dense | {"model_type": "qwen3", "head_dim": 64}, "mode": "bfloat16"}]
+    cases += [plain | {"config": {"model_type": "mixtral", **SMALL, **EXPERTS}, "mode": "bfloat16"}]
+    return cases
+
+
+@pytest.mark.stack
+def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
+    from memory_parts import Pass, stored_activations
+
+    cases = activation_cases()
+    for python in all_stacks(stack_python):
+        for case, really in zip(cases, in_stack(python, cases), strict=True):
+            lora = "" if not case["lora"] else "all" if case["lora"] == ["all-linear"] else "attention"
+            half = Pass(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
+                        case["checkpointing"], lora)  # fmt: skip
+            ratio = stored_activations(shape_of(case["config"]), half) / really
+            print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
+                  f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip
+            assert ratio == pytest.approx(1, abs=0.1), (name_of(python), case)

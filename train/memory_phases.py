@@ -1,0 +1,290 @@
+"""What a run holds in each of its phases, by the formulas of memory_parts: what depends on settings is decided here.
+
+The phases: load, generate, score (log-probabilities without gradients), update (forward and backward), and the
+optimizer's step. The peak is the largest of them, and nothing is counted twice: what one phase frees, the next has.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import memory_parts as parts
+from memory_parts import GIB, Pass
+from model_shape import Shape, count_parameters
+
+PROMPT_TOKENS = 512  # where nothing says how long prompts are
+TASK_PROMPT_TOKENS = 64  # of sort and tes, whose prompts are symbols
+MOST_SHARE = 0.95
+NEAR = 0.99  # fuller than this is not called fitting: the formulas are right to a few per cent, not to one
+PHASES = ("load", "generate", "score", "update", "step")
+ASLEEP = ("score", "update", "step")  # phases in which a vLLM that can sleep does
+
+
+@dataclass
+class Phases:
+    """One plan while it is made. Only what depends on settings is decided here; the formulas are memory_parts'."""
+
+    shape: Shape
+    settings: dict[str, Any]
+    machine: dict[str, Any]
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    trl: str = ""
+    attention: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        asked, self.notes = self.settings, list(self.shape.notes)
+        self.gpus = max(1, int(self.machine.get("gpus") or 1))
+        self.spread = self.gpus if asked["device_map"] else 1  # one model over all GPUs of one process
+        self.world = 1 if asked["device_map"] else self.gpus
+        self.prompt, self.completion = self._lengths()
+        self.answers = max(1, math.ceil(asked["prompts_per_step"] * asked["num_generations"] / self.world))
+        self.micro = min(asked["micro_batch"] or self.answers, self.answers)
+        self.lora = asked["lora_rank"] > 0
+        self.dtype = self._dtype()
+        self.size = parts.SIZES[self.dtype]
+        # TRL turns autocast on where there is a GPU, and float32 weights then run as bfloat16 copies.
+        casts = self._on_gpu() and self.machine.get("bfloat16", True)
+        self.mode = "mixed" if self.dtype == "float32" and casts else self.dtype
+        self.mode = "bfloat16" if self.mode == "float16" else self.mode
+        self.parameters = sum(count_parameters(self.shape).values())
+        self.trained = (
+            parts.lora_parameters(
+                self.shape, asked["lora_rank"], list(asked["lora_targets"]), list(asked["lora_target_parameters"])
+            )
+            if self.lora
+            else self.parameters
+        )
+        self.attention = self._attention()
+
+    def _on_gpu(self) -> bool:
+        return self.settings["device"] != "cpu"
+
+    def _dtype(self) -> str:
+        asked = self.settings["dtype"]
+        if self.settings["quantization"] != "none":
+            return "bfloat16"  # what is not quantised
+        if asked != "auto":
+            return str(asked)
+        return "bfloat16" if self._on_gpu() and self.machine.get("bfloat16", True) else "float32"
+
+    def _attention(self) -> str:
+        named = self.settings["attention"]
+        if named == "auto":
+            # Attention sinks need eager or flex; the cautious one of the two is planned for.
+            named = self.attention or ("eager" if self.shape.model_type == "gpt_oss" else "sdpa")
+        return str(named)
+
+    def _lengths(self) -> tuple[int, int]:
+        asked = self.settings
+        whole, prompt = asked["max_seq_length"], self.prompt_tokens or asked["max_prompt_length"]
+        completion = min(filter(None, (self.completion_tokens, asked["max_completion_length"])), default=0)
+        if not prompt:
+            guess = PROMPT_TOKENS if asked["task"] == "dataset" else TASK_PROMPT_TOKENS
+            prompt = whole - completion if whole and 0 < completion < whole else guess
+            prompt = min(prompt, whole // 2) if whole and not completion else prompt
+            self.notes.append(f"prompts are taken to be {prompt} tokens long: --set max_prompt_length=N says it")
+        if not completion:
+            completion = max(1, whole - prompt) if whole else 512
+            self.notes.append(f"answers are taken to be {completion} tokens long, what max_seq_length leaves")
+        return prompt, completion
+
+    def logits_held(self) -> str:
+        """How the loss goes about the logits: held, liger or fused."""
+        if at_least(self.trl, (1, 16)):
+            return "fused"  # TRL 1.16 computes log-probabilities in tiles of the head
+        return "liger" if self.settings["liger_loss"] else "held"
+
+    def _pass(self, *, backward: bool) -> Pass:
+        mode = self.mode
+        if backward and mode == "mixed" and self.logits_held() == "liger":
+            # TRL's Liger path calls the model inside accelerate's autocast wrapper, which then does nothing: float32
+            # weights compute in float32 (TRL 0.23.1, _get_last_hidden_state; such a run ran out in the MLP).
+            mode = "float32"
+        names = set(self.settings["lora_targets"])
+        everywhere = "all-linear" in names or names & {"gate_proj", "up_proj", "down_proj"}
+        kind = ("all" if everywhere else "attention") if self.lora else ""
+        checkpointing = bool(self.settings["gradient_checkpointing"])
+        return Pass(self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind)
+
+    def static(self) -> list[tuple[str, int, str]]:
+        """What stays from the first step to the last: (part, bytes, why)."""
+        asked, shape = self.settings, self.shape
+        weights = parts.weight_bytes(
+            shape, self.size, asked["quantization"], double=asked["double_quantization"]
+        ) // self.spread  # fmt: skip
+        what = self.dtype if asked["quantization"] == "none" else f"{asked['quantization']}, the rest {self.dtype}"
+        why = f"{self.parameters:,} parameters in {what}"
+        if shape.checkpoint == "mxfp4" and asked["quantization"] == "none":
+            why += ", dequantised from MXFP4"
+        if asked["quantization"] != "none" and shape.model_type == "gpt_oss":
+            self.notes.append("gpt-oss's experts are no linear layers: bitsandbytes leaves them in bfloat16")
+        rows = [("weights", weights, why)]
+        if asked["beta"] > 0 and not self.lora:
+            rows.append(("reference model", weights, "beta > 0: the first policy, whole; an adapter needs none"))
+        if self.lora:
+            rows.append(
+                ("LoRA", self.trained * 4, f"{self.trained:,} parameters, rank {asked['lora_rank']}, float32")
+            )
+        on_gpu, _, _ = self.optimizer()
+        rows.append(("optimizer", on_gpu, f"{asked['optimizer']} over {self.trained:,} parameters"))
+        return rows
+
+    def optimizer(self) -> tuple[int, int, int]:
+        """(GPU, host, passing) of the optimizer's states."""
+        return parts.optimizer_bytes(
+            self.settings["optimizer"], self.trained // self.spread, 4 if self.lora else self.size
+        )
+
+    def dynamic(self) -> dict[str, list[tuple[str, int, str]]]:
+        """What comes and goes, by phase."""
+        asked, shape, spread = self.settings, self.shape, self.spread
+        step, forward = self._pass(backward=True), self._pass(backward=False)
+        passes = math.ceil(self.answers / self.micro)
+        gradients = self.trained // spread * (4 if self.lora else self.size)
+        gradients *= 2 if self.world > 1 else 1  # DDP's buckets hold them once more
+        largest = 2 * max(shape.hidden * shape.dense_intermediate, shape.vocab * shape.hidden)
+        shown = f"{self.micro} x ({self.prompt} + {self.completion}) tokens"
+        kept = "the inputs of each layer" if step.checkpointing else "all layers"
+        update = [
+            ("activations", parts.stored_activations(shape, step) // spread, f"{shown}, {kept}, {step.mode}"),
+            ("within a layer", parts.passing_activations(shape, step), f"{self.attention} attention"
+             + (", computed again for backward" if step.checkpointing else "")),
+            ("logits", parts.logits(shape, step, self.logits_held(), backward=True),
+             {"held": f"{self.micro} x {self.completion} x {shape.vocab:,}, three copies in float32",
+              "liger": "Liger: one answer at a time", "fused": "TRL's head in tiles"}[self.logits_held()]),
+        ]  # fmt: skip
+        if step.mode == "mixed":
+            update.append(
+                ("bfloat16 copies", self.parameters // spread * 2, "autocast's, of float32 weights, until backward")
+            )
+        if asked["quantization"] != "none":
+            update.append(("dequantised", largest, "the largest matrix"))
+        if self.lora and asked["lora_target_parameters"]:
+            deltas = parts.expert_deltas(shape, list(asked["lora_target_parameters"]), self.size)
+            update.append(("expert deltas", deltas, "PEFT makes B @ A as large as the parameters it targets"))
+        if passes > 1:
+            update.append(("gradients", gradients, f"of the passes before, {passes} a step"))
+        # Liger's loss does not reach this far: TRL scores with the whole logits.
+        looked = parts.logits(shape, forward, self.logits_held().replace("liger", "held"), backward=False)
+        score = [("forward", parts.forward_only(shape, forward), f"{shown}, nothing kept"),
+                 ("logits", looked, "the same, without gradients")]  # fmt: skip
+        done = [("gradients", gradients, f"{self.trained:,} trained parameters")]
+        done.append(("optimizer's own", self.optimizer()[2], "while it steps"))
+        return {
+            # vLLM starts when the trainer's weights are there: it takes far more than loading them did.
+            "load": [] if asked["generation"] == "vllm-colocate" else [("loading", largest, "one tensor twice")],
+            "generate": self._generation(),
+            "score": score if self._scores() else [],
+            "update": update,
+            "step": done,
+        }
+
+    def _scores(self) -> bool:
+        """Whether TRL looks at the answers once more before it learns from them."""
+        asked = self.settings
+        return asked["beta"] > 0 or asked["num_iterations"] > 1 or asked["generation"].startswith("vllm")
+
+    def _generation(self) -> list[tuple[str, int, str]]:
+        if self.settings["generation"].startswith("vllm"):
+            return []
+        if self.settings["generation"] == "transformers-paged":
+            self.notes.append("transformers' paged cache may take more: it fills what is free when it starts")
+        # TRL lets transformers answer all prompts of a step at once, whatever the micro-batch.
+        every = Pass(self.answers, self.prompt, 0, self.mode, self.attention)
+        cache = parts.kv_cache(self.shape, self.answers, self.prompt + self.completion, self.size)
+        rows = self.answers * self.shape.vocab * 4 * 4
+        return [
+            ("KV cache", cache // self.spread, f"all {self.answers} answers of a step at once"),
+            ("prefill", parts.forward_only(self.shape, every), f"{self.answers} prompts in one pass"),
+            ("sampling", rows, "last logits in float32, sorted and normalised"),
+        ]
+
+    def vllm_needs(self) -> tuple[int, int]:
+        """(least, most) that vLLM makes use of on one GPU: weights and one group's cache; all answers' cache."""
+        asked, shape = self.settings, self.shape
+        # It holds float32 checkpoints in 16 bits.
+        weights = parts.mxfp4_bytes(shape) if shape.checkpoint == "mxfp4" else parts.weight_bytes(shape, 2)
+        length = asked["vllm_max_model_length"] or self.prompt + self.completion
+        together = asked["vllm_tensor_parallel"]
+        group = parts.kv_cache(shape, asked["num_generations"], length, 2)
+        every = parts.kv_cache(shape, self.answers * together, length, 2)
+        fixed = weights // together + parts.VLLM_INSIDE
+        return fixed + group // together, fixed + int(1.1 * every) // together
+
+    def as_record(self) -> dict[str, Any]:
+        """Everything, summed up."""
+        asked, static, dynamic = self.settings, self.static(), self.dynamic()
+        fixed = sum(size for _, size, _ in static)
+        allocated = {phase: fixed + sum(size for _, size, _ in rows) for phase, rows in dynamic.items()}
+        allocated["load"] -= self.optimizer()[0]  # its states are made at the first step
+        overhead = parts.CONTEXT + (parts.NCCL if self.world > 1 else 0)
+        spare = {
+            phase: int(parts.FRAGMENTS * (size - fixed)) if size > fixed else 0 for phase, size in allocated.items()
+        }
+        colocate, sleeps = asked["generation"] == "vllm-colocate", bool(asked["vllm_sleep"])
+        memory, free = self.machine.get("memory") or 0, self.machine.get("free") or self.machine.get("memory") or 0
+        overhead += parts.VLLM_OUTSIDE if colocate else 0
+        trainer = {phase: allocated[phase] + spare[phase] + overhead for phase in PHASES}
+        least = self.vllm_needs()[0] if colocate else 0
+        share = (asked["vllm_share"] or self._share(trainer, memory, free)) if colocate else 0.0
+        vllm = int(share * memory) if memory else least
+        held, needed = ({phase: parts.VLLM_ASLEEP if sleeps and phase in ASLEEP else size for phase in PHASES}
+                        if colocate else dict.fromkeys(PHASES, 0) for size in (vllm, least))  # fmt: skip
+        phases = {phase: trainer[phase] + held[phase] for phase in PHASES}
+        peak_phase = max(PHASES, key=lambda phase: phases[phase])
+        peak = phases[peak_phase]
+        fits = peak <= NEAR * free and vllm >= least if memory else None
+        if memory and colocate and vllm < least:
+            self.notes.append(
+                f"vLLM needs {least / GIB:.1f} GiB for the weights and one group's cache; "
+                f"a share of {share:.2f} is {vllm / GIB:.1f}"
+            )
+        rows = [row for row in static if peak_phase != "load" or row[0] != "optimizer"] + dynamic[peak_phase]
+        if held[peak_phase]:
+            asleep = sleeps and peak_phase in ASLEEP
+            rows.append(("vLLM", held[peak_phase], "asleep" if asleep else f"share {share:.2f} of the GPU's memory"))
+        rows += [("CUDA and libraries", overhead, "context, workspaces" + (", NCCL" if self.world > 1 else "")),
+                 ("fragments", spare[peak_phase], "blocks that the allocator cannot use")]  # fmt: skip
+        return {
+            "schema": 1, "model_type": self.shape.model_type, "parameters": self.parameters,
+            "trained": self.trained, "gpus": self.gpus, "gpu": self.machine.get("name") or "", "memory": memory,
+            "free": free, "prompt_tokens": self.prompt, "completion_tokens": self.completion,
+            "answers": self.answers, "micro_batch": self.micro, "dtype": self.dtype, "attention": self.attention,
+            "parts": [{"part": n, "bytes": s, "why": w} for n, s, w in rows if s > 0],
+            "phases": {phase: size for phase, size in phases.items() if dynamic[phase] or held[phase]},
+            "peak": peak, "peak_phase": peak_phase,
+            "peak_allocated": max(allocated[phase] + held[phase] for phase in PHASES),
+            "trainer_peak": max(trainer.values()), "needed": max(trainer[phase] + needed[phase] for phase in PHASES),
+            "host": self._host(), "fits": fits,
+            "vllm_share": round(share, 2) if colocate and memory else None,
+            "vllm_share_computed": bool(colocate and memory and not asked["vllm_share"]), "notes": list(self.notes),
+        }  # fmt: skip
+
+    def _share(self, trainer: dict[str, int], memory: int, free: int) -> float:
+        """What the trainer leaves to vLLM, rounded down: no more than vLLM has a use for, no less than it needs."""
+        if not memory:
+            return 0.0
+        least, most = self.vllm_needs()
+        beside = [phase for phase in PHASES if not (self.settings["vllm_sleep"] and phase in ASLEEP)]
+        left = math.floor(100 * (NEAR * free - max(trainer[phase] for phase in beside)) / memory) / 100
+        if left * memory < least:
+            self.notes.append(f"the trainer leaves {max(left, 0.0):.2f} of the GPU's memory to vLLM: too little")
+            return min(MOST_SHARE, math.ceil(100 * least / memory) / 100)
+        return min(left, MOST_SHARE, math.ceil(100 * most / memory) / 100)
+
+    def _host(self) -> int:
+        """Host memory of one process beyond the libraries: paged optimizer states, the weights of a sleeping vLLM."""
+        asleep = self.settings["generation"] == "vllm-colocate" and self.settings["vllm_sleep"]
+        weights = self.vllm_needs()[0] - parts.VLLM_INSIDE if asleep else 0
+        return self.optimizer()[1] + weights
+
+
+def at_least(version: str, wanted: tuple[int, ...]) -> bool:
+    """Whether "1.16.0" is at least (1, 16); an unknown version is not."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[: len(wanted)])
+    return bool(numbers) and numbers >= wanted
