@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from envdoctor import __version__
 from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput, EnvdoctorError, unknown_name
+from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Record
 from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml
@@ -22,12 +23,22 @@ RUN_SECONDS = 30 * 24 * 3600.0  # a run is stopped by its user or its end, not b
 WHAT = "a recipe in TOML"
 HINT = "envdoctor train --list"
 
-Setting = str | int | float | bool
+Setting = str | int | float | bool | list[str]
 Event = dict[str, Any]
 
 
+class Word(Record, frozen=True):
+    """A setting of the trainer: its default, what it means, what it takes, and the tasks that it belongs to."""
+
+    name: str
+    default: Setting
+    says: str
+    choices: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+
 class Recipe(Record, frozen=True):
-    """What to train and how. Its `settings` are all the settings there are: the recipe is the schema."""
+    """What to train and how: the settings that differ from the vocabulary's defaults."""
 
     name: str
     summary: str
@@ -35,8 +46,9 @@ class Recipe(Record, frozen=True):
 
 
 class Checked(Record, frozen=True):
-    """What the trainer's own check says of settings: as they will be used, and a summary of the data."""
+    """What the trainer's own check says: the recipe's name, every setting as it will be, a summary of the data."""
 
+    recipe: str
     settings: dict[str, Any]
     summary: dict[str, Any]
 
@@ -57,46 +69,18 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in (bundled("train") / "recipes").glob("*.toml"))
 
 
-def read_recipe(name_or_file: str) -> Recipe:
-    """A bundled recipe by name, or the user's own from a file."""
-    if name_or_file.endswith(".toml") or "/" in name_or_file:
-        path = Path(name_or_file)
-    elif name_or_file in recipe_names():
-        path = bundled("train") / "recipes" / f"{name_or_file}.toml"
-    else:
-        raise unknown_name("recipe", name_or_file, recipe_names(), hint=HINT)
+def read_recipe(name: str) -> Recipe:
+    """A bundled recipe."""
+    path = bundled("train") / "recipes" / f"{name}.toml"
     return convert(decode_toml(path, what=WHAT, hint=HINT), Recipe, where=str(path), what=WHAT, hint=HINT)
 
 
-def apply_settings(recipe: Recipe, assignments: Sequence[str]) -> dict[str, Setting]:
-    """The recipe's settings with `key=value` assignments in place, each of its default's type."""
-    settings = dict(recipe.settings)
-    hint = f"envdoctor train {recipe.name} --dry-run"
-    for assignment in assignments:
-        key, separator, text = assignment.partition("=")
-        if not separator:
-            raise BadInput(f"--set {assignment}", expected="key=value, as steps=100", hint=hint)
-        if key not in settings:
-            raise unknown_name(f"setting of recipe {recipe.name}:", key, list(settings), hint=hint)
-        settings[key] = _parse(key, text, recipe.settings[key], hint)
-    return settings
+def check_settings(recipe: str, assignments: Sequence[str] = ()) -> Checked:
+    """Let the trainer settle a recipe with `key=value` assignments and look at the data; nothing is written.
 
-
-def _parse(key: str, text: str, default: Setting, hint: str) -> Setting:
-    """The text as the default's type."""
-    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return type(default)(text)
-    except (KeyError, ValueError) as error:
-        expected = f"{kinds[type(default)]}, as the recipe's {default!r}"
-        raise BadInput(f"--set {key}={text}", expected=expected, hint=hint) from error
-
-
-def check_settings(recipe: Recipe, settings: Mapping[str, Setting]) -> Checked:
-    """Let the trainer check the settings and the data, without torch and before anything is written."""
-    request = json.dumps({"recipe": recipe.name, "settings": dict(settings)}).encode()
+    The trainer's vocabulary is the one place that knows what a setting may be.
+    """
+    request = json.dumps({"recipe": recipe, "assignments": list(assignments)}).encode()
     result = run([sys.executable, "-B", trainer(), "--check"], deadline=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
     try:
         answer = json.loads(result.output)
@@ -109,7 +93,17 @@ def check_settings(recipe: Recipe, settings: Mapping[str, Setting]) -> Checked:
     if not answer["ok"]:
         problem = answer["error"]
         raise BadInput(problem["message"], expected=problem.get("expected", ""), hint=problem.get("hint", ""))
-    return Checked(answer["settings"], answer["summary"])
+    return Checked(answer["recipe"], answer["settings"], answer["summary"])
+
+
+def vocabulary() -> tuple[Word, ...]:
+    """Every setting of the trainer."""
+    path = bundled("train") / "vocabulary.toml"
+    table = decode_toml(path, what="the trainer's vocabulary", hint=HINT)
+    return tuple(
+        Word(name, word["default"], word["says"], tuple(word.get("choices", ())), tuple(word.get("of", ())))
+        for name, word in table.items()
+    )
 
 
 def trainer() -> Path:
@@ -133,30 +127,27 @@ def newest_run(recipe: str, base: Path) -> Path:
     return runs[-1]
 
 
-def prepare_run(
-    directory: Path, recipe: str, settings: Mapping[str, Any], python: Path, provenance: Mapping[str, str]
-) -> Run:
-    """Make the run directory and write the resolved configuration into it, before anything is started."""
+def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
+    """Make the run's folder and write the resolved configuration into it, before anything is started."""
+    directory = Path(planned.directory)
     if directory.exists() and any(directory.iterdir()):
         raise BadInput(
             f"{directory} is not empty",
             expected="a new folder for the run",
-            hint=f"envdoctor train {recipe} --run NEW_FOLDER, or --resume latest",
+            hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER, or --resume latest",
         )
-    planned = plan_run(directory, recipe, settings, python)
     directory.mkdir(parents=True, exist_ok=True)
     configuration = {
         "schema": 1,
-        "recipe": recipe,
-        "settings": dict(settings),
+        "recipe": planned.recipe,
+        "settings": planned.settings,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "envdoctor": __version__,
-        "python": str(python),
+        "python": planned.python,
         "command": list(planned.command),
         **provenance,
     }
     (directory / "run.json").write_text(json.dumps(configuration, indent=1) + "\n")
-    return planned
 
 
 def read_run(directory: Path) -> tuple[str, dict[str, Any]]:
@@ -172,9 +163,13 @@ def read_run(directory: Path) -> tuple[str, dict[str, Any]]:
         ) from error
 
 
-def plan_run(directory: Path, recipe: str, settings: Mapping[str, Any], python: Path, resume: str = "") -> Run:
-    """What would be started."""
-    command = [str(python), str(trainer()), str(directory), *(["--resume", resume] if resume else [])]
+def plan_run(
+    directory: Path, recipe: str, settings: Mapping[str, Any], python: Path, *, resume: str = "", gpus: int = 1
+) -> Run:
+    """What would be started: the trainer, or torchrun with one of it a GPU."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if gpus > 1 else []
+    program = [str(trainer()), str(directory), *(["--resume", resume] if resume else [])]
+    command = [str(python), *torchrun, *program]
     return Run(str(directory), recipe, dict(settings), str(python), tuple(command), resume)
 
 
@@ -206,6 +201,15 @@ def read_result(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return result if isinstance(result, dict) else {}
+
+
+def read_error(directory: Path) -> Event:
+    """The error that ended a run, as its trainer told it; empty if it told none."""
+    last: Event = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (directory / "events.jsonl").read_bytes().splitlines():
+            last = json.loads(line)
+    return last if last.get("event") == "error" else {}
 
 
 class EventReader:

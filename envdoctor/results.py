@@ -8,7 +8,7 @@ from envdoctor.errors import EXIT_OK
 from envdoctor.model import Choice, Finding, Machine, Record, Stack, Verification
 
 if TYPE_CHECKING:
-    from envdoctor.handoff import Recipe, Run
+    from envdoctor.handoff import Recipe, Run, Word
     from envdoctor.installing.install import InstallResult
     from envdoctor.resolve import Lock, Resolution
 
@@ -119,6 +119,12 @@ class RecipeList(Record, frozen=True):
     """The bundled recipes."""
 
     recipes: tuple[Recipe, ...]
+
+
+class SettingList(Record, frozen=True):
+    """Every setting of the trainer."""
+
+    settings: tuple[Word, ...]
 
 
 class Trained(Record, frozen=True):

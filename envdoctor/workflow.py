@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from envdoctor.results import (
     Checked,
     Quickstarted,
     RecipeList,
+    SettingList,
     Trained,
 )
 
@@ -53,6 +55,7 @@ class TrainRequest(Record, frozen=True):
     resume: str = ""
     dry_run: bool = False
     unverified: bool = False
+    gpus: int = 1
 
 
 def new_profile(venv: str, name: str, output: str) -> Answer:
@@ -159,32 +162,37 @@ def list_recipes() -> Answer:
     return Answer(RecipeList(tuple(read_recipe(name) for name in recipe_names())))
 
 
+def list_settings() -> Answer:
+    """The trainer's vocabulary."""
+    from envdoctor.handoff import vocabulary
+
+    return Answer(SettingList(vocabulary()))
+
+
 def train(request: TrainRequest, reporter: Reporter) -> Answer:
     """Check settings and data, then the environment, write the run directory, and start the trainer."""
     from envdoctor import handoff
 
-    recipe = handoff.read_recipe(request.recipe)
     runs = Path("runs").absolute()
     if request.resume:
         if request.assignments:
             raise BadInput(
                 "--set beside --resume",
                 expected="the settings that the run began with",
-                hint=f"envdoctor train {recipe.name} --resume latest",
+                hint=f"envdoctor train {request.recipe} --resume latest",
             )
-        directory = Path(request.run).absolute() if request.run else handoff.newest_run(recipe.name, runs)
-        recipe_name, settings = handoff.read_run(directory)
-        planned = handoff.plan_run(directory, recipe_name, settings, _ready_python(request), request.resume)
+        directory = Path(request.run).absolute() if request.run else handoff.newest_run(request.recipe, runs)
+        recipe, settings = handoff.read_run(directory)
+        python = _ready_python(request)
+        planned = handoff.plan_run(directory, recipe, settings, python, resume=request.resume, gpus=request.gpus)
         return _started(planned, {}, reporter)
-    checked = handoff.check_settings(recipe, handoff.apply_settings(recipe, request.assignments))
-    directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(recipe.name, runs)
+    checked = handoff.check_settings(request.recipe, request.assignments)
+    directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(checked.recipe, runs)
+    python = Path(request.python or "PYTHON") if request.dry_run else _ready_python(request)
+    planned = handoff.plan_run(directory, checked.recipe, checked.settings, python, gpus=request.gpus)
     if request.dry_run:
-        python = Path(request.python or "PYTHON")
-        planned = handoff.plan_run(directory, recipe.name, checked.settings, python)
         return Answer(Trained(planned, checked.summary, dry_run=True))
-    python = _ready_python(request)
-    provenance = _provenance(python)
-    planned = handoff.prepare_run(directory, recipe.name, checked.settings, python, provenance)
+    handoff.prepare_run(planned, _provenance(python))
     return _started(planned, checked.summary, reporter)
 
 
@@ -197,11 +205,18 @@ def _ready_python(request: TrainRequest) -> Path:
     return python
 
 
-def _provenance(python: Path) -> dict[str, str]:
+def _provenance(python: Path) -> dict[str, Any]:
+    """Which environment this is, and which attentions were proven in it."""
     from envdoctor.environments import read_installed
+    from envdoctor.proving import proof, verify
 
     installed = read_installed(python.parent.parent)
-    return {"profile": installed.profile, "lock": installed.lock} if installed else {}
+    known: dict[str, Any] = {"profile": installed.profile, "lock": installed.lock} if installed else {}
+    with contextlib.suppress(BadInput):  # not verified: --unverified was asked for
+        verified = verify.read_verification(proof.verification_path(python))
+        proven = {"attention": verified.attention, "attention_with_sinks": verified.attention_with_sinks}
+        known["proven"] = {name: list(passed) for name, passed in proven.items()}
+    return known
 
 
 def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answer:
@@ -218,9 +233,13 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answe
         ) from None
     result = handoff.read_result(Path(planned.directory))
     if not finished.ok:
+        told = handoff.read_error(Path(planned.directory))
+        if told.get("kind") == "bad-input":
+            raise BadInput(told["message"], expected=told.get("expected", ""), hint=told.get("hint", ""))
         with diagnosis.explaining(machine_of("", ()), Path(planned.python)):
             raise _run_failed(planned, finished.ending, finished.output)
-    return Answer(Trained(planned, summary, result, finished.seconds))
+    code = EXIT_NO if result.get("status") == "stopped" else EXIT_OK
+    return Answer(Trained(planned, summary, result, finished.seconds), code)
 
 
 def _run_failed(planned: Run, ending: str, output: str) -> EnvdoctorError:

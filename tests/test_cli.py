@@ -102,7 +102,7 @@ def write_bad_files(folder: Path) -> None:
 BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown profile": (["install", "--profile", "gh20"], "'gh20'; did you mean 'gh200'?"),
     "unknown profile to show": (["profiles", "show", "cpus"], "did you mean 'cpu'?"),
-    "unknown recipe": (["train", "srot"], "'srot'; did you mean 'sort'?"),
+    "unknown recipe": (["train", "srot"], "'srot' (did you mean 'sort'?)"),
     "unknown machine": (["check", "--machine", "gh200"], "unknown machine 'gh200'"),
     "missing machine file": (["check", "--machine", "./none.json"], "cannot read none.json"),
     "not JSON": (["check", "--machine", "./text.json"], "is not JSON"),
@@ -129,7 +129,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
     "setting of another type": (["train", "sort", "--set", "steps=many"], "steps=many"),
     "setting out of range": (["train", "sort", "--set", "steps=-3"], "steps = -3"),
-    "setting without a value": (["train", "sort", "--set", "steps"], "key=value"),
+    "setting without a value": (["train", "sort", "--set", "steps"], "KEY=VALUE"),
     "no data": (["train", "tes"], "data is not set"),
     "data nowhere": (["train", "tes", "--set", "data=nowhere"], "nowhere"),
     "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),

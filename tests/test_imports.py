@@ -26,18 +26,20 @@ ORDER = [
     {"locks"},
     {"lock_audit"},
     {"export", "installing", "handoff"},
-    {"results"},
-    {"fetching", "proving"},
+    {"results", "run_state"},
+    {"fetching", "proving", "watching"},
+    {"plotting", "packing_secrets"},
+    {"packing"},
     {"report"},
     {"diagnosis", "listing"},
-    {"keeping", "auditing", "provisioning", "scanning"},
+    {"keeping", "auditing", "planning", "provisioning", "scanning"},
     {"workflow", "housekeeping", "resolving"},
     {"output"},
     {"cli"},
     {"__main__"},
 ]
 PURE = {"explain", "export", "installing/build_jobs", "installing/plan", "knowledge", "model", "pasted", "profiles",
-        "rules", "runbook", "scrub", "stack"}  # fmt: skip
+        "rules", "run_state", "runbook", "scrub", "stack"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

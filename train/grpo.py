@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -22,23 +23,26 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from alarms import validate_names
+from dataset_task import DatasetTask, check_dataset
 from interrupt import Interrupt
-from run_directory import RunDirectory, Table, choose_checkpoint, finite, mark_complete
-from settings import BadInput, read_recipe, validate_settings
+from run_directory import RunDirectory, finite, step_of
+from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
 from sort_task import SortTask, check_sort
 from tes_task import TesTask, check_tes
 
-TASKS: dict[str, Any] = {"sort": (check_sort, SortTask), "tes": (check_tes, TesTask)}
-# Columns of metrics.csv that TRL reports; `kl` stays empty at beta 0.
-TRAINING_FIELDS = [
-    "loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std", "completion_length", "seconds",
-]  # fmt: skip
+TASKS: dict[str, Any] = {
+    "sort": (check_sort, SortTask),
+    "tes": (check_tes, TesTask),
+    "dataset": (check_dataset, DatasetTask),
+}
 
 
-def check(recipe_name: str, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Everything about a run that can be checked without torch: (normalised settings, summary)."""
-    recipe = read_recipe(recipe_name)
-    return TASKS[recipe_name][0](validate_settings(recipe, settings, source))
+def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Everything about a run that can be checked without torch: (every setting, summary)."""
+    settled = settle(recipe, settings, source)
+    validate_names(settled["stop_on"])
+    return TASKS[settled["task"]][0](settled)
 
 
 def main() -> int:
@@ -52,11 +56,12 @@ def main() -> int:
         return answer_check(sys.stdin.buffer.read())
     if arguments.run_dir is None:
         parser.error("RUN_DIR is missing")
-    run = RunDirectory(arguments.run_dir.resolve())
+    run = RunDirectory(arguments.run_dir.resolve(), writes=os.environ.get("RANK", "0") == "0")
     try:
         return train(run, arguments.resume)
     except BadInput as error:
-        print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
+        if run.writes:
+            print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
         if run.path.is_dir():
             run.event("error", kind="bad-input", **error.as_record())
         return 2
@@ -76,280 +81,243 @@ def answer_check(request: bytes) -> int:
     try:
         try:
             asked = json.loads(request)
-            recipe, settings = asked["recipe"], asked.get("settings", {})
+            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"standard input: {type(error).__name__}: {error}",
                 expected='{"recipe": "sort", "settings": {}}',
                 hint="pipe one JSON object in",
             ) from None
+        if isinstance(settings, dict):
+            settings = settings | parse_assignments(assignments)
+        recipe = read_recipe(name)
         settings, summary = check(recipe, settings)
     except BadInput as error:
         print(json.dumps({"ok": False, "error": error.as_record()}))
         return 2
-    print(json.dumps(finite({"ok": True, "settings": settings, "summary": summary})))
+    print(json.dumps(finite({"ok": True, "recipe": recipe.name, "settings": settings, "summary": summary})))
     return 0
 
 
-def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0912, PLR0915  (read from top to bottom)
+def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (read from top to bottom)
     """One run, from run.json to result.json."""
-    interrupt = Interrupt()
-    started = time.monotonic()
-    seconds: dict[str, float] = {}
-
-    def clock(phase: str) -> None:
-        nonlocal started
-        seconds[phase] = round(seconds.get(phase, 0.0) + time.monotonic() - started, 2)
-        started = time.monotonic()
+    interrupt, laps = Interrupt(), Laps()
 
     # 1. What to do. Nothing heavy is imported before the input is known to be good.
-    recipe_name, given = run.read_settings()
-    settings, summary = check(recipe_name, given, str(run.path / "run.json"))
-    run.hold()
-    checkpoint, skipped = choose_checkpoint(run.checkpoints, resume) if resume else (None, [])
-    if checkpoint is None:
-        run.refuse_a_used_directory()
-    first_step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
-    for path, defect in skipped:
-        run.event("checkpoint_skipped", path=str(path.relative_to(run.path)), reason=defect)
-    if first_step > settings["steps"]:
+    configuration = run.read()
+    name = configuration["recipe"]
+    # A run outlives its recipe's file: run.json holds every setting, a bundled recipe's may be left out.
+    recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})
+    settings, summary = check(recipe, configuration.get("settings", {}), str(run.path / "run.json"))
+    checkpoint = run.take_up(resume)
+    first_step = step_of(checkpoint) if checkpoint else 0
+    if settings["steps"] and first_step > settings["steps"]:
         raise BadInput(
             f"{checkpoint} is past steps = {settings['steps']}", expected="an earlier one", hint="--resume latest"
         )
 
-    # 2. The libraries. No network: nothing here has a name on any hub.
+    check_reporters(settings["report_to"])
+
+    # 2. The libraries.
     run.phase("load", "torch, transformers, TRL")
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if "WORLD_SIZE" not in os.environ:
-        # Several GPUs in one process would make transformers wrap the model in DataParallel, which cannot generate.
-        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    import tiny_model
+    prepare_process(settings)
+    import after as after_training
     import torch
     from datasets import Dataset
-    from transformers import PrinterCallback, TrainerCallback
+    from learner import keep_reference, make_learner
+    from looking import HeldOut
+    from ranks import Ranks
+    from recorder import Recorder
+    from tiny_model import warm_up
+    from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
     from trl import GRPOConfig, GRPOTrainer
+    from trl_fields import Installed, Situation, grpo_arguments
 
     transformers_logging.disable_progress_bar()
-    device = settings["device"]
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput(
-            f"device = cuda, but torch {torch.__version__} sees no GPU", expected="a GPU", hint="--set device=cpu"
-        )
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    if device == "cpu" and settings["hidden_size"] <= 128 and "OMP_NUM_THREADS" not in os.environ:
-        # Two threads take 27 s for `sort` on two idle cores and 196 s beside another busy process, since they spin at
-        # every barrier; one thread takes 34 s either way.
-        torch.set_num_threads(1)
-    clock("load")
+    device = choose_device(settings["device"])
+    ranks = Ranks(device)
+    laps.end("load")
 
     # 3. Task, tokenizer, model.
     run.phase("data", ", ".join(f"{key} {value}" for key, value in summary.items() if isinstance(value, int)))
-    task = TASKS[recipe_name][1](settings)
-    rng = tiny_model.seed_everything(settings["seed"])
-    tokenizer = tiny_model.make_tokenizer(task.symbols)
-    longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
-    # An environment in which no wheel of FlashAttention could be had names what stands in for it.
-    attention, instead = tiny_model.choose_attention(os.environ.get("ATTN_IMPL", ""))
-    if instead:
-        run.phase("attention", instead)
-    model = tiny_model.make_model(settings, tokenizer, longest + settings["max_completion_length"], attention)
-    model = model.to(device)
-    clock("data")
+    torch.manual_seed(settings["seed"])
+    task = TASKS[settings["task"]][1](settings)
+    proven = configuration.get("proven") or {}
+    learner = make_learner(run, task, settings, device=device, proven=proven, ranks=ranks)
+    held_out = HeldOut(run, task, learner, settings)
+    laps.end("data")
 
-    def look(when: str, step: int) -> dict[str, float]:
-        """Ask the model every held-out prompt, greedily and by sampling."""
-        length = settings["max_completion_length"]
-        greedy_rows, sampled_rows = task.held_out, task.held_out * settings["eval_samples"]
-        greedy = tiny_model.answer(model, tokenizer, [row["prompt"] for row in greedy_rows], length=length)
-        sampled = tiny_model.answer(
-            model,
-            tokenizer,
-            [row["prompt"] for row in sampled_rows],
-            length=length,
-            temperature=settings["temperature"],
-        )
-        numbers = {}
-        for kind, rows, answers in (("greedy", greedy_rows, greedy), ("sampled", sampled_rows, sampled)):
-            scores = [task.score(row, text) for row, text in zip(rows, answers, strict=True)]
-            numbers |= {f"{kind}_{name}": value for name, value in task.summarise(scores).items()}
-        run.event("eval", when=when, step=step, metrics=numbers)
-        print(
-            f"held out, {when}, step {step}: " + ", ".join(f"{k} {numbers[k]:.3f}" for k in task.headline), flush=True
-        )
-        return numbers
-
-    # 4. Warm-up: GRPO compares answers, so some of them have to be right from the start.
-    if checkpoint is None:
-        run.phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
-        tiny_model.warm_up(
-            model,
-            tokenizer,
-            task.warmup_examples(rng),
-            settings,
-            lambda step, loss: run.event("warmup", step=step, steps=settings["warmup_steps"], loss=loss),
-        )
-        clock("warmup")
-        run.phase("evaluate", "before GRPO")
-        before = look("before", 0)
-        clock("evaluate")
-    else:
-        looks = run.read_events("eval", when="before")
-        if not looks:
-            raise BadInput(
-                f"{run.path / 'events.jsonl'} does not tell the held-out numbers before GRPO",
-                expected="the events of the run that wrote the checkpoint",
-                hint="start the run again in a new directory, without --resume",
-            )
-        before = looks[-1]["metrics"]
-
-    # 5. The tables, whole over a resume: what came after the checkpoint is dropped and made again.
-    metric_fields = [*task.summarise([]), "reward_std"]
-    smooth_fields = [f"{name}_smooth" for name in task.smoothed]
-    metrics = Table(run.path / "metrics.csv", ["step", *metric_fields, *smooth_fields, *TRAINING_FIELDS], first_step)
-    generations = Table(
-        run.path / "generations.csv", ["step", "prompt", "completion", *task.generation_fields], first_step
+    # 4. What this TRL is told. Before the first minute of work: what it cannot do is known at once.
+    installed = Installed.here(GRPOConfig)
+    situation = Situation(
+        output=str(run.checkpoints),
+        device=device,
+        ranks=ranks.count,
+        autocast=learner.autocast,
+        longest_prompt=learner.longest_prompt,
+        completion=learner.completion,
+        vllm_share=learner.vllm_share,
     )
-    smooth = {name: float(metrics.last[f"{name}_smooth"]) for name in task.smoothed if metrics.last}
-    current: dict[str, Any] = {}
+    arguments, notes = grpo_arguments(settings, installed, situation)
+    for note in notes:
+        run.note(note)
 
-    def reward(prompts: list[str], completions: list[str], row: list[int], **_: Any) -> list[float]:
-        """TRL's reward function: `row` is the dataset's column, aligned with the completions."""
-        step = trainer.state.global_step + 1
-        scores = [task.score(task.train[number], text) for number, text in zip(row, completions, strict=True)]
-        generations.append(
-            [{"step": step, "prompt": prompt, "completion": text, **score}
-             for prompt, text, score in zip(prompts, completions, scores, strict=True)]
-        )  # fmt: skip
-        current.update(task.summarise(scores))
-        return [score["reward"] for score in scores]
-
-    class Record(TrainerCallback):
-        """Writes the step down, looks at the held-out set when due, marks checkpoints, obeys an interrupt."""
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = time.monotonic()
-
-        def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-            if interrupt.asked_at is not None:
-                control.should_save = control.should_training_stop = True
-
-        def on_log(self, _args: Any, state: Any, _control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-            if not logs or "loss" not in logs:  # the summary line at the end of the training has none
-                return
-            step, keep = state.global_step, settings["smoothing"]
-            for name in task.smoothed:
-                smooth[name] = keep * smooth.get(name, current[name]) + (1 - keep) * current[name]
-            numbers = {
-                **{name: logs.get(name) for name in TRAINING_FIELDS},
-                **current,
-                **{f"{name}_smooth": value for name, value in smooth.items()},
-                "reward_std": logs.get("reward_std"),
-                "completion_length": logs.get("completions/mean_length"),
-                "seconds": time.monotonic() - self.began,
-            }
-            metrics.append([{"step": step, **numbers}])
-            run.event("step", step=step, steps=settings["steps"], metrics=numbers)
-            if step % 10 == 0:
-                print(f"step {step}: " + ", ".join(f"{key} {numbers[key]:.3f}" for key in smooth_fields), flush=True)
-            if settings["eval_every"] and step % settings["eval_every"] == 0 and step < settings["steps"]:
-                look("during", step)
-
-        def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-            path = run.checkpoints / f"checkpoint-{state.global_step}"
-            mark_complete(path)
-            run.event("checkpoint", step=state.global_step, path=str(path.relative_to(run.path)))
+    # 5. Warm-up of a model made on the spot: GRPO compares answers, so some have to be right from the start.
+    if checkpoint is None:
+        if settings["warmup_steps"] and not settings["model"]:
+            run.phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
+            warm_up(learner, task, settings, run)
+            laps.end("warmup")
+        run.phase("evaluate", "before GRPO")
+        before = held_out.look("before", 0, ranks)
+        laps.end("evaluate")
+    else:
+        before = run.read_look_before()
+    if settings["beta"] > 0:
+        keep_reference(run, learner, fresh=checkpoint is None, ranks=ranks)
 
     # 6. GRPO.
-    save_every = settings["save_every"]
-    arguments = GRPOConfig(
-        output_dir=str(run.checkpoints),
-        seed=settings["seed"],
-        max_steps=settings["steps"],
-        per_device_train_batch_size=settings["prompts_per_step"] * settings["num_generations"],
-        num_generations=settings["num_generations"],
-        max_completion_length=settings["max_completion_length"],
-        temperature=settings["temperature"],
-        learning_rate=settings["learning_rate"],
-        lr_scheduler_type="constant",  # a decay to 0 would make the end depend on the number of steps asked for
-        beta=settings["beta"],
-        epsilon=settings["epsilon"],
-        loss_type=settings["loss_type"],
-        scale_rewards=settings["scale_rewards"],
-        bf16=False,  # see make_model; TRL would turn it on
-        gradient_checkpointing=False,  # TRL would turn it on, to save memory that is not short here
-        use_cpu=device == "cpu",
-        save_strategy="steps" if save_every else "no",
-        save_steps=save_every or 1,
-        save_total_limit=3,
-        logging_steps=1,
-        logging_nan_inf_filter=False,  # a loss that is not a number must be seen
-        report_to="none",
-        disable_tqdm=True,
+    recorder = Recorder(
+        run,
+        task,
+        settings,
+        ranks=ranks,
+        interrupt=interrupt,
+        look=lambda when, step: held_out.look(when, step, ranks),
+        first_step=first_step,
     )
-    if settings["beta"] > 0:
-        # TRL loads the reference model by its name: the warmed-up model gets one, a directory of this run.
-        reference = run.path / "reference"
-        if checkpoint is None:
-            model.save_pretrained(reference)
-        model.config._name_or_path = str(reference)  # noqa: SLF001
-    trainer = GRPOTrainer(
-        model=model,
-        processing_class=tokenizer,
-        reward_funcs=reward,
-        args=arguments,
-        train_dataset=Dataset.from_list([{"prompt": row["prompt"], "row": n} for n, row in enumerate(task.train)]),
-        callbacks=[Record()],
-    )
+    rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]
+    with learner.handed_over():
+        trainer = GRPOTrainer(
+            model=learner.model,
+            processing_class=learner.tokenizer,
+            reward_funcs=recorder.reward,
+            args=GRPOConfig(**arguments),
+            train_dataset=Dataset.from_list(rows),
+            callbacks=[recorder],
+        )
     trainer.remove_callback(PrinterCallback)
-    run.phase("train", f"steps {first_step + 1} to {settings['steps']} on {device}")
+    recorder.attach(trainer)
+    recorder.saw("before", 0, before)
+    to = f"to {settings['steps']}" if settings["steps"] else f"on, {settings['epochs']:g} epochs"
+    run.phase("train", f"steps {first_step + 1} {to} on {device}{f' x {ranks.count}' if ranks.count > 1 else ''}")
     interrupt.training = True
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     interrupt.training = False
-    clock("train")
-    if trainer.state.global_step < settings["steps"]:
-        run.event("interrupted", step=trainer.state.global_step)
-        print(f"interrupted after step {trainer.state.global_step}; continue with --resume latest", file=sys.stderr)
+    laps.end("train")
+    step = trainer.state.global_step
+    if interrupt.asked_at is not None and step < trainer.state.max_steps:
+        run.event("interrupted", step=step)
+        run.say(f"interrupted after step {step}; continue with --resume latest")
         return 130
 
     # 7. What came of it.
     run.phase("evaluate", "after GRPO")
-    after = look("after", settings["steps"])
-    clock("evaluate")
+    after = held_out.look("after", step, ranks)
+    recorder.saw("after", step, after)
+    laps.end("evaluate")
+    if not ranks.first:
+        return 0
     run.phase("save", "model and tokenizer")
-    model.save_pretrained(run.path / "model")
-    tokenizer.save_pretrained(run.path / "model")
-    clock("save")
+    after_training.save(learner.model, learner.tokenizer, run.path / "model")
+    laps.end("save")
     by_step = {event["step"]: event for event in run.read_events("eval")}  # a repeated step's last look counts
-    title = f"{recipe_name}, seed {settings['seed']}: " + ", ".join(
-        f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in task.headline
+    title = f"{name}, seed {settings['seed']}: " + ", ".join(
+        f"{metric} {before[metric]:.2f} -> {after[metric]:.2f}" for metric in task.headline
     )
     no_curves = plot(run, [by_step[step] for step in sorted(by_step)], task.curves, title)
-    clock("plot")
+    laps.end("plot")
     result = {
         "schema": 1,
-        "recipe": recipe_name,
-        "status": "done",
+        "recipe": name,
+        "status": "stopped" if recorder.stopped_by else "done",
+        "stopped_by": recorder.stopped_by or None,
         "before": before,
         "after": after,
         "baselines": task.baselines(),
         "data": task.describe(),
-        "seconds": seconds,
+        "seconds": laps.seconds,
+        "shares": recorder.shares(),
         "device": device,
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "ranks": ranks.count,
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "peft", "datasets")},
-        "parameters": model.num_parameters(),
-        "attention": attention or "transformers' own choice",
-        "steps": settings["steps"],
+        **learner.describe(recorder.peak),
+        "steps": step,
         "resumed_from": first_step or None,
         "curves": None if no_curves else "curves.png",
         "no_curves": no_curves or None,
     }
+    if settings["merge"]:
+        run.phase("merge", "the adapter into its base, and both compared")
+        folder = run.path / "model"
+        result["merged"] = after_training.merge_and_compare(learner.model, learner.tokenizer, settings, folder)
+        laps.end("merge")
+    card = after_training.model_card(result, settings, name)
+    (run.path / "model" / "README.md").write_text(card, encoding="utf-8")
+    if settings["push_to"]:
+        run.phase("push", settings["push_to"])
+        try:
+            token = os.environ.get("HF_TOKEN", "")
+            result["pushed"] = after_training.push(run.path / "model", settings["push_to"], token)
+        except BadInput as error:  # the run is done and saved all the same
+            run.note(f"not pushed: {error.message}; {error.hint}")
+            result["pushed"] = None
     run.write_result(result)
     run.event("done", result=result)
     return 0
+
+
+class Laps:
+    """Seconds of each phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+
+    def end(self, phase: str) -> None:
+        """What was done since the last end was this."""
+        now = time.monotonic()
+        self.seconds[phase] = round(self.seconds.get(phase, 0.0) + now - self._began, 2)
+        self._began = now
+
+
+def check_reporters(names: list[str]) -> None:
+    """Nobody should learn after the model was loaded that a package is missing."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise BadInput(
+                f"report_to = {name}, but {name} is not installed in {sys.prefix}",
+                expected=f"the package {name} beside torch and TRL",
+                hint=f"uv pip install --python {sys.executable} {name}",
+            )
+
+
+def prepare_process(settings: dict[str, Any]) -> None:
+    """The environment variables that the libraries read when they are imported."""
+    os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not settings["model"]:
+        os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")  # nothing here has a name on any hub
+    if "WORLD_SIZE" not in os.environ and not settings["device_map"]:
+        # Several GPUs in one process would make transformers wrap the model in DataParallel, which cannot generate.
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+
+def choose_device(wanted: str) -> str:
+    """cpu or cuda; this process's own GPU among several."""
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise BadInput(
+            f"device = cuda, but torch {torch.__version__} sees no GPU", expected="a GPU", hint="--set device=cpu"
+        )
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    return "cuda"
 
 
 def plot(run: RunDirectory, looks: list[dict[str, Any]], panels: list[tuple[str, list[str]]], title: str) -> str:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import csv
 import fcntl
-import io
 import json
 import math
 import os
+import shutil
+import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from settings import BadInput
 
+csv.field_size_limit(sys.maxsize)  # an answer may be longer than the 128 KiB that csv takes by itself
 COMPLETE = "complete.json"  # written last into a checkpoint, with every file's size
 
 
 class RunDirectory:
     """The files of one run. A run killed at any moment can be read, and continued from its newest checkpoint."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
+        self.writes = writes  # one process of a run does
         self._events_checked = False
 
-    def read_settings(self) -> tuple[str, dict[str, Any]]:
-        """Recipe name and settings out of run.json, which the tool wrote."""
+    def read(self) -> dict[str, Any]:
+        """run.json, which the tool wrote: recipe, settings, and what verify passed (`proven`)."""
         file = self.path / "run.json"
         expected = '{"schema": 1, "recipe": "sort", "settings": {...}}'
         hint = "start the run with: envdoctor train"
@@ -41,7 +45,7 @@ class RunDirectory:
                 {key: run.get(key) for key in ("schema", "recipe")} if isinstance(run, dict) else type(run).__name__
             )
             raise BadInput(f"{file} holds {seen}", expected=expected, hint=hint)
-        return run["recipe"], run.get("settings", {})
+        return run
 
     def hold(self) -> None:
         """Keep this run for this process: two trainers would write into each other's tables.
@@ -62,6 +66,27 @@ class RunDirectory:
         self._lock.write(str(os.getpid()))
         self._lock.flush()
 
+    def release(self) -> None:
+        """Let go of the run."""
+        self._lock.close()
+
+    def take_up(self, resume: str | None) -> Path | None:
+        """The checkpoint to go on from, none for a fresh start; this run is then held by this process.
+
+        Newer checkpoints that are not whole are told and removed: what is trained again would be written into them.
+        """
+        if not self.writes:
+            return choose_checkpoint(self.checkpoints, resume)[0] if resume else None
+        self.hold()
+        if not resume:
+            self.refuse_a_used_directory()
+            return None
+        checkpoint, skipped = choose_checkpoint(self.checkpoints, resume)
+        for path, defect in skipped:
+            self.event("checkpoint_skipped", path=str(path.relative_to(self.path)), reason=defect)
+            shutil.rmtree(path)
+        return checkpoint
+
     def refuse_a_used_directory(self) -> None:
         """A fresh start must not overwrite a run."""
         used = [name for name in ("result.json", "metrics.csv") if (self.path / name).exists()]
@@ -74,6 +99,8 @@ class RunDirectory:
 
     def event(self, event: str, **fields: Any) -> None:
         """Append one line to events.jsonl, at once."""
+        if not self.writes:
+            return
         file = self.path / "events.jsonl"
         if not self._events_checked:
             _drop_half_line(file)
@@ -85,7 +112,17 @@ class RunDirectory:
     def phase(self, name: str, detail: str = "") -> None:
         """A phase begins."""
         self.event("phase", name=name, detail=detail)
-        print(f"{name}: {detail}" if detail else name, flush=True)
+        self.say(f"{name}: {detail}" if detail else name)
+
+    def note(self, message: str) -> None:
+        """Something to know about this run: what stands in for what was asked."""
+        self.event("note", message=message)
+        self.say(f"note: {message}")
+
+    def say(self, line: str) -> None:
+        """A line for who reads along."""
+        if self.writes:
+            print(line, flush=True)
 
     def read_events(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         """Events of a kind whose fields have these values, oldest first."""
@@ -94,8 +131,21 @@ class RunDirectory:
         events = [parsed for line in lines if (parsed := _parse_json(line)) and parsed.get("event") == kind]
         return [event for event in events if all(event.get(key) == value for key, value in fields.items())]
 
+    def read_look_before(self) -> dict[str, float]:
+        """The held-out numbers before GRPO, from the run's first start."""
+        looks = self.read_events("eval", when="before")
+        if not looks:
+            raise BadInput(
+                f"{self.path / 'events.jsonl'} does not tell the held-out numbers before GRPO",
+                expected="the events of the run that wrote the checkpoint",
+                hint="start the run again in a new directory, without --resume",
+            )
+        return dict(looks[-1]["metrics"])
+
     def write_result(self, result: dict[str, Any]) -> None:
         """Write result.json whole or not at all."""
+        if not self.writes:
+            return
         temporary = self.path / "result.json.part"
         temporary.write_text(json.dumps(finite(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         temporary.replace(self.path / "result.json")
@@ -106,28 +156,39 @@ class Table:
 
     def __init__(self, path: Path, header: list[str], keep_up_to: int = 0) -> None:
         self.path, self.header = path, header
-        kept = parse_rows(path.read_text(encoding="utf-8"), header, keep_up_to) if path.exists() else []
+        path.touch()
         temporary = path.with_suffix(".csv.part")
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([header, *kept])
+        with (
+            temporary.open("w", encoding="utf-8", newline="") as new,
+            path.open(encoding="utf-8", newline="") as old,
+        ):
+            table = csv.writer(new)
+            table.writerow(header)
+            table.writerows(parse_rows(old, header, keep_up_to))
         temporary.replace(path)
-        self.last = dict(zip(header, kept[-1], strict=True)) if kept else {}
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Write rows, at once; a missing value is an empty cell."""
         with self.path.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([format_cell(row.get(key)) for key in self.header] for row in rows)
 
+    def read(self) -> list[dict[str, str]]:
+        """Every row, by column."""
+        with self.path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
 
-def parse_rows(text: str, header: list[str], keep_up_to: int) -> list[list[str]]:
-    r"""Rows whose step is at most `keep_up_to`; a half-written row is dropped.
+
+def parse_rows(lines: Iterable[str], header: list[str], keep_up_to: int) -> Iterator[list[str]]:
+    r"""Rows whose step is at most `keep_up_to`, in the columns of `header`; a half-written row is dropped.
 
     Sample, keep_up_to=2: "step,reward\r\n1,0.5\r\n2,0.25\r\n3,0.7\r\n4,0." -> [["1", "0.5"], ["2", "0.25"]]
     """
-    rows = list(csv.reader(io.StringIO(text, newline="")))
-    if not rows or rows[0] != header:
-        return []
-    return [row for row in rows[1:] if len(row) == len(header) and row[0].isdigit() and int(row[0]) <= keep_up_to]
+    rows = csv.reader(lines)
+    columns = next(rows, [])
+    for row in rows:
+        if len(row) == len(columns) and row[0].isdigit() and int(row[0]) <= keep_up_to:
+            named = dict(zip(columns, row, strict=True))  # another version may have had other columns
+            yield [named.get(name, "") for name in header]
 
 
 def format_cell(value: Any) -> str:
@@ -138,8 +199,13 @@ def format_cell(value: Any) -> str:
 
 
 def mark_complete(checkpoint: Path) -> None:
-    """Say that a checkpoint is whole: its files and their sizes, written last."""
-    sizes = {file.name: file.stat().st_size for file in sorted(checkpoint.iterdir()) if file.name != COMPLETE}
+    """Say that a checkpoint is whole: its files and their sizes, written last, when they are on the disk."""
+    sizes = {}
+    for file in sorted(checkpoint.rglob("*")):
+        if file.is_file() and file.name != COMPLETE:
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+            sizes[str(file.relative_to(checkpoint))] = file.stat().st_size
     temporary = checkpoint / f"{COMPLETE}.part"
     with temporary.open("w", encoding="utf-8") as file:
         json.dump({"files": sizes}, file, indent=1)
@@ -190,6 +256,17 @@ def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[
         expected="a run that went on past its first save_every steps",
         hint="start the run again in a new directory, without --resume",
     )
+
+
+def drop_old_checkpoints(checkpoints: Path, keep: int) -> None:
+    """Remove all but the newest `keep` complete ones, and what is older than those."""
+    whole = [path for path in list_checkpoints(checkpoints) if not find_defect(path)]
+    if len(whole) <= keep:
+        return
+    oldest = step_of(whole[-keep])
+    for path in list_checkpoints(checkpoints):
+        if step_of(path) < oldest:
+            shutil.rmtree(path)
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:

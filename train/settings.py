@@ -1,51 +1,24 @@
-"""A recipe's settings: the TOML file is the schema. Standard library only: the tool checks them without torch."""
+"""Settings: one vocabulary for every recipe and every TRL. Standard library only: checked without torch."""
 
 from __future__ import annotations
 
 import difflib
+import functools
+import json
+import math
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RECIPES = Path(__file__).parent / "recipes"
-
-# Inclusive bounds. 1e9 stands for "no bound": the number has to be finite all the same.
-BOUNDS: dict[str, tuple[float, float]] = {
-    "seed": (0, 2**32 - 1),  # numpy's seeds are 32 bits wide
-    "hidden_size": (4, 4096),
-    "intermediate_size": (4, 16384),
-    "layers": (1, 64),
-    "heads": (1, 64),
-    "digits": (2, 9),
-    "warmup_steps": (0, 1e9),
-    "warmup_batch": (1, 65536),
-    "warmup_learning_rate": (0, 1),
-    "steps": (1, 1e9),
-    "prompts_per_step": (1, 65536),
-    "num_generations": (2, 4096),  # one answer has nothing to be compared with: its advantage is always 0
-    "learning_rate": (0, 1),
-    "temperature": (0.01, 10),
-    "max_completion_length": (1, 4096),
-    "epsilon": (1e-6, 1),
-    "beta": (0, 10),
-    "eval_every": (0, 1e9),
-    "eval_samples": (1, 1000),
-    "save_every": (0, 1e9),
-    "smoothing": (0, 0.9999),
-    "invalid_reward": (-1e6, 1e6),
-    "tau": (1e-6, 1e6),
-    "augment": (0, 1000),
-    "energy_noise": (0, 1e6),
-    "forecast_noise": (0, 0.5),
-}
-CHOICES: dict[str, tuple[str, ...]] = {
-    "device": ("auto", "cpu", "cuda"),
-    "reward": ("softmax", "advantage"),
-    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo"),  # those that every TRL since 0.22 has
-    "scale_rewards": ("group", "batch", "none"),
-}
-TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+HERE = Path(__file__).parent
+RECIPES = HERE / "recipes"
+TYPE_NAMES = {
+    int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list, as a,b",
+}  # fmt: skip
+LARGEST = 1e9  # stands for "no bound": the number has to be finite all the same
+REPORTERS = ("tensorboard", "trackio", "wandb")
 
 
 class BadInput(Exception):  # noqa: N818  (named after the event that it becomes)
@@ -61,12 +34,45 @@ class BadInput(Exception):  # noqa: N818  (named after the event that it becomes
 
 
 @dataclass(frozen=True)
+class Word:
+    """A setting: its default gives its type."""
+
+    name: str
+    default: Any
+    says: str
+    choices: tuple[str, ...] = ()
+    least: float = 0.0
+    most: float = LARGEST
+    tasks: tuple[str, ...] = ()  # that it belongs to; empty: all
+    beside: str = ""  # the setting without which it does nothing: NAME (not 0) or NAME=one,of,these
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """A recipe file: its name, one line about it, and every setting with its default."""
+    """A recipe: its name, one line about it, and the settings that it changes."""
 
     name: str
     summary: str
     settings: dict[str, Any]
+
+
+@functools.cache
+def vocabulary() -> dict[str, Word]:
+    """Every setting there is, in the order of the file."""
+    table = tomllib.loads((HERE / "vocabulary.toml").read_text(encoding="utf-8"))
+    return {
+        name: Word(
+            name,
+            word["default"],
+            word["says"],
+            tuple(word.get("choices", ())),
+            word.get("least", 0.0),
+            word.get("most", LARGEST),
+            tuple(word.get("of", ())),
+            word.get("with", ""),
+        )
+        for name, word in table.items()
+    }
 
 
 def list_recipes() -> list[str]:
@@ -75,81 +81,207 @@ def list_recipes() -> list[str]:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read `recipes/NAME.toml`."""
-    if name not in list_recipes():
+    """A bundled recipe by its name, or a file of one's own."""
+    own = name.endswith(".toml") or "/" in name
+    if not own and name not in list_recipes():
         raise BadInput(
             f"unknown recipe {name!r}{suggest(name, list_recipes())}",
-            expected=f"one of {', '.join(list_recipes())}",
-            hint="name one of these recipes",
+            expected=f"one of {', '.join(list_recipes())}, or a TOML file of yours",
+            hint="envdoctor train --list",
         )
-    table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
-    return Recipe(table["name"], table["summary"], table["settings"])
+    path = Path(name).expanduser() if own else RECIPES / f"{name}.toml"
+    form = "name, summary, and a table [settings]"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}", expected="a recipe in TOML", hint="envdoctor train --list"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not TOML: {error}", expected=form, hint=f"correct {path}") from None
+    extra = [key for key in table if key not in ("name", "summary", "settings")]
+    if extra or not isinstance(table.get("settings", {}), dict):
+        seen = (
+            f"unknown key {extra[0]!r}{suggest(extra[0], ['name', 'summary', 'settings'])}" if extra else "settings"
+        )
+        raise BadInput(f"{path}: {seen}", expected=form, hint=f"correct {path}")
+    return Recipe(str(table.get("name", path.stem)), str(table.get("summary", "")), table.get("settings", {}))
 
 
-def suggest(word: str, known: list[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
     """` (did you mean 'x'?)` for the nearest known word, else nothing."""
     near = difflib.get_close_matches(str(word), known, 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def validate_settings(recipe: Recipe, given: object, source: str = "settings") -> dict[str, Any]:
-    """The recipe's defaults with `given` laid over them, each value of the default's type and within its bounds."""
+def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+    """`--set KEY=VALUE`, each value of its default's type. Sample: ["steps=5", "report_to=wandb"]."""
+    given: dict[str, Any] = {}
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator:
+            raise BadInput(
+                f"--set {assignment}", expected="KEY=VALUE, as steps=100", hint="envdoctor train --settings"
+            )
+        given[key] = _parse(_word(key, "--set"), text)
+    return given
+
+
+def _parse(word: Word, text: str) -> Any:
+    kind = type(word.default)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is list and text.startswith("["):  # as JSON, where a part holds a comma: rewards=["format:a{1,2}"]
+            return [str(part) for part in json.loads(text)]
+        if kind is list:
+            return [part.strip() for part in text.split(",") if part.strip()]
+        return kind(text)
+    except (KeyError, ValueError):
+        raise BadInput(
+            f"--set {word.name}={text}",
+            expected=f"{word.name} is {TYPE_NAMES[kind]} (default {show(word.default)})",
+            hint=f"--set {word.name}={show(word.default)}",
+        ) from None
+
+
+def _word(key: str, source: str) -> Word:
+    words = vocabulary()
+    if key not in words:
+        raise BadInput(
+            f"{source}: unknown setting {key!r}{suggest(key, list(words))}",
+            expected="a setting of the trainer's vocabulary",
+            hint="envdoctor train --settings",
+        )
+    return words[key]
+
+
+def settle(recipe: Recipe, given: object, source: str = "settings") -> dict[str, Any]:
+    """Every setting: the vocabulary's defaults, the recipe's over them, what was given over those; all checked."""
     if not isinstance(given, dict):
         raise BadInput(
             f"{source} is {_describe(given)}", expected="an object of settings", hint="use --set key=value"
         )
-    known = list(recipe.settings)
-    for key in given:
-        if key not in recipe.settings:
-            raise BadInput(
-                f"{source}: unknown setting {key!r}{suggest(key, known)}",
-                expected=f"one of {', '.join(known)}",
-                hint="correct the key given to --set",
-            )
-    settings = {}
-    for key, default in recipe.settings.items():
-        value = _coerce(key, given.get(key, default), default, source)
-        _check_value(key, value, source)
-        settings[key] = value
+    settings = {name: word.default for name, word in vocabulary().items()}
+    for origin, changes in ((f"recipe {recipe.name}", recipe.settings), (source, given)):
+        for key, value in changes.items():
+            word = _word(key, origin)
+            settings[key] = _coerce(word, value, origin)
+            _check_value(word, settings[key], origin)
+    _refuse_what_is_ignored(settings, source)
     _check_together(settings, source)
     return settings
 
 
-def _coerce(key: str, value: object, default: object, source: str) -> Any:
-    kind = type(default)
+def _coerce(word: Word, value: object, source: str) -> Any:
+    kind = type(word.default)
     if kind is float and type(value) is int:
         return float(value)
+    if kind is list and type(value) is list:
+        return [str(part) for part in value]
     if type(value) is not kind:  # `is`, since True is an int for isinstance
         raise BadInput(
-            f"{source}: {key} = {_describe(value)}",
-            expected=f"{key} is {TYPE_NAMES[kind]} (default {default!r})",
-            hint=f"--set {key}={default}",
+            f"{source}: {word.name} = {_describe(value)}",
+            expected=f"{word.name} is {TYPE_NAMES[kind]} (default {show(word.default)})",
+            hint=f"--set {word.name}={show(word.default)}",
         )
     return value
 
 
-def _check_value(key: str, value: Any, source: str) -> None:
-    if key in CHOICES and value not in CHOICES[key]:
+def _check_value(word: Word, value: Any, source: str) -> None:
+    if word.choices and value not in word.choices:
         raise BadInput(
-            f"{source}: {key} = {value!r}{suggest(value, list(CHOICES[key]))}",
-            expected=f"{key} is one of {', '.join(CHOICES[key])}",
-            hint=f"--set {key}={CHOICES[key][0]}",
+            f"{source}: {word.name} = {value!r}{suggest(value, word.choices)}",
+            expected=f"{word.name} is one of {', '.join(choice or 'nothing' for choice in word.choices)}",
+            hint=f"--set {word.name}={word.default}",
         )
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and key in BOUNDS:
-        low, high = BOUNDS[key]
-        if not low <= value <= high:  # also false for nan
-            limit = f"at least {low:g}" if high >= 1e9 else f"from {low:g} to {high:g}"
-            raise BadInput(f"{source}: {key} = {value}", expected=f"{key} is {limit}", hint=f"change --set {key}=...")
+    if isinstance(value, int | float) and not isinstance(value, bool) and not word.least <= value <= word.most:
+        limit = f"at least {word.least:g}" if word.most >= LARGEST else f"from {word.least:g} to {word.most:g}"
+        raise BadInput(
+            f"{source}: {word.name} = {value}",  # also nan, which is in no range
+            expected=f"{word.name} is {limit}",
+            hint=f"change --set {word.name}=...",
+        )
 
 
-def _check_together(settings: dict[str, Any], source: str) -> None:
+def _refuse_what_is_ignored(settings: Mapping[str, Any], source: str) -> None:
+    """A setting that would change nothing is told, not dropped."""
+    for word in vocabulary().values():
+        if settings[word.name] == word.default:
+            continue
+        if word.tasks and settings["task"] not in word.tasks:
+            raise BadInput(
+                f"{source}: {word.name} = {show(settings[word.name])}, which belongs to task "
+                + " and ".join(word.tasks),
+                expected=f"settings of task {settings['task']}",
+                hint=f"leave {word.name} out",
+            )
+        name, _, values = word.beside.partition("=")
+        if name and (settings[name] not in values.split(",") if values else not settings[name]):
+            raise BadInput(
+                f"{source}: {word.name} = {show(settings[word.name])} does nothing with {name} = {settings[name]}",
+                expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}",
+                hint=f"--set {name}={values.split(',')[0] if values else 8}, or leave {word.name} out",
+            )
+
+
+def _check_together(settings: Mapping[str, Any], source: str) -> None:
+    for problem, expected, hint in _contradictions(settings):
+        raise BadInput(f"{source}: {problem}", expected=expected, hint=hint)
+
+
+def _contradictions(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Settings that do not go together: what is seen, what is expected, a way out."""
+    found = []
     hidden, heads = settings["hidden_size"], settings["heads"]
     if hidden % (2 * heads):
-        raise BadInput(
-            f"{source}: hidden_size = {hidden} with heads = {heads}",
-            expected="hidden_size is a multiple of 2 * heads: rotary embeddings need heads of an even width",
-            hint=f"--set hidden_size={2 * heads * max(1, round(hidden / (2 * heads)))}",
+        found.append((
+            f"hidden_size = {hidden} with heads = {heads}",
+            "hidden_size is a multiple of 2 * heads: rotary embeddings need heads of an even width",
+            f"--set hidden_size={2 * heads * max(1, round(hidden / (2 * heads)))}",
+        ))  # fmt: skip
+    if settings["task"] == "dataset" and not settings["model"]:
+        found.append(("model is empty", "a folder or a hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct"))
+    answers = settings["prompts_per_step"] * settings["num_generations"]
+    if settings["micro_batch"] and answers % settings["micro_batch"]:
+        found.append((
+            f"micro_batch = {settings['micro_batch']} for {answers} answers a step",
+            f"a divisor of prompts_per_step * num_generations = {answers}",
+            f"--set micro_batch={math.gcd(answers, settings['micro_batch'])}",
+        ))  # fmt: skip
+    if settings["save_every"] % settings["num_iterations"]:
+        found.append((
+            f"save_every = {settings['save_every']} with num_iterations = {settings['num_iterations']}",
+            "a checkpoint only after all updates of a batch of answers: the answers themselves are not saved",
+            f"--set save_every={settings['save_every'] // settings['num_iterations'] * settings['num_iterations']}",
+        ))  # fmt: skip
+    if settings["epsilon_high"] and settings["epsilon_high"] < settings["epsilon"]:
+        found.append((
+            f"epsilon_high = {settings['epsilon_high']} below epsilon = {settings['epsilon']}",
+            "0 (the same as epsilon) or more than epsilon", "--set epsilon_high=0.28",
+        ))  # fmt: skip
+    if settings["generation"] == "vllm-server" and not settings["vllm_server"]:
+        found.append(
+            ("generation = vllm-server without vllm_server", "HOST:PORT", "--set vllm_server=localhost:8000")
         )
+    if settings["generation"].startswith("vllm") and not settings["model"]:
+        found.append((
+            f"generation = {settings['generation']} with the tiny model",
+            "a model from a folder or a hub: vLLM loads it by its name", "--set generation=transformers",
+        ))  # fmt: skip
+    unknown = [name for name in settings["report_to"] if name not in REPORTERS]
+    if unknown:
+        found.append(
+            (f"report_to = {unknown[0]!r}{suggest(unknown[0], REPORTERS)}", ", ".join(REPORTERS), "leave it out")
+        )
+    return found
+
+
+def show(value: Any) -> str:
+    """A value as it is written after `--set KEY=`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _describe(value: object) -> str:

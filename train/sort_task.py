@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from settings import BadInput
@@ -25,7 +25,7 @@ class SortTask:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.digits = settings["digits"]
-        training, held_out = split_multisets(self.digits, settings["held_out"], settings["seed"])
+        training, held_out = split_multisets(self.digits, settings["held_out_multisets"], settings["seed"])
         order = random.Random(settings["seed"])  # noqa: S311  (no secret)
         # Every distinct arrangement of a training multiset; of each held-out one, a single arrangement.
         self.train = [self._row(digits) for multiset in training for digits in _arrangements(multiset, order)]
@@ -41,8 +41,11 @@ class SortTask:
             row = rng.choice(self.train)
             yield row["prompt"], " ".join(row["answer"])
 
-    def score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
-        """One answer's reward and its parts."""
+    def score(self, rows: Sequence[dict[str, Any]], texts: Sequence[str], **_: Any) -> list[dict[str, Any]]:
+        """Each answer's reward and its parts."""
+        return [self._score(row, text) for row, text in zip(rows, texts, strict=True)]
+
+    def _score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
         parsed = bool(re.fullmatch(f"[0-9]{{{self.digits}}}", completion))
         exact = float(completion == row["answer"])
         return {
@@ -75,11 +78,11 @@ class SortTask:
 def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings that fit together, and what they amount to."""
     total = count_multisets(settings["digits"])
-    if not 1 <= settings["held_out"] < total:
+    if not 1 <= settings["held_out_multisets"] < total:
         raise BadInput(
-            f"settings: held_out = {settings['held_out']}",
+            f"settings: held_out_multisets = {settings['held_out_multisets']}",
             expected=f"from 1 to {total - 1}: {settings['digits']} digits form {total} multisets",
-            hint="--set held_out=100" if total > 100 else f"--set held_out={total // 5}",
+            hint=f"--set held_out_multisets={100 if total > 100 else total // 5}",
         )
     if settings["max_completion_length"] <= settings["digits"]:
         raise BadInput(
@@ -87,8 +90,8 @@ def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
             expected="room for every digit and the end token",
             hint=f"--set max_completion_length={settings['digits'] + 2}",
         )
-    train_multisets = total - settings["held_out"]
-    return settings, {"train_multisets": train_multisets, "held_out_multisets": settings["held_out"]}
+    held_out = settings["held_out_multisets"]
+    return settings, {"train_multisets": total - held_out, "held_out_multisets": held_out}
 
 
 def count_multisets(digits: int) -> int:

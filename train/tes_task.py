@@ -66,8 +66,11 @@ class TesTask:
         while True:
             yield rng.choice(self.train)["prompt"], f"[ {rng.randrange(ACTIONS)} ]"
 
-    def score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
-        """One answer's reward and its parts; an invalid answer has the regret of the worst action."""
+    def score(self, rows: Sequence[dict[str, Any]], texts: Sequence[str], **_: Any) -> list[dict[str, Any]]:
+        """Each answer's reward and its parts; an invalid answer has the regret of the worst action."""
+        return [self._score(row, text) for row, text in zip(rows, texts, strict=True)]
+
+    def _score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
         q, action = row["q"], parse_answer(completion)
         return {
             "source": row["source"],
@@ -83,7 +86,7 @@ class TesTask:
         """The reward of an action by its values q, as the settings say."""
         if action is None:
             return self.settings["invalid_reward"]
-        if self.settings["reward"] == "advantage":
+        if self.settings["q_reward"] == "advantage":
             return advantage_reward(q, action)
         return softmax_reward(q, action, self.settings["tau"])
 
@@ -112,7 +115,7 @@ class TesTask:
         return means.index(min(means))
 
     def _summarise_answers(self, answers: list[tuple[dict[str, Any], int]]) -> dict[str, float]:
-        return self.summarise([self.score(row, f"[{action}]") for row, action in answers])
+        return self.summarise([self._score(row, f"[{action}]") for row, action in answers])
 
     def describe(self) -> dict[str, Any]:
         """Counts and files for the run's record."""

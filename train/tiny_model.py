@@ -1,15 +1,18 @@
 # ruff: noqa: S106, S311  (tokens of a vocabulary and reproducible draws: no secrets)
-"""A tiny Qwen2 and its tokenizer, made on the spot; its warm-up by next-token loss; its answers to prompts."""
+"""A tiny Qwen2 and its tokenizer, made on the spot; its warm-up by next-token loss."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+if TYPE_CHECKING:
+    from learner import Learner
+    from run_directory import RunDirectory
 
 IGNORED = -100  # label that the loss leaves out
 
@@ -58,14 +61,10 @@ def make_model(
     return AutoModelForCausalLM.from_config(config, **chosen)
 
 
-def warm_up(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    examples: Iterator[tuple[str, str]],
-    settings: dict[str, Any],
-    report: Callable[[int, float], None],
-) -> None:
+def warm_up(learner: Learner, task: Any, settings: dict[str, Any], run: RunDirectory) -> None:
     """Next-token loss on the answers alone (prompt tokens are not learnt)."""
+    model, tokenizer = learner.model, learner.tokenizer
+    examples = task.warmup_examples(random.Random(settings["seed"]))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings["warmup_learning_rate"])
     model.train()
     for step in range(1, settings["warmup_steps"] + 1):
@@ -75,7 +74,7 @@ def warm_up(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        report(step, loss.item())
+        run.event("warmup", step=step, steps=settings["warmup_steps"], loss=loss.item())
 
 
 def collate(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
@@ -92,33 +91,3 @@ def collate(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) ->
         "attention_mask": torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids, _ in rows]),
         "labels": torch.tensor([[IGNORED] * (longest - len(labels)) + labels for _, labels in rows]),
     }
-
-
-@torch.no_grad()
-def answer(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    prompts: list[str],
-    *,
-    length: int,
-    temperature: float = 0.0,
-    seed: int = 0,
-) -> list[str]:
-    """One answer a prompt: greedy at temperature 0, else sampled. The training's random state is left as it was."""
-    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-    was_training = model.training
-    model.eval()
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        batch = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
-        ids = model.generate(
-            **batch, max_new_tokens=length, pad_token_id=tokenizer.pad_token_id, **(sampling or {"do_sample": False})
-        )
-    model.train(was_training)
-    return tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-
-
-def seed_everything(seed: int) -> random.Random:
-    """Seed torch; Python's own generator for the warm-up comes back."""
-    torch.manual_seed(seed)
-    return random.Random(seed)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A bundled recipe, or a TOML file of yours.")] = "sort",
+    recipe: Annotated[str, typer.Argument(help="A bundled recipe, or a TOML file of your own.")] = "sort",
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe.")
     ] = None,
@@ -31,7 +31,15 @@ def train(
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Train though the environment is not verified.")
     ] = False,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, max=1024, help="Train on so many GPUs by torchrun.")] = 1,
+    report_to: Annotated[
+        str, typer.Option("--report-to", metavar="NAMES", help="tensorboard, trackio, wandb; several with commas.")
+    ] = "",
+    stop_on: Annotated[
+        str, typer.Option("--stop-on", metavar="ALARMS", help="End the run at these alarms, as no-signal,collapse.")
+    ] = "",
     list_recipes: Annotated[bool, typer.Option("--list", help="List the bundled recipes.")] = False,
+    list_settings: Annotated[bool, typer.Option("--settings", help="List every setting of the trainer.")] = False,
     format: FormatOption = Format.human,
 ) -> None:
     """Train a recipe with the bundled GRPO trainer in a verified environment.
@@ -43,9 +51,11 @@ def train(
     def answer(reporter: Reporter) -> Answer:
         if list_recipes:
             return workflow.list_recipes()
-        request = workflow.TrainRequest(
-            recipe, tuple(assignments or ()), venv, python, run, resume, dry_run, unverified
-        )
+        if list_settings:
+            return workflow.list_settings()
+        named = {"report_to": report_to, "stop_on": stop_on}
+        given = [*(assignments or ()), *(f"{key}={value}" for key, value in named.items() if value)]
+        request = workflow.TrainRequest(recipe, tuple(given), venv, python, run, resume, dry_run, unverified, gpus)
         return workflow.train(request, reporter)
 
     finish("train", format, answer)

@@ -123,7 +123,10 @@ def _matrix(data: Any) -> Iterator[str]:
 
 def _planned(data: Any) -> Iterator[str]:
     """A plan for a machine that does not meet the profile's conditions."""
-    if getattr(data, "fits", None) is False:
+    if type(data).__name__ == "MemoryPlan" and data.fits is False:
+        changes = (" ".join(f"{key}={value}" for key, value in remedy.set.items()) for remedy in data.remedies)
+        yield annotation("warning", f"{data.model or data.recipe} does not fit {data.gpu}", ", ".join(changes))
+    elif getattr(data, "fits", None) is False:
         yield annotation("warning", f"{data.profile} does not fit this machine", *data.violated)
 
 

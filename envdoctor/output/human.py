@@ -152,53 +152,17 @@ def _verification(data: Verification) -> list[RenderableType]:
     return [rows, *outputs, *safe, Text.assemble(verdict, f"  {where}")]
 
 
-def _recipes(data: results.RecipeList) -> list[RenderableType]:
-    rows = table("recipe", "what it trains")
-    for recipe in data.recipes:
-        rows.add_row(Text(recipe.name, style="title"), recipe.summary)
-    return [rows]
-
-
-def _trained(data: results.Trained) -> list[RenderableType]:
-    if data.dry_run:
-        rows = table("setting", "value")
-        for key, value in data.run.settings.items():
-            rows.add_row(key, str(value))
-        facts = [Text(f"{key}: {value}") for key, value in data.summary.items()]
-        return [rows, *facts, Text("$ " + " ".join(data.run.command), style="command")]
-    result = data.result
-    metrics = list(dict.fromkeys([*result.get("before", {}), *result.get("after", {})]))
-    rows = table("held-out", "before", "after")
-    for name in metrics:
-        rows.add_row(name, _number(result.get("before", {}).get(name)), _number(result.get("after", {}).get(name)))
-    for name, values in (result.get("baselines") or {}).items():
-        shown = ", ".join(f"{metric} {_number(value)}" for metric, value in values.items())
-        rows.add_row(Text(f"against {name}", style="dim"), "", Text(shown, style="dim"))
-    device = result.get("gpu") or result.get("device", "")
-    versions = " ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
-    versions += f" (attention: {result['attention']})" if result.get("attention") else ""
-    return [
-        rows,
-        Text.assemble(("✓ ", "ok"), f"{result.get('steps', '?')} steps in {data.seconds:.0f} s on {device}"),
-        _indent(Text(versions, style="dim")),
-        _indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
-    ]
-
-
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else "" if value is None else str(value)
-
-
 def _quickstarted(data: results.Quickstarted) -> list[RenderableType]:
     laps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in data.seconds.items())
     from envdoctor.output.environments import installed
+    from envdoctor.output.trained import trained
 
     passed = sum(result.outcome == "passed" for result in data.verification.results)
     return [
         *_choice(data.checked.choice)[:2],
         *installed(data.installed)[:3],
         Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
-        *_trained(data.trained),
+        *trained(data.trained),
         Text(f"{laps}; {sum(data.seconds.values()):.0f} s in all"),
         Text("$ envdoctor train --list", style="command"),
     ]
@@ -208,12 +172,13 @@ RENDERERS: dict[str, Callable[[Any], list[RenderableType]]] = {
     "Checked": _checked,
     "Planned": _planned,
     "Verification": _verification,
-    "RecipeList": _recipes,
-    "Trained": _trained,
     "Quickstarted": _quickstarted,
 }
 # Renderers in modules of their own, which are imported when there is something to render.
 ELSEWHERE = {
+    "RecipeList": ("trained", "recipes"),
+    "SettingList": ("trained", "settings"),
+    "Trained": ("trained", "trained"),
     "Explained": ("diagnosis", "explained"),
     "RuleList": ("diagnosis", "rule_list"),
     "Documentation": ("diagnosis", "documented"),
@@ -239,6 +204,11 @@ ELSEWHERE = {
     "RolledBack": ("environments", "rolled_back"),
     "Removed": ("environments", "removed"),
     "Paths": ("environments", "paths"),
+    "MemoryPlan": ("planning", "memory_plan"),
+    "Watched": ("runs", "watched"),
+    "Plotted": ("runs", "plotted"),
+    "Packed": ("runs", "packed"),
+    "PackChecked": ("runs", "pack_checked"),
 }
 
 

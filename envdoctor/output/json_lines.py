@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from envdoctor.installing.meter import Progress
     from envdoctor.model import ProbeResult
     from envdoctor.resolve import Attempt
+    from envdoctor.watching import Watched
 
 EVERY_SECONDS = 1.0  # of what changes all the time
 
@@ -56,6 +57,9 @@ class JsonLines:
     def event(self, event: Event) -> None:
         """What the trainer says."""
         self._print("train", dict(event))
+
+    def watched(self, watched: Watched) -> None:
+        """What a look at a run showed is the answer of the command: nothing to tell meanwhile."""
 
     def _now_and_then(self, kind: str, progress: msgspec.Struct, part: object) -> None:
         now = time.monotonic()

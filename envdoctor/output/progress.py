@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rich.live import Live
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from envdoctor.fetching.transfer import FetchProgress
     from envdoctor.handoff import Event
     from envdoctor.installing.meter import Progress
+    from envdoctor.output.run_live import LiveRun
     from envdoctor.resolve import Attempt
+    from envdoctor.watching import Watched
 
 MIB = 1 << 20
-ALWAYS = ("entropy", "completion_length", "seconds")  # shown beside the smoothed metrics
 PLAIN_EVERY_SECONDS = 10.0  # in a pipe, one line now and then says that it lives
 
 
@@ -36,7 +38,6 @@ class Shown:
         self.began = self.said = time.monotonic()
         self.step = 0
         self.running: list[str] = []
-        self.first = (0, self.began)  # step and moment that the pace is counted from
 
     def close(self) -> None:
         """Take the changing line away."""
@@ -93,30 +94,18 @@ class Shown:
         )
 
     def event(self, event: Event) -> None:
-        """What the trainer says: phases, evaluations and checkpoints stay, steps change."""
-        kind = event.get("event")
-        if kind == "phase":
-            self._say(
-                Text.assemble(("• ", "info"), f"{event.get('name', '')} ", (str(event.get("detail", "")), "dim"))
-            )
-        elif kind in ("step", "warmup"):
-            metrics = event.get("metrics") or {"loss": event.get("loss")}
-            self._now(f"  {kind} {event.get('step')}/{event.get('steps')}{self._left(event)}  {numbers(metrics)}")
-        elif kind == "eval":
-            self._say(Text(f"  held-out {event.get('when')}: {pairs(event.get('metrics') or {})}"))
-        elif kind == "error":
-            self._say(Text(f"  {event.get('message')}", style="error"))
+        """What the trainer says: phases, looks, alarms and notes stay, the steps change."""
+        self._run.event(event)
 
-    def _left(self, event: Event) -> str:
-        """How long the steps that are left will take at the pace of those done."""
-        step, steps = int(event.get("step") or 0), int(event.get("steps") or 0)
-        if step <= 1:
-            self.first = (step, time.monotonic())
-        done = step - self.first[0]
-        if done < 1:
-            return ""
-        left = (time.monotonic() - self.first[1]) / done * (steps - step)
-        return f"  {left:.0f} s left"
+    def watched(self, watched: Watched) -> None:
+        """What a look at a run from outside showed."""
+        self._run.watched(watched)
+
+    @cached_property
+    def _run(self) -> LiveRun:
+        from envdoctor.output.run_live import LiveRun
+
+        return LiveRun(self.console, self.live)
 
     def _say(self, line: Text) -> None:
         """A line that stays."""
@@ -133,18 +122,3 @@ class Shown:
         elif now - self.said >= PLAIN_EVERY_SECONDS:
             self.said = now
             self.console.print(shown)
-
-
-def numbers(metrics: dict[str, object]) -> str:
-    """The metrics that matter on one line: smoothed ones where there are such, and how the policy is doing."""
-    smooth = [name for name in metrics if name.endswith("_smooth")]
-    kept = [*smooth, *(name for name in ALWAYS if name in metrics)] if smooth else list(metrics)
-    shown = {name.removesuffix("_smooth"): metrics[name] for name in kept}
-    return "  ".join(f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, int | float))
-
-
-def pairs(metrics: dict[str, float]) -> str:
-    """Held-out metrics on one line, greedy and sampled beside each other."""
-    names = [name.removeprefix("greedy_") for name in metrics if name.startswith("greedy_")]
-    shown = (f"{name} {metrics[f'greedy_{name}']:.3g}/{metrics[f'sampled_{name}']:.3g}" for name in names)
-    return "  ".join(shown) + "  (greedy/sampled)"

@@ -26,10 +26,13 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
     from envdoctor.fetching.fetch import Fetched
-    from envdoctor.handoff import Recipe, Run
+    from envdoctor.handoff import Recipe, Run, Word
     from envdoctor.installing.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
     from envdoctor.listing import Entries, ProfileShown
+    from envdoctor.packing import PackChecked, Packed
+    from envdoctor.planning import MemoryPlan
+    from envdoctor.plotting import Plotted
     from envdoctor.profiles import Profile
     from envdoctor.proving.bench_records import Bench
     from envdoctor.report import Report
@@ -37,8 +40,9 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.scanning.abi import AbiChecked
     from envdoctor.scanning.kernels import ArchsScanned
     from envdoctor.scanning.loading import LoadTest
+    from envdoctor.watching import Watched
 
-    for late in (Recipe, Run, InstallResult, Lock, Profile, Resolution):
+    for late in (Recipe, Run, Word, InstallResult, Lock, Profile, Resolution):
         setattr(results, late.__name__, late)
     return {
         "check": (results.Checked,),
@@ -63,6 +67,10 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "archs": (ArchsScanned,),
         "abi": (AbiChecked,),
         "train": (results.Trained, results.RecipeList),
+        "plan": (MemoryPlan,),
+        "watch": (Watched,),
+        "plot": (Plotted,),
+        "pack": (Packed, PackChecked),
         "quickstart": (results.Quickstarted, Verification),
     }
 
@@ -70,7 +78,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
 NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
          "facts check", "resolve", "lock",
          "audit", "install", "fetch", "envs", "rollback", "clean", "uninstall", "paths",
-         "verify", "archs", "abi", "train", "quickstart")  # fmt: skip
+         "verify", "archs", "abi", "plan", "train", "watch", "plot", "pack", "quickstart")  # fmt: skip
 
 
 def answer(name: str) -> Answer:

@@ -326,6 +326,11 @@ Result nvmlDeviceGetNvLinkState(Device device, uint link, uint *active)
     return SUCCESS;
 }
 
+typedef struct { uint gpu, memory; } Utilization;
+
+/* Percent of the last sampling period: "utilization = 97". */
+CALL(nvmlDeviceGetUtilizationRates, give_uint(gpu, "utilization", &rates->gpu), Utilization *rates)
+
 typedef struct {
     char bus_id_legacy[16];
     uint domain, bus, device, device_id, subsystem_id;

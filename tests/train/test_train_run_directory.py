@@ -6,17 +6,33 @@ import json
 from pathlib import Path
 
 import pytest
-from run_directory import RunDirectory, Table, choose_checkpoint, find_defect, mark_complete, parse_rows
+from run_directory import (
+    RunDirectory,
+    Table,
+    choose_checkpoint,
+    drop_old_checkpoints,
+    find_defect,
+    list_checkpoints,
+    mark_complete,
+    parse_rows,
+)
 from settings import BadInput
 
 HEADER = ["step", "reward", "reward_smooth"]
 
 
 def test_rows_after_the_checkpoint_and_half_rows_go() -> None:
-    text = "step,reward,reward_smooth\r\n1,0.5,0.5\r\n2,0.25,0.4\r\n3,0.7,0.5\r\n4,0."
-    assert parse_rows(text, HEADER, 2) == [["1", "0.5", "0.5"], ["2", "0.25", "0.4"]]
-    assert parse_rows(text, ["step", "other"], 2) == []
-    assert parse_rows("", HEADER, 2) == []
+    lines = ["step,reward,reward_smooth\r\n", "1,0.5,0.5\r\n", "2,0.25,0.4\r\n", "3,0.7,0.5\r\n", "4,0."]
+    assert list(parse_rows(lines, HEADER, 2)) == [["1", "0.5", "0.5"], ["2", "0.25", "0.4"]]
+    assert list(parse_rows(lines, ["step", "other", "reward"], 1)) == [["1", "", "0.5"]]
+    assert list(parse_rows([], HEADER, 2)) == []
+
+
+def test_an_answer_of_a_megabyte_survives_a_resume(tmp_path: Path) -> None:
+    table = Table(tmp_path / "generations.csv", ["step", "completion"])
+    table.append([{"step": 1, "completion": "word\n" * 200_000}])
+    (row,) = Table(tmp_path / "generations.csv", ["step", "completion"], keep_up_to=1).read()
+    assert row["completion"] == "word\n" * 200_000
 
 
 def test_a_table_continues_where_the_checkpoint_stood(tmp_path: Path) -> None:
@@ -26,14 +42,14 @@ def test_a_table_continues_where_the_checkpoint_stood(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("6,0.")  # killed in the middle of a row
     resumed = Table(path, HEADER, keep_up_to=3)
-    assert resumed.last == {"step": "3", "reward": "0.3", "reward_smooth": "0.15"}
+    assert resumed.read()[-1] == {"step": "3", "reward": "0.3", "reward_smooth": "0.15"}
     resumed.append([{"step": 4, "reward": 1.0}])
     assert path.read_text().split() == ["step,reward,reward_smooth", "1,0.1,0.05", "2,0.2,0.1", "3,0.3,0.15", "4,1,"]
 
 
 def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("step,reward,reward_smooth\n1,0.5,0.5\n")
-    assert Table(tmp_path / "metrics.csv", HEADER).last == {}
+    assert Table(tmp_path / "metrics.csv", HEADER).read() == []
     assert (tmp_path / "metrics.csv").read_text().split() == ["step,reward,reward_smooth"]
 
 
@@ -42,8 +58,8 @@ def test_cells_with_commas_and_line_ends_survive(tmp_path: Path) -> None:
     Table(path, ["step", "completion"]).append(
         [{"step": 1, "completion": 'a,"b"\nc'}, {"step": 2, "completion": "d"}]
     )
-    Table(path, ["step", "completion"], keep_up_to=1)
-    assert parse_rows(path.read_text(), ["step", "completion"], 9) == [["1", 'a,"b"\nc']]
+    kept = Table(path, ["step", "completion"], keep_up_to=1).read()
+    assert kept == [{"step": "1", "completion": 'a,"b"\nc'}]
 
 
 def make_checkpoint(folder: Path, step: int) -> Path:
@@ -77,6 +93,37 @@ def test_defects_are_told_apart(tmp_path: Path) -> None:
     assert find_defect(path) == "complete.json is damaged"
 
 
+def test_old_checkpoints_go_only_when_enough_newer_ones_are_whole(tmp_path: Path) -> None:
+    whole = [make_checkpoint(tmp_path, step) for step in (50, 100, 150)]
+    (whole[2] / "complete.json").unlink()  # as if killed while it was written
+    drop_old_checkpoints(tmp_path, keep=2)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-50", "checkpoint-100", "checkpoint-150"]
+    make_checkpoint(tmp_path, 200)
+    drop_old_checkpoints(tmp_path, keep=1)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-200"]
+
+
+def test_a_checkpoint_with_folders_is_whole_or_not(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint-4"
+    (path / "adapter").mkdir(parents=True)
+    (path / "adapter" / "weights").write_bytes(b"1234")
+    mark_complete(path)
+    assert find_defect(path) == ""
+    (path / "adapter" / "weights").unlink()
+    assert find_defect(path) == "adapter/weights is missing"
+
+
+def test_taking_up_a_run_removes_what_is_half_written(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    whole, half = make_checkpoint(run.checkpoints, 50), make_checkpoint(run.checkpoints, 100)
+    (half / "complete.json").unlink()
+    assert run.take_up("latest") == whole
+    run.release()
+    assert not half.exists()
+    (event,) = run.read_events("checkpoint_skipped")
+    assert event["path"] == "checkpoints/checkpoint-100"
+
+
 def test_nothing_to_resume_from(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no complete checkpoint in .*it holds no checkpoint-STEP"):
         choose_checkpoint(tmp_path / "checkpoints", "latest")
@@ -108,5 +155,5 @@ def test_run_json_is_read_strictly(tmp_path: Path, content: str | None, seen: st
     if content is not None:
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(BadInput, match=r"run\.json") as caught:
-        RunDirectory(tmp_path).read_settings()
+        RunDirectory(tmp_path).read()
     assert seen in caught.value.message

@@ -37,12 +37,15 @@ def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
     return folder
 
 
-def start(python: Path, run: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+def start(
+    python: Path, run: Path, *options: str, cwd: Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [str(python), "-B", str(GRPO), str(run), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        cwd=cwd,
         env={"PATH": os.environ["PATH"], "HOME": str(run), **variables},
     )
 
@@ -207,7 +210,7 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "options", "seen"),
     [
-        ({"steps": 0}, (), "steps = 0"),
+        ({"steps": -1}, (), "steps = -1"),
         ({}, ("--resume", "latest"), "no complete checkpoint"),
         ({"device": "cuda"}, (), "sees no GPU"),
     ],

@@ -6,7 +6,7 @@ import random
 import tomllib
 
 import pytest
-from settings import RECIPES, list_recipes, read_recipe, validate_settings
+from settings import RECIPES, list_recipes, read_recipe, settle, vocabulary
 from sort_task import SortTask, split_multisets
 from tes_data import read_split
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
@@ -146,10 +146,10 @@ def test_every_multiset_is_somewhere() -> None:
 def test_sort_scores() -> None:
     task = SortTask(read_recipe("sort").settings)
     row = {"prompt": "4 1 3 1 =", "answer": "1134"}
-    assert task.score(row, "1134")["reward"] == 1
-    wrong = task.score(row, "1143")
+    right, wrong, longer = task.score([row, row, row], ["1134", "1143", "11344"])
+    assert right["reward"] == 1
     assert (wrong["reward"], wrong["parsed"]) == (0, 1)
-    assert task.score(row, "11344")["parsed"] == 0
+    assert longer["parsed"] == 0
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -158,6 +158,8 @@ def test_each_recipe_file_is_whole(name: str) -> None:
     assert recipe.name == name
     assert recipe.summary
     assert "\n" not in recipe.summary
-    assert validate_settings(recipe, {}) == recipe.settings
+    settled = settle(recipe, {})
+    assert set(settled) == set(vocabulary())
+    assert recipe.settings.items() <= settled.items()
     text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
     assert set(tomllib.loads(text)) == {"name", "summary", "settings"}

@@ -1,0 +1,180 @@
+"""What a run survives: kills, full disks, being on several processes; and that going on changes nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stacks import NAMED, TINY, TRAIN, run_code
+from test_train_runs import finish, read_events, read_rows, start, wait_for_step, write_run
+
+pytestmark = pytest.mark.stack
+# What is measured by a clock, or by the process.
+UNSTEADY = ("seconds", "tokens_per_second", "memory_gib")
+
+
+def steady(run: Path) -> list[dict[str, str]]:
+    rows = read_rows(run / "metrics.csv")
+    return [{name: cell for name, cell in row.items() if not name.endswith(UNSTEADY)} for row in rows]
+
+
+def test_the_same_seed_gives_the_same_steps_and_going_on_changes_nothing(stack_python: Path, tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole", "sort", steps=4, warmup_steps=20, micro_batch=8, beta=0.05, seed=7)
+    status, output = finish(start(stack_python, whole))
+    assert status == 0, output
+    taken_up = tmp_path / "taken_up"
+    shutil.copytree(whole, taken_up)
+    (taken_up / "result.json").unlink()
+    status, output = finish(start(stack_python, taken_up, "--resume", str(taken_up / "checkpoints/checkpoint-2")))
+    assert status == 0, output
+    assert steady(taken_up) == steady(whole)
+    assert read_rows(taken_up / "generations.csv") == read_rows(whole / "generations.csv")
+    results = [json.loads((run / "result.json").read_text()) for run in (whole, taken_up)]
+    assert results[0]["after"] == results[1]["after"]
+    assert results[1]["resumed_from"] == 2
+    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, taken_up)]
+    assert weights[0] == weights[1]
+
+
+def test_a_disk_that_fills_while_saving_loses_no_earlier_checkpoint(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run", "sort", steps=400, save_every=3, eval_every=0, hidden_size=64, keep_checkpoints=1
+    )
+    process = start(stack_python, run)
+    wait_for_step(process, run, 3)
+    while not any(event["event"] == "checkpoint" for event in read_events(run)):
+        assert process.poll() is None
+    # Writes beyond this size now fail, as on a full disk, in the middle of the checkpoint's larger files.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
+    status, output = finish(process)
+    assert status == 1, output
+    whole = [path for path in (run / "checkpoints").iterdir() if (path / "complete.json").exists()]
+    assert whole
+    configuration = json.loads((run / "run.json").read_text())
+    last = max(int(path.name.rpartition("-")[2]) for path in whole)
+    configuration["settings"]["steps"] = last + 4
+    (run / "run.json").write_text(json.dumps(configuration))
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == [str(step) for step in range(1, last + 5)]
+
+
+def start_two(python: Path, run: Path) -> Any:
+    import os
+    import subprocess
+
+    return subprocess.Popen(
+        [str(python), "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+         str(TRAIN / "grpo.py"), str(run)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
+    status, output = finish(start_two(stack_python, run))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    assert (result["ranks"], result["steps"], result["status"]) == (2, 4, "done")
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
+    generations = read_rows(run / "generations.csv")
+    assert len(generations) == 4 * 4 * 4  # steps, prompts, answers: those of both
+    by_prompt = {(row["step"], row["prompt"]) for row in generations}
+    assert len(by_prompt) == 4 * 4
+    rewards = [float(row["reward"]) for row in generations if row["step"] == "1"]
+    assert float(read_rows(run / "metrics.csv")[0]["reward"]) == pytest.approx(sum(rewards) / len(rewards))
+    assert sum("held out, before" in line for line in output.splitlines()) == 1
+    events = read_events(run)
+    assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= {p.name for p in (run / "checkpoints/checkpoint-4").iterdir()}
+
+
+def test_both_processes_end_at_the_same_step_when_one_is_asked_to(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=100000, warmup_steps=5, save_every=0, eval_every=0)
+    process = start_two(stack_python, run)
+    wait_for_step(process, run, 2)
+    process.send_signal(signal.SIGTERM)
+    status, output = finish(process)
+    assert status != 0
+    ended = [event for event in read_events(run) if event["event"] == "interrupted"]
+    assert ended, output
+    step = ended[-1]["step"]
+    assert (run / "checkpoints" / f"checkpoint-{step}" / "complete.json").exists()
+
+
+def test_an_alarm_ends_the_run_when_asked(stack_python: Path, tmp_path: Path) -> None:
+    # Without a warm-up every answer is wrong: all rewards are 0, and there is nothing to compare.
+    run = write_run(
+        tmp_path / "run", "sort", steps=300, warmup_steps=0, save_every=0, eval_every=0, stop_on=["no-signal"]
+    )
+    status, output = finish(start(stack_python, run))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    assert (result["status"], result["stopped_by"]) == ("stopped", "no-signal")
+    assert result["steps"] < 50
+    (alarm,) = [event for event in read_events(run) if event["event"] == "alarm"]
+    assert alarm["name"] == "no-signal"
+    assert alarm["hint"]
+
+
+DATASET = {
+    "rewards": ["overlap.py:overlap", "length"], "reward_weights": ["1", "0.5"], "max_completion_length": 6,
+    "steps": 3, "prompts_per_step": 4, "num_generations": 4, "learning_rate": 1e-2, "eval_every": 2, "save_every": 2,
+    "eval_samples": 1, "gradient_checkpointing": True, "micro_batch": 8,
+}  # fmt: skip
+MODELS = {
+    "qwen2": {"beta": 0.05},
+    "gpt_oss": {
+        "lora_rank": 4, "lora_targets": ["q_proj", "v_proj"], "merge": True, "beta": 0.05,
+        "lora_target_parameters": ["1.mlp.experts.gate_up_proj"],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("named", NAMED)
+def test_a_pretrained_model_learns_on_rows_of_ones_own(
+    stack_python: Path, tmp_path: Path, kind: str, named: str
+) -> None:
+    python = Path(named or stack_python)
+    run_code(python, TINY + f"save_{kind}(given[0])\nsay(ok=True)", tmp_path / "model")
+    (tmp_path / "overlap.py").write_text(
+        "def overlap(prompts, completions, answer, **_):\n"
+        "    return [len({*text.split()} & {*right.split()}) / 2 for text, right in zip(completions, answer)]\n"
+    )
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["prompt", "answer"])
+        table.writerows(
+            [f"sort these digits please {b} {a}", f"{a} {b}"] for i, a in enumerate(words) for b in words[i + 1 :]
+        )
+    settings = DATASET | MODELS[kind] | {"model": str(tmp_path / "model"), "data": str(tmp_path / "rows.csv")}
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
+    status, output = finish(start(python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    assert (result["status"], result["steps"]) == ("done", 3)
+    rows = read_rows(run / "metrics.csv")
+    assert all(float(row["grad_norm"]) > 0 for row in rows), rows
+    assert all(float(row["kl"]) >= 0 for row in rows)
+    assert {"reward_overlap", "reward_length"} <= set(read_rows(run / "generations.csv")[0])
+    saved = {path.name for path in (run / "model").iterdir()}
+    if kind == "qwen2":
+        assert "model.safetensors" in saved
+        assert result["trained_parameters"] == result["parameters"]
+    else:
+        assert "adapter_model.safetensors" in saved
+        assert result["merged"]["ok"], result["merged"]
+        assert 0 < result["trained_parameters"] < result["parameters"] / 4
+        assert result["attention"] == "eager"
+    assert str(tmp_path) not in (run / "model" / "README.md").read_text()

@@ -1,0 +1,196 @@
+"""Our settings on each TRL: what a version lacks is refused or replaced; the real GRPOConfig takes the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+from settings import BadInput, Recipe, settle
+from stacks import NAMED
+from trl_fields import Installed, Situation, grpo_arguments
+
+# What GRPOConfig of some versions has, of the names that differ (read in the wheels).
+COMMON = {
+    "adam_beta1", "beta", "bf16", "ddp_find_unused_parameters", "disable_tqdm", "epsilon", "epsilon_high", "fp16",
+    "gradient_accumulation_steps", "gradient_checkpointing", "gradient_checkpointing_kwargs", "learning_rate",
+    "logging_nan_inf_filter", "logging_steps", "loss_type", "lr_scheduler_type", "mask_truncated_completions",
+    "max_completion_length", "max_grad_norm", "max_steps", "num_generations", "num_iterations", "num_train_epochs",
+    "optim", "output_dir", "per_device_train_batch_size", "report_to", "save_steps", "save_strategy",
+    "scale_rewards", "seed", "temperature", "top_p", "torch_compile", "use_cpu", "use_vllm", "warmup_steps",
+    "weight_decay", "vllm_mode", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_server_host",
+    "vllm_server_port",
+}  # fmt: skip
+CORRECTION = "vllm_importance_sampling_correction"
+FIELDS = {
+    "0.22.2": {"max_prompt_length", "use_liger_loss", "use_transformers_paged"},
+    "0.23.1": {"max_prompt_length", "use_liger_loss", "use_transformers_paged", "vllm_enable_sleep_mode", CORRECTION},
+    "0.27.1": {"max_prompt_length", "use_liger_loss", "use_liger_kernel", "use_transformers_paged",
+               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+    "1.16.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
+               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+}  # fmt: skip
+ON_GPU = Situation(
+    output="run", device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200, vllm_share=0.3
+)
+
+
+def installed(trl: str, liger: str = "") -> Installed:
+    return Installed(Version(trl), frozenset(COMMON | FIELDS[trl]), Version(liger) if liger else None)
+
+
+def arguments(
+    trl: str, *, liger: str = "", at: Situation = ON_GPU, **settings: Any
+) -> tuple[dict[str, Any], list[str]]:
+    settled = settle(Recipe("test", "", {"model": "a/b"}), settings)
+    return grpo_arguments(settled, installed(trl, liger), at)
+
+
+def refused(trl: str, **given: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        arguments(trl, **given)
+    assert caught.value.expected
+    assert caught.value.hint
+    return caught.value.message
+
+
+@pytest.mark.parametrize(("trl", "passed"), [("0.22.2", None), ("0.27.1", None), ("1.16.0", "absent")])
+def test_prompts_are_never_truncated_behind_ones_back(trl: str, passed: str | None) -> None:
+    assert arguments(trl)[0].get("max_prompt_length", "absent") == passed
+
+
+def test_vllms_length_reaches_every_version() -> None:
+    old, notes = arguments("0.23.1", generation="vllm-colocate", vllm_max_model_length=512)
+    assert (old["max_prompt_length"], old["max_completion_length"]) == (312, 200)
+    assert "max_prompt_length" in notes[0]
+    new, notes = arguments("0.27.1", generation="vllm-colocate", vllm_max_model_length=512)
+    assert (new["vllm_max_model_length"], new["max_prompt_length"], notes) == (512, None, [])
+    assert arguments("1.16.0", generation="vllm-colocate")[0]["vllm_max_model_length"] == 300
+    assert "prompts of 100" in refused("1.16.0", generation="vllm-colocate", vllm_max_model_length=256)
+
+
+def test_the_mode_is_always_said() -> None:
+    for trl in FIELDS:
+        assert arguments(trl, generation="vllm-colocate")[0]["vllm_mode"] == "colocate"
+    served, _ = arguments("1.16.0", generation="vllm-server", vllm_server="node7:8000")
+    assert (served["vllm_mode"], served["vllm_server_host"], served["vllm_server_port"]) == ("server", "node7", 8000)
+    assert "vllm_server = 'node7'" in refused("1.16.0", generation="vllm-server", vllm_server="node7")
+
+
+@pytest.mark.parametrize(
+    ("trl", "sleeps"), [("0.22.2", False), ("0.23.1", True), ("0.27.1", False), ("1.16.0", True)]
+)
+def test_sleep_is_refused_where_waking_loads_other_weights(trl: str, sleeps: bool) -> None:
+    given = {"generation": "vllm-colocate", "vllm_sleep": True}
+    if sleeps:
+        assert arguments(trl, **given)[0]["vllm_enable_sleep_mode"] is True
+    else:
+        assert f"vllm_sleep = true with TRL {trl}" in refused(trl, **given)
+
+
+def test_ligers_loss_has_a_name_of_its_own_in_each_version() -> None:
+    given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3"}
+    assert arguments("0.22.2", **given)[0]["use_liger_loss"] is True
+    new, _ = arguments("0.27.1", **given)
+    assert new["use_liger_kernel"] is True
+    assert "use_liger_loss" not in new  # deprecated there
+    newest, notes = arguments("1.16.0", liger_loss=True)
+    assert not [name for name in newest if "liger" in name]
+    assert "in chunks" in notes[0]
+    assert "not installed" in refused("0.23.1", liger_loss=True)
+    assert "dapo with liger-kernel 0.6.3" in refused("0.23.1", liger_loss=True, liger="0.6.3")
+    assert arguments("0.23.1", liger_loss=True, liger="0.6.4")[0]["loss_type"] == "dapo"
+
+
+def test_liger_with_vllm_says_that_the_correction_is_left_out() -> None:
+    given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3", "generation": "vllm-colocate"}
+    made, notes = arguments("0.23.1", **given)
+    assert made[CORRECTION] is False
+    assert "importance-sampling" in notes[0]
+
+
+def test_a_loss_that_the_version_does_not_know() -> None:
+    assert "loss_type = cispo with TRL 0.23.1" in refused("0.23.1", loss_type="cispo")
+    assert arguments("0.27.1", loss_type="cispo")[0]["loss_type"] == "cispo"
+    assert "luspo" in refused("0.27.1", loss_type="luspo")
+    assert arguments("1.16.0", loss_type="vespo")[0]["loss_type"] == "vespo"
+
+
+def test_paged_generation_follows_its_name() -> None:
+    assert arguments("0.23.1", generation="transformers-paged")[0]["use_transformers_paged"] is True
+    assert arguments("1.16.0", generation="transformers-paged")[0]["use_transformers_continuous_batching"] is True
+    on_cpu = Situation(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
+    assert "without a GPU" in refused("1.16.0", generation="transformers-paged", at=on_cpu)
+    assert "without a GPU" in refused("1.16.0", generation="vllm-colocate", at=on_cpu)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "given", "batch", "passes"),
+    [(1, {}, 64, 1), (1, {"micro_batch": 4}, 4, 16), (2, {"micro_batch": 4}, 4, 8), (4, {}, 16, 1)],
+)
+def test_a_step_has_the_same_answers_on_any_number_of_gpus(
+    ranks: int, given: dict[str, Any], batch: int, passes: int
+) -> None:
+    at = Situation(output="run", device="cuda", ranks=ranks, autocast="", longest_prompt=9, completion=9)
+    made, _ = arguments("1.16.0", at=at, **given)
+    assert (made["per_device_train_batch_size"], made["gradient_accumulation_steps"]) == (batch, passes)
+    assert batch * passes * ranks == 8 * 8
+
+
+def test_answers_that_do_not_divide() -> None:
+    at = Situation(output="run", device="cuda", ranks=3, autocast="", longest_prompt=9, completion=9)
+    assert "64 answers a step" in refused("1.16.0", at=at)
+    two = Situation(output="run", device="cuda", ranks=2, autocast="", longest_prompt=9, completion=9)
+    assert "micro_batch = 64 for 32 answers a GPU" in refused("1.16.0", at=two, micro_batch=64)
+
+
+def test_steps_or_epochs() -> None:
+    assert arguments("1.16.0", steps=7)[0]["max_steps"] == 7
+    by_epochs, _ = arguments("1.16.0", epochs=2.5)
+    assert by_epochs["num_train_epochs"] == 2.5
+    assert "max_steps" not in by_epochs
+
+
+CONSTRUCT = """
+import json, sys, warnings
+sys.path.insert(0, sys.argv[1])
+from trl import GRPOConfig
+from settings import Recipe, settle
+from trl_fields import Installed, Situation, grpo_arguments
+warnings.simplefilter("error", FutureWarning)
+here = Installed.here(GRPOConfig)
+for given in json.loads(sys.argv[3]):
+    settings = settle(Recipe("test", "", {"model": "a/b"}), given)
+    situation = Situation(output=sys.argv[2], device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200,
+                          vllm_share=0.3)
+    arguments, notes = grpo_arguments(settings, here, situation)
+    arguments["use_cpu"] = True  # no GPU here: TrainingArguments would refuse what it cannot run
+    config = GRPOConfig(**arguments)
+    for name, value in arguments.items():
+        if name not in ("lr_scheduler_type", "optim", "save_strategy", "report_to"):
+            assert getattr(config, name) == value, (name, getattr(config, name), value)
+    print(here.trl, json.dumps(given), notes)
+"""
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("named", NAMED)
+def test_the_real_configuration_takes_every_argument(stack_python: Path, tmp_path: Path, named: str) -> None:
+    given = [
+        {},
+        {"micro_batch": 4, "beta": 0.1, "gradient_checkpointing": True, "steps": 3, "epsilon_high": 0.28},
+        {"generation": "vllm-colocate", "vllm_max_model_length": 512},
+        {"generation": "vllm-server", "vllm_server": "localhost:8000"},
+        {"generation": "transformers-paged", "mask_truncated": True, "top_p": 0.9, "num_iterations": 2},
+    ]
+    train = Path(__file__).resolve().parents[2] / "train"
+    done = subprocess.run(
+        [named or stack_python, "-B", "-c", CONSTRUCT, str(train), str(tmp_path), json.dumps(given)],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(done.stdout.splitlines()) == len(given)

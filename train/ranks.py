@@ -1,0 +1,48 @@
+"""The processes of one run: one alone, or one a GPU under torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+class Ranks:
+    """This process among the others. Every method is called by all of them, or by none."""
+
+    def __init__(self, device: str) -> None:
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.number = int(os.environ.get("RANK", "0"))
+        self.first = self.number == 0
+        if self.count > 1:
+            from accelerate import PartialState
+
+            PartialState(cpu=device == "cpu")  # the process group, as the trainer would make it later
+
+    def gather(self, items: Sequence[Any]) -> list[Any]:
+        """Everybody's items in the order of the ranks."""
+        if self.count == 1:
+            return list(items)
+        parts: list[Any] = [None] * self.count
+        torch.distributed.all_gather_object(parts, list(items))
+        return [item for part in parts for item in part]
+
+    def any(self, flag: bool) -> bool:
+        """Whether anybody says so: ranks that stop at different steps would wait for each other for ever."""
+        return any(self.gather([flag]))
+
+    def wait(self) -> None:
+        """Until everybody is here."""
+        if self.count > 1:
+            torch.distributed.barrier()
+
+    def share(self, items: Sequence[Any]) -> list[Any]:
+        """This rank's part of the items, so that `in_order(gather(...))` of all parts is the whole."""
+        return list(items[self.number :: self.count])
+
+    def in_order(self, gathered: Sequence[Any], size: int) -> list[Any]:
+        """Gathered parts of `share` back in the order of the items."""
+        starts = [sum(len(range(rank, size, self.count)) for rank in range(number)) for number in range(self.count)]
+        return [gathered[starts[place % self.count] + place // self.count] for place in range(size)]

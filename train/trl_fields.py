@@ -1,0 +1,287 @@
+"""Our settings as fields of the installed TRL's GRPOConfig. Pure: versions and field names in, arguments out.
+
+What a version cannot do is refused, or replaced by what does the same and said in a note; nothing is dropped.
+What each version has was read in its wheel (0.22.2 to 1.16.0, 2026-11-21).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.version import Version
+from settings import BadInput
+
+# Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
+LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
+PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What the environment has: TRL's version and GRPOConfig's field names; Liger's version, or none."""
+
+    trl: Version
+    fields: frozenset[str]
+    liger: Version | None = None
+
+    @classmethod
+    def here(cls, config: type) -> Installed:
+        """What this environment has."""
+
+        def version_of(name: str) -> Version | None:
+            try:
+                return Version(importlib.metadata.version(name))
+            except importlib.metadata.PackageNotFoundError:
+                return None
+
+        fields = frozenset(field.name for field in dataclasses.fields(config))
+        return cls(Version(importlib.metadata.version("trl")), fields, version_of("liger-kernel"))
+
+    def has(self, field: str) -> bool:
+        """Whether this GRPOConfig takes the field."""
+        return field in self.fields
+
+    def between(self, first: str, end: str) -> bool:
+        """Whether first <= TRL < end."""
+        return Version(first) <= self.trl < Version(end)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known when the trainer is made: device, ranks, types of numbers, lengths in tokens."""
+
+    output: str
+    device: str
+    ranks: int
+    autocast: str  # "", bfloat16 or float16
+    longest_prompt: int
+    completion: int
+    vllm_share: float = 0.0
+
+
+def grpo_arguments(
+    settings: Mapping[str, Any], installed: Installed, at: Situation
+) -> tuple[dict[str, Any], list[str]]:
+    """Keyword arguments for GRPOConfig, and what to tell about them."""
+    notes: list[str] = []
+    arguments = {
+        **_batches(settings, at.ranks),
+        **_optimisation(settings),
+        **_loss(settings, installed, notes),
+        **_generation(settings, installed, at, notes),
+        "output_dir": at.output,
+        "seed": settings["seed"],
+        "bf16": at.autocast == "bfloat16",
+        "fp16": at.autocast == "float16",
+        "use_cpu": at.device == "cpu",
+        "gradient_checkpointing": settings["gradient_checkpointing"],
+        "torch_compile": settings["compile"],
+        # Checkpoints are dropped by us, after the new one is marked complete: transformers would do it before.
+        "save_strategy": "steps" if settings["save_every"] else "no",
+        "save_steps": settings["save_every"] or 1,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # a loss that is not a number must be seen
+        "report_to": settings["report_to"] or "none",
+        "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,  # every trained weight is used; the search costs a pass
+    }
+    if settings["gradient_checkpointing"]:
+        # torch recommends it, and the re-entrant kind sees no gradient through frozen weights (LoRA).
+        arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    missing = sorted(name for name in arguments if not installed.has(name))
+    if missing:
+        raise BadInput(
+            f"TRL {installed.trl} has no GRPOConfig field {missing[0]}",
+            expected="TRL 0.22.2 to 1.16",
+            hint="envdoctor profiles",
+        )
+    return arguments, notes
+
+
+def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    """One generation per optimizer step: all its answers are sampled at once, and learnt from in passes."""
+    answers = settings["prompts_per_step"] * settings["num_generations"]
+    if answers % ranks:
+        raise BadInput(
+            f"{answers} answers a step (prompts_per_step * num_generations) on {ranks} GPUs",
+            expected=f"a multiple of {ranks}",
+            hint=f"--set prompts_per_step={math.ceil(settings['prompts_per_step'] / ranks) * ranks}",
+        )
+    each = answers // ranks
+    micro = settings["micro_batch"] or each
+    if each % micro:
+        raise BadInput(
+            f"micro_batch = {micro} for {each} answers a GPU ({answers} on {ranks})",
+            expected=f"a divisor of {each}",
+            hint=f"--set micro_batch={math.gcd(each, micro)}",
+        )
+    length = {"max_steps": settings["steps"]} if settings["steps"] else {"num_train_epochs": settings["epochs"]}
+    return length | {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": each // micro,
+        "num_generations": settings["num_generations"],
+        "num_iterations": settings["num_iterations"],
+    }
+
+
+def _optimisation(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "learning_rate": settings["learning_rate"],
+        "lr_scheduler_type": settings["lr_schedule"],
+        "warmup_steps": settings["lr_warmup_steps"],
+        "optim": settings["optimizer"],
+        "weight_decay": settings["weight_decay"],
+        "max_grad_norm": settings["max_grad_norm"],
+    }
+
+
+def _loss(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+    kind, since = settings["loss_type"], LOSSES.get(settings["loss_type"], "0")
+    if installed.trl < Version(since):
+        raise BadInput(
+            f"loss_type = {kind} with TRL {installed.trl}",
+            expected=f"TRL {since} or newer for {kind}",
+            hint="--set loss_type=dapo",
+        )
+    return {
+        "loss_type": kind,
+        "scale_rewards": settings["scale_rewards"],
+        "epsilon": settings["epsilon"],
+        "epsilon_high": settings["epsilon_high"] or None,
+        "beta": settings["beta"],
+        "mask_truncated_completions": settings["mask_truncated"],
+        **(_liger(settings, installed, notes) if settings["liger_loss"] else {}),
+    }
+
+
+def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+    """Liger's fused loss: a field of its own up to 0.26, then use_liger_kernel, gone from 1.14."""
+    if installed.trl >= Version("1.14"):
+        notes.append(
+            f"liger_loss: TRL {installed.trl} computes log-probabilities in chunks by itself, which saves the same "
+            "memory; Liger's loss is gone from it"
+        )
+        return {}
+    if installed.liger is None:
+        raise BadInput(
+            "liger_loss = true, but liger-kernel is not installed",
+            expected="liger-kernel in the environment",
+            hint="--set liger_loss=false",
+        )
+    # gh:linkedin/Liger-Kernel: loss_type "dapo" is known from 0.6.4.
+    if settings["loss_type"] == "dapo" and installed.liger < Version("0.6.4"):
+        raise BadInput(
+            f"loss_type = dapo with liger-kernel {installed.liger}",
+            expected="liger-kernel 0.6.4 or newer for dapo",
+            hint="--set loss_type=bnpo, the same mean over tokens but within a pass, or --set liger_loss=false",
+        )
+    arguments = {"use_liger_loss" if installed.trl < Version("0.27") else "use_liger_kernel": True}
+    weighs = installed.trl >= Version("0.29") and installed.liger >= Version("0.7")
+    if (
+        settings["generation"].startswith("vllm")
+        and not weighs
+        and installed.has("vllm_importance_sampling_correction")
+    ):
+        # It would be computed, logged, and left out of the loss. Off, at least nothing claims it.
+        arguments["vllm_importance_sampling_correction"] = False
+        notes.append(
+            f"liger_loss with vLLM: TRL {installed.trl} and liger-kernel {installed.liger} leave the "
+            "importance-sampling correction out of the loss (TRL 0.29 with liger-kernel 0.7 has it): switched off"
+        )
+    return arguments
+
+
+def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "max_completion_length": at.completion,
+        "temperature": settings["temperature"],
+        "top_p": settings["top_p"],
+    }
+    if installed.has("max_prompt_length"):
+        # Up to 0.26 it truncates at 512 unless told otherwise, in 0.27 it does nothing but warn. Prompts are fitted
+        # before training, by us, the same on every version.
+        arguments["max_prompt_length"] = None
+    kind = settings["generation"]
+    if kind == "transformers-paged":
+        field = next((name for name in PAGED if installed.has(name)), "")
+        if at.device == "cpu":
+            raise BadInput(
+                "generation = transformers-paged without a GPU",
+                expected="a GPU",
+                hint="--set generation=transformers",
+            )
+        return arguments | {field: True}
+    if kind == "transformers":
+        return arguments
+    if at.device == "cpu":
+        raise BadInput(f"generation = {kind} without a GPU", expected="a GPU", hint="--set generation=transformers")
+    if kind == "vllm-server":
+        return arguments | _server(settings)
+    return arguments | _colocated(settings, installed, at, notes)
+
+
+def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
+    host, _, port = settings["vllm_server"].rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise BadInput(
+            f"vllm_server = {settings['vllm_server']!r}",
+            expected="HOST:PORT",
+            hint="--set vllm_server=localhost:8000",
+        )
+    return {"use_vllm": True, "vllm_mode": "server", "vllm_server_host": host, "vllm_server_port": int(port)}
+
+
+def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
+    tensor_parallel = settings["vllm_tensor_parallel"]
+    if at.ranks % tensor_parallel:
+        raise BadInput(
+            f"vllm_tensor_parallel = {tensor_parallel} on {at.ranks} GPUs",
+            expected=f"a divisor of {at.ranks}",
+            hint="--set vllm_tensor_parallel=1",
+        )
+    arguments: dict[str, Any] = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",  # the default was "server" up to 0.29
+        "vllm_gpu_memory_utilization": at.vllm_share,
+        "vllm_tensor_parallel_size": tensor_parallel,
+    }
+    needed = at.longest_prompt + at.completion
+    length = settings["vllm_max_model_length"] or needed
+    if length < needed:
+        raise BadInput(
+            f"vllm_max_model_length = {length} for prompts of {at.longest_prompt} and answers of {at.completion}",
+            expected=f"at least {needed} tokens",
+            hint=f"--set vllm_max_model_length={needed}",
+        )
+    if installed.has("vllm_max_model_length"):
+        arguments["vllm_max_model_length"] = length
+    else:
+        # Up to 0.25 vLLM's length is max_prompt_length + max_completion_length; no prompt is longer, so none is cut.
+        arguments["max_prompt_length"] = length - at.completion
+        notes.append(
+            f"vllm_max_model_length: TRL {installed.trl} has no such field; {length} goes by max_prompt_length"
+        )
+    if settings["vllm_sleep"]:
+        arguments["vllm_enable_sleep_mode"] = _sleep(installed)
+    return arguments
+
+
+def _sleep(installed: Installed) -> bool:
+    """Level 1 keeps the weights (0.23, 0.24); later level 2 drops them, and what waking brings back differs."""
+    leave = "--set vllm_sleep=false, and a smaller --set vllm_share"
+    if not installed.has("vllm_enable_sleep_mode"):
+        raise BadInput(f"vllm_sleep = true with TRL {installed.trl}", expected="TRL 0.23 or newer", hint=leave)
+    if installed.between("0.25", "1.10"):
+        # 0.26 to 1.9 call reload_weights at wake-up, which loads the first checkpoint again
+        # (gh:huggingface/trl/issues/5312); 0.25 drops them and brings nothing back unless a step lies between.
+        raise BadInput(
+            f"vllm_sleep = true with TRL {installed.trl}, in which waking does not bring the trained weights back",
+            expected="TRL 0.23, 0.24, or 1.10 and newer",
+            hint=leave,
+        )
+    return True
