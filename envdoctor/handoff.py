@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from envdoctor import __version__
 from envdoctor.bundled import bundled
@@ -25,6 +26,8 @@ HINT = "envdoctor train --list"
 
 Setting = str | int | float | bool | list[str]
 Event = dict[str, Any]
+Engine = Literal["grpo", "verl"]
+PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
 
 
 class Word(Record, frozen=True):
@@ -43,6 +46,7 @@ class Recipe(Record, frozen=True):
     name: str
     summary: str
     settings: dict[str, Setting]
+    engine: Engine = "grpo"
 
 
 class Checked(Record, frozen=True):
@@ -62,6 +66,7 @@ class Run(Record, frozen=True):
     python: str
     command: tuple[str, ...]
     resume: str = ""
+    engine: Engine = "grpo"
 
 
 def recipe_names() -> list[str]:
@@ -81,7 +86,8 @@ def check_settings(recipe: str, assignments: Sequence[str] = ()) -> Checked:
     The trainer's vocabulary is the one place that knows what a setting may be.
     """
     request = json.dumps({"recipe": recipe, "assignments": list(assignments)}).encode()
-    result = run([sys.executable, "-B", trainer(), "--check"], deadline=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
+    program = trainer(engine_of(recipe))
+    result = run([sys.executable, "-B", program, "--check"], deadline=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
     try:
         answer = json.loads(result.output)
     except ValueError as error:
@@ -106,9 +112,20 @@ def vocabulary() -> tuple[Word, ...]:
     )
 
 
-def trainer() -> Path:
+def engine_of(recipe: str) -> Engine:
+    """Which trainer a recipe is for; that of a recipe which cannot be read is asked, and says why."""
+    own = recipe.endswith(".toml") or "/" in recipe
+    path = Path(recipe).expanduser() if own else bundled("train") / "recipes" / f"{recipe}.toml"
+    try:
+        engine = tomllib.loads(path.read_text(encoding="utf-8")).get("engine", "grpo")
+    except (OSError, ValueError):
+        return "grpo"
+    return "verl" if engine == "verl" else "grpo"
+
+
+def trainer(engine: Engine = "grpo") -> Path:
     """The trainer's program."""
-    return bundled("train") / "grpo.py"
+    return bundled("train") / PROGRAMS[engine]
 
 
 def new_run_directory(recipe: str, base: Path) -> Path:
@@ -140,6 +157,7 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     configuration = {
         "schema": 1,
         "recipe": planned.recipe,
+        "engine": planned.engine,
         "settings": planned.settings,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "envdoctor": __version__,
@@ -150,11 +168,12 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     (directory / "run.json").write_text(json.dumps(configuration, indent=1) + "\n")
 
 
-def read_run(directory: Path) -> tuple[str, dict[str, Any]]:
-    """Recipe and settings of a run that is there, to be gone on with."""
+def read_run(directory: Path) -> tuple[str, dict[str, Any], Engine]:
+    """Recipe, settings and trainer of a run that is there, to be gone on with."""
     try:
         configuration = json.loads((directory / "run.json").read_text())
-        return str(configuration["recipe"]), dict(configuration["settings"])
+        engine: Engine = "verl" if configuration.get("engine") == "verl" else "grpo"
+        return str(configuration["recipe"]), dict(configuration["settings"]), engine
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"{directory} holds no run.json that can be read ({error})",
@@ -164,13 +183,21 @@ def read_run(directory: Path) -> tuple[str, dict[str, Any]]:
 
 
 def plan_run(
-    directory: Path, recipe: str, settings: Mapping[str, Any], python: Path, *, resume: str = "", gpus: int = 1
+    directory: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    python: Path,
+    *,
+    resume: str = "",
+    gpus: int = 1,
+    engine: Engine = "grpo",
 ) -> Run:
     """What would be started: the trainer, or torchrun with one of it a GPU."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if gpus > 1 else []
-    program = [str(trainer()), str(directory), *(["--resume", resume] if resume else [])]
+    several = gpus > 1 and engine == "grpo"  # verl starts its processes itself
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if several else []
+    program = [str(trainer(engine)), str(directory), *(["--resume", resume] if resume else [])]
     command = [str(python), *torchrun, *program]
-    return Run(str(directory), recipe, dict(settings), str(python), tuple(command), resume)
+    return Run(str(directory), recipe, dict(settings), str(python), tuple(command), resume, engine)
 
 
 def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[Event], None]) -> Finished:

@@ -182,14 +182,17 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
                 hint=f"envdoctor train {request.recipe} --resume latest",
             )
         directory = Path(request.run).absolute() if request.run else handoff.newest_run(request.recipe, runs)
-        recipe, settings = handoff.read_run(directory)
+        recipe, settings, engine = handoff.read_run(directory)
         python = _ready_python(request)
-        planned = handoff.plan_run(directory, recipe, settings, python, resume=request.resume, gpus=request.gpus)
+        planned = handoff.plan_run(
+            directory, recipe, settings, python, resume=request.resume, gpus=request.gpus, engine=engine
+        )
         return _started(planned, {}, reporter)
     checked = handoff.check_settings(request.recipe, request.assignments)
     directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(checked.recipe, runs)
     python = Path(request.python or "PYTHON") if request.dry_run else _ready_python(request)
-    planned = handoff.plan_run(directory, checked.recipe, checked.settings, python, gpus=request.gpus)
+    engine = handoff.engine_of(request.recipe)
+    planned = handoff.plan_run(directory, checked.recipe, checked.settings, python, gpus=request.gpus, engine=engine)
     if request.dry_run:
         return Answer(Trained(planned, checked.summary, dry_run=True))
     handoff.prepare_run(planned, _provenance(python))

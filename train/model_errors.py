@@ -37,6 +37,18 @@ def looks_local(name: str) -> bool:
     return name.startswith(("/", "./", "../", "~")) or (bool(name) and Path(name).exists())
 
 
+def check_tokenizer_folder(name: str) -> None:
+    """Refuse a folder without a tokenizer: some versions of transformers raise AttributeError for it."""
+    folder = Path(name).expanduser()
+    if not looks_local(name) or any(folder.glob("*token*")) or any(folder.glob("vocab*")):
+        return
+    raise BadInput(
+        f"tokenizer = {name}: it {'holds no tokenizer' if folder.is_dir() else 'is no folder'}",
+        expected="a folder with tokenizer.json, or a name of the hub",
+        hint="--set tokenizer=FOLDER",
+    )
+
+
 def check_weights(told: dict[str, Any], name: str) -> None:
     """Refuse a model of which a part was not in the checkpoint: transformers fills it with random numbers."""
     missing = sorted(told.get("missing_keys") or ())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attention import SINKS, check_sinks, choose_attention, says_attention
-from model_errors import check_weights, explain_failure, read_config, version_of
+from model_errors import check_tokenizer_folder, check_weights, explain_failure, read_config, version_of
 from quantization import (
     BITSANDBYTES,
     check_bitsandbytes,
@@ -96,6 +96,7 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     name = settings["tokenizer"] or settings["model"]
+    check_tokenizer_folder(name)
     options: dict[str, Any] = {"padding_side": "left"}
     if settings["revision"] and name == settings["model"]:
         options["revision"] = settings["revision"]

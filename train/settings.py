@@ -90,7 +90,7 @@ def read_recipe(name: str) -> Recipe:
             hint="envdoctor train --list",
         )
     path = Path(name).expanduser() if own else RECIPES / f"{name}.toml"
-    form = "name, summary, and a table [settings]"
+    form = "name, summary, engine, and a table [settings]"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -99,11 +99,10 @@ def read_recipe(name: str) -> Recipe:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not TOML: {error}", expected=form, hint=f"correct {path}") from None
-    extra = [key for key in table if key not in ("name", "summary", "settings")]
+    keys = ["name", "summary", "engine", "settings"]
+    extra = [key for key in table if key not in keys]
     if extra or not isinstance(table.get("settings", {}), dict):
-        seen = (
-            f"unknown key {extra[0]!r}{suggest(extra[0], ['name', 'summary', 'settings'])}" if extra else "settings"
-        )
+        seen = f"unknown key {extra[0]!r}{suggest(extra[0], keys)}" if extra else "settings"
         raise BadInput(f"{path}: {seen}", expected=form, hint=f"correct {path}")
     return Recipe(str(table.get("name", path.stem)), str(table.get("summary", "")), table.get("settings", {}))
 

@@ -84,8 +84,7 @@ def save_qwen2(folder, dtype=torch.float32, width=32):
     config = Qwen2Config(
         vocab_size=len(WORDS) + 3, hidden_size=width, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False,
-        pad_token_id=0, eos_token_id=1,
-        bos_token_id=None, initializer_range=0.2,
+        pad_token_id=0, eos_token_id=1, bos_token_id=None, initializer_range=0.2,
     )
     Qwen2ForCausalLM(config).to(dtype).save_pretrained(folder)
     save_tokenizer(folder)

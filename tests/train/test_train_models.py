@@ -287,7 +287,7 @@ def test_loading_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
         assert found["refusals"]["custom"][2].endswith("--set trust_remote_code=true")
         assert "it is no causal language model" in seen["t5"]
         assert "drops the model's attention sinks" in seen["sinks"]
-        assert seen["tokenizer"].startswith("tokenizer = ")
+        assert seen["tokenizer"].endswith("it holds no tokenizer")
         assert seen["tokenizer_hub"].startswith("tokenizer = nobody/nothing: ")
         for name, refusal in found["refusals"].items():
             assert all("\n" not in part and len(part) < 500 for part in refusal), (name, refusal)
