@@ -33,7 +33,7 @@ def test_a_model_that_fits(home: Path) -> None:
     done = envdoctor("plan", "--model", "Qwen/Qwen2.5-0.5B", "--machine", "h200", home=home)
     assert done.returncode == 0
     assert "✓ fits  NVIDIA H200" in done.stdout
-    assert "494,032,768 parameters in bfloat16" in done.stdout
+    assert "494,032,768 parameters in float32" in done.stdout
     assert "torchtune" in done.stdout
 
 

@@ -70,7 +70,8 @@ class Phases:
             return "bfloat16"  # what is not quantised
         if asked != "auto":
             return str(asked)
-        return "bfloat16" if self._on_gpu() and self.machine.get("bfloat16", True) else "float32"
+        frozen = self.settings["lora_rank"] > 0  # weights that are trained stay float32: quantization.choose_dtype
+        return "bfloat16" if frozen and self._on_gpu() and self.machine.get("bfloat16", True) else "float32"
 
     def _attention(self) -> str:
         named = self.settings["attention"]

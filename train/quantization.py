@@ -25,7 +25,8 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
         return "bfloat16", "bfloat16", []
     if wanted == "auto":
         quantized = settings["quantization"] in BITSANDBYTES or stored == "bitsandbytes"
-        wanted = "bfloat16" if has_bfloat16 or quantized else "float32"
+        # Trained weights are held in float32: bfloat16 would lose small updates. Frozen ones lose nothing.
+        wanted = "bfloat16" if quantized or (has_bfloat16 and not full) else "float32"
     if wanted == "float16" and full:
         # GradScaler: "Attempting to unscale FP16 gradients"
         return wanted, "float32", ["dtype: weights are held in float32, since float16 gradients cannot be unscaled."]
@@ -36,7 +37,8 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
             f"dtype: bfloat16 weights lose updates as small as learning_rate {settings['learning_rate']:g} makes "
             "them; --set dtype=float32 keeps them."
         )
-    return wanted, wanted, notes
+    # Float32 weights are computed with in bfloat16 (autocast) where there is a GPU for it, as TRL does by itself.
+    return "bfloat16" if has_bfloat16 and wanted == "float32" else wanted, wanted, notes
 
 
 def quantization_of(config: Any) -> str:

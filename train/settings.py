@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ TYPE_NAMES = {
 }  # fmt: skip
 LARGEST = 1e9  # stands for "no bound": the number has to be finite all the same
 REPORTERS = ("tensorboard", "trackio", "wandb")
+VOCABULARY = "vocabulary.toml"  # another engine has one of its own: verl_vocabulary.toml
+
+Contradiction = tuple[str, str, str]  # what is seen, what is expected, a way out
 
 
 class BadInput(Exception):  # noqa: N818  (named after the event that it becomes)
@@ -57,9 +60,9 @@ class Recipe:
 
 
 @functools.cache
-def vocabulary() -> dict[str, Word]:
+def vocabulary(file: str = VOCABULARY) -> dict[str, Word]:
     """Every setting there is, in the order of the file."""
-    table = tomllib.loads((HERE / "vocabulary.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((HERE / file).read_text(encoding="utf-8"))
     return {
         name: Word(
             name,
@@ -113,7 +116,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+def parse_assignments(assignments: Sequence[str], file: str = VOCABULARY) -> dict[str, Any]:
     """`--set KEY=VALUE`, each value of its default's type. Sample: ["steps=5", "report_to=wandb"]."""
     given: dict[str, Any] = {}
     for assignment in assignments:
@@ -122,7 +125,7 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
             raise BadInput(
                 f"--set {assignment}", expected="KEY=VALUE, as steps=100", hint="envdoctor train --settings"
             )
-        given[key] = _parse(_word(key, "--set"), text)
+        given[key] = _parse(_word(key, "--set", file), text)
     return given
 
 
@@ -144,8 +147,8 @@ def _parse(word: Word, text: str) -> Any:
         ) from None
 
 
-def _word(key: str, source: str) -> Word:
-    words = vocabulary()
+def _word(key: str, source: str, file: str) -> Word:
+    words = vocabulary(file)
     if key not in words:
         raise BadInput(
             f"{source}: unknown setting {key!r}{suggest(key, list(words))}",
@@ -155,20 +158,28 @@ def _word(key: str, source: str) -> Word:
     return words[key]
 
 
-def settle(recipe: Recipe, given: object, source: str = "settings") -> dict[str, Any]:
+def settle(
+    recipe: Recipe,
+    given: object,
+    source: str = "settings",
+    *,
+    file: str = VOCABULARY,
+    contradictions: Callable[[Mapping[str, Any]], list[Contradiction]] | None = None,
+) -> dict[str, Any]:
     """Every setting: the vocabulary's defaults, the recipe's over them, what was given over those; all checked."""
     if not isinstance(given, dict):
         raise BadInput(
             f"{source} is {_describe(given)}", expected="an object of settings", hint="use --set key=value"
         )
-    settings = {name: word.default for name, word in vocabulary().items()}
+    settings = {name: word.default for name, word in vocabulary(file).items()}
     for origin, changes in ((f"recipe {recipe.name}", recipe.settings), (source, given)):
         for key, value in changes.items():
-            word = _word(key, origin)
+            word = _word(key, origin, file)
             settings[key] = _coerce(word, value, origin)
             _check_value(word, settings[key], origin)
-    _refuse_what_is_ignored(settings, source)
-    _check_together(settings, source)
+    _refuse_what_is_ignored(settings, source, file)
+    for problem, expected, hint in (contradictions or _contradictions)(settings):
+        raise BadInput(f"{source}: {problem}", expected=expected, hint=hint)
     return settings
 
 
@@ -203,9 +214,9 @@ def _check_value(word: Word, value: Any, source: str) -> None:
         )
 
 
-def _refuse_what_is_ignored(settings: Mapping[str, Any], source: str) -> None:
+def _refuse_what_is_ignored(settings: Mapping[str, Any], source: str, file: str) -> None:
     """A setting that would change nothing is told, not dropped."""
-    for word in vocabulary().values():
+    for word in vocabulary(file).values():
         if settings[word.name] == word.default:
             continue
         if word.tasks and settings["task"] not in word.tasks:
@@ -224,12 +235,7 @@ def _refuse_what_is_ignored(settings: Mapping[str, Any], source: str) -> None:
             )
 
 
-def _check_together(settings: Mapping[str, Any], source: str) -> None:
-    for problem, expected, hint in _contradictions(settings):
-        raise BadInput(f"{source}: {problem}", expected=expected, hint=hint)
-
-
-def _contradictions(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
     """Settings that do not go together: what is seen, what is expected, a way out."""
     found = []
     hidden, heads = settings["hidden_size"], settings["heads"]

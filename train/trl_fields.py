@@ -88,6 +88,9 @@ def grpo_arguments(
         "logging_nan_inf_filter": False,  # a loss that is not a number must be seen
         "report_to": settings["report_to"] or "none",
         "disable_tqdm": True,
+        # From 1.7 TRL adds a mixture's load-balancing loss by itself, with the weight in the model's configuration
+        # (0.9 for gpt-oss). The loss is GRPO's alone, in every version.
+        **({"router_aux_loss_coef": 0.0} if installed.has("router_aux_loss_coef") else {}),
         "ddp_find_unused_parameters": False,  # every trained weight is used; the search costs a pass
     }
     if settings["gradient_checkpointing"]:

@@ -92,8 +92,10 @@ def test_a_kernel_of_the_hub_that_verify_passed_with_sinks_is_taken() -> None:
 @pytest.mark.parametrize(
     ("changed", "stored", "has_bfloat16", "found", "said"),
     [
-        ({}, "", True, ("bfloat16", "bfloat16"), "lose updates"),
-        ({"learning_rate": 1e-3}, "", True, ("bfloat16", "bfloat16"), ""),
+        ({}, "", True, ("bfloat16", "float32"), ""),
+        ({"dtype": "float32"}, "", True, ("bfloat16", "float32"), ""),
+        ({"dtype": "bfloat16"}, "", True, ("bfloat16", "bfloat16"), "lose updates"),
+        ({"dtype": "bfloat16", "learning_rate": 1e-3}, "", True, ("bfloat16", "bfloat16"), ""),
         ({"lora_rank": 8}, "", True, ("bfloat16", "bfloat16"), ""),
         ({}, "", False, ("float32", "float32"), ""),
         ({"lora_rank": 8, "quantization": "nf4"}, "", False, ("bfloat16", "bfloat16"), ""),

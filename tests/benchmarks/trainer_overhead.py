@@ -1,0 +1,111 @@
+"""What the bundled trainer costs over a bare TRL script with the same settings: seconds a step, runs taken in turns.
+
+    python tests/benchmarks/trainer_overhead.py PYTHON_OF_THE_STACK [ROUNDS] [KEY=VALUE ...]
+
+Both train the recipe `sort` from the same random weights and read the same clock: the time from one step's log to the
+next, in which ours writes its tables and events. The first three steps of each run do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TRAIN = Path(__file__).resolve().parents[2] / "train"
+SETTINGS = {
+    "steps": 23, "warmup_steps": 0, "hidden_size": 256, "intermediate_size": 1024, "layers": 4, "heads": 8,
+    "eval_every": 0, "eval_samples": 1, "save_every": 0,
+}  # fmt: skip
+FIRST = 3
+BARE = """
+import json, sys, time
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(int(sys.argv[4]))
+import tiny_model
+from datasets import Dataset
+from settings import read_recipe, settle
+from sort_task import SortTask
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+settings = settle(read_recipe("sort"), json.loads(sys.argv[2]))
+torch.manual_seed(settings["seed"])
+task = SortTask(settings)
+tokenizer = tiny_model.make_tokenizer(task.symbols)
+longest = max(len(row["prompt"].split()) for row in task.train)
+model = tiny_model.make_model(settings, tokenizer, longest + settings["max_completion_length"])
+times = []
+
+class Clock(TrainerCallback):
+    def on_log(self, args, state, control, logs=None, **_):
+        if "loss" in logs:
+            times.append(time.monotonic())
+
+def reward(completions, answer, **_):
+    return [float(text == right) for text, right in zip(completions, answer)]
+
+arguments = GRPOConfig(
+    output_dir=sys.argv[3], max_steps=settings["steps"], num_generations=settings["num_generations"],
+    per_device_train_batch_size=settings["prompts_per_step"] * settings["num_generations"],
+    max_completion_length=settings["max_completion_length"], learning_rate=settings["learning_rate"],
+    lr_scheduler_type="constant", bf16=False, gradient_checkpointing=False, use_cpu=not torch.cuda.is_available(),
+    save_strategy="no", logging_steps=1, report_to="none", disable_tqdm=True, beta=0.0, seed=settings["seed"],
+)
+trainer = GRPOTrainer(
+    model=model, processing_class=tokenizer, reward_funcs=reward, args=arguments, callbacks=[Clock()],
+    train_dataset=Dataset.from_list([{"prompt": row["prompt"], "answer": row["answer"]} for row in task.train]),
+)
+trainer.train()
+print(json.dumps([after - before for before, after in zip(times, times[1:])]))
+"""
+
+
+def run_bare(python: str, settings: dict[str, object], folder: Path) -> list[float]:
+    """Seconds a step of a bare script."""
+    arguments = [str(TRAIN), json.dumps(settings), str(folder), os.environ["OMP_NUM_THREADS"]]
+    done = subprocess.run([python, "-B", "-c", BARE, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return list(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def run_ours(python: str, settings: dict[str, object], folder: Path) -> list[float]:
+    """Seconds a step of the bundled trainer."""
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": "sort", "settings": settings}))
+    done = subprocess.run([python, "-B", TRAIN / "grpo.py", folder], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    times = [event["t"] for event in events if event["event"] == "step"]
+    return [after - before for before, after in zip(times, times[1:], strict=False)]
+
+
+def main() -> None:
+    """Both in turns; the medians and their ratio."""
+    python, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    settings = SETTINGS | {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in sys.argv[3:])}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    bare: list[float] = []
+    ours: list[float] = []
+    ratios = []
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            pair = run_bare(python, settings, Path(folder, "bare")), run_ours(python, settings, Path(folder, "ours"))
+        bare += pair[0][FIRST:]
+        ours += pair[1][FIRST:]
+        ratios.append(statistics.median(pair[1][FIRST:]) / statistics.median(pair[0][FIRST:]))
+        print(f"round {number + 1}: {ratios[-1]:.3f}", flush=True)
+    print(f"bare TRL   {1000 * statistics.median(bare):8.1f} ms a step (least {1000 * min(bare):.1f})")
+    print(f"envdoctor  {1000 * statistics.median(ours):8.1f} ms a step (least {1000 * min(ours):.1f})")
+    print(f"ratio      {statistics.median(ours) / statistics.median(bare):8.3f} (least {min(ours) / min(bare):.3f})")
+
+
+if __name__ == "__main__":
+    main()
