@@ -162,6 +162,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     arguments, notes = grpo_arguments(settings, installed, situation)
     for note in notes:
         run.note(note)
+    config = make_config(GRPOConfig, arguments)
 
     # 5. Warm-up of a model made on the spot: GRPO compares answers, so some have to be right from the start.
     if checkpoint is None:
@@ -193,7 +194,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
             model=learner.model,
             processing_class=learner.tokenizer,
             reward_funcs=recorder.reward,
-            args=GRPOConfig(**arguments),
+            args=config,
             train_dataset=Dataset.from_list(rows),
             callbacks=[recorder],
         )
@@ -282,6 +283,18 @@ class Laps:
         now = time.monotonic()
         self.seconds[phase] = round(self.seconds.get(phase, 0.0) + now - self._began, 2)
         self._began = now
+
+
+def make_config(kind: Any, arguments: dict[str, Any]) -> Any:
+    """GRPOConfig; what it refuses is a setting of ours that nothing here refused."""
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        raise BadInput(
+            f"{kind.__name__} refuses the settings: {error}",
+            expected="settings that TRL and transformers take",
+            hint="envdoctor train --settings",
+        ) from error
 
 
 def check_reporters(names: list[str]) -> None:

@@ -1,7 +1,8 @@
-"""SIGINT and SIGTERM: the first asks for an end after the running step, with a checkpoint; the next one ends now."""
+"""SIGINT, SIGTERM, SIGUSR1: one asks for an end after the running step, with a checkpoint; another ends now."""
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from types import FrameType
@@ -13,12 +14,16 @@ class Interrupt:
     def __init__(self) -> None:
         self.asked_at: float | None = None
         self.training = False
-        for name in (signal.SIGINT, signal.SIGTERM):
+        # torchrun passes SIGTERM on once more when another rank has left, which may be before this one has marked its
+        # checkpoint; what is in a hurry follows with SIGKILL.
+        self.patient = "TORCHELASTIC_RUN_ID" in os.environ
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # USR1: a scheduler's warning before the end
             signal.signal(name, self._handle)
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         # A terminal and a parent process may both pass on the same Ctrl-C: within a second it counts once.
-        if not self.training or (self.asked_at is not None and now - self.asked_at > 1.0):
+        again = self.asked_at is not None and now - self.asked_at > 1.0
+        if not self.training or (again and not self.patient and number != signal.SIGUSR1):
             raise KeyboardInterrupt
         self.asked_at = self.asked_at or now

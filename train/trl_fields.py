@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from packaging.version import Version
-from settings import BadInput
+from settings import BadInput, suggest
 
 # Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
 LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
+BITSANDBYTES_8BIT = ("adamw_8bit", "ademamix_8bit", "lion_8bit")
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
 
 
@@ -28,6 +29,8 @@ class Installed:
     trl: Version
     fields: frozenset[str]
     liger: Version | None = None
+    optimizers: frozenset[str] = frozenset()  # that transformers names; empty: not known
+    bitsandbytes: bool = True
 
     @classmethod
     def here(cls, config: type) -> Installed:
@@ -40,7 +43,15 @@ class Installed:
                 return None
 
         fields = frozenset(field.name for field in dataclasses.fields(config))
-        return cls(Version(importlib.metadata.version("trl")), fields, version_of("liger-kernel"))
+        from transformers.training_args import OptimizerNames
+
+        return cls(
+            Version(importlib.metadata.version("trl")),
+            fields,
+            version_of("liger-kernel"),
+            frozenset(str(name.value) for name in OptimizerNames),
+            version_of("bitsandbytes") is not None,
+        )
 
     def has(self, field: str) -> bool:
         """Whether this GRPOConfig takes the field."""
@@ -71,7 +82,7 @@ def grpo_arguments(
     notes: list[str] = []
     arguments = {
         **_batches(settings, at.ranks),
-        **_optimisation(settings),
+        **_optimisation(settings, installed),
         **_loss(settings, installed, notes),
         **_generation(settings, installed, at, notes),
         "output_dir": at.output,
@@ -132,7 +143,21 @@ def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     }
 
 
-def _optimisation(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _optimisation(settings: Mapping[str, Any], installed: Installed) -> dict[str, Any]:
+    name = settings["optimizer"]
+    if installed.optimizers and name not in installed.optimizers:
+        raise BadInput(
+            f"optimizer = {name!r}{suggest(name, sorted(installed.optimizers))}",
+            expected="an optimizer that transformers names",
+            hint="--set optimizer=adamw_torch",
+        )
+    # transformers finds out when the training begins, after the first look.
+    if not installed.bitsandbytes and ("bnb" in name or "paged" in name or name in BITSANDBYTES_8BIT):
+        raise BadInput(
+            f"optimizer = {name}, but bitsandbytes is not installed",
+            expected="the package bitsandbytes beside torch and TRL",
+            hint="--set optimizer=adamw_torch",
+        )
     return {
         "learning_rate": settings["learning_rate"],
         "lr_scheduler_type": settings["lr_schedule"],

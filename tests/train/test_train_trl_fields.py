@@ -147,6 +147,15 @@ def test_answers_that_do_not_divide() -> None:
     assert "micro_batch = 64 for 32 answers a GPU" in refused("1.16.0", at=two, micro_batch=64)
 
 
+def test_an_optimizer_that_is_none_or_lacks_its_package() -> None:
+    known = frozenset({"adamw_torch", "paged_adamw_8bit", "adamw_8bit"})
+    here = Installed(Version("1.16.0"), frozenset(COMMON | FIELDS["1.16.0"]), None, known, bitsandbytes=False)
+    for name, seen in (("adamw_8bitt", "did you mean 'adamw_8bit'?"), ("paged_adamw_8bit", "bitsandbytes is not")):
+        with pytest.raises(BadInput) as caught:
+            grpo_arguments(settle(Recipe("test", "", {"model": "a/b"}), {"optimizer": name}), here, ON_GPU)
+        assert seen in caught.value.message
+
+
 def test_steps_or_epochs() -> None:
     assert arguments("1.16.0", steps=7)[0]["max_steps"] == 7
     by_epochs, _ = arguments("1.16.0", epochs=2.5)
