@@ -120,7 +120,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
 
     # 2. The libraries.
     run.phase("load", "torch, transformers, TRL")
-    prepare_process(settings)
+    prepare_process(settings, run)
     import after as after_training
     import torch
     from datasets import Dataset
@@ -204,7 +204,11 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     to = f"to {settings['steps']}" if settings["steps"] else f"on, {settings['epochs']:g} epochs"
     run.phase("train", f"steps {first_step + 1} {to} on {device}{f' x {ranks.count}' if ranks.count > 1 else ''}")
     interrupt.training = True
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except Exception:
+        recorder.rescue()
+        raise
     interrupt.training = False
     laps.end("train")
     step = trainer.state.global_step
@@ -308,8 +312,12 @@ def check_reporters(names: list[str]) -> None:
             )
 
 
-def prepare_process(settings: dict[str, Any]) -> None:
+def prepare_process(settings: dict[str, Any], run: RunDirectory) -> None:
     """The environment variables that the libraries read when they are imported."""
+    os.environ.setdefault(
+        "TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard")
+    )  # of transformers 5; see trl_fields
+    os.environ.setdefault("WANDB_DIR", str(run.path))
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not settings["model"]:

@@ -110,6 +110,8 @@ class Recorder(TrainerCallback):
         """A look at the held-out rows, for the alarms."""
         if self.ranks.first:
             self._raise(self.alarms.look(when, step, numbers))
+        if self.settings["report_to"]:
+            self.trainer.log({f"held_out/{name}": value for name, value in numbers.items()})
 
     def _numbers(self, logs: dict[str, Any]) -> dict[str, Any]:
         answers = self.settings["prompts_per_step"] * self.settings["num_generations"]
@@ -165,6 +167,21 @@ class Recorder(TrainerCallback):
         mark_complete(path)
         drop_old_checkpoints(self.run.checkpoints, self.settings["keep_checkpoints"])
         self.run.event("checkpoint", step=state.global_step, path=str(path.relative_to(self.run.path)))
+
+    def rescue(self) -> None:
+        """Save what was learnt until something went wrong in a step: a reward that raised, memory that ran out."""
+        state = self.trainer.state
+        saved = self.run.checkpoints / f"checkpoint-{state.global_step}"
+        # Alone: the other ranks may never come to the points where they wait for each other.
+        if self.ranks.count > 1 or not state.global_step or saved.exists():
+            return
+        try:
+            self.trainer._save_checkpoint(self.trainer.model, trial=None)  # noqa: SLF001  no public name does this alone
+            self.on_save(None, state, None)
+        except Exception as error:  # the first error is the one to tell
+            self.run.note(f"step {state.global_step} could not be saved: {type(error).__name__}: {error}")
+        else:
+            self.run.note(f"saved as it was after step {state.global_step}; go on with --resume latest")
 
     def shares(self) -> dict[str, float]:
         """The parts' shares of all the time of the steps."""

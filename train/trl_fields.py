@@ -11,6 +11,7 @@ import importlib.metadata
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
@@ -98,6 +99,8 @@ def grpo_arguments(
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # a loss that is not a number must be seen
         "report_to": settings["report_to"] or "none",
+        "run_name": Path(at.output).parent.name,
+        **({"logging_dir": str(Path(at.output).parent / "tensorboard")} if installed.has("logging_dir") else {}),
         "disable_tqdm": True,
         # From 1.7 TRL adds a mixture's load-balancing loss by itself, with the weight in the model's configuration
         # (0.9 for gpt-oss). The loss is GRPO's alone, in every version.

@@ -138,6 +138,39 @@ MODELS = {
 }  # fmt: skip
 
 
+def write_rows(folder: Path) -> Path:
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    with (folder / "rows.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["prompt", "answer"])
+        table.writerows(
+            [f"sort these digits please {b} {a}", f"{a} {b}"] for i, a in enumerate(words) for b in words[i + 1 :]
+        )
+    return folder / "rows.csv"
+
+
+def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -> None:
+    run_code(stack_python, TINY + "save_qwen2(given[0])\nsay(ok=True)", tmp_path / "model")
+    reward = "def moody(completions, trainer_state=None, **_):\n    {}return [float(len(c)) for c in completions]\n"
+    fails = "if trainer_state and trainer_state.global_step == 2: raise RuntimeError('the judge is away')\n    "
+    (tmp_path / "moody.py").write_text(reward.format(fails))
+    settings = DATASET | {
+        "model": str(tmp_path / "model"), "data": str(write_rows(tmp_path)), "rewards": ["moody.py:moody"],
+        "reward_weights": [], "save_every": 1000, "eval_every": 0, "gradient_checkpointing": False, "steps": 4,
+    }  # fmt: skip
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
+    status, output = finish(start(stack_python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
+    assert status == 2, output
+    assert "the judge is away" in output
+    assert "saved as it was after step 2" in output
+    (tmp_path / "moody.py").write_text(reward.format(""))
+    status, output = finish(start(stack_python, run, "--resume", "latest", cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
+    assert status == 0, output
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
+
+
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("named", NAMED)
 def test_a_pretrained_model_learns_on_rows_of_ones_own(
@@ -149,14 +182,7 @@ def test_a_pretrained_model_learns_on_rows_of_ones_own(
         "def overlap(prompts, completions, answer, **_):\n"
         "    return [len({*text.split()} & {*right.split()}) / 2 for text, right in zip(completions, answer)]\n"
     )
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["prompt", "answer"])
-        table.writerows(
-            [f"sort these digits please {b} {a}", f"{a} {b}"] for i, a in enumerate(words) for b in words[i + 1 :]
-        )
-    settings = DATASET | MODELS[kind] | {"model": str(tmp_path / "model"), "data": str(tmp_path / "rows.csv")}
+    settings = DATASET | MODELS[kind] | {"model": str(tmp_path / "model"), "data": str(write_rows(tmp_path))}
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))

@@ -15,7 +15,8 @@ from trl_fields import Installed, Situation, grpo_arguments
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
-    "adam_beta1", "beta", "bf16", "ddp_find_unused_parameters", "disable_tqdm", "epsilon", "epsilon_high", "fp16",
+    "adam_beta1", "beta", "run_name", "bf16", "ddp_find_unused_parameters", "disable_tqdm", "epsilon",
+    "epsilon_high", "fp16",
     "gradient_accumulation_steps", "gradient_checkpointing", "gradient_checkpointing_kwargs", "learning_rate",
     "logging_nan_inf_filter", "logging_steps", "loss_type", "lr_scheduler_type", "mask_truncated_completions",
     "max_completion_length", "max_grad_norm", "max_steps", "num_generations", "num_iterations", "num_train_epochs",
