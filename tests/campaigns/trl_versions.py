@@ -1,0 +1,32 @@
+"""The trainer's tests on every TRL that the profiles install: each profile from its lock, then pytest over all.
+
+    python tests/campaigns/trl_versions.py FOLDER [PROFILE ...]
+
+FOLDER keeps the environments (20 GB with the three default profiles; seconds with a warm cache, no GPU needed).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROFILES = ["x86-cu124-hf", "x86-cu128-vllm", "x86-trl027-vllm", "cpu"]  # TRL 0.22.2, 0.23.1, 0.27.1, 1.16
+TESTS = Path(__file__).resolve().parents[1] / "train"
+
+
+def main() -> int:
+    """Install what is missing, then run the tests marked `stack`."""
+    folder, profiles = Path(sys.argv[1]).resolve(), sys.argv[2:] or PROFILES
+    for profile in profiles:
+        command = [sys.executable, "-m", "envdoctor", "install", "--profile", profile, "--venv", str(folder / profile)]
+        subprocess.run(command, check=True)
+    pythons = [str(folder / profile / "bin" / "python") for profile in profiles]
+    named = {"ENVDOCTOR_STACK_PYTHONS": ":".join(pythons), "ENVDOCTOR_STACK_PYTHON": pythons[-1]}
+    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "stack", str(TESTS)]
+    return subprocess.run(pytest, env=os.environ | named, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
