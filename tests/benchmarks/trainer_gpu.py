@@ -49,8 +49,8 @@ PreTrainedTokenizerFast(
 ).save_pretrained(folder)
 config = Qwen2Config(
     vocab_size=size["words"], hidden_size=size["width"], intermediate_size=size["inner"],
-    max_position_embeddings=1024, num_hidden_layers=size["layers"], num_attention_heads=size["heads"], num_key_value_heads=2, pad_token_id=0,
-    eos_token_id=1, bos_token_id=None, tie_word_embeddings=True,
+    max_position_embeddings=1024, num_hidden_layers=size["layers"], num_attention_heads=size["heads"],
+    num_key_value_heads=2, pad_token_id=0, eos_token_id=1, bos_token_id=None, tie_word_embeddings=True,
 )
 Qwen2ForCausalLM(config).save_pretrained(folder)
 rng = random.Random(0)

@@ -8,6 +8,7 @@ next, in which ours writes its tables and events. The first three steps of each 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -84,7 +85,7 @@ def run_ours(python: str, settings: dict[str, object], folder: Path) -> list[flo
         sys.exit(done.stdout + done.stderr)
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     times = [event["t"] for event in events if event["event"] == "step"]
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ def main() -> int:
     """Install what is missing, then run the tests marked `stack`."""
     folder, profiles = Path(sys.argv[1]).resolve(), sys.argv[2:] or PROFILES
     for profile in profiles:
-        command = [sys.executable, "-m", "envdoctor", "install", "--profile", profile, "--venv", str(folder / profile)]
-        subprocess.run(command, check=True)
+        install = [sys.executable, "-m", "envdoctor", "install", "--profile", profile, "--force"]
+        subprocess.run([*install, "--venv", str(folder / profile)], check=True)
     pythons = [str(folder / profile / "bin" / "python") for profile in profiles]
     named = {"ENVDOCTOR_STACK_PYTHONS": ":".join(pythons), "ENVDOCTOR_STACK_PYTHON": pythons[-1]}
     pytest = [sys.executable, "-m", "pytest", "-q", "-m", "stack", str(TESTS)]
