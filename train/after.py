@@ -10,11 +10,15 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_errors import first_line, looks_local
 from models import dtype_option
 from settings import BadInput
+
+if TYPE_CHECKING:
+    from learner import Learner
+    from run_directory import RunDirectory
 
 MERGED = "merged"
 # Settings that say where this machine has something, or what it talks to.
@@ -38,6 +42,27 @@ def save(model: Any, tokenizer: Any, folder: Path) -> list[str]:
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def finish(run: RunDirectory, learner: Learner, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """What a run that is done and saved still asks for: merging, the card, the hub; what failed is noted."""
+    folder, more = run.path / "model", {}
+    if settings["merge"]:
+        run.phase("merge", "the adapter into its base, and both compared")
+        try:
+            more["merged"] = merge_and_compare(learner.model, learner.tokenizer, settings, folder)
+        except (BadInput, OSError, RuntimeError) as error:  # of memory, say: the adapter is saved
+            run.note(f"not merged: {error}")
+            more["merged"] = None
+    (folder / "README.md").write_text(model_card(result | more, settings), encoding="utf-8")
+    if settings["push_to"]:
+        run.phase("push", settings["push_to"])
+        try:
+            more["pushed"] = push(folder, settings["push_to"], os.environ.get("HF_TOKEN", ""))
+        except BadInput as error:
+            run.note(f"not pushed: {error.message}; {error.hint}")
+            more["pushed"] = None
+    return more
 
 
 # --- Merging

@@ -99,7 +99,7 @@ def answer_check(request: bytes) -> int:
     return 0
 
 
-def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (read from top to bottom)
+def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read from top to bottom)
     """One run, from run.json to result.json."""
     interrupt, laps = Interrupt(), Laps()
 
@@ -116,7 +116,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
             f"{checkpoint} is past steps = {settings['steps']}", expected="an earlier one", hint="--resume latest"
         )
 
-    check_reporters(settings["report_to"])
+    check_surroundings(settings)
 
     # 2. The libraries.
     run.phase("load", "torch, transformers, TRL")
@@ -137,6 +137,9 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     transformers_logging.disable_progress_bar()
     device = choose_device(settings["device"])
     ranks = Ranks(device)
+    installed = Installed.here(GRPOConfig)
+    situation = Situation(output=str(run.checkpoints), device=device, ranks=ranks.count)
+    grpo_arguments(settings, installed, situation)  # what this TRL refuses is known before a model is loaded
     laps.end("load")
 
     # 3. Task, tokenizer, model.
@@ -148,18 +151,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     held_out = HeldOut(run, task, learner, settings)
     laps.end("data")
 
-    # 4. What this TRL is told. Before the first minute of work: what it cannot do is known at once.
-    installed = Installed.here(GRPOConfig)
-    situation = Situation(
-        output=str(run.checkpoints),
-        device=device,
-        ranks=ranks.count,
-        autocast=learner.autocast,
-        longest_prompt=learner.longest_prompt,
-        completion=learner.completion,
-        vllm_share=learner.vllm_share,
-    )
-    arguments, notes = grpo_arguments(settings, installed, situation)
+    # 4. What this TRL is told.
+    arguments, notes = grpo_arguments(settings, installed, learner.add_to(situation))
     for note in notes:
         run.note(note)
     config = make_config(GRPOConfig, arguments)
@@ -255,21 +248,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         "curves": None if no_curves else "curves.png",
         "no_curves": no_curves or None,
     }
-    if settings["merge"]:
-        run.phase("merge", "the adapter into its base, and both compared")
-        folder = run.path / "model"
-        result["merged"] = after_training.merge_and_compare(learner.model, learner.tokenizer, settings, folder)
-        laps.end("merge")
-    card = after_training.model_card(result, settings, name)
-    (run.path / "model" / "README.md").write_text(card, encoding="utf-8")
-    if settings["push_to"]:
-        run.phase("push", settings["push_to"])
-        try:
-            token = os.environ.get("HF_TOKEN", "")
-            result["pushed"] = after_training.push(run.path / "model", settings["push_to"], token)
-        except BadInput as error:  # the run is done and saved all the same
-            run.note(f"not pushed: {error.message}; {error.hint}")
-            result["pushed"] = None
+    run.write_result(result)  # what comes now may fail, and the run is done all the same
+    result |= after_training.finish(run, learner, settings, result)
     run.write_result(result)
     run.event("done", result=result)
     return 0
@@ -301,9 +281,15 @@ def make_config(kind: Any, arguments: dict[str, Any]) -> Any:
         ) from error
 
 
-def check_reporters(names: list[str]) -> None:
-    """Nobody should learn after the model was loaded that a package is missing."""
-    for name in names:
+def check_surroundings(settings: dict[str, Any]) -> None:
+    """Nobody should learn after hours that a package or a token is missing."""
+    if settings["push_to"] and not os.environ.get("HF_TOKEN"):
+        raise BadInput(
+            f"push_to = {settings['push_to']}, but HF_TOKEN is not set",
+            expected="a token that may write there, in the environment alone",
+            hint="export HF_TOKEN, or --set push_to=",
+        )
+    for name in settings["report_to"]:
         if importlib.util.find_spec(name) is None:
             raise BadInput(
                 f"report_to = {name}, but {name} is not installed in {sys.prefix}",
@@ -314,9 +300,7 @@ def check_reporters(names: list[str]) -> None:
 
 def prepare_process(settings: dict[str, Any], run: RunDirectory) -> None:
     """The environment variables that the libraries read when they are imported."""
-    os.environ.setdefault(
-        "TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard")
-    )  # of transformers 5; see trl_fields
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))  # read by transformers 5
     os.environ.setdefault("WANDB_DIR", str(run.path))
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

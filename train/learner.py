@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import os
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from model_errors import read_config
 from ranks import Ranks
 from run_directory import RunDirectory
 from settings import BadInput
+from trl_fields import Situation
 
 
 @dataclass
@@ -46,6 +48,16 @@ class Learner:
             "lora": self.lora or None,
             "memory": memory,
         }
+
+    def add_to(self, situation: Situation) -> Situation:
+        """What the arguments for TRL depend on."""
+        return dataclasses.replace(
+            situation,
+            autocast=self.autocast,
+            longest_prompt=self.longest_prompt,
+            completion=self.completion,
+            vllm_share=self.vllm_share,
+        )
 
     def handed_over(self) -> AbstractContextManager[None]:
         """Around the making of TRL's trainer."""

@@ -70,9 +70,10 @@ class Situation:
     output: str
     device: str
     ranks: int
-    autocast: str  # "", bfloat16 or float16
-    longest_prompt: int
-    completion: int
+    # Of a model that is loaded:
+    autocast: str = ""  # "", bfloat16 or float16
+    longest_prompt: int = 1
+    completion: int = 1
     vllm_share: float = 0.0
 
 
@@ -81,6 +82,12 @@ def grpo_arguments(
 ) -> tuple[dict[str, Any], list[str]]:
     """Keyword arguments for GRPOConfig, and what to tell about them."""
     notes: list[str] = []
+    if settings["device_map"] and at.ranks > 1:
+        raise BadInput(
+            f"device_map = {settings['device_map']} in {at.ranks} processes",
+            expected="one process that spreads the model over its GPUs, or one a GPU with the whole model each",
+            hint="--set device_map=",
+        )
     arguments = {
         **_batches(settings, at.ranks),
         **_optimisation(settings, installed),

@@ -50,7 +50,7 @@ def error_of(answer: tuple[int, dict[str, Any]]) -> dict[str, str]:
 def test_sort_defaults_are_good(tmp_path: Path) -> None:
     status, record = check("sort", tmp_path)
     assert (status, record["ok"]) == (0, True)
-    assert record["settings"]["steps"] == 200
+    assert record["settings"]["steps"] == 300
     assert record["summary"] == {"train_multisets": 615, "held_out_multisets": 100}
 
 

@@ -1,0 +1,53 @@
+"""What a second signal does: a real process that saves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TRAIN = Path(__file__).resolve().parents[2] / "train"
+WAITS = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from interrupt import Interrupt
+interrupt = Interrupt()
+interrupt.training = True
+print("ready", flush=True)
+while interrupt.asked_at is None:
+    time.sleep(0.01)
+print("asked", flush=True)
+time.sleep(4)  # the checkpoint is being marked complete
+print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "under_torchrun", "saved"),
+    [
+        (signal.SIGTERM, signal.SIGTERM, True, True),  # another rank left first, and torchrun passes SIGTERM on again
+        (signal.SIGUSR1, signal.SIGTERM, True, True),
+        (signal.SIGUSR1, signal.SIGUSR1, False, True),  # a scheduler may warn twice
+        (signal.SIGTERM, signal.SIGTERM, False, False),  # who asks twice wants it now
+        (signal.SIGUSR1, signal.SIGINT, False, False),
+    ],
+)
+def test_a_second_signal(first: int, second: int, under_torchrun: bool, saved: bool) -> None:
+    extra = {"TORCHELASTIC_RUN_ID": "1"} if under_torchrun else {}
+    child = subprocess.Popen(
+        [sys.executable, "-c", WAITS, str(TRAIN)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | extra,
+    )  # fmt: skip
+    assert child.stdout
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(first)
+    assert child.stdout.readline() == "asked\n"
+    time.sleep(1.2)
+    child.send_signal(second)
+    output, errors = child.communicate(timeout=20)
+    assert (output == "saved\n", "KeyboardInterrupt" in errors) == (saved, not saved)

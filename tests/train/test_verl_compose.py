@@ -1,0 +1,102 @@
+"""The recipes composed by the Hydra configuration of a verl that is installed; an option that it lacks is named.
+
+ENVDOCTOR_VERL_PYTHON: the interpreter of an environment with verl (envdoctor install --profile verl-8gpu).
+ENVDOCTOR_VERL_SOURCES: a folder of unpacked wheels, one a version, as 0.5.0/verl: their configurations are composed
+by that interpreter, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stacks import TRAIN
+
+RECIPES = ["verl-sft", "verl-ppo", "verl-grpo"]
+SOURCES = os.environ.get("ENVDOCTOR_VERL_SOURCES", "")
+VERSIONS = sorted(path.parent.name for path in Path(SOURCES).glob("*/verl")) if SOURCES else []
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.skipif(not os.environ.get("ENVDOCTOR_VERL_PYTHON"), reason="ENVDOCTOR_VERL_PYTHON is not set"),
+]
+
+COMPOSE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+recipes, source, own = json.loads(sys.argv[2])
+from pathlib import Path
+from packaging.version import Version
+from settings import BadInput, read_recipe, settle
+from verl_check import FILE, contradictions
+from verl_compose import compose_options, find_verl
+from verl_fields import trainer_module, verl_options
+from verl_parts import At, overrides
+package, version = (Path(source) / "verl", Version(Path(source).name)) if source else find_verl()
+found = {"version": str(version), "torch": False}
+for name in recipes:
+    settings = settle(read_recipe(name), {}, file=FILE, contradictions=contradictions)
+    options, _ = verl_options(settings, version, At(gpus=8, train_file="/a b/it's $here/train.parquet"))
+    module, config = trainer_module(settings["task"], version)
+    try:
+        whole = compose_options(package / "trainer/config", config, overrides(options, own), module)
+        rollout = whole.get("actor_rollout_ref", {}).get("rollout")
+        found[name] = {"data": whole["data"], "trainer": whole["trainer"], "rollout": rollout}
+    except BadInput as error:
+        found[name] = {"error": error.as_record()}
+found["torch"] = "torch" in sys.modules
+print(json.dumps(found, default=str))
+"""
+
+
+def compose(*recipes: str, source: str = "", own: tuple[str, ...] = ()) -> dict[str, Any]:
+    asked = json.dumps([recipes, source, own])
+    done = subprocess.run(
+        [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", "-c", COMPOSE, str(TRAIN), asked],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_installed_verl_composes_every_recipe_without_importing_torch() -> None:
+    found = compose(*RECIPES)
+    assert found["torch"] is False
+    assert found["verl-sft"]["data"]["train_files"] == "/a b/it's $here/train.parquet"
+    assert found["verl-sft"]["trainer"]["resume_mode"] == "disable"
+    assert found["verl-ppo"]["rollout"]["gpu_memory_utilization"] == 0.4
+    assert found["verl-ppo"]["rollout"]["prompt_length"] == 512  # a reference, resolved
+    assert found["verl-grpo"]["rollout"]["n"] == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_composes_every_recipe(version: str) -> None:
+    found = compose(*RECIPES, source=str(Path(SOURCES) / version))
+    assert [found[name].get("error") for name in RECIPES] == [None, None, None]
+    assert found["verl-ppo"]["data"]["max_response_length"] == 256
+
+
+@pytest.mark.parametrize(
+    ("option", "seen"),
+    [
+        ("trainer.balence_batch=false", "did you mean trainer.balance_batch?"),
+        ("actor_rollout_ref.rollout.gpu_memory_utilisation=0.3", "actor_rollout_ref.rollout.gpu_memory_utilization?"),
+        ("+trainer.fastt=1", "no option trainer.fastt"),
+        ("trainer.logger", "has no value"),
+        ("trainer.balance_batch=[1", "does not take the options"),
+        ("trainer.total_epochs=${nothing.here}", "does not take the options"),
+    ],
+)
+def test_an_option_that_this_verl_lacks_is_named_with_the_nearest(option: str, seen: str) -> None:
+    error = compose("verl-ppo", own=(option,))["verl-ppo"]["error"]
+    assert seen in error["message"]
+    assert error["expected"]
+    assert error["hint"]
+
+
+def test_a_group_that_is_left_open_takes_a_name_of_ones_own() -> None:
+    found = compose("verl-ppo", own=("++actor_rollout_ref.model.override_config.rope_theta=1",))
+    assert "error" not in found["verl-ppo"]
