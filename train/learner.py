@@ -175,8 +175,12 @@ def _plan(
     run.event("plan", plan=plan)
     run.say(f"memory plan: peak {plan['peak'] / 2**30:.1f} of {total / 2**30:.1f} GiB in phase {plan['peak_phase']}")
     if plan["fits"] is False:
-        ways = "; ".join(remedy["set"] for remedy in plan["remedies"]) or "nothing that is known here helps"
+        changes = [f"{name}={value}" for remedy in plan["remedies"] for name, value in remedy["set"].items()]
+        ways = ", ".join(changes) or "nothing that is known here helps"
         run.note(f"by the plan this does not fit into the GPU's memory; what would: {ways}")
+    elif not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:
+        settings["micro_batch"] = plan["micro_batch"]
+        run.note(plan["notes"][-1])
     return plan
 
 

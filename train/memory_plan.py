@@ -47,8 +47,24 @@ def plan(
         "attention": attention,
     }
     made = Phases(shape, settings, machine, **known).as_record()
+    if made["fits"] is False and not settings["micro_batch"]:
+        made = _in_passes(shape, settings, machine, made, known)
     made["remedies"] = [] if made["fits"] is not False else _remedies(shape, settings, machine, made, known)
     return made
+
+
+def _in_passes(
+    shape: Shape, settings: dict[str, Any], machine: dict[str, Any], whole: dict[str, Any], known: dict[str, Any]
+) -> dict[str, Any]:
+    """The plan with the largest micro-batch that fits, where nobody named one; else the one of all in one pass."""
+    answers = whole["answers"]
+    for size in (n for n in range(answers - 1, 0, -1) if answers % n == 0):
+        made = Phases(shape, settings | {"micro_batch": size}, machine, **known).as_record()
+        if made["fits"]:
+            too_much = f"{whole['peak'] / 2**30:.1f} GiB"
+            made["notes"].append(f"micro_batch: {size}, since all {answers} answers in one pass would need {too_much}")
+            return made
+    return whole
 
 
 def compare(made: dict[str, Any], measured_peak_bytes: int) -> dict[str, Any]:
