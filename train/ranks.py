@@ -20,6 +20,8 @@ class Ranks:
             from accelerate import PartialState
 
             PartialState(cpu=device == "cpu")  # the process group, as the trainer would make it later
+            if device == "cpu":
+                _place_on_cpu()
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """Everybody's items in the order of the ranks."""
@@ -46,3 +48,10 @@ class Ranks:
         """Gathered parts of `share` back in the order of the items."""
         starts = [sum(len(range(rank, size, self.count)) for rank in range(number)) for number in range(self.count)]
         return [gathered[starts[place % self.count] + place // self.count] for place in range(size)]
+
+
+def _place_on_cpu() -> None:
+    """Let torch.load put an optimizer's state on `cpu:1`, as accelerate calls a rank's CPU; torch knows `cpu` alone."""
+    torch.serialization.register_package(
+        0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    )

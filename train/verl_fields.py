@@ -13,13 +13,11 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_parts import ENGINE_SFT, At, Options
+from verl_parts import ENGINE_SFT, FILE_LOGGER, TRACKED_SFT, At, Options
 from verl_rl_fields import rl_options
 from verl_sft_fields import sft_engine, sft_old
 
 OLDEST = Version("0.4.1")  # the first with verl/model_merger
-# utils/tracking.py, supported_backend: "file" and "trackio" from 0.6.0.
-FILE_LOGGER = Version("0.6.0")
 REPORTERS = {"tensorboard": "0.4.1", "wandb": "0.4.1", "mlflow": "0.4.1", "swanlab": "0.4.1", "trackio": "0.6.0"}
 
 
@@ -105,7 +103,7 @@ def loggers(report_to: list[str], version: Version) -> list[str]:
 
 
 def _resume(task: str, version: Version, at: At, notes: list[str]) -> Options:
-    if task == "sft" and version < Version("0.5.0"):  # its trainer saves a Hugging Face model and loads nothing
+    if task == "sft" and version < TRACKED_SFT:  # its trainer saves a Hugging Face model and loads nothing
         if at.resume:
             raise BadInput(
                 f"--resume with verl {version}, whose SFT trainer saves weights alone",

@@ -1,0 +1,142 @@
+"""What verl's trainer says, written down as the bundled trainer writes: events.jsonl and metrics.csv."""
+
+from __future__ import annotations
+
+import collections
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+from run_directory import RunDirectory, Table
+from verl_metrics import (
+    ANSI,
+    SMOOTHED,
+    Numbers,
+    header,
+    look_numbers,
+    parse_console,
+    parse_file,
+    parse_total,
+    step_numbers,
+)
+from verl_parts import FILE_LOGGER
+from verl_situation import Checkpoints
+
+KEPT_LINES = 60
+PREFIX = re.compile(r"^(?:\(.*?pid=.*?\)|\[rank\d+\]:)\s*")  # Ray's and torchrun's: whose line it is
+# The line of a traceback that says what went wrong: "torch.OutOfMemoryError: CUDA out of memory."
+CAUSE = re.compile(r"^(?:ray\.exceptions\.)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|NotImplemented)\b.*)$")
+
+
+class Recorder:
+    """Takes the trainer's lines; numbers come from verl's JSON file where it writes one, else from the console."""
+
+    def __init__(
+        self, run: RunDirectory, settings: Mapping[str, Any], version: Version, metrics: Path, *,
+        steps: int, first_step: int, gpus: int, checkpoints: Checkpoints,
+    ) -> None:  # fmt: skip
+        self.run, self.settings, self.steps, self.gpus = run, settings, steps, gpus
+        self.task = settings["task"]
+        self.step = first_step
+        self.looks: dict[str, Numbers] = {}
+        self._file = metrics if version >= FILE_LOGGER else None
+        self._offset = 0
+        self._tail: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
+        self._checkpoints = checkpoints
+        self._saved = self._checkpoints.newest() if first_step else None
+        self._smooth: Numbers = {}
+        self._began = self._last = time.monotonic()
+        if run.writes:
+            self._table = Table(run.path / "metrics.csv", header(self.task), first_step)
+            for row in self._table.read():
+                self._smooth = {
+                    name: float(row[f"{name}_smooth"]) for name in SMOOTHED[self.task] if row[f"{name}_smooth"]
+                }
+
+    def take(self, line: str) -> None:
+        """One line of the trainer's output."""
+        self.run.say(line.rstrip("\n"))
+        self._tail.append(ANSI.sub("", line.rstrip()))
+        self.steps = parse_total(line) or self.steps
+        found = parse_console(line)
+        if self._file is None:
+            if found:
+                self.numbers(*found)
+        else:
+            self.read_file()
+        self.see_checkpoint()
+
+    def finish(self) -> None:
+        """The trainer ended: what it wrote last."""
+        if self._file is not None:
+            self.read_file()
+        self.see_checkpoint()
+
+    def read_file(self) -> None:
+        """New whole lines of verl's JSON file."""
+        assert self._file is not None
+        try:
+            with self._file.open("rb") as stream:
+                stream.seek(self._offset)
+                whole, newline, _ = stream.read().rpartition(b"\n")
+        except OSError:
+            return
+        self._offset += len(whole) + len(newline)
+        for line in whole.decode(errors="replace").splitlines():
+            if found := parse_file(line):
+                self.numbers(*found)
+
+    def numbers(self, step: int, numbers: Numbers) -> None:
+        """One step's numbers, a look's among them or alone."""
+        if not self.run.writes:
+            self.step = max(self.step, step)
+            return
+        found = step_numbers(self.task, numbers, self.gpus)
+        if found:
+            now = time.monotonic()
+            if found.get("seconds") is None:  # SFT's trainer does not say from 0.7.1 on: as we see its lines come
+                found["seconds"] = now - self._last
+                if found.get("tokens"):
+                    found["tokens_per_second"] = found["tokens"] / max(found["seconds"], 1e-9)
+            self._last = now
+            self.step = step
+            self._write(step, found)
+        if look := look_numbers(numbers):
+            when = "before" if step == 0 else "after" if step >= self.steps else "during"
+            self.looks[when] = look
+            self.run.event("eval", when=when, step=step, metrics=look)
+
+    def _write(self, step: int, found: dict[str, float | None]) -> None:
+        keep = self.settings["smoothing"]
+        for name in SMOOTHED[self.task]:
+            value = found.get(name)
+            if value is not None:
+                self._smooth[name] = keep * self._smooth.get(name, value) + (1 - keep) * value
+        row = found | {f"{name}_smooth": value for name, value in self._smooth.items()}
+        self._table.append([{"step": step, **row}])
+        self.run.event("step", step=step, steps=self.steps, metrics=row)
+
+    def see_checkpoint(self) -> None:
+        """Tell of a checkpoint when verl has finished it."""
+        newest = self._checkpoints.newest()
+        if newest and newest != self._saved:
+            self._saved = newest
+            path = str(newest.relative_to(self.run.path))
+            self.run.event("checkpoint", step=self._checkpoints.step(newest), path=path)
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds since the trainer was started."""
+        return {"train": round(time.monotonic() - self._began, 2)}
+
+    def describe_end(self, status: int) -> str:
+        """How the trainer ended: the last error that it named."""
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        plain = [PREFIX.sub("", line) for line in self._tail]
+        causes = [matched[1] for line in plain if (matched := CAUSE.match(line.strip()))]
+        # torchrun ends with an error of its own, which says that a child failed.
+        own = [cause for cause in causes if "ChildFailedError" not in cause]
+        last = next((line for line in reversed(plain) if line.strip()), "")
+        return f"verl's trainer {how}: {(own or causes or [last])[-1][:500]}"

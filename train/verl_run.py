@@ -1,0 +1,236 @@
+"""A run by verl: data, options, their check, the trainer, its numbers, the merged model, the hub.
+
+    PYTHON -B train/verl_run.py RUN_DIR [--resume latest|CHECKPOINT] [--dry-run]     # RUN_DIR/run.json says what
+    echo '{"recipe": "verl-sft", "settings": {"data": "..."}}' | PYTHON -B train/verl_run.py --check
+
+It runs in the interpreter that has verl, imports nothing of the tool, and verl not either: verl's trainers are
+started as processes. `--check` needs the standard library alone.
+Exit status: 0 done, 1 crash, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from run_directory import RunDirectory, finite
+from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
+from verl_check import FILE, contradictions, find_model, find_reward
+from verl_data import check_data, count_steps
+
+
+def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Everything about a run that can be checked without verl: (every setting, summary)."""
+    settled = settle(recipe, settings, source, file=FILE, contradictions=contradictions)
+    paths = {name: find_model(settled[name]) for name in ("model", "critic_model")}
+    settled, summary = check_data(settled | paths | {"reward_function": find_reward(settled["reward_function"])})
+    if "train_rows" in summary:
+        summary["steps"] = count_steps(settled, summary["train_rows"])
+    return settled, summary
+
+
+def main() -> int:
+    """Parse the command line, run, and turn every end into an exit status."""
+    parser = argparse.ArgumentParser(prog="verl_run.py", description=__doc__.splitlines()[0])
+    parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
+    parser.add_argument("--resume", metavar="latest|CHECKPOINT", help="continue from a checkpoint of the run")
+    parser.add_argument("--dry-run", action="store_true", help="check the options and print the commands, no more")
+    parser.add_argument("--check", action="store_true", help="check settings given as JSON on standard input")
+    arguments = parser.parse_args()
+    if arguments.check:
+        return answer_check(sys.stdin.buffer.read())
+    if arguments.run_dir is None:
+        parser.error("RUN_DIR is missing")
+    first = os.environ.get("NODE_RANK", "0") == "0"
+    run = RunDirectory(arguments.run_dir.resolve(), writes=first and not arguments.dry_run)
+    try:
+        return train(run, arguments.resume, dry=arguments.dry_run)
+    except BadInput as error:
+        print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
+        if run.path.is_dir():
+            run.event("error", kind="bad-input", **error.as_record())
+        return 2
+    except KeyboardInterrupt:
+        run.event("interrupted", step=None)
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):  # a full disk may be the very reason
+            message = f"{type(error).__name__}: {error}"
+            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
+        return 1
+
+
+def answer_check(request: bytes) -> int:
+    """The `--check` mode: one JSON object in, one out."""
+    try:
+        try:
+            asked = json.loads(request)
+            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadInput(
+                f"standard input: {type(error).__name__}: {error}",
+                expected='{"recipe": "verl-sft", "settings": {}}',
+                hint="pipe one JSON object in",
+            ) from None
+        if isinstance(settings, dict):
+            settings = settings | parse_assignments(assignments, FILE)
+        recipe = read_recipe(name)
+        settings, summary = check(recipe, settings)
+    except BadInput as error:
+        print(json.dumps({"ok": False, "error": error.as_record()}))
+        return 2
+    print(json.dumps(finite({"ok": True, "recipe": recipe.name, "settings": settings, "summary": summary})))
+    return 0
+
+
+def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (a story)
+    """One run, from run.json to result.json."""
+    from verl_after import merge, model_card
+    from verl_commands import commands, fill_in, merge_command, trainer_environment
+    from verl_compose import compose_options, find_verl
+    from verl_data import wait_for_data, write_data
+    from verl_fields import trainer_module, verl_options
+    from verl_parts import TRACKED_SFT, overrides
+    from verl_process import Children
+    from verl_recorder import Recorder
+    from verl_situation import Checkpoints, look_at_machine, refuse_missing_gpus, situation
+
+    # 1. What to do.
+    configuration = run.read()
+    name = configuration["recipe"]
+    # A run outlives its recipe's file: run.json holds every setting, a bundled recipe's may be left out.
+    recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})
+    settings, summary = check(recipe, configuration.get("settings", {}), str(run.path / "run.json"))
+    if run.writes:
+        run.hold()
+        if not resume:
+            run.refuse_a_used_directory()
+
+    # 2. verl as it is installed, and its options. Composed and checked by its own configuration before anything runs.
+    children = Children()
+    run.phase("options", "composed by verl's own configuration")
+    package, version = find_verl()
+    checkpoints = Checkpoints(run.checkpoints, tracked=settings["task"] != "sft" or version >= TRACKED_SFT)
+    checkpoint = checkpoints.choose(resume) if resume else None
+    machine = look_at_machine(settings, children)
+    at, told = situation(run, settings, version, machine, checkpoint)
+    options, notes = verl_options(settings, version, at)
+    for note in [*told, *notes]:
+        run.note(note)
+    module, config = trainer_module(settings["task"], version)
+    given = overrides(options, [*settings["options"], "hydra.run.dir=verl"])
+    composed = compose_options(package / "trainer/config", config, given, module)
+    first_step = checkpoints.step(checkpoint) if checkpoint else 0
+    metrics = run.path / "verl" / f"metrics-{first_step}.jsonl"
+    environment = trainer_environment(run.path, metrics)
+    planned = commands(
+        settings, version, at.nodes, at.gpus, options=given, python=sys.executable, environment=environment
+    )
+    if dry:
+        for command in planned:
+            print(f"# {command.where}: {command.why}\n{command.shell()}\n")
+        return 0
+    refuse_missing_gpus(settings, machine, at.gpus)
+    started = next(
+        command for command in planned if command.argv[0] == sys.executable
+    )  # Ray, where there is one, runs
+
+    # 3. The rows in verl's form.
+    run.phase("data", settings["data"])
+    if run.writes:
+        summary |= write_data(settings, run.path / "data")
+        run.event("data", summary=summary, lengths=None)
+    else:
+        summary |= wait_for_data(run.path / "data")
+    steps = count_steps(settings, summary["train_rows"])
+    if first_step >= steps:
+        raise BadInput(
+            f"{checkpoint} is at the run's end, step {steps}", expected="an earlier one, or more epochs",
+            hint="start a new run with more --set epochs=N",
+        )  # fmt: skip
+    (run.path / "verl").mkdir(exist_ok=True)
+    (run.path / "verl" / "options.json").write_text(json.dumps(finite(composed), indent=1, default=str) + "\n")
+    (run.path / "verl" / "commands.sh").write_text("".join(f"# {c.where}: {c.why}\n{c.shell()}\n" for c in planned))
+
+    # 4. verl trains.
+    recorder = Recorder(
+        run,
+        settings,
+        version,
+        metrics,
+        steps=steps,
+        first_step=first_step,
+        gpus=at.nodes * at.gpus,
+        checkpoints=checkpoints,
+    )
+    where = f"{at.nodes} x {at.gpus} GPUs" if at.nodes > 1 else f"{at.gpus} GPU{'s' * (at.gpus > 1)}"
+    run.phase("train", f"steps {first_step + 1} to {steps} by {module} of verl {version} on {where}")
+    status = children.run(fill_in(started.argv), started.environment, run.path, recorder.take)
+    recorder.finish()
+    last = checkpoints.newest()
+    if children.asked:
+        run.event("interrupted", step=recorder.step)
+        kept = (
+            f"continue with --resume latest, from step {checkpoints.step(last)}"
+            if last
+            else "no checkpoint was saved"
+        )
+        run.say(f"interrupted after step {recorder.step}; {kept}")
+        return 130
+    if status:
+        run.event("error", kind="crash", message=recorder.describe_end(status), hint="read the end of train.log")
+        return 1
+    if not run.writes:
+        return 0
+
+    # 5. What came of it.
+    result = {
+        "schema": 1,
+        "recipe": name,
+        "status": "done",
+        "before": recorder.looks.get("before"),
+        "after": recorder.looks.get("after"),
+        "data": summary,
+        "seconds": recorder.seconds(),
+        "gpus": at.nodes * at.gpus,
+        "gpu": machine.name or None,
+        "versions": {"python": platform.python_version(), "verl": str(version), **machine.versions},
+        "steps": recorder.step,
+        "resumed_from": first_step or None,
+        "checkpoint": str(last.relative_to(run.path)) if last else None,
+    }
+    if settings["merge"]:
+        shards = checkpoints.shards(last, settings["task"])
+        run.phase("merge", f"{shards.relative_to(run.path)} into model")
+        command = merge_command(sys.executable, shards, run.path / "model", settings["trust_remote_code"], version)
+        result["merged"] = merge(run, children, command, shards, environment)
+        (run.path / "model" / "README.md").write_text(model_card(result, settings), encoding="utf-8")
+    if settings["push_to"]:
+        result["pushed"] = push(run, settings["push_to"])
+    run.write_result(result)
+    run.event("done", result=result)
+    return 0
+
+
+def push(run: RunDirectory, repository: str) -> str | None:
+    """The merged model's address on the hub; none where it was not taken: the run is done and saved all the same."""
+    import after
+
+    run.phase("push", repository)
+    try:
+        return after.push(run.path / "model", repository, os.environ.get("HF_TOKEN", ""))
+    except BadInput as error:
+        run.note(f"not pushed: {error.message}; {error.hint}")
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

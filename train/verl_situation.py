@@ -1,0 +1,227 @@
+"""What is known when a run by verl starts: GPUs, libraries, the model's size, the checkpoints that lie there."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_shape import Shape, count_parameters, read_shape
+from packaging.version import Version
+from run_directory import RunDirectory
+from settings import BadInput
+from verl_commands import choose_tensor_parallel
+from verl_parts import At
+from verl_process import Children
+
+GIB = 2**30
+ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can
+TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole (checkpoint_handler.py)
+# In a process of its own: torch takes seconds and memory, and would hold a GPU while the trainer runs.
+PROBE = """
+import json, torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+one = torch.cuda.get_device_properties(0) if count else None
+seen = {"gib": one.total_memory / 2**30, "name": one.name} if one else {"gib": 0, "name": ""}
+print("\\n" + json.dumps({"gpus": count, **seen}))
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What torch sees here, and the libraries beside verl."""
+
+    gpus: int
+    gib: float  # of the first GPU
+    name: str
+    flash_attention: bool
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def look_at_machine(settings: Mapping[str, Any], children: Children) -> Machine:
+    """GPUs and libraries of this environment."""
+    lines: list[str] = []
+    status = children.run([sys.executable, "-c", PROBE], {}, Path.cwd(), lines.append)
+    try:
+        seen = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        raise BadInput(
+            f"torch cannot be asked for GPUs in {sys.prefix} (exit status {status}): {''.join(lines).strip()[-300:]}",
+            expected="a torch that can be imported", hint="envdoctor verify",
+        ) from None  # fmt: skip
+    versions = {}
+    for name in ("torch", "transformers", "vllm", "ray"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if settings["task"] != "sft" and "vllm" not in versions:
+        raise BadInput(
+            f"vLLM is not installed in {sys.prefix}", expected="vLLM beside verl: it samples the answers",
+            hint="envdoctor install --profile verl-8gpu",
+        )  # fmt: skip
+    flash = importlib.util.find_spec("flash_attn") is not None
+    return Machine(seen["gpus"], seen["gib"], seen["name"], flash, versions)
+
+
+def situation(
+    run: RunDirectory, settings: Mapping[str, Any], version: Version, machine: Machine, checkpoint: Path | None
+) -> tuple[At, list[str]]:
+    """Where things lie, how many GPUs there are, which attention; and what to tell about it."""
+    notes: list[str] = []
+    gpus = choose_gpus(settings, machine)
+    if settings["nodes"] > 1:
+        check_nodes(settings, run)
+    return At(
+        train_file=str(run.path / "data/train.parquet"),
+        held_out_file=str(run.path / "data/held_out.parquet"),
+        checkpoints=str(run.checkpoints),
+        project="envdoctor",
+        experiment=run.path.name,
+        nodes=settings["nodes"],
+        gpus=gpus,
+        attention=choose_attention(settings["attention"], machine, version, notes),
+        tensor_parallel=tensor_parallel(settings, machine, gpus, notes) if settings["task"] != "sft" else 1,
+        resume=str(checkpoint) if checkpoint else "",
+    ), notes
+
+
+def choose_gpus(settings: Mapping[str, Any], machine: Machine) -> int:
+    """GPUs a node: those asked for, or all that torch sees."""
+    asked = settings["gpus"]
+    if ON_CPU in settings["options"]:
+        return asked or 1
+    if not machine.gpus and not asked:
+        raise BadInput(
+            f"torch sees no GPU in {sys.prefix}", expected="a GPU: verl trains on nothing else",
+            hint="envdoctor check; to see the commands for N of them: --set gpus=N and --dry-run",
+        )  # fmt: skip
+    return asked or machine.gpus
+
+
+def refuse_missing_gpus(settings: Mapping[str, Any], machine: Machine, gpus: int) -> None:
+    """Ray would wait for GPUs that this machine does not have, torchrun's processes fail one by one."""
+    if ON_CPU not in settings["options"] and gpus > machine.gpus:
+        raise BadInput(
+            f"gpus = {gpus}, and torch sees {machine.gpus} here",
+            expected=f"at most {machine.gpus}" if machine.gpus else "a GPU",
+            hint=f"--set gpus={machine.gpus}" if machine.gpus else "run it on a machine with GPUs; envdoctor check",
+        )
+
+
+def check_nodes(settings: Mapping[str, Any], run: RunDirectory) -> None:
+    """Several nodes are started by a launcher, which says where the others are."""
+    if not run.writes:
+        return
+    needed = ("NODE_RANK", "HEAD_ADDRESS") if settings["task"] == "sft" else ("RAY_ADDRESS",)
+    missing = [name for name in needed if not os.environ.get(name)]
+    if missing:
+        raise BadInput(
+            f"nodes = {settings['nodes']}, and {' and '.join(missing)} is not set",
+            expected="a launcher that starts this on every node (sft), or a Ray that runs on all of them",
+            hint="see the commands with --dry-run",
+        )
+
+
+def choose_attention(asked: str, machine: Machine, version: Version, notes: list[str]) -> str:
+    """flash_attention_2 is what verl takes unless told otherwise, whether it is installed or not."""
+    if asked != "auto":
+        if asked == "flash_attention_2" and not machine.flash_attention:
+            raise BadInput(
+                f"attention = flash_attention_2, but flash-attn is not installed in {sys.prefix}",
+                expected="flash-attn in the environment", hint="--set attention=sdpa",
+            )  # fmt: skip
+        return asked
+    if machine.flash_attention or version < Version("0.6.1"):  # hard-wired: what is missing there is told as an error
+        return "flash_attention_2" if machine.flash_attention else "sdpa"
+    notes.append(
+        "attention: flash-attn is not installed, which verl's own default needs; sdpa on padded batches stands in "
+        "for it (the padding of shorter rows is computed, too)"
+    )
+    return "sdpa"
+
+
+def tensor_parallel(settings: Mapping[str, Any], machine: Machine, gpus: int, notes: list[str]) -> int:
+    """GPUs for one vLLM: what was asked for, or chosen by the model's size."""
+    if settings["vllm_tensor_parallel"]:
+        return int(settings["vllm_tensor_parallel"])
+    try:
+        shape = model_shape(settings["model"])
+    except BadInput as error:
+        notes.append(f"vllm_tensor_parallel: 1, since {error.message}")
+        return 1
+    weights = 2 * sum(count_parameters(shape).values()) / GIB  # vLLM's are in 16 bits
+    if not machine.gib:  # a dry run away from the GPUs
+        notes.append(f"vllm_tensor_parallel: 1, since no GPU is seen here; the weights are {weights:.1f} GiB")
+        return 1
+    chosen = choose_tensor_parallel(weights, machine.gib, settings["vllm_share"], gpus, shape.heads)
+    notes.append(
+        f"vllm_tensor_parallel: {chosen}, for {weights:.1f} GiB of weights in half of vllm_share = "
+        f"{settings['vllm_share']} of {machine.gib:.0f} GiB"
+    )
+    return chosen
+
+
+def model_shape(model: str) -> Shape:
+    """The model's sizes; its config.json is fetched from the hub where nothing here has it."""
+    try:
+        return read_shape(model)[0]
+    except BadInput:
+        with contextlib.suppress(Exception):  # offline, gated or no such model: the trainer will say
+            from huggingface_hub import hf_hub_download
+
+            return read_shape(hf_hub_download(model, "config.json"))[0]
+        raise
+
+
+class Checkpoints:
+    """The folders global_step_N of a run, and which of them verl finished."""
+
+    def __init__(self, folder: Path, *, tracked: bool = True) -> None:
+        self.folder = folder
+        self.tracked = tracked  # 0.4.1's SFT trainer writes no such file
+
+    def newest(self) -> Path | None:
+        """The last one that verl finished; of a trainer that does not say so, the one of the highest step."""
+        if not self.tracked:
+            found = sorted((path for path in self.folder.glob("global_step_*") if self.step(path)), key=self.step)
+            return found[-1] if found else None
+        try:
+            named = self.folder / f"global_step_{int((self.folder / TRACKER).read_text())}"
+        except (OSError, ValueError):
+            return None
+        return named if named.is_dir() else None
+
+    def choose(self, wanted: str) -> Path:
+        """What `--resume wanted` means."""
+        path = self.newest() if wanted == "latest" else Path(wanted).resolve()
+        if path and path.is_dir() and self.step(path):
+            return path
+        seen = ", ".join(sorted(found.name for found in self.folder.glob("global_step_*"))) or "none"
+        raise BadInput(
+            f"--resume {wanted}: no finished checkpoint in {self.folder} (there: {seen})",
+            expected="a folder global_step_N that verl finished",
+            hint="start the run again in a new directory, without --resume",
+        )
+
+    @staticmethod
+    def step(path: Path) -> int:
+        """10 for .../global_step_10, else 0."""
+        number = path.name.rpartition("global_step_")[2]
+        return int(number) if number.isdigit() else 0
+
+    def shards(self, checkpoint: Path | None, task: str) -> Path:
+        """The folder with the model's shards: PPO's and GRPO's have the actor beside the critic."""
+        if checkpoint is None:
+            raise BadInput(
+                f"{self.folder} holds no finished checkpoint to merge", expected="save_every below the run's steps",
+                hint="--set save_every=10, or --set merge=false",
+            )  # fmt: skip
+        return checkpoint if task == "sft" else checkpoint / "actor"
