@@ -88,29 +88,27 @@ def check(request: CheckRequest) -> Answer:
     if request.save:
         _save(machine, Path(request.save))
     answer = _checked(machine, stack, findings, len(RULES), ())
-    made = _made(stack, machine) if stack and not request.machine else None
-    return msgspec.structs.replace(answer, data=msgspec.structs.replace(answer.data, made=made)) if made else answer
+    return answer if stack is None or request.machine else _with_proofs(answer, stack, machine)
 
 
-def _made(stack: Stack, machine: Machine) -> Made | None:
-    """What the marker of an environment says, if envdoctor made it."""
+def _with_proofs(answer: Answer, stack: Stack, machine: Machine) -> Answer:
+    """The answer, with what envdoctor knows of an environment of this machine beside its files."""
     from envdoctor.environments import read_installed
+    from envdoctor.proving.proof import read_proof, read_speed, verified_state
 
-    venv = Path(stack.python.value or "").parent.parent
-    installed = read_installed(venv)
-    if installed is None:
-        return None
-    from envdoctor.proving.proof import verified_state  # costs 30 ms, for environments of ours alone
-
-    driver = machine.driver.version.value or ""
-    gpus = tuple(gpu.name.value or "unreadable" for gpu in machine.gpus.value or ())
-    return Made(
+    interpreter = Path(stack.python.value or "")
+    installed = read_installed(interpreter.parent.parent)
+    now = machine.driver.version.value or "", tuple(g.name.value or "unreadable" for g in machine.gpus.value or ())
+    proof = read_proof(interpreter, *now)
+    made = installed and Made(
         profile=installed.profile,
         lock=installed.lock,
         created=installed.created,
-        verified=verified_state(venv, installed, driver, gpus),
+        verified=verified_state(proof),
         fallbacks=installed.fallbacks,
     )
+    checked = msgspec.structs.replace(answer.data, made=made, proof=proof, speed=read_speed(interpreter, *now))
+    return msgspec.structs.replace(answer, data=checked)
 
 
 def _check_report(request: CheckRequest, wanted: Selection) -> Answer:

@@ -14,6 +14,10 @@ from typing import Any, Literal
 from envdoctor import __version__
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.launching import node
+from envdoctor.launching.plan import plan_launch
+from envdoctor.launching.records import Ask, Launch, Situation, Work
+from envdoctor.launching.start import raise_limits, submit, try_job, write_files
 from envdoctor.model import Record
 from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml
@@ -27,6 +31,7 @@ HINT = "envdoctor train --list"
 Setting = str | int | float | bool | list[str]
 Event = dict[str, Any]
 Engine = Literal["grpo", "verl"]
+VOCABULARIES: dict[Engine, str] = {"grpo": "vocabulary.toml", "verl": "verl_vocabulary.toml"}
 PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
 
 
@@ -67,6 +72,7 @@ class Run(Record, frozen=True):
     command: tuple[str, ...]
     resume: str = ""
     engine: Engine = "grpo"
+    launch: Launch | None = None
 
 
 def recipe_names() -> list[str]:
@@ -102,9 +108,9 @@ def check_settings(recipe: str, assignments: Sequence[str] = ()) -> Checked:
     return Checked(answer["recipe"], answer["settings"], answer["summary"])
 
 
-def vocabulary() -> tuple[Word, ...]:
-    """Every setting of the trainer."""
-    path = bundled("train") / "vocabulary.toml"
+def vocabulary(engine: Engine = "grpo") -> tuple[Word, ...]:
+    """Every setting of a trainer."""
+    path = bundled("train") / VOCABULARIES[engine]
     table = decode_toml(path, what="the trainer's vocabulary", hint=HINT)
     return tuple(
         Word(name, word["default"], word["says"], tuple(word.get("choices", ())), tuple(word.get("of", ())))
@@ -121,6 +127,15 @@ def engine_of(recipe: str) -> Engine:
     except (OSError, ValueError):
         return "grpo"
     return "verl" if engine == "verl" else "grpo"
+
+
+def size_assignments(ask: Ask, engine: Engine, given: Sequence[str]) -> tuple[str, ...]:
+    """--nodes and --gpus as verl's settings, since it starts its processes itself; what --set says counts."""
+    if engine != "verl":
+        return ()
+    named = {assignment.partition("=")[0] for assignment in given}
+    sizes = {"nodes": ask.nodes, "gpus": ask.gpus}
+    return tuple(f"{name}={number}" for name, number in sizes.items() if number and name not in named)
 
 
 def trainer(engine: Engine = "grpo") -> Path:
@@ -147,12 +162,15 @@ def newest_run(recipe: str, base: Path) -> Path:
 def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     """Make the run's folder and write the resolved configuration into it, before anything is started."""
     directory = Path(planned.directory)
+    launch = planned.launch
     if directory.exists() and any(directory.iterdir()):
         raise BadInput(
             f"{directory} is not empty",
             expected="a new folder for the run",
             hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER, or --resume latest",
         )
+    if launch and launch.submits:
+        try_job(launch)
     directory.mkdir(parents=True, exist_ok=True)
     configuration = {
         "schema": 1,
@@ -163,9 +181,20 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
         "envdoctor": __version__,
         "python": planned.python,
         "command": list(planned.command),
+        "launcher": launch.launcher if launch else "local",
         **provenance,
     }
     (directory / "run.json").write_text(json.dumps(configuration, indent=1) + "\n")
+    if launch:
+        write_files(launch, directory)
+
+
+def prepare_again(planned: Run) -> None:
+    """What a run that is gone on with needs beside its configuration, which stays as it is."""
+    if planned.launch and planned.launch.submits:
+        try_job(planned.launch)
+    if planned.launch:
+        write_files(planned.launch, Path(planned.directory))
 
 
 def read_run(directory: Path) -> tuple[str, dict[str, Any], Engine]:
@@ -188,16 +217,43 @@ def plan_run(
     settings: Mapping[str, Any],
     python: Path,
     *,
+    place: Situation,
+    ask: Ask | None = None,
     resume: str = "",
-    gpus: int = 1,
     engine: Engine = "grpo",
+    environment: Mapping[str, str] | None = None,
 ) -> Run:
-    """What would be started: the trainer, or torchrun with one of it a GPU."""
-    several = gpus > 1 and engine == "grpo"  # verl starts its processes itself
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if several else []
-    program = [str(trainer(engine)), str(directory), *(["--resume", resume] if resume else [])]
-    command = [str(python), *torchrun, *program]
-    return Run(str(directory), recipe, dict(settings), str(python), tuple(command), resume, engine)
+    """What would be started, and by which launcher. `environment` is the profile's."""
+    folders = (directory, *_environment_folders(python), bundled("train"), Path(node.__file__).parent)
+    work = Work(
+        directory=str(directory),
+        recipe=recipe,
+        engine=engine,
+        settings=dict(settings),
+        python=str(python),
+        program=(str(trainer(engine)), str(directory)),
+        node_program=node.__file__,
+        resume=resume,
+        environment=dict(environment or {}),
+        folders=tuple(dict.fromkeys(map(str, folders))),
+    )
+    launch = plan_launch(ask or Ask(), work, place)
+    return Run(str(directory), recipe, dict(settings), str(python), launch.command, resume, engine, launch)
+
+
+def _environment_folders(python: Path) -> Iterator[Path]:
+    """Where an interpreter's files lie: its environment, and the Python that it was made from unless that is the
+    system's, which a container has of its own."""
+    yield python.parent.parent
+    base = python.resolve().parent.parent
+    if base not in (Path("/usr"), Path("/usr/local"), Path("/")):
+        yield base
+
+
+def submit_run(planned: Run) -> str:
+    """Hand a run's job to SLURM; its number."""
+    assert planned.launch
+    return submit(planned.launch)
 
 
 def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[Event], None]) -> Finished:
@@ -210,11 +266,13 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
             on_event(event)
 
     # Bytecode is written, since the next start of torch and transformers is seconds faster with it.
+    ours = {each.name: each.value for each in planned.launch.environment if each.value} if planned.launch else {}
+    raise_limits()
     quiet = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": ""}
     return run(
         planned.command,
         deadline=RUN_SECONDS,
-        env=quiet | dict(environment),
+        env=quiet | ours | dict(environment),
         log=directory / "train.log",
         poll=poll,
         grace=SAVE_SECONDS,

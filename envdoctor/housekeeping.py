@@ -17,9 +17,9 @@ from envdoctor.installing.journal import ROLLBACK, Journal, read_journal, unfini
 from envdoctor.installing.swap import go_back, remove, settle
 from envdoctor.model import Record
 from envdoctor.profiles.files import user_folder
-from envdoctor.proving.proof import driver_and_gpus, verified_state
+from envdoctor.proving.proof import driver_and_gpus, read_proof, read_speed, verified_state
 from envdoctor.provisioning import environments_list, log_file, state_folder
-from envdoctor.results import Answer
+from envdoctor.results import Answer, Proof, Speed
 
 
 class Environment(Record, frozen=True, kw_only=True):
@@ -34,6 +34,8 @@ class Environment(Record, frozen=True, kw_only=True):
     state: Literal["current", "previous", "unfinished", "broken"]
     verified: Literal["passed", "failed", "stale", "no"]
     note: str = ""
+    proof: Proof | None = None  # None: its probes were not run
+    speed: Speed | None = None
 
 
 class Environments(Record, frozen=True):
@@ -133,9 +135,12 @@ def _environment(path: Path, made: Installed | None, state: Literal["current", "
             verified="no", note="envdoctor did not make it",
         )  # fmt: skip
     note = "; ".join(f"no wheel of {name} fitted: {use} instead" for name, use in made.fallbacks.items())
+    now = driver_and_gpus()
+    proof = read_proof(path / "bin/python", *now)
     return Environment(
         path=str(path), profile=made.profile, lock=made.lock, python=made.python, size=made.size,
-        created=made.created, state=state, verified=verified_state(path, made, *driver_and_gpus()),
+        created=made.created, state=state, verified=verified_state(proof), proof=proof,
+        speed=read_speed(path / "bin/python", *now),
         note=note if state != "broken" else "it has no interpreter: run envdoctor install again",
     )  # fmt: skip
 

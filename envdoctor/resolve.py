@@ -267,6 +267,8 @@ def _compile(
     built = set(profile.build.packages if profile.build else ())
     # A wheel that does not fit must never end in a surprise source build.
     wheels = [pin.spec for pin in profile.requirements if name_of(pin) not in built]
+    # What is built may be another's dependency, too (Hydra's antlr4): it is asked for below, and left out here.
+    left_out = [f"{name}; python_version < '0'" for name in sorted(built)]
     questions: list[tuple[list[str], tuple[str, ...]]] = [(wheels, ("--only-binary", ":all:"))]
     if built:  # and nothing is built for this: without dependencies uv 0.13.8 wants no metadata, but an interpreter
         from_source = [pin.spec for pin in profile.requirements if name_of(pin) in built]
@@ -275,8 +277,9 @@ def _compile(
     outputs, packages = [], []
     for specs, options in questions:
         output, pylock = _ask_uv(
-            specs, options, profile=profile, target=target, source=source, python=python, sources=sources, dated=dated
-        )
+            specs, options, left_out if specs is wheels else [],
+            profile=profile, target=target, source=source, python=python, sources=sources, dated=dated,
+        )  # fmt: skip
         outputs.append(output)
         if pylock is None:
             return "\n".join(outputs), None
@@ -292,8 +295,8 @@ def name_of(pin: Pin) -> str:
 
 
 def _ask_uv(
-    specs: Sequence[str], options: Sequence[str], *, profile: Profile, target: Target, source: Source, python: str,
-    sources: Sources, dated: bool,
+    specs: Sequence[str], options: Sequence[str], overrides: Sequence[str], *, profile: Profile, target: Target,
+    source: Source, python: str, sources: Sources, dated: bool,
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
     """One question to uv for these requirements, and its answer as a pylock.toml (PEP 751)."""
     import tomllib
@@ -303,8 +306,11 @@ def _ask_uv(
         wanted.write_text("".join(f"{spec}\n" for spec in specs))
         limits = Path(folder, "constraints.txt")
         limits.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
+        instead = Path(folder, "overrides.txt")
+        instead.write_text("".join(f"{spec}\n" for spec in overrides))
         command: Sequence[str | Path] = [
-            "pip", "compile", wanted, "--constraints", limits, "--output-file", out, "--format", "pylock.toml",
+            "pip", "compile", wanted, "--constraints", limits, "--overrides", instead,
+            "--output-file", out, "--format", "pylock.toml",
             "--python-version", python, "--python-platform", target.platform,
             *options, "--no-header", *uv_arguments(sources),
             *(["--torch-backend", source.backend] if source.backend else []),

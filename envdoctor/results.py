@@ -13,6 +13,33 @@ if TYPE_CHECKING:
     from envdoctor.resolve import Lock, Resolution
 
 
+class Proof(Record, frozen=True, kw_only=True):
+    """What the probes showed of an environment when they last ran, and whether it still holds."""
+
+    state: Literal["passed", "failed", "stale"]
+    when: str  # ISO 8601, UTC
+    driver: str
+    gpus: tuple[str, ...]
+    lock: str
+    changed: str = ""  # stale: what is different now
+    passed: int = 0  # probes
+    failed: tuple[str, ...] = ()  # probes with their outcome
+    attention: tuple[str, ...] = ()  # by transformers' names, what passed, best first
+    attention_with_sinks: tuple[str, ...] = ()
+
+
+class Speed(Record, frozen=True, kw_only=True):
+    """What `verify --bench` measured in an environment when it last ran, and whether it still holds."""
+
+    state: Literal["healthy", "slow", "failing", "unknown", "stale"]  # the worst grade
+    when: str  # ISO 8601, UTC
+    driver: str
+    gpus: tuple[str, ...]
+    lock: str
+    changed: str = ""  # stale: what is different now
+    low: tuple[str, ...] = ()  # measurements that are slow, failing, or could not be made
+
+
 class Made(Record, frozen=True, kw_only=True):
     """What envdoctor knows of an environment that it made itself."""
 
@@ -33,6 +60,8 @@ class Checked(Record, frozen=True):
     choice: Choice
     report: tuple[str, ...] = ()  # what was recognised in a pasted report
     made: Made | None = None  # None: envdoctor did not make the environment
+    proof: Proof | None = None  # None: its probes were not run
+    speed: Speed | None = None
 
 
 class RuleText(Record, frozen=True):
@@ -135,6 +164,7 @@ class Trained(Record, frozen=True):
     result: dict[str, Any] = {}
     seconds: float = 0.0
     dry_run: bool = False
+    job: str = ""  # SLURM's number, where the run was handed to it
 
 
 class Quickstarted(Record, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 from envdoctor import diagnosis, provisioning
 from envdoctor.diagnosis import CheckRequest, check, machine_of
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.launching.records import Ask
 from envdoctor.model import ProbeResult, Record, Verification
 from envdoctor.profiles import (
     read_profile,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from envdoctor.handoff import Event, Run
     from envdoctor.installing.install import InstallResult
     from envdoctor.installing.meter import Progress
+    from envdoctor.launching.records import Situation
     from envdoctor.resolve import Attempt
 
 
@@ -55,7 +57,7 @@ class TrainRequest(Record, frozen=True):
     resume: str = ""
     dry_run: bool = False
     unverified: bool = False
-    gpus: int = 1
+    ask: Ask = Ask()
 
 
 def new_profile(venv: str, name: str, output: str) -> Answer:
@@ -162,11 +164,11 @@ def list_recipes() -> Answer:
     return Answer(RecipeList(tuple(read_recipe(name) for name in recipe_names())))
 
 
-def list_settings() -> Answer:
-    """The trainer's vocabulary."""
-    from envdoctor.handoff import vocabulary
+def list_settings(recipe: str) -> Answer:
+    """The vocabulary of the trainer that a recipe is for."""
+    from envdoctor.handoff import engine_of, vocabulary
 
-    return Answer(SettingList(vocabulary()))
+    return Answer(SettingList(vocabulary(engine_of(recipe))))
 
 
 def train(request: TrainRequest, reporter: Reporter) -> Answer:
@@ -174,6 +176,7 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
     from envdoctor import handoff
 
     runs = Path("runs").absolute()
+    place = _situation(request.ask)
     if request.resume:
         if request.assignments:
             raise BadInput(
@@ -183,20 +186,62 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
             )
         directory = Path(request.run).absolute() if request.run else handoff.newest_run(request.recipe, runs)
         recipe, settings, engine = handoff.read_run(directory)
-        python = _ready_python(request)
-        planned = handoff.plan_run(
-            directory, recipe, settings, python, resume=request.resume, gpus=request.gpus, engine=engine
-        )
-        return _started(planned, {}, reporter)
-    checked = handoff.check_settings(request.recipe, request.assignments)
-    directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(checked.recipe, runs)
-    python = Path(request.python or "PYTHON") if request.dry_run else _ready_python(request)
-    engine = handoff.engine_of(request.recipe)
-    planned = handoff.plan_run(directory, checked.recipe, checked.settings, python, gpus=request.gpus, engine=engine)
+        summary = {}
+    else:
+        engine = handoff.engine_of(request.recipe)
+        sizes = handoff.size_assignments(request.ask, engine, request.assignments)
+        checked = handoff.check_settings(request.recipe, (*request.assignments, *sizes))
+        recipe, settings, summary = checked.recipe, checked.settings, checked.summary
+        directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(recipe, runs)
+    python = _python_to_show(request) if request.dry_run else _ready_python(request)
+    planned = handoff.plan_run(
+        directory, recipe, settings, python, place=place, ask=request.ask, resume=request.resume, engine=engine,
+        environment=_profile_environment(python),
+    )  # fmt: skip
     if request.dry_run:
-        return Answer(Trained(planned, checked.summary, dry_run=True))
-    handoff.prepare_run(planned, _provenance(python))
-    return _started(planned, checked.summary, reporter)
+        return Answer(Trained(planned, summary, dry_run=True))
+    reporter.phase(_what_is_proven(python))
+    if request.resume:
+        handoff.prepare_again(planned)
+    else:
+        handoff.prepare_run(planned, _provenance(python))
+    if planned.launch and planned.launch.submits:
+        return Answer(Trained(planned, summary, job=handoff.submit_run(planned)))
+    for line in planned.launch.elsewhere if planned.launch else ():
+        reporter.phase(f"On each other node: {line}")
+    return _started(planned, summary, reporter)
+
+
+def _what_is_proven(python: Path) -> str:
+    from envdoctor.proving import proof
+
+    return proof.proof_line(python) or f"{python}: not verified"
+
+
+def _situation(ask: Ask) -> Situation:
+    from envdoctor.launching.situation import read_situation
+
+    plain = not ask.job.any and ask.launcher in ("", "local") and max(ask.gpus, ask.nodes) <= 1
+    return read_situation(ask, plain=plain)
+
+
+def _python_to_show(request: TrainRequest) -> Path:
+    """The interpreter that would be used; a dry run needs none."""
+    from envdoctor.proving import proof
+
+    try:
+        return proof.interpreter_for(request.venv, request.python)
+    except BadInput:
+        if request.venv:
+            raise
+        return Path("PYTHON")
+
+
+def _profile_environment(python: Path) -> dict[str, str]:
+    from envdoctor.environments import read_installed
+
+    installed = read_installed(python.parent.parent)
+    return dict(installed.environment) if installed else {}
 
 
 def _ready_python(request: TrainRequest) -> Path:
@@ -224,11 +269,9 @@ def _provenance(python: Path) -> dict[str, Any]:
 
 def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answer:
     from envdoctor import handoff
-    from envdoctor.environments import read_installed
 
-    installed = read_installed(Path(planned.python).parent.parent)
     try:
-        finished = handoff.start_run(planned, installed.environment if installed else {}, reporter.event)
+        finished = handoff.start_run(planned, _profile_environment(Path(planned.python)), reporter.event)
     except KeyboardInterrupt:
         raise Interrupted(
             f"the run in {planned.directory} was interrupted",

@@ -16,7 +16,7 @@ from stack_place import NEW_ABI, SYM_NE, add_distribution, add_torch, compile_li
 from envdoctor.diagnosis import stack_of
 from envdoctor.errors import BadInput
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
-from envdoctor.output.abi import _words
+from envdoctor.output.abi import lack_words
 from envdoctor.scanning.abi import AbiChecked, LinkedFile, abi, read_names
 from envdoctor.stack.demangle import demangle
 from envdoctor.stack.elf import ElfError, open_elf
@@ -73,7 +73,7 @@ def test_a_symbol_that_torch_lacks_is_named_with_torch(site: Path) -> None:
     (lack,) = files["lacks"].lacks
     assert (lack.kind, lack.name, lack.package) == ("symbol", SYM_EQ, "torch")
     assert "c10::SymInt::sym_eq" in lack.readable
-    assert _words(lack).endswith("which torch should have")
+    assert lack_words(lack).endswith("which torch should have")
 
 
 def test_a_library_that_is_nowhere_is_named_with_its_package(site: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -295,3 +296,11 @@ def folded(names: Counter[str]) -> Counter[str]:
     for name, number in names.items():
         found[re.sub(r"f(?=\.cubin)|(?<=sm_[56]\d)a", "", name)] += number
     return found
+
+
+def test_a_scan_for_named_gpus_loads_no_rule_and_reads_no_requirement(venv: Path) -> None:
+    """They are half of what a warm scan of a large environment would take."""
+    code = "import sys\nfrom envdoctor.scanning.kernels import archs\narchs(sys.argv[1], '9.0', '', ())\n"
+    code += "print([m for m in sys.modules if m.startswith(('envdoctor.rules', 'packaging', 'rich'))])"
+    done = subprocess.run([sys.executable, "-c", code, venv], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -42,7 +42,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         0,
         None,
     )
-    assert list(data["data"]) == ["machine", "stack", "findings", "rules", "choice", "report", "made"]
+    assert list(data["data"]) == ["machine", "stack", "findings", "rules", "choice", "report", "made", "proof", "speed"]
     finding = data["data"]["findings"][0]
     assert {"id", "cause", "status", "message", "evidence", "fix", "commands"} <= finding.keys()
 

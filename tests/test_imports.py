@@ -21,12 +21,13 @@ ORDER = [
     {"profiles"},
     {"pasted", "rules", "machines", "sources", "scrub"},
     {"explain", "documentation", "runbook"},
-    {"uv", "resolve", "web"},
+    {"launching", "uv", "resolve", "web"},
     {"facts_check", "torch_index"},
     {"locks"},
     {"lock_audit"},
     {"export", "installing", "handoff"},
     {"results", "run_state"},
+    {"fleet"},
     {"fetching", "proving", "watching"},
     {"plotting", "packing_secrets"},
     {"packing"},
@@ -38,8 +39,9 @@ ORDER = [
     {"cli"},
     {"__main__"},
 ]
-PURE = {"explain", "export", "installing/build_jobs", "installing/plan", "knowledge", "model", "pasted", "profiles",
-        "rules", "run_state", "runbook", "scrub", "stack"}  # fmt: skip
+PURE = {"explain", "export", "installing/build_jobs", "installing/plan", "knowledge", "launching/commands",
+        "launching/environment", "launching/plan", "launching/records", "launching/slurm", "model", "pasted",
+        "profiles", "rules", "run_state", "runbook", "scrub", "stack"}  # fmt: skip
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

@@ -241,20 +241,19 @@ def test_the_namesake_of_tritons_kernels_is_named(stack_python: Path, tmp_path: 
 
 
 LOADED = """
-import logging, tempfile
+import tempfile
 import mxfp4_packed as probe
 with tempfile.TemporaryDirectory() as folder:
     probe.save_checkpoint(pathlib.Path(folder))
-    said = probe.Warnings()
-    logging.getLogger('transformers').addHandler(said)
-    model, weight = probe.load(folder, 'cpu', dequantize=False)
+    with probe.warnings_of('transformers') as said:
+        model, weight = probe.load(folder, 'cpu', dequantize=False)
     exact, unpacked = probe.load(folder, 'cpu', dequantize=True)
     probe.judge_unpacked(result, unpacked)
     tokens = torch.randint(3, 64, (2, 32))
     {change}
     found, true = (m(input_ids=tokens, use_cache=False).logits.float() for m in (model, exact))
 try:
-    probe.judge(result, {weight}, found, true, said.about_mxfp4(), have_kernels={have})
+    probe.judge(result, {weight}, found, true, probe.about_mxfp4(said), have_kernels={have})
 except Unavailable as reason:
     result.lists['unavailable'] = [str(reason)]
 """
@@ -391,13 +390,13 @@ class Engine:
     def wake(self): pass
     def load(self, name, weight): self.model.load_state_dict({{name: weight}}, strict=False)
 {change}
-model = probe.tiny_llama().to(torch.bfloat16)
+model = probe.tiny_llama(probe.WORDS).to(torch.bfloat16)
 probe.judge(result, Engine(model), model)
 """
 ENGINE_CHANGES = {
     "": "",
     "Engine.load = lambda *_: None": "the same tokens after lm_head.weight was changed",
-    "Engine.wake = lambda self: setattr(self, 'model', probe.tiny_llama().to(torch.bfloat16))":
+    "Engine.wake = lambda self: setattr(self, 'model', probe.tiny_llama(probe.WORDS).to(torch.bfloat16))":
         "other tokens after sleeping and waking",
     "Engine.sleep = lambda self: 0.0": "sleeping freed no GPU memory",
     "right = Engine.generate; Engine.generate = lambda self, p: [a[::-1] for a in right(self, p)]": "regret is",

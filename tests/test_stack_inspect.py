@@ -27,7 +27,9 @@ from stack_place import (
 
 from envdoctor.model import Extension, Stack
 from envdoctor.stack.cache import FILE_NAME
+from envdoctor.stack.distributions import find_metadata, read_distributions
 from envdoctor.stack.inspect import read_stack
+from envdoctor.stack.layout import read_layout
 from envdoctor.stack.libraries import parse_cache
 
 CALLS_TORCH = f"extern void {SYM_NE}(void), {NEW_ABI}(void); void run(void) {{ {SYM_NE}(); {NEW_ABI}(); }}"
@@ -309,3 +311,20 @@ def test_a_damaged_venv_is_read_as_far_as_it_goes(tmp_path: Path, settings: byte
     assert stack.python.state == "unreadable"
     assert stack.distributions.state == "unreadable"
     assert stack.torch.state == "unreadable"
+
+
+def test_what_is_installed_is_found_without_reading_it(tmp_path: Path, site: Path) -> None:
+    """`archs` and `abi` need where metadata lies and not what is in it: the same distributions, the same copies."""
+    other = tmp_path / "other"
+    for place, name, version in ((site, "Flash_Attn", "2.8.3"), (site, "flash-attn", "2.8.2"), (other, "numpy", "1"),
+                                 (site, "numpy", "2.2.6"), (site, "ruamel.yaml", "0.18")):  # fmt: skip
+        place.mkdir(exist_ok=True)
+        add_distribution(place, name, version)
+    (site / "~orch-2.8.0.dist-info").mkdir()
+    (site / "old_thing-0.5-py3.11.egg-info").mkdir()
+    layout = read_layout(tmp_path / "venv", {"PYTHONPATH": str(other)})
+    taken, conda = find_metadata(layout)
+    assert taken == read_distributions(layout).metadata
+    assert set(taken) >= {"flash-attn", "numpy", "ruamel-yaml", "old-thing"}
+    assert taken["numpy"].parent == other
+    assert conda == {}

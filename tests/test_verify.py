@@ -84,7 +84,18 @@ def test_a_segmentation_fault_is_named_with_the_python_stack() -> None:
 def test_a_crash_after_the_result_is_still_a_crash() -> None:
     result = run_one("late_abort")
     assert result.outcome == "crashed"
-    assert "SIGABRT, after it had written a result" in result.message
+    assert "SIGABRT, after it had written a result (passed: all well)" in result.message
+
+
+def test_what_was_written_before_a_crash_is_told_and_does_not_count_as_passed() -> None:
+    result = run_one("late_segfault")
+    assert result.outcome == "crashed"
+    assert "was killed by SIGSEGV, after it had written a result (passed: 60 of 64 tokens)" in result.message
+    assert "two builds that do not fit together" in result.message
+    assert (result.numbers, result.versions) == ({"same_tokens": 60.0}, {"vllm": "0.10.2"})
+    assert result.lists == {"safe": ("eager",)}
+    assert verify.safe_attention([msgspec.structs.replace(result, probe="gptoss_sinks")]) == (("eager",), ())
+    assert not run("late_segfault").passed
 
 
 def test_a_hang_is_stopped_at_its_deadline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

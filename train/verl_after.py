@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,16 +48,13 @@ def merge(
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Tensors, parameters and bytes of a merged model, read from its files' headers."""
-    tensors, parameters, size = 0, 0, 0
+    """Tensors, parameters, bytes and types of a merged model, from its files' headers (verl merges in bfloat16)."""
+    tensors, parameters, size, types = 0, 0, 0, set()
     for file in sorted(folder.glob("*.safetensors")):
-        shapes = read_shapes(file)
-        tensors += len(shapes)
-        for shape in shapes.values():
-            count = 1
-            for length in shape:
-                count *= length
-            parameters += count
+        entries = read_tensors(file)
+        tensors += len(entries)
+        parameters += sum(math.prod(entry["shape"]) for entry in entries.values())
+        types |= {str(entry["dtype"]) for entry in entries.values()}
         size += file.stat().st_size
     wanted = ("config.json", "tokenizer_config.json")
     missing = [name for name in wanted if not (folder / name).is_file()]
@@ -65,14 +63,20 @@ def describe(folder: Path) -> dict[str, Any]:
             f"{folder} lacks {', '.join(missing) or 'weights'}", expected="a model that transformers can load",
             hint=f"look at the end of {folder.parent / 'train.log'}",
         )  # fmt: skip
-    return {"folder": folder.name, "tensors": tensors, "parameters": parameters, "bytes": size}
+    return {
+        "folder": folder.name,
+        "tensors": tensors,
+        "parameters": parameters,
+        "bytes": size,
+        "dtypes": sorted(types),
+    }
 
 
-def read_shapes(file: Path) -> dict[str, list[int]]:
-    """The shapes in a safetensors file: 8 bytes of length, then that much JSON."""
+def read_tensors(file: Path) -> dict[str, dict[str, Any]]:
+    """What a safetensors file says of its tensors: 8 bytes of length, then that much JSON."""
     with file.open("rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
 def model_card(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

@@ -112,6 +112,16 @@ def write_data(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"train_rows": len(train), "held_out_rows": len(held_out), **summary}
 
 
+def check_held_out(settings: dict[str, Any], rows: int) -> None:
+    """verl's SFT trainers look at full batches alone: with fewer rows the held-out loss is the mean of nothing."""
+    if settings["task"] == "sft" and rows < settings["prompts_per_step"]:
+        raise BadInput(
+            f"{rows} held-out rows for prompts_per_step = {settings['prompts_per_step']}",
+            expected="at least one full batch: verl's SFT trainer leaves out what does not fill one",
+            hint="--set held_out=share=0.2, --set held_out_data=FILE, or a smaller --set prompts_per_step",
+        )
+
+
 def wait_for_data(folder: Path) -> dict[str, Any]:
     """On another node than the first: the rows that the first one writes onto the file system that they share."""
     import time

@@ -48,7 +48,8 @@ class Recorder:
         self._checkpoints = checkpoints
         self._saved = self._checkpoints.newest() if first_step else None
         self._smooth: Numbers = {}
-        self._began = self._last = time.monotonic()
+        self._began = time.monotonic()
+        self._last: float | None = None
         if run.writes:
             self._table = Table(run.path / "metrics.csv", header(self.task), first_step)
             for row in self._table.read():
@@ -98,9 +99,9 @@ class Recorder:
         if found:
             now = time.monotonic()
             if found.get("seconds") is None:  # SFT's trainer does not say from 0.7.1 on: as we see its lines come
-                found["seconds"] = now - self._last
-                if found.get("tokens"):
-                    found["tokens_per_second"] = found["tokens"] / max(found["seconds"], 1e-9)
+                found["seconds"] = now - self._last if self._last else None  # loading is no part of the first
+                if found["seconds"] and found.get("tokens"):
+                    found["tokens_per_second"] = found["tokens"] / found["seconds"]
             self._last = now
             self.step = step
             self._write(step, found)

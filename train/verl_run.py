@@ -23,7 +23,7 @@ from typing import Any
 from run_directory import RunDirectory, finite
 from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
 from verl_check import FILE, contradictions, find_model, find_reward
-from verl_data import check_data, count_steps
+from verl_data import check_data, check_held_out, count_steps
 
 
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
@@ -33,6 +33,7 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
     settled, summary = check_data(settled | paths | {"reward_function": find_reward(settled["reward_function"])})
     if "train_rows" in summary:
         summary["steps"] = count_steps(settled, summary["train_rows"])
+        check_held_out(settled, summary["held_out_rows"])
     return settled, summary
 
 
@@ -125,6 +126,8 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     options, notes = verl_options(settings, version, at)
     for note in [*told, *notes]:
         run.note(note)
+        if dry:
+            print(f"note: {note}", file=sys.stderr)
     module, config = trainer_module(settings["task"], version)
     given = overrides(options, [*settings["options"], "hydra.run.dir=verl"])
     composed = compose_options(package / "trainer/config", config, given, module)
@@ -139,9 +142,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
             print(f"# {command.where}: {command.why}\n{command.shell()}\n")
         return 0
     refuse_missing_gpus(settings, machine, at.gpus)
-    started = next(
-        command for command in planned if command.argv[0] == sys.executable
-    )  # Ray, where there is one, runs
+    started = next(command for command in planned if command.argv[0] == sys.executable)  # a Ray of several nodes runs
 
     # 3. The rows in verl's form.
     run.phase("data", settings["data"])
@@ -151,6 +152,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     else:
         summary |= wait_for_data(run.path / "data")
     steps = count_steps(settings, summary["train_rows"])
+    check_held_out(settings, summary["held_out_rows"])
     if first_step >= steps:
         raise BadInput(
             f"{checkpoint} is at the run's end, step {steps}", expected="an earlier one, or more epochs",
@@ -178,15 +180,18 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     last = checkpoints.newest()
     if children.asked:
         run.event("interrupted", step=recorder.step)
-        kept = (
-            f"continue with --resume latest, from step {checkpoints.step(last)}"
-            if last
-            else "no checkpoint was saved"
-        )
-        run.say(f"interrupted after step {recorder.step}; {kept}")
+        go_on = f"--resume latest goes on from step {checkpoints.step(last)}" if last else "no checkpoint was saved"
+        run.say(f"interrupted after step {recorder.step}; {go_on}")
         return 130
     if status:
         run.event("error", kind="crash", message=recorder.describe_end(status), hint="read the end of train.log")
+        return 1
+    if run.writes and recorder.step < recorder.steps:
+        # A checkpoint at the end of an epoch: the data loader that verl takes up has nothing left, and verl ends.
+        run.event(
+            "error", kind="crash", message=f"verl's trainer ended after step {recorder.step} of {recorder.steps}",
+            hint="where it was resumed at the end of an epoch: --resume with the checkpoint before it",
+        )  # fmt: skip
         return 1
     if not run.writes:
         return 0

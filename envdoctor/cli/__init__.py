@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from envdoctor.cli import diagnosing, environments, keeping, planning, proving, runs, training
+from envdoctor.cli import diagnosing, environments, fleet, keeping, planning, proving, runs, training
 from envdoctor.cli.shared import app
 
-__all__ = ["app", "diagnosing", "environments", "keeping", "main", "planning", "proving", "runs", "training"]
+__all__ = ["app", "diagnosing", "environments", "fleet", "keeping", "main", "planning", "proving", "runs", "training"]
 
 
 @app.callback(invoke_without_command=True)

@@ -13,6 +13,17 @@ Capability = tuple[int, int]
 # (CUDA C programming guide, "Binary compatibility").
 TEGRA: frozenset[Capability] = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
 
+# PTX ISA by CUDA release: 11.7 to 13.5 measured, as the newest `.version` that ptxas of NVIDIA's wheels takes
+# (2026-11-21); those before and 12.7 by docs.nvidia.com/cuda/parallel-thread-execution, release notes.
+PTX_OF_CUDA = {
+    "11.0": "7.0", "11.1": "7.1", "11.2": "7.2", "11.3": "7.3", "11.4": "7.4", "11.5": "7.5", "11.6": "7.6",
+    "11.7": "7.7", "11.8": "7.8", "12.0": "8.0", "12.1": "8.1", "12.2": "8.2", "12.3": "8.3", "12.4": "8.4",
+    "12.5": "8.5", "12.6": "8.5", "12.7": "8.6", "12.8": "8.7", "12.9": "8.8", "13.0": "9.0", "13.1": "9.1",
+    "13.2": "9.2", "13.3": "9.3", "13.4": "9.4", "13.5": "9.5",
+}  # fmt: skip
+# Of a file's containers: single ones are no sign. vLLM's _C has one empty kernel as `sm_52 compute_52`.
+PTX_SHARE = 0.1
+
 
 def capability_of(gpu: Gpu) -> Capability | None:
     """The compute capability as a pair to compare by; None if it is not known."""

@@ -33,13 +33,14 @@ def _file(file: LinkedFile) -> list[RenderableType]:
     parts: list[RenderableType] = [Text.assemble(("✗ ", "error"), (file.path, "title"), f"  of {file.distribution}")]
     if file.outcome == "unread":
         parts.append(_indent(f"cannot be read: {file.why}"))
-    parts += [_indent(_words(lack)) for lack in file.lacks[:LACKS_SHOWN]]
+    parts += [_indent(lack_words(lack)) for lack in file.lacks[:LACKS_SHOWN]]
     if len(file.lacks) > LACKS_SHOWN:
         parts.append(_indent(f"and {len(file.lacks) - LACKS_SHOWN} more"))
     return parts
 
 
-def _words(lack: Lack) -> str:
+def lack_words(lack: Lack) -> str:
+    """What is lacking, and where it should have come from."""
     source = f", which {lack.package} should have" if lack.package else ""
     if lack.kind == "library":
         return f"needs {lack.name}, which is nowhere" + (f"; it is in {lack.package}" if lack.package else "")

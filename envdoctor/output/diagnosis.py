@@ -10,10 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor import results
-from envdoctor.model import Fact, Stack
+from envdoctor.model import Fact
 from envdoctor.output.console import out, table
 from envdoctor.output.machine import facts_table
-from envdoctor.results import Made
 
 if TYPE_CHECKING:
     from envdoctor.explain import Cause, Explained
@@ -128,12 +127,9 @@ def written(data: results.Written) -> list[RenderableType]:
     return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]
 
 
-PROOFS = {"passed": "verified", "failed": "a probe failed", "stale": "verified for another driver, GPU or lock",
-          "no": "not verified: envdoctor verify"}  # fmt: skip
-
-
-def stack_lines(stack: Stack | None, made: Made | None = None, *, from_report: bool) -> list[RenderableType]:
+def stack_lines(data: results.Checked) -> list[RenderableType]:
     """The environment that was looked into."""
+    stack, made = data.stack, data.made
     if stack is None:
         hint = "no environment looked at: none is active, and there is no .venv here"
         return [Text("\nEnvironment", style="title"), Text(f"  - {hint}", style="dim")]
@@ -151,15 +147,16 @@ def stack_lines(stack: Stack | None, made: Made | None = None, *, from_report: b
         rows.add_row("GPU code", " ".join(torch.architectures.value or ()) or _told(torch.architectures), "")
     count = f"{len(distributions)} packages" if distributions is not None else _told(stack.distributions)
     rows.add_row("packages", count, _source(stack.distributions))
-    if not from_report:
+    if not data.report:
         rows.add_row("compiled", f"{len(extensions)} files, {coded} with GPU code", "")
     if made:
-        rows.add_row(
-            "made by envdoctor", f"{made.profile}, {PROOFS[made.verified]}", Text(f"lock {made.lock}", style="dim")
-        )
+        rows.add_row("made by envdoctor", made.profile, Text(f"lock {made.lock}", style="dim"))
         for name, use in made.fallbacks.items():
             rows.add_row("attention", f"{use}: no wheel of {name} fitted", "")
-    return [Text("\nEnvironment", style="title"), rows]
+    from envdoctor.output.proofs import proof_lines
+
+    proofs = proof_lines(data.proof, data.speed, ours=made is not None)
+    return [Text("\nEnvironment", style="title"), rows, *(Padding(line, (0, 0, 0, 2)) for line in proofs)]
 
 
 def _told(fact: Fact[Any]) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 from envdoctor.housekeeping import Environment, Environments, Paths, Removed, RolledBack
 from envdoctor.installing.install import InstallResult
 from envdoctor.output.console import table
+from envdoctor.output.proofs import proof_lines
 
 GIB, MIB = 1 << 30, 1 << 20
 STATES = {"current": "ok", "previous": "dim", "unfinished": "warning", "broken": "error"}
@@ -52,9 +53,7 @@ def environments(data: Environments) -> list[RenderableType]:
 
 
 def _environment(each: Environment) -> list[RenderableType]:
-    head = Text.assemble(
-        (each.profile or "not made by envdoctor", "title"), "  ", (each.state, STATES[each.state]), "  ", _proof(each)
-    )
+    head = Text.assemble((each.profile or "not made by envdoctor", "title"), "  ", (each.state, STATES[each.state]))
     facts = (
         f"Python {each.python}" if each.python else "",
         f"lock {each.lock}" if each.lock else "",
@@ -63,16 +62,8 @@ def _environment(each: Environment) -> list[RenderableType]:
     )
     parts: list[RenderableType] = [head, _indent(Text(each.path))]
     parts.append(_indent(Text("  ".join(filter(None, facts)), "dim")))
+    parts += map(_indent, proof_lines(each.proof, each.speed, ours=bool(each.profile)))
     return [*parts, _indent(Text(each.note, style="warning"))] if each.note else parts
-
-
-def _proof(each: Environment) -> tuple[str, str]:
-    return {
-        "passed": ("verified", "ok"),
-        "failed": ("a probe failed", "error"),
-        "stale": ("verified for another driver, GPU or lock", "warning"),
-        "no": ("not verified", "dim"),
-    }[each.verified]
 
 
 def rolled_back(data: RolledBack) -> list[RenderableType]:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from envdoctor.errors import EnvdoctorError
-from envdoctor.model import Finding, ProbeResult, Verification
+from envdoctor.model import Finding
+from envdoctor.output.remarks import remarks
 from envdoctor.results import Answer
 
 Level = Literal["error", "warning", "notice"]
 LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "warning", "info": "notice"}
-FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
+ALIKE = 20  # messages that one annotation holds
 
 
 def to_github(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> str:
@@ -130,29 +131,16 @@ def _planned(data: Any) -> Iterator[str]:
         yield annotation("warning", f"{data.profile} does not fit this machine", *data.violated)
 
 
-def _verification(data: Any) -> Iterator[str]:
-    """Probes that failed, and required ones that did not pass."""
-    verification = data if isinstance(data, Verification) else getattr(data, "verification", None)
-    if not isinstance(verification, Verification):
-        return
-    required = set(verification.required)
-    for result in verification.results:
-        if result.outcome not in FINE or (result.probe in required and result.outcome != "passed"):
-            yield _probe(result)
-    for name in sorted(required - {result.probe for result in verification.results}):
-        yield annotation("error", f"{name} was not run", f"the probe {name} is required and has no result")
-
-
-def _probe(result: ProbeResult) -> str:
-    numbers = (
-        f"{name}: {value:.4g}" + (f", tolerance {result.tolerances[name]:.4g}" if name in result.tolerances else "")
-        for name, value in result.numbers.items()
-    )
-    return annotation(
-        "error", f"{result.probe} {result.outcome}", result.message, *numbers, result.output.strip()[-600:]
-    )
+def _remarks(data: Any) -> Iterator[str]:
+    """What probes, benchmarks and scans say: GitHub shows ten annotations of a level, so those alike are one."""
+    told: dict[tuple[Level, str], list[str]] = {}
+    for remark in remarks(data):
+        told.setdefault((remark.level, remark.title), []).append(remark.message)
+    for (level, title), messages in told.items():
+        more = [f"and {len(messages) - ALIKE} more"] if len(messages) > ALIKE else []
+        yield annotation(level, title, *messages[:ALIKE], *more)
 
 
 PARTS: tuple[Callable[[Any], Iterable[str]], ...] = (
-    _findings, _causes, _resolved, _locks, _matrix, _planned, _verification,
+    _findings, _causes, _resolved, _locks, _matrix, _planned, _remarks,
 )  # fmt: skip

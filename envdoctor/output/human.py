@@ -14,10 +14,7 @@ from rich.text import Text
 from envdoctor import results
 from envdoctor.errors import EnvdoctorError
 from envdoctor.model import Choice, Condition, Finding, Verification
-from envdoctor.output import diagnosis
 from envdoctor.output.console import err, out, table
-from envdoctor.output.machine import machine_tables
-from envdoctor.profiles import violations
 from envdoctor.results import Answer
 
 MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
@@ -39,16 +36,22 @@ def render_error(error: EnvdoctorError) -> None:
         console.print(Text.assemble(("expected: ", "dim"), error.expected))
     if error.hint:
         console.print(Text.assemble(("hint: ", "info"), error.hint))
-    for part in diagnosis.likely(error.causes):
-        console.print(part)
+    if error.causes:
+        from envdoctor.output.diagnosis import likely
+
+        for part in likely(error.causes):
+            console.print(part)
 
 
 def _checked(data: results.Checked) -> list[RenderableType]:
+    from envdoctor.output import diagnosis
+    from envdoctor.output.machine import machine_tables
+
     seen = f"recognised in the report: {', '.join(data.report)}" if data.report else ""
     return [
         *([Text(seen, style="dim")] if seen else []),
         *machine_tables(data.machine),
-        *diagnosis.stack_lines(data.stack, data.made, from_report=bool(data.report)),
+        *diagnosis.stack_lines(data),
         *_findings(data.findings, data.rules),
         *_choice(data.choice),
     ]
@@ -60,6 +63,15 @@ def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]
         return [title, Text.assemble(("  ✓ ", "ok"), "nothing wrong found")]
     told = [finding for finding in findings if finding.status != "unknown"]
     return [title, *(part for finding in told for part in _finding(finding)), *_unknown(findings)]
+
+
+def findings_lines(findings: tuple[Finding, ...]) -> list[RenderableType]:
+    """Findings as `check` shows them, for other results that have some."""
+    return (
+        [Text("\nFindings", style="title"), *(part for finding in findings for part in _finding(finding))]
+        if findings
+        else []
+    )
 
 
 def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
@@ -99,6 +111,8 @@ def _indent(part: RenderableType) -> Padding:
 
 
 def _choice(choice: Choice) -> list[RenderableType]:
+    from envdoctor.profiles import violations
+
     parts: list[RenderableType] = [Text("\nProfile", style="title")]
     if choice.profile:
         parts.append(Text.assemble(("  ✓ ", "ok"), (choice.profile, "title"), f"  {choice.reason}"))
@@ -209,6 +223,8 @@ ELSEWHERE = {
     "Plotted": ("runs", "plotted"),
     "Packed": ("runs", "packed"),
     "PackChecked": ("runs", "pack_checked"),
+    "FleetChecked": ("fleet", "fleet_checked"),
+    "Collective": ("fleet", "collective"),
 }
 
 
@@ -222,4 +238,4 @@ def _renderer(name: str) -> Callable[[Any], list[RenderableType]]:
     return found
 
 
-__all__ = ["Group", "render", "render_error"]
+__all__ = ["Group", "findings_lines", "render", "render_error"]

@@ -46,6 +46,10 @@ class JsonLines:
         """Files, bytes, rate."""
         self._now_and_then("fetching", progress, progress.files_done)
 
+    def node_answered(self, node: str, count: int) -> None:
+        """A node of a fleet has answered, or will not."""
+        self._print("node answered", {"node": node, "count": count})
+
     def probe_started(self, name: str) -> None:
         """A probe was started."""
         self._print("probe started", {"probe": name})

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from envdoctor.output.console import out
-from envdoctor.rules.driver_ptx import PTX_SHARE
-from envdoctor.scanning.kernels import ArchsScanned, Asked, Coverage, ScannedFile
+from envdoctor.scanning.kernels import ArchsScanned, Asked, Coverage, ScannedFile, is_compiled_at_first_use
 
 CELL = 13  # columns: "1432/2918", "62/81 +2 PTX"
 MINIMUM_TITLE = 24
@@ -123,9 +122,7 @@ def _by_driver(own: list[tuple[ScannedFile, Coverage]]) -> dict[str, list[tuple[
     """Files of which something is compiled at first use, by the driver that this takes."""
     found: dict[str, list[tuple[ScannedFile, Coverage]]] = {}
     for file, each in own:
-        if each.ptx >= PTX_SHARE * (each.native + each.ptx + each.none) > 0 and not file.by_choice.startswith(
-            "chosen"
-        ):
+        if is_compiled_at_first_use(file, each):
             found.setdefault(each.needs_driver, []).append((file, each))
     return found
 

@@ -49,6 +49,10 @@ class Shown:
         self.began = time.monotonic()
         self._say(Text.assemble(("• ", "info"), title))
 
+    def node_answered(self, node: str, count: int) -> None:
+        """A node of a fleet has answered, or will not."""
+        self._now(f"  {node} ({count} so far)")
+
     def attempt(self, attempt: Attempt) -> None:
         """A source was tried."""
         reason = f" ({attempt.reason})" if attempt.reason else ""

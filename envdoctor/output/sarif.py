@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, for code scanning and for viewers.
+"""Findings, and what probes and scans say, as SARIF 2.1.0, for code scanning and for viewers.
 
 Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 What GitHub reads of it: https://docs.github.com/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
@@ -17,6 +17,7 @@ from envdoctor import __version__
 from envdoctor.documentation import severities, split_references
 from envdoctor.errors import EnvdoctorError
 from envdoctor.model import Finding
+from envdoctor.output.remarks import KINDS, Remark, remarks
 from envdoctor.results import Answer
 from envdoctor.rules import RULES
 from envdoctor.rules.registry import Rule
@@ -37,17 +38,22 @@ def to_sarif(command: str, answer: Answer | None, error: EnvdoctorError | None =
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
     place = getattr(checked, "name", place)  # an audit names the file that it judged
     rules = list(RULES.values())
+    told = list(remarks(answer.data)) if answer else []
+    kinds = list(dict.fromkeys(remark.kind for remark in told))  # described only where they are used
     run = {
         "tool": {
             "driver": {
                 "name": "envdoctor",
                 "semanticVersion": __version__,
-                "rules": [_rule(rule) for rule in rules],
+                "rules": [*map(_rule, rules), *map(_kind, kinds)],
             }
         },
         "invocations": [_invocation(command, answer, error, findings)],
         "columnKind": "unicodeCodePoints",
-        "results": _results(findings, [rule.id for rule in rules], place),
+        "results": [
+            *_results(findings, [rule.id for rule in rules], place),
+            *(_remark(remark, len(rules) + kinds.index(remark.kind), place) for remark in told),
+        ],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return msgspec.json.format(msgspec.json.encode(log), indent=1).decode()
@@ -67,6 +73,43 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
     address = rule.url or next(iter(urls), "")
     return described | ({"helpUri": address} if address else {})
+
+
+def _kind(name: str) -> dict[str, Any]:
+    """A kind of remark, which has no rule of ours behind it."""
+    text = {"text": KINDS[name]}
+    level = "warning" if name in ("speed-slow", "archs-driver", "file-unread", "load-warning") else "error"
+    return {
+        "id": name,
+        "name": name.title().replace("-", ""),
+        "shortDescription": text,
+        "fullDescription": text,
+        "help": text,
+        "defaultConfiguration": {"level": level},
+    }
+
+
+def _remark(remark: Remark, index: int, place: str) -> dict[str, Any]:
+    """What a probe, a benchmark or a scan says; of a compiled file it is told at that file."""
+    fingerprint = hashlib.sha256(f"{remark.kind}\n{remark.subject}".encode()).hexdigest()[:16] + ":1"
+    return {
+        "ruleId": remark.kind,
+        "ruleIndex": index,
+        "level": remark.level,
+        "message": {"text": f"{remark.title}\n{remark.message}"},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": quote(remark.file or place)},
+                    "region": {"startLine": 1},
+                },
+                "logicalLocations": [
+                    {"name": remark.subject, "fullyQualifiedName": remark.subject, "kind": "member"}
+                ],
+            }
+        ],
+        "partialFingerprints": {"primaryLocationLineHash": fingerprint, "envdoctor/v1": fingerprint},
+    }
 
 
 def _results(findings: tuple[Finding, ...], rules: list[str], place: str) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.explain import Explained
     from envdoctor.facts_check import FactsChecked
     from envdoctor.fetching.fetch import Fetched
+    from envdoctor.fleet.ranks import Collective
+    from envdoctor.fleet.records import FleetChecked
     from envdoctor.handoff import Recipe, Run, Word
     from envdoctor.installing.install import InstallResult
     from envdoctor.keeping import LockedAll, Matrix
@@ -71,6 +73,8 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "watch": (Watched,),
         "plot": (Plotted,),
         "pack": (Packed, PackChecked),
+        "fleet check": (FleetChecked,),
+        "fleet collective": (Collective,),
         "quickstart": (results.Quickstarted, Verification),
     }
 
@@ -78,7 +82,8 @@ def _answers() -> dict[str, tuple[type, ...]]:
 NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
          "facts check", "resolve", "lock",
          "audit", "install", "fetch", "envs", "rollback", "clean", "uninstall", "paths",
-         "verify", "archs", "abi", "plan", "train", "watch", "plot", "pack", "quickstart")  # fmt: skip
+         "verify", "archs", "abi", "plan", "train", "watch", "plot", "pack",
+         "fleet check", "fleet collective", "quickstart")  # fmt: skip
 
 
 def answer(name: str) -> Answer:

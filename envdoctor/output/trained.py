@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor import results
-from envdoctor.output.console import table
+from envdoctor.output.console import out, table
+
+if TYPE_CHECKING:
+    from envdoctor.handoff import Run
 
 
 def recipes(data: results.RecipeList) -> list[RenderableType]:
@@ -36,11 +41,24 @@ def settings(data: results.SettingList) -> list[RenderableType]:
 def trained(data: results.Trained) -> list[RenderableType]:
     """What would be trained, or what came of it: held-out numbers before and after, and where the run lies."""
     if data.dry_run:
-        rows = table("setting", "value")
-        for key, value in data.run.settings.items():
-            rows.add_row(key, _written(value))
+        from envdoctor.handoff import vocabulary
+
+        defaults = {word.name: word.default for word in vocabulary(data.run.engine)}
+        changed = {key: value for key, value in data.run.settings.items() if value != defaults.get(key)}
+        rows = table("setting", "value", "default")
+        for key, value in changed.items():
+            rows.add_row(key, _written(value), Text(_written(defaults.get(key)), style="dim"))
+        others = f"{len(data.run.settings) - len(changed)} settings at their defaults: envdoctor train --settings"
+        out().print(rows)
+        out().print(Text(others, style="dim"))
         facts = [Text(f"{key}: {value}") for key, value in data.summary.items()]
-        return [rows, *facts, Text("$ " + " ".join(data.run.command), style="command")]
+        for part in facts:
+            out().print(part)
+        for line in launch_lines(data.run):  # to be copied: never broken nor cut
+            out().print(line, soft_wrap=True)
+        return []
+    if data.job:
+        return _submitted(data)
     result = data.result
     device = result.get("gpu") or result.get("device", "")
     device = f"{result['ranks']} x {device}" if result.get("ranks", 1) > 1 else device
@@ -56,6 +74,54 @@ def trained(data: results.Trained) -> list[RenderableType]:
         *([_indent(Text(f"of the time: {shares}", style="dim"))] if shares else []),
         _indent(Text(versions, style="dim")),
         _indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
+    ]
+
+
+def launch_lines(run: Run) -> list[Text]:
+    """What would run, exactly: variables, limits, files and the command, each with its reason."""
+    launch = run.launch
+    if launch is None:
+        return [_command(run.command)]
+    size = (
+        f"{launch.nodes} node{'s' * (launch.nodes > 1)} x {launch.processes} process{'es' * (launch.processes > 1)}"
+    )
+    files = [part for name, text in launch.files.items() for part in _file(f"{run.directory}/{name}", text)]
+    return [
+        Text(f"\n# {launch.launcher}: {size}", style="dim"),
+        *(Text(f"# {note}", style="dim") for note in launch.notes),
+        *(_reasoned(each.line) for each in launch.environment),
+        *(_reasoned(line) for line in launch.limits),
+        *files,
+        _command(run.command),
+        *(part for line in launch.elsewhere for part in (Text("# on each other node:", style="dim"), Text(line))),
+    ]
+
+
+def _file(path: str, text: str) -> list[Text]:
+    """A file that would be written."""
+    lines = [_reasoned(line) for line in text.rstrip("\n").split("\n")]
+    return [Text(f"# ---- {path}", style="title"), *lines, Text("# ----", style="title")]
+
+
+def _reasoned(line: str) -> Text:
+    """A line of shell, its comment dim."""
+    done, mark, reason = line.partition("  # ")
+    return Text.assemble(done, (f"{mark}{reason}", "dim"))
+
+
+def _command(words: Sequence[str]) -> Text:
+    return Text("$ " + shlex.join(words), style="command")
+
+
+def _submitted(data: results.Trained) -> list[RenderableType]:
+    """A run that SLURM has now."""
+    run = data.run.directory
+    saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""
+    return [
+        Text.assemble(("✓ ", "ok"), f"job {data.job} submitted: {run}/job.sbatch"),
+        _indent(Text(f"watch it: envdoctor watch {run}", overflow="fold")),
+        _indent(Text(f"its place in the queue: squeue --jobs {data.job}; its log: {run}/train.log", overflow="fold")),
+        _indent(Text(f"end it: scancel {data.job}{saving}", overflow="fold")),
     ]
 
 
@@ -82,4 +148,4 @@ def _written(value: object) -> str:
 
 
 def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4))
+    return Padding(part, (0, 0, 0, 4), expand=False)

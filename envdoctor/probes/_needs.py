@@ -4,6 +4,8 @@ import importlib.util
 import os
 import shutil
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from _result import Result, Unavailable
@@ -77,6 +79,18 @@ def cuda_refusal() -> str:
     except (RuntimeError, AssertionError) as error:
         return (str(error).strip().splitlines() or ["no reason given"])[0] + hidden
     return f"{torch.cuda.device_count()} devices" + hidden
+
+
+@contextmanager
+def compiling(words: str, *, language: str) -> Iterator[None]:
+    """Make an error in the block Unavailable where tools to compile are missing, which stand for {} in the words."""
+    try:
+        yield
+    except Exception as error:
+        missing = missing_build_tools(language=language)
+        if missing:
+            raise Unavailable(words.format(missing)) from error
+        raise
 
 
 def missing_build_tools(*, language: str) -> str:

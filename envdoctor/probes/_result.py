@@ -78,6 +78,11 @@ class Result:
         return value
 
 
+def relative_rms(found, exact) -> float:
+    """The root mean square of a difference of tensors, as a share of the exact one's."""
+    return ((found - exact).square().mean().sqrt() / exact.square().mean().sqrt()).item()
+
+
 def run(probe: Callable[[Result], str]) -> None:
     """Run a probe, which returns its one-line summary, and write its result; it may raise."""
     for name in LAUNCHER_VARIABLES:

@@ -1,4 +1,4 @@
-"""A language model of a few thousand parameters and its tokenizer, made on the spot: no download."""
+"""Language models of a few thousand parameters and a tokenizer, made on the spot: no download."""
 
 PAD, END, UNKNOWN = "<pad>", "<eos>", "<unk>"
 SYMBOLS = (PAD, END, UNKNOWN, *"0123456789abcdefghij:>+")
@@ -44,3 +44,29 @@ def tiny_tokenizer():
         padding_side="left",
         model_input_names=["input_ids", "attention_mask"],
     )
+
+
+def gpt_oss(width: int, experts: int, head: int, **rest):
+    """A random gpt-oss: `head` is the dimension of one, four experts a token."""
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    return GptOssForCausalLM(
+        GptOssConfig(
+            vocab_size=64, hidden_size=width, intermediate_size=width, num_local_experts=experts,
+            num_experts_per_tok=4, num_attention_heads=4, num_key_value_heads=2, head_dim=head,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, pad_token_id=0, **rest,
+        )
+    )  # fmt: skip
+
+
+def tiny_llama(vocabulary: int):
+    """Two layers with heads of 64, which every attention backend of vLLM takes, and logits some units apart."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256, initializer_range=0.2,
+            tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+        )
+    ).eval()  # fmt: skip

@@ -1,9 +1,11 @@
 """gpt-oss with attention sinks: which attention implementations of transformers equal eager, and which drop them."""
 
+import copy
 import math
 
 from _needs import need, need_cuda, read_device
-from _result import Result, run
+from _result import Result, relative_rms, run
+from _tiny import gpt_oss
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
@@ -37,14 +39,16 @@ def probe(result: Result) -> str:
 
 def judge(result: Result, device, dtype, implementations) -> str:
     """Sort the implementations into safe, differing and refused."""
+    import torch
+
     model = tiny_gpt_oss().to(device)
     default = model.config._attn_implementation  # noqa: SLF001  it has no public name
-    tokens = random_tokens(model)
+    tokens = torch.randint(3, model.config.vocab_size, (2, 96), device=device)  # six windows long
     exact = evaluate(model, tokens, "eager")
     model.to(dtype)
     rough = evaluate(model, tokens, "eager")
-    limits = [TOLERANCE * max(distance(one, true), FLOOR) for one, true in zip(rough, exact, strict=True)]
-    silent = evaluate(model, tokens, "eager", sinks=False)
+    limits = [TOLERANCE * max(relative_rms(one, true), FLOOR) for one, true in zip(rough, exact, strict=True)]
+    silent = evaluate(without_sinks(model), tokens, "eager")
     effect = share(silent[:1], exact[:1], limits[:1])  # of the output alone
     result.note("effect_of_sinks", effect)
     result.require(effect > 2, f"without sinks eager errs {effect:.2g} times the limit: too little to tell")
@@ -61,7 +65,7 @@ def judge(result: Result, device, dtype, implementations) -> str:
         error = share(found, exact, limits)
         result.note(f"{name}_error", min(error, 1e9))
         sorted_out["safe" if error <= 1 else "differs"].append(name)
-        if error > 1 and distance(found[0], silent[0]) < distance(found[0], exact[0]):
+        if error > 1 and relative_rms(found[0], silent[0]) < relative_rms(found[0], exact[0]):
             sorted_out["drops_sinks"].append(name)
     sorted_out["safe"].append("eager")
     result.tolerances["error"] = 1.0  # of the limits, the worst of output and gradients
@@ -73,20 +77,13 @@ def judge(result: Result, device, dtype, implementations) -> str:
     return "; ".join(parts)
 
 
-def random_tokens(model):
-    """Two sequences, six windows long."""
-    import torch
-
-    return torch.randint(3, model.config.vocab_size, (2, 96), device=model.device)
-
-
 def share(found, exact, limits) -> float:
     """The worst error as a share of its limit; NaN counts as infinite."""
-    shares = [distance(one, true) / limit for one, true, limit in zip(found, exact, limits, strict=True)]
+    shares = [relative_rms(one, true) / limit for one, true, limit in zip(found, exact, limits, strict=True)]
     return max(math.inf if math.isnan(value) else value for value in shares)
 
 
-def evaluate(model, tokens, implementation: str, *, sinks: bool = True) -> tuple:
+def evaluate(model, tokens, implementation: str) -> tuple:
     """Log-probabilities and the gradients of queries' weights and of the sinks in float32, in training mode."""
     import torch
 
@@ -96,56 +93,36 @@ def evaluate(model, tokens, implementation: str, *, sinks: bool = True) -> tuple
     if implementation != "eager" and taken == "eager":  # transformers 4.56 without kernels says nothing
         raise RuntimeError("transformers stays with eager")
     model.train()  # kernels that cannot train must not look safe
-    layers = [layer.self_attn for layer in model.model.layers]
-    kept = [layer.sinks.detach().clone() for layer in layers]
-    with torch.no_grad():
-        for layer in layers:
-            layer.sinks.copy_(layer.sinks if sinks else torch.full_like(layer.sinks, -1e4))
-    try:
-        model.zero_grad()
-        chances = model(input_ids=tokens, use_cache=False).logits.float().log_softmax(-1)
-        chances[:, :-1].gather(-1, tokens[:, 1:, None]).mean().backward()
-        watched = [parameter for layer in layers for parameter in (layer.q_proj.weight, layer.sinks)]
-        # a sink that no gradient reached has a gradient of zero, which is as wrong as any
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in watched]
-        return (chances.detach(), *(grad.float() for grad in grads))
-    finally:
-        with torch.no_grad():
-            for layer, sink in zip(layers, kept, strict=True):
-                layer.sinks.copy_(sink)
-
-
-def distance(found, exact) -> float:
-    """The root mean square of the difference as a share of the exact one's."""
-    return ((found - exact).square().mean().sqrt() / exact.square().mean().sqrt()).item()
+    model.zero_grad()
+    chances = model(input_ids=tokens, use_cache=False).logits.float().log_softmax(-1)
+    chances[:, :-1].gather(-1, tokens[:, 1:, None]).mean().backward()
+    watched = [p for layer in model.model.layers for p in (layer.self_attn.q_proj.weight, layer.self_attn.sinks)]
+    # a sink that no gradient reached has a gradient of zero, which is as wrong as any
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in watched]
+    return (chances.detach(), *(grad.float() for grad in grads))
 
 
 def tiny_gpt_oss():
-    """Two layers, one of them with a sliding window, four experts, and sinks that matter."""
-    import torch
-    from transformers import GptOssConfig, GptOssForCausalLM
+    """Two layers, one of them with a sliding window, four experts, and sinks that matter.
 
-    model = GptOssForCausalLM(
-        GptOssConfig(
-            vocab_size=64,
-            hidden_size=64,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_local_experts=4,
-            num_experts_per_tok=4,  # all of them: a near tie in the router must not look like a wrong kernel
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
-            sliding_window=16,
-            max_position_embeddings=128,
-            initializer_range=0.2,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-            pad_token_id=0,
-        )
+    Each token takes all experts: a near tie in the router must not look like a wrong kernel.
+    """
+    import torch
+
+    model = gpt_oss(
+        64, 4, head=32, num_hidden_layers=2, sliding_window=16, max_position_embeddings=128, initializer_range=0.2
     )
     for layer in model.model.layers:
         torch.nn.init.normal_(layer.self_attn.sinks, mean=5.0)
     return model
+
+
+def without_sinks(model):
+    """The same model with sinks that take no attention."""
+    silent = copy.deepcopy(model)
+    for layer in silent.model.layers:
+        layer.self_attn.sinks.data.fill_(-1e4)
+    return silent
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Liger's fused linear GRPO loss and its gradients against the same in plain PyTorch and float64."""
 
-from _needs import missing_build_tools, need, need_cuda, read_device
-from _result import Result, Unavailable, run
+from _needs import compiling, need, need_cuda, read_device
+from _result import Result, run
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
@@ -26,13 +26,8 @@ def probe(result: Result) -> str:
     result.read_versions("torch", "triton", "liger-kernel")
     read_device(result)
     torch.manual_seed(result.seed())
-    try:
+    with compiling("Liger's compiled loss needs {}", language="c"):
         checked = judge(result, "cuda", (BATCH, LENGTH, WIDTH, WORDS), compiled=True)
-    except Exception as error:
-        missing = missing_build_tools(language="c")
-        if missing:
-            raise Unavailable(f"Liger's compiled loss needs {missing}") from error
-        raise
     result.require("grpo" in checked and "bnpo" in checked, f"of the losses only {checked} are known")
     return f"loss and gradients of {', '.join(checked)} right"
 

@@ -4,8 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from _needs import half_precision, missing_build_tools, need, need_cuda, read_device
-from _result import Result, Unavailable, run
+from _needs import compiling, half_precision, need, need_cuda, read_device
+from _result import Result, run
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
@@ -30,14 +30,9 @@ def probe(result: Result) -> str:
     torch.manual_seed(result.seed())
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache  # read at the first compilation
-        try:
+        with compiling("Triton needs {} to build its launcher", language="c"):
             check_add(result, "cuda")
             check_multiply(result, "cuda", half_precision())
-        except Exception as error:
-            missing = missing_build_tools(language="c")
-            if missing:
-                raise Unavailable(f"Triton needs {missing} to build its launcher") from error
-            raise
         torch.cuda.synchronize()
         compiled = sum(1 for _ in Path(cache).rglob("*.cubin"))
     result.note("kernels_compiled", compiled)

@@ -1,13 +1,10 @@
 """Triton's MXFP4 matrix product with routing to experts, as gpt-oss runs it, against the unpacked weights."""
 
 import importlib
-import importlib.metadata
-import importlib.util
-import sys
 
-from _mxfp4 import random_packed, unpack
-from _needs import missing_build_tools, need, need_cuda, read_device
-from _result import Result, Unavailable, run
+from _mxfp4 import find_library, random_packed, unpack
+from _needs import compiling, need, need_cuda, read_device
+from _result import Result, run
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
@@ -19,7 +16,6 @@ SECONDS = 10
 TOKENS, INNER, COLUMNS, EXPERTS, ACTIVE = 128, 256, 512, 8, 2
 # triton_kernels' testing.assert_close: 3e-2 where weights are MXFP4 (tests/test_matmul.py), RMS by default.
 LARGEST, ROOT_MEAN_SQUARE = 3e-2, 4e-3
-HUB_NAME = "kernels-community/gpt-oss-triton-kernels"
 
 
 def probe(result: Result) -> str:
@@ -38,43 +34,9 @@ def probe(result: Result) -> str:
     def product(x, packed, scales, logits):
         return multiply(name, x, packed, scales, logits)
 
-    try:
+    with compiling("Triton needs {} to build its launcher", language="c"):
         judge(result, "cuda", product)
-    except Exception as error:
-        missing = missing_build_tools(language="c")
-        if missing:
-            raise Unavailable(f"Triton needs {missing} to build its launcher") from error
-        raise
     return f"{source}: largest error {result.numbers['largest_error']:.2g}, RMS {result.numbers['rms_error']:.2g}"
-
-
-def find_library(result: Result) -> tuple[str, str]:
-    """The module's name and where it is from; a fault, and no name, where PyPI's namesake stands in its way."""
-    spec = importlib.util.find_spec("triton_kernels")
-    if spec is not None:
-        if importlib.util.find_spec("triton_kernels.matmul_ogs") is not None:
-            return "triton_kernels", "triton_kernels"
-        if importlib.util.find_spec("triton_kernels.tensor") is not None:
-            raise Unavailable("this triton_kernels has no matmul_ogs: newer than this probe knows")
-        version = result.versions.get("triton-kernels", "")
-        # It shadows the real one: vLLM prefers the top-level name to its own copy.
-        why = f"triton_kernels is PyPI's namesake (triton-kernels {version}), not Triton's"
-        result.require(False, f"{why}: pip uninstall triton-kernels")
-        return "", ""
-    reasons = []
-    if importlib.util.find_spec("vllm") is not None:
-        if importlib.util.find_spec("vllm.third_party.triton_kernels") is not None:
-            # it imports itself by the short name; vLLM does the same
-            sys.modules["triton_kernels"] = importlib.import_module("vllm.third_party.triton_kernels")
-            return "triton_kernels", f"vLLM {result.versions.get('vllm', '')}'s copy"
-        reasons.append("vllm is here without a copy of it (there is one from 0.12.0)")
-    if importlib.util.find_spec("kernels") is not None:
-        try:
-            return importlib.import_module("kernels").get_kernel(HUB_NAME).__name__, HUB_NAME
-        except Exception as error:
-            said = (str(error).splitlines() or [""])[0][:120]
-            reasons.append(f"{HUB_NAME} is not in the cache ({type(error).__name__}: {said})")
-    raise Unavailable("; ".join(reasons) or "triton_kernels is not installed, nor vllm or kernels that bring it")
 
 
 def multiply(name: str, x, packed, scales, logits):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.environments import read_installed
 from envdoctor.errors import EXIT_NO, EXIT_OK, Refused
 from envdoctor.facts.driver import read_driver
 from envdoctor.facts.gpu import NvmlReading, read_nvml
@@ -23,11 +24,11 @@ from envdoctor.model import Gpu, ProbeResult
 from envdoctor.proving import proof, verify
 from envdoctor.proving.bench_causes import likely_causes
 from envdoctor.proving.bench_records import Bench, BenchResult, grade, healthy_numbers, under_load
+from envdoctor.proving.kept import BENCH_SCHEMA, bench_path, write_record
 from envdoctor.proving.probe_process import run_probe
 from envdoctor.proving.probe_scripts import Probe, bundled_benchmarks
 from envdoctor.results import Answer
 
-BENCH_SCHEMA = 1
 # What each script measures. Those of one GPU come with its number, `gemm_0`; the others are of all GPUs together.
 MEASURES: dict[str, tuple[Measure, ...]] = {
     "bench_gemm": ("gemm",),
@@ -51,6 +52,7 @@ def bench(
     verify.check_python(interpreter)
     nvml = read_nvml()
     gpus = require_gpus(nvml)
+    installed = read_installed(interpreter.parent.parent)
     began = time.monotonic()
     runs, samples = run_benchmarks(interpreter, len(gpus), on_start, on_result)
     found = Bench(
@@ -63,14 +65,10 @@ def bench(
         # a GPU's UUID says whose machine it is, and has done its work
         runs=tuple(msgspec.structs.replace(run, lists={}) for run in runs),
         seconds=round(time.monotonic() - began, 1),
+        lock=installed.lock if installed else "",
     )
-    verify.write_record(bench_path(interpreter), found)
+    write_record(bench_path(interpreter), found)
     return Answer(found, EXIT_OK if found.passed else EXIT_NO)
-
-
-def bench_path(interpreter: Path) -> Path:
-    """Where an interpreter's benchmark is kept: beside its verification."""
-    return proof.verification_path(interpreter).with_suffix(".bench.json")
 
 
 def require_gpus(nvml: NvmlReading) -> tuple[Gpu, ...]:

@@ -44,6 +44,13 @@ class BenchResult(Record, frozen=True):
     causes: tuple[str, ...] = ()  # what it may be, by the facts that speak for it
     load: UnderLoad | None = None
 
+    @property
+    def words(self) -> str:
+        """What was measured where, with its grade: `gemm of GPU 0 512 TFLOP/s, failing`."""
+        where = "" if self.gpu is None else f" of GPU {self.gpu}"
+        value = "" if self.value is None else f" {self.value:.4g} {self.unit},"
+        return f"{self.measure}{where}{value} {self.grade.replace('-', ' ')}"
+
 
 class Bench(Record, frozen=True):
     """All measurements of one machine, in one environment."""
@@ -56,6 +63,7 @@ class Bench(Record, frozen=True):
     results: tuple[BenchResult, ...]
     runs: tuple[ProbeResult, ...]  # the scripts that measured, with their versions, seconds and output
     seconds: float
+    lock: str = ""  # digest of the lock that the environment was built from, empty if unknown
 
     @property
     def passed(self) -> bool:
@@ -65,6 +73,14 @@ class Bench(Record, frozen=True):
             and all(result.grade != "failing" for result in self.results)
             and all(run.outcome in ("passed", "unavailable") for run in self.runs)
         )
+
+    @property
+    def worst(self) -> Literal["healthy", "slow", "failing", "unknown"]:
+        """The worst grade: failing too where a script went wrong, unknown where nothing could be graded."""
+        grades = {result.grade for result in self.results}
+        if not self.passed:
+            return "failing"
+        return "slow" if "slow" in grades else "healthy" if "healthy" in grades else "unknown"
 
 
 def under_load(samples: Sequence[GpuSample]) -> UnderLoad | None:

@@ -150,38 +150,41 @@ def read_report(path: Path) -> bytes | None:
 
 
 def judge(name: str, finished: process.Finished, report: bytes | None) -> ProbeResult:
-    """Name what happened: how the process ended comes first, then what it wrote."""
-    seconds = round(finished.seconds, 3)
-    outcome, message = judge_ending(finished, report is not None)
-    if outcome is None and report is not None:
-        try:
-            said = parse_report(report)
-        except msgspec.MsgspecError as error:
-            outcome, message = "garbage", f"its result file is no result: {error}"
-        else:
-            return ProbeResult(
-                probe=name,
-                outcome=said.outcome,
-                message=said.message[:MESSAGE_LIMIT],
-                seconds=seconds,
-                numbers=said.numbers,
-                tolerances=said.tolerances,
-                versions=said.versions,
-                lists=said.lists,
-                output="" if said.outcome == "passed" else last_lines(finished.output),
-            )
+    """Name what happened: how the process ended comes first, then what it wrote.
+
+    Who crashes, hangs or fails after a result has not passed, whatever the result says; what was shown is kept.
+    """
+    said, problem = _said(report)
+    wrote = f"a result ({said.outcome}: {said.message})" if said else problem
+    outcome, message = judge_ending(finished, wrote)
+    if outcome is None:
+        outcome, message = (said.outcome, said.message) if said else ("garbage", f"its result file is {problem}")
     return ProbeResult(
         probe=name,
-        outcome=outcome or "no-result",
+        outcome=outcome,
         message=message[:MESSAGE_LIMIT],
-        seconds=seconds,
-        output=last_lines(finished.output),
+        seconds=round(finished.seconds, 3),
+        numbers=said.numbers if said else {},
+        tolerances=said.tolerances if said else {},
+        versions=said.versions if said else {},
+        lists=said.lists if said else {},
+        output="" if outcome == "passed" else last_lines(finished.output),
     )
 
 
-def judge_ending(finished: process.Finished, reported: bool) -> tuple[Outcome | None, str]:
-    """The outcome that the end of the process alone decides, None if it ended well."""
-    after = ", after it had written a result" if reported else ""
+def _said(report: bytes | None) -> tuple[Reported | None, str]:
+    """What a probe's result file says, or what is wrong with it."""
+    if report is None:
+        return None, ""
+    try:
+        return parse_report(report), ""
+    except msgspec.MsgspecError as error:
+        return None, f"no result: {error}"
+
+
+def judge_ending(finished: process.Finished, wrote: str) -> tuple[Outcome | None, str]:
+    """The outcome that the end of the process alone decides, None if it ended well; `wrote`: what, "" for nothing."""
+    after = f", after it had written {wrote}" if wrote else ""
     if finished.timed_out:
         return "hung", finished.ending + after
     if finished.signal:
@@ -189,7 +192,7 @@ def judge_ending(finished: process.Finished, reported: bool) -> tuple[Outcome | 
         return "crashed", finished.ending + after + (f" ({meaning})" if meaning else "")
     if finished.returncode:
         return "error", parse_exception(finished.output) or finished.ending + after
-    if not reported:
+    if not wrote:
         return "no-result", "ended with exit code 0 and wrote no result"
     return None, ""
 

@@ -5,16 +5,14 @@ A crash, a hang, garbage or silence in there is a named outcome, not an accident
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from envdoctor import process
 from envdoctor.errors import BadInput, EnvdoctorError, unknown_name
-from envdoctor.model import ProbeResult, Record, Verification
+from envdoctor.model import ProbeResult, Verification
+from envdoctor.proving.kept import VERIFICATION_SCHEMA, read_verification, stale_reason, write_record
 from envdoctor.proving.probe_batches import plan_batches, read_capacity, run_batch
 from envdoctor.proving.probe_process import (
     MESSAGE_LIMIT,
@@ -26,11 +24,23 @@ from envdoctor.proving.probe_process import (
 from envdoctor.proving.probe_scripts import PROBES_FOLDER, Probe, bundled_probes, choose_probes, read_probes
 
 __all__ = [
-    "PROBES_FOLDER", "SIGNAL_MEANINGS", "Probe", "bundled_probes", "choose_probes", "last_lines", "parse_exception",
-    "probe_environment", "read_probes", "verify",
+    "PROBES_FOLDER",
+    "SIGNAL_MEANINGS",
+    "VERIFICATION_SCHEMA",
+    "Probe",
+    "bundled_probes",
+    "choose_probes",
+    "last_lines",
+    "parse_exception",
+    "probe_environment",
+    "read_probes",
+    "read_verification",
+    "stale_reason",
+    "verify",
+    "write_record",
+    "write_verification",
 ]  # fmt: skip
 
-VERIFICATION_SCHEMA = 1
 MINIMUM_PYTHON = (3, 10)
 
 
@@ -120,40 +130,3 @@ def check_python(python: Path) -> None:
 def write_verification(path: Path, verification: Verification) -> None:
     """Keep a verification, whole or not at all."""
     write_record(path, verification)
-
-
-def write_record(path: Path, record: Record) -> None:
-    """Keep a record as JSON, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
-        draft.replace(path)
-    except OSError as error:
-        raise EnvdoctorError(f"cannot write {path}: {error.strerror}", expected="a writable folder") from error
-
-
-def read_verification(path: Path) -> Verification:
-    """Read a verification that was kept."""
-    hint = "envdoctor verify"
-    try:
-        data = path.read_bytes()
-        schema = msgspec.json.decode(data).get("schema")
-        if schema != VERIFICATION_SCHEMA:
-            raise BadInput(f"{path} has schema {schema}", expected=f"schema {VERIFICATION_SCHEMA}", hint=hint)
-        return msgspec.json.decode(data, type=Verification)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}", expected="a verification", hint=hint) from error
-    except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is no verification: {error}", expected="what verify wrote", hint=hint) from error
-
-
-def stale_reason(verification: Verification, driver: str, gpus: Sequence[str], lock: str) -> str:
-    """Why a verification says nothing of this machine and environment any more, empty if it still holds."""
-    pairs = (
-        ("driver", verification.driver, driver),
-        ("GPUs", ", ".join(verification.gpus), ", ".join(gpus)),
-        ("lock", verification.lock, lock),
-    )
-    changed = (f"{what}: {then or 'none'} then, {now or 'none'} now" for what, then, now in pairs if then != now)
-    return "; ".join(changed)

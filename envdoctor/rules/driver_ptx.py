@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.architectures import (
+    PTX_OF_CUDA,
+    PTX_SHARE,
+    Capability,
+    capability_of,
+    runs_as_ptx,
+    runs_native,
+)
 from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver, pair
 from envdoctor.model import Evidence, Extension, Gpu, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -23,20 +30,10 @@ from envdoctor.rules.views import (
 )
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
-# PTX ISA by CUDA release: 11.7 to 13.5 measured, as the newest `.version` that ptxas of NVIDIA's wheels takes
-# (2026-11-21); those before and 12.7 by docs.nvidia.com/cuda/parallel-thread-execution, release notes.
-PTX_OF_CUDA = {
-    "11.0": "7.0", "11.1": "7.1", "11.2": "7.2", "11.3": "7.3", "11.4": "7.4", "11.5": "7.5", "11.6": "7.6",
-    "11.7": "7.7", "11.8": "7.8", "12.0": "8.0", "12.1": "8.1", "12.2": "8.2", "12.3": "8.3", "12.4": "8.4",
-    "12.5": "8.5", "12.6": "8.5", "12.7": "8.6", "12.8": "8.7", "12.9": "8.8", "13.0": "9.0", "13.1": "9.1",
-    "13.2": "9.2", "13.3": "9.3", "13.4": "9.4", "13.5": "9.5",
-}  # fmt: skip
 # vLLM's own FlashAttention 2 has sm_80 code and compute_80 PTX and nothing else since it was cut to that, with vLLM
 # 0.7.2 (torch 2.5.1): from sm_90 on the driver must compile it. github.com/vllm-project/vllm/issues/28030; measured.
 FIRST_PTX_TORCH = (2, 5)
 FIRST_PTX_GPU: Capability = (9, 0)
-# Of a file's containers: single ones are no sign. vLLM's _C has one empty kernel as `sm_52 compute_52`.
-PTX_SHARE = 0.1
 
 
 @rule("TORCH005", cause="driver-ptx-too-old", url="https://github.com/vllm-project/vllm/issues/28030")

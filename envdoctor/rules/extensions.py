@@ -6,26 +6,12 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.libraries import package_of_library
 from envdoctor.model import Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.views import gpus_of, installed, label, torch_cuda, torch_version
 
-# Files that a library loads always, by a pattern of their path: only these must have code for every GPU. The others
-# hold kernels for single chips (FlashMLA, FlashAttention 3), which a healthy library leaves alone elsewhere.
-MAIN_FILES = {
-    "vllm": r"vllm/(_C|_moe_C)(\.\w+)*\.so$",
-    "flash-attn": r"flash_attn_2_cuda(\.[\w-]+)*\.so$",
-    "xformers": r"xformers/_C(\.\w+)*\.so$",
-    "sgl-kernel": r"sgl_kernel/(common_ops|sm\w+/common_ops)(\.[\w-]+)*\.so$",
-    "causal-conv1d": r"causal_conv1d_cuda(\.[\w-]+)*\.so$",
-    "mamba-ssm": r"selective_scan_cuda(\.[\w-]+)*\.so$",
-    "torchvision": r"torchvision/_C(\.\w+)*\.so$",
-    "exllamav2": r"exllamav2_ext(\.[\w-]+)*\.so$",
-    "auto-gptq": r"autogptq_cuda_\w+(\.[\w-]+)*\.so$",
-    "autoawq-kernels": r"awq_ext(\.[\w-]+)*\.so$",
-    "deepspeed": r"deepspeed/ops/\w+(\.[\w-]+)*\.so$",
-}
 # Compute capability below which the library has no kernels whatever the build: another rule says that (VLLM005).
 # xformers has kernels for Volta only through torch's own, not in its file.
 OLDEST_GPU: dict[str, Capability] = {"vllm": (7, 0), "sgl-kernel": (7, 5), "flash-attn": (8, 0), "xformers": (7, 5)}
@@ -212,12 +198,6 @@ def _for_another_torch(file: Extension, stack: Stack) -> bool:
 
 def _is_nccl(symbol: str) -> bool:
     return bool(re.match(r"p?nccl[A-Z]", symbol))
-
-
-def is_optional(file: Extension) -> bool:
-    """Files that a library carries for other machines than this one and loads by choice."""
-    chosen = ("nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime")
-    return file.distribution == "" or file.distribution.startswith(chosen)
 
 
 def _is_main(name: str, file: Extension) -> bool:

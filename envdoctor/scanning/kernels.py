@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
-from envdoctor.knowledge.architectures import Capability, runs_as_ptx, runs_native
+from envdoctor.knowledge.architectures import PTX_OF_CUDA, PTX_SHARE, Capability, runs_as_ptx, runs_native
+from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_of_cuda, pair
 from envdoctor.model import Extension, KernelCode, Record
 from envdoctor.results import Answer
-from envdoctor.rules.driver_ptx import PTX_OF_CUDA
-from envdoctor.rules.extensions import MAIN_FILES, is_optional
-from envdoctor.rules.views import cuda_name
 
 HINT = "envdoctor archs .venv --cc 9.0,12.0"
 WALKED = 50_000  # entries of a plain folder that are looked at
@@ -123,11 +121,12 @@ def archs(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: 
 
 def asked_gpus(cc: str, machine: str, facts: Sequence[str]) -> tuple[Asked, ...]:
     """The capabilities of --cc, with the driver of --machine if there is one; else the machine's own GPUs."""
-    from envdoctor.diagnosis import machine_of
-
     capabilities = parse_capabilities(cc)
     if capabilities and not machine and not facts:
         return tuple(Asked(each) for each in capabilities)
+    from envdoctor.diagnosis import machine_of
+    from envdoctor.rules.views import cuda_name  # all rules come with it, 50 ms
+
     found = machine_of(machine, facts)
     driver = found.driver.version.value or ""
     cuda = cuda_name(found.driver.cuda.value) or (cuda_of_driver(driver) if driver else "")
@@ -194,6 +193,12 @@ def reason_to_pass(path: str, distribution: str, code: KernelCode) -> str:
     if (main and not re.search(main, path)) or all(re.search(r"[af]$", name) for name in (*code.native, *code.ptx)):
         return "loaded only on the GPUs that it was made for"  # FlashMLA, FlashAttention 3
     return ""
+
+
+def is_compiled_at_first_use(file: ScannedFile, coverage: Coverage) -> bool:
+    """Whether a GPU takes so much of a file from PTX that its driver must know that PTX."""
+    every = coverage.native + coverage.ptx + coverage.none
+    return coverage.ptx >= PTX_SHARE * every > 0 and not file.by_choice.startswith("chosen")
 
 
 def read_place(place: Path, target: str) -> Found:

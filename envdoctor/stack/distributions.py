@@ -12,7 +12,7 @@ from envdoctor.model import Distribution
 from envdoctor.stack.conda import read_packages
 from envdoctor.stack.layout import Layout
 from envdoctor.stack.markers import Markers
-from envdoctor.stack.metadata import Found, read_folder
+from envdoctor.stack.metadata import Found, metadata_below, name_of, read_folder
 
 
 class Installed(NamedTuple):
@@ -51,6 +51,16 @@ def read_distributions(layout: Layout) -> Installed:
     return Installed(by_name, metadata, tuple(shadowed), tuple(shadowing), conda_files, notes)
 
 
+def find_metadata(layout: Layout) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
+    """Where the metadata of each distribution lies that Python takes, and conda's files, with nothing of it read."""
+    taken: dict[str, Path] = {}
+    for folder in layout.folders:
+        for path in sorted(metadata_below(folder.path), key=_written_at, reverse=True):
+            taken.setdefault(name_of(path), path)
+    conda = read_packages(layout.prefix)[1] if layout.kind.value == "conda" else {}
+    return taken, conda
+
+
 def describe_notes(notes: Iterable[str]) -> str:
     """A few notes in one line, and how many more there are."""
     shown = list(notes)
@@ -80,7 +90,11 @@ def _add_conda(
 
 
 def _written(found: Found) -> int:
+    return _written_at(found.metadata)
+
+
+def _written_at(metadata: Path) -> int:
     try:
-        return found.metadata.stat().st_mtime_ns
+        return metadata.stat().st_mtime_ns
     except OSError:
         return 0

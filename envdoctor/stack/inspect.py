@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envdoctor.model import Distribution, Extension, Fact, Stack, TorchBuild, absent, known, unreadable
 from envdoctor.stack.cache import FileCache
-from envdoctor.stack.distributions import Installed, describe_notes, read_distributions
+from envdoctor.stack.distributions import Installed, describe_notes, find_metadata, read_distributions
 from envdoctor.stack.extensions import CompiledPath, Reading, judge, read_files
 from envdoctor.stack.layout import Layout, read_layout
 from envdoctor.stack.libraries import read_libstdcxx
@@ -27,7 +27,7 @@ def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.
     layout = read_layout(place, environ)
     installed = read_distributions(layout)
     files = FileCache(cache)
-    reading = read_files(_compiled_paths(layout, installed), files)
+    reading = read_files(_compiled_paths(layout, installed.metadata, installed.conda_files), files)
     files.save()
     distributions = _distributions_fact(layout, installed)
     torch = _torch_fact(layout, installed, reading, distributions)
@@ -51,7 +51,7 @@ def read_compiled(place: Path, cache: Path | None, environ: Mapping[str, str] = 
     """Every compiled file of an environment, NVIDIA's own libraries too, each by itself."""
     layout = read_layout(place, environ)
     files = FileCache(cache)
-    reading = read_files(_compiled_paths(layout, read_distributions(layout)), files, whole=True)
+    reading = read_files(_compiled_paths(layout, *find_metadata(layout)), files, whole=True)
     files.save()
     return reading
 
@@ -107,17 +107,19 @@ def _extensions_fact(
     return known(extensions, _source(layout), note)
 
 
-def _compiled_paths(layout: Layout, installed: Installed) -> Iterator[CompiledPath]:
+def _compiled_paths(
+    layout: Layout, metadata: Mapping[str, Path], conda_files: Mapping[str, tuple[str, ...]]
+) -> Iterator[CompiledPath]:
     """Compiled files of every distribution that is taken, each once."""
     seen: set[str] = set()
-    for path in (*_recorded(installed), *_recorded_by_conda(layout, installed)):
+    for path in (*_recorded(metadata), *_recorded_by_conda(layout, conda_files)):
         if path.full not in seen:
             seen.add(path.full)
             yield path
 
 
-def _recorded(installed: Installed) -> Iterator[CompiledPath]:
-    for name, metadata in installed.metadata.items():
+def _recorded(taken: Mapping[str, Path]) -> Iterator[CompiledPath]:
+    for name, metadata in taken.items():
         folder = str(metadata.parent)
         recorded = compiled_files(metadata)
         if recorded is None:
@@ -130,10 +132,10 @@ def _recorded(installed: Installed) -> Iterator[CompiledPath]:
                 yield CompiledPath(str(project), path, name)
 
 
-def _recorded_by_conda(layout: Layout, installed: Installed) -> Iterator[CompiledPath]:
+def _recorded_by_conda(layout: Layout, conda_files: Mapping[str, tuple[str, ...]]) -> Iterator[CompiledPath]:
     folder = _source(layout)
     below = os.path.relpath(folder, layout.prefix) + "/"
-    for name, files in installed.conda_files.items():
+    for name, files in conda_files.items():
         for file in files:
             if file.startswith(below):
                 yield CompiledPath(folder, file.removeprefix(below), name)

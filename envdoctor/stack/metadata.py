@@ -21,6 +21,7 @@ HEADER = re.compile(
     rb"^(Name|Version|Requires-Dist|Requires-Python|Home-page|Project-URL):[ \t]*(.*?)[ \t\r]*$",
     re.MULTILINE | re.IGNORECASE,
 )
+METADATA_SUFFIX = re.compile(r"\.(?:dist|egg)-info$")
 BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
 
@@ -63,6 +64,20 @@ def read_folder(folder: Path, markers: Markers) -> Reading:
     return reading
 
 
+def metadata_below(folder: Path) -> list[Path]:
+    """The metadata of each distribution in a folder of packages, unread; what cannot be listed holds none."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError:
+        return []
+    return [folder / name for name in names if name.endswith((".dist-info", ".egg-info")) and name[0] != "~"]
+
+
+def name_of(metadata: Path) -> str:
+    """The distribution's name as its metadata is called by it: `Flash_Attn-2.8.3.dist-info` is "flash-attn"."""
+    return normalise(METADATA_SUFFIX.sub("", metadata.name).partition("-")[0])
+
+
 def _read_one(folder: Path, name: str, markers: Markers, reading: Reading) -> None:
     path = folder / name
     if name.startswith("~"):
@@ -74,11 +89,11 @@ def _read_one(folder: Path, name: str, markers: Markers, reading: Reading) -> No
         reading.notes.append(f"{path}: {error.strerror}")
         head = b""
     fields = parse_head(head)
-    guessed, _, version = re.sub(r"(\.dist|\.egg)-info$", "", name).partition("-")
+    version = METADATA_SUFFIX.sub("", name).partition("-")[2]
     version = re.sub(r"-py3\.\d+$", "", version)
     requires = fields["requires-dist"] or (_egg_requires(path) if name.endswith(".egg-info") else [])
     distribution = Distribution(
-        name=normalise(_first(fields, "name") or guessed),
+        name=normalise(_first(fields, "name")) or name_of(path),
         version=_first(fields, "version") or version,
         requires=markers.holding(requires),
         requires_python=_first(fields, "requires-python"),

@@ -65,13 +65,13 @@ def test_a_disk_that_fills_while_saving_loses_no_earlier_checkpoint(stack_python
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == [str(step) for step in range(1, last + 5)]
 
 
-def start_two(python: Path, run: Path) -> Any:
+def start_two(python: Path, run: Path, *options: str) -> Any:
     import os
     import subprocess
 
     return subprocess.Popen(
         [str(python), "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-         str(TRAIN / "grpo.py"), str(run)],
+         str(TRAIN / "grpo.py"), str(run), *options],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -94,6 +94,12 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
     events = read_events(run)
     assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= {p.name for p in (run / "checkpoints/checkpoint-4").iterdir()}
+    # Both take up the checkpoint of both.
+    (run / "result.json").unlink()
+    status, output = finish(start_two(stack_python, run, "--resume", str(run / "checkpoints/checkpoint-2")))
+    assert status == 0, output
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
+    assert read_rows(run / "generations.csv") == generations
 
 
 def test_both_processes_end_at_the_same_step_when_one_is_asked_to(stack_python: Path, tmp_path: Path) -> None:

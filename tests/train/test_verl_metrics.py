@@ -120,11 +120,12 @@ def test_the_json_file_of_a_newer_verl_counts_and_the_console_does_not(tmp_path:
     file.write_text('{"step":1,"data":{"train/loss":4.0,"train/global_tokens":100}}\n{"step":2,"da')
     taken.take("step:1 - train/loss:4.0\n")
     with file.open("a") as stream:
-        stream.write('ta":{"train/loss":2.0}}\n')
+        stream.write('ta":{"train/loss":2.0,"train/global_tokens":90}}\n')
     taken.finish()
     steps = run.read_events("step")
     assert [(event["step"], event["metrics"]["loss"]) for event in steps] == [(1, 4.0), (2, 2.0)]
-    assert steps[0]["metrics"]["tokens_per_second"] > 0
+    assert steps[0]["metrics"]["seconds"] is None  # it would count the loading
+    assert steps[1]["metrics"]["tokens_per_second"] > 0
 
 
 def test_a_checkpoint_is_told_when_verl_says_that_it_is_whole(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""A fleet by Ray: a real cluster of this machine alone, with several raylets. ENVDOCTOR_RAY_PYTHON has Ray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import envdoctor, envelope
+from fleet_hosts import own_envdoctor, program
+
+PYTHON = os.environ.get("ENVDOCTOR_RAY_PYTHON", "")
+pytestmark = [pytest.mark.stack, pytest.mark.network]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def ray_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with Ray: the one that was named, or a new environment."""
+    if PYTHON:
+        return Path(PYTHON)
+    folder = tmp_path_factory.mktemp("ray") / "venv"
+    subprocess.run([sys.executable, "-m", "uv", "venv", "-q", "--python", sys.executable, str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "uv", "pip", "install", "-q", "--python", str(folder), "ray"], check=True)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A head and two more raylets, of which the last starts an `envdoctor` that hangs."""
+    tools = own_envdoctor(tmp_path_factory.mktemp("tools"))
+    hanging = program(tmp_path_factory.mktemp("hanging"), "envdoctor", "#!/bin/sh\nexec sleep 300\n").parent
+    port = free_port()
+    place = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # its sockets' names must be short
+    usual = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    children = []
+    try:
+        for number in range(3):
+            role = (
+                ["--head", f"--port={port}", f"--temp-dir={place}"] if not number else [f"--address=127.0.0.1:{port}"]
+            )
+            path = f"{hanging if number == 2 else tools}:{os.environ['PATH']}"
+            argv = [
+                str(ray_python.parent / "ray"), "start", *role, "--num-cpus=1", "--block", "--disable-usage-stats",
+                "--include-dashboard=false", "--object-store-memory=80000000", "--node-ip-address=127.0.0.1",
+            ]  # fmt: skip
+            if number:
+                argv.remove("--include-dashboard=false")
+            children.append(
+                subprocess.Popen(
+                    argv,
+                    env=usual | {"PATH": path},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+            _await_line(children[-1], b"Ray runtime started")
+        yield f"127.0.0.1:{port}"
+    finally:
+        for child in reversed(children):
+            child.terminate()
+            try:
+                child.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, 9)
+                child.wait()
+            assert child.stdout
+            child.stdout.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _await_line(child: subprocess.Popen[bytes], words: bytes) -> None:
+    seen = b""
+    assert child.stdout
+    while words not in seen:
+        line = child.stdout.readline()
+        assert line, seen.decode()
+        seen += line
+
+
+def test_every_raylet_answers_and_the_one_that_hangs_is_named(cluster: str, ray_python: Path, tmp_path: Path) -> None:
+    done = envdoctor(
+        "fleet", "check", "--ray", "--address", cluster, "--ray-python", ray_python, "--hub", "", "--deadline", "20",
+        "--format", "json", home=tmp_path,
+    )  # fmt: skip
+    answer = envelope(done)
+    assert answer["data"], answer["error"]
+    assert answer["data"]["nodes"] == 3
+    assert answer["data"]["answered"] == 2
+    failed = [one for one in answer["data"]["findings"] if one["status"] == "error"]
+    assert [one["id"] for one in failed] == ["FLT001"], failed
+    assert "did not end on the node within" in failed[0]["message"]
+    assert answer["data"]["common"]["/dev/shm"].endswith("GiB")
+
+
+def test_a_cluster_that_is_not_there_is_told(ray_python: Path, tmp_path: Path) -> None:
+    done = envdoctor(
+        "fleet", "check", "--ray", "--address", f"127.0.0.1:{free_port()}", "--ray-python", ray_python,
+        "--deadline", "15", home=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "error:" in done.stderr
+    assert "Traceback" not in done.stderr

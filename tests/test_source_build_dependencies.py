@@ -1,0 +1,40 @@
+"""A package that is compiled on the machine may be what a wheel asks for, as Hydra asks for antlr4."""
+
+from __future__ import annotations
+
+import pytest
+from install_place import Place
+from local_packages import PYTHON, write_profile, write_wheel
+from source_packages import write_sdist
+
+from envdoctor.profiles import read_profile
+from envdoctor.resolve import Target, resolve
+from envdoctor.sources import read_sources
+
+BUILD = '[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n'
+
+
+def prepare(place: Place, needs: str) -> None:
+    """caller 2.0 needs fast, which has no wheel; caller 1.0 of long ago needs nothing."""
+    write_sdist(place.wheels, "fast", "1.0")
+    write_wheel(place.wheels, "caller", "1.0")
+    write_wheel(place.wheels, "caller", "2.0", requires=[needs])
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", "caller", "fast==1.0", extra=BUILD)
+
+
+@pytest.mark.parametrize("needs", ["fast", "fast>=1.0", "fast==1.*"])
+def test_a_wheel_that_needs_what_is_built_is_not_passed_over_for_an_old_one(place: Place, needs: str) -> None:
+    prepare(place, needs)
+    lock = place.plan().lock
+    versions = {package.name: package.version for package in lock.packages}
+    assert versions["caller"] == "2.0"
+    assert [(package.name, package.version) for package in lock.built] == [("fast", "1.0")]
+
+
+def test_without_build_nothing_is_left_out(place: Place) -> None:
+    prepare(place, "fast")
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu", "caller==2.0")
+    sources = read_sources({"HOME": str(place.home)} | place.settings)
+    resolution = resolve(read_profile(str(place.profile)), Target("x86_64", "2.35", (PYTHON,)), sources)
+    assert resolution.lock is None
+    assert "fast" in resolution.attempts[0].reason
