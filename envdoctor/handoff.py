@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from envdoctor import __version__
 from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.errors import BadInput, EnvdoctorError, unknown_name
 from envdoctor.launching import node
 from envdoctor.launching.plan import plan_launch
 from envdoctor.launching.records import Ask, Launch, Situation, Work
@@ -28,7 +27,7 @@ RUN_SECONDS = 30 * 24 * 3600.0  # a run is stopped by its user or its end, not b
 WHAT = "a recipe in TOML"
 HINT = "envdoctor train --list"
 
-Setting = str | int | float | bool | list[str]
+Setting = str | int | float | bool | list[str | int | float]
 Event = dict[str, Any]
 Engine = Literal["grpo", "verl"]
 VOCABULARIES: dict[Engine, str] = {"grpo": "vocabulary.toml", "verl": "verl_vocabulary.toml"}
@@ -48,9 +47,9 @@ class Word(Record, frozen=True):
 class Recipe(Record, frozen=True):
     """What to train and how: the settings that differ from the vocabulary's defaults."""
 
-    name: str
-    summary: str
-    settings: dict[str, Setting]
+    name: str = ""
+    summary: str = ""
+    settings: dict[str, Setting] = {}
     engine: Engine = "grpo"
 
 
@@ -80,9 +79,14 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in (bundled("train") / "recipes").glob("*.toml"))
 
 
-def read_recipe(name: str) -> Recipe:
-    """A bundled recipe."""
-    path = bundled("train") / "recipes" / f"{name}.toml"
+def read_recipe(name_or_file: str) -> Recipe:
+    """A bundled recipe by name, or the user's own from a file, which is looked at before any parser reads it."""
+    if name_or_file.endswith(".toml") or "/" in name_or_file:
+        path = Path(name_or_file).expanduser()
+    elif name_or_file in recipe_names():
+        path = bundled("train") / "recipes" / f"{name_or_file}.toml"
+    else:
+        raise unknown_name("recipe", name_or_file, recipe_names(), hint=HINT)
     return convert(decode_toml(path, what=WHAT, hint=HINT), Recipe, where=str(path), what=WHAT, hint=HINT)
 
 
@@ -119,14 +123,8 @@ def vocabulary(engine: Engine = "grpo") -> tuple[Word, ...]:
 
 
 def engine_of(recipe: str) -> Engine:
-    """Which trainer a recipe is for; that of a recipe which cannot be read is asked, and says why."""
-    own = recipe.endswith(".toml") or "/" in recipe
-    path = Path(recipe).expanduser() if own else bundled("train") / "recipes" / f"{recipe}.toml"
-    try:
-        engine = tomllib.loads(path.read_text(encoding="utf-8")).get("engine", "grpo")
-    except (OSError, ValueError):
-        return "grpo"
-    return "verl" if engine == "verl" else "grpo"
+    """Which trainer a recipe is for."""
+    return read_recipe(recipe).engine
 
 
 def size_assignments(ask: Ask, engine: Engine, given: Sequence[str]) -> tuple[str, ...]:

@@ -42,7 +42,8 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         0,
         None,
     )
-    assert list(data["data"]) == ["machine", "stack", "findings", "rules", "choice", "report", "made", "proof", "speed"]
+    keys = ["machine", "stack", "findings", "rules", "choice", "report", "made", "proof", "speed"]
+    assert list(data["data"]) == keys
     finding = data["data"]["findings"][0]
     assert {"id", "cause", "status", "message", "evidence", "fix", "commands"} <= finding.keys()
 
@@ -102,7 +103,7 @@ def write_bad_files(folder: Path) -> None:
 BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown profile": (["install", "--profile", "gh20"], "'gh20'; did you mean 'gh200'?"),
     "unknown profile to show": (["profiles", "show", "cpus"], "did you mean 'cpu'?"),
-    "unknown recipe": (["train", "srot"], "'srot' (did you mean 'sort'?)"),
+    "unknown recipe": (["train", "srot"], "'srot'; did you mean 'sort'?"),
     "unknown machine": (["check", "--machine", "gh200"], "unknown machine 'gh200'"),
     "missing machine file": (["check", "--machine", "./none.json"], "cannot read none.json"),
     "not JSON": (["check", "--machine", "./text.json"], "is not JSON"),

@@ -61,8 +61,10 @@ def _in_passes(
     for size in (n for n in range(answers - 1, 0, -1) if answers % n == 0):
         made = Phases(shape, settings | {"micro_batch": size}, machine, **known).as_record()
         if made["fits"]:
-            too_much = f"{whole['peak'] / 2**30:.1f} GiB"
-            made["notes"].append(f"micro_batch: {size}, since all {answers} answers in one pass would need {too_much}")
+            made["notes"].append(
+                f"micro_batch: {size}, since all {answers} answers in one pass would need "
+                f"{whole['peak'] / 2**30:.1f} GiB"
+            )
             return made
     return whole
 

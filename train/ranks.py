@@ -51,7 +51,7 @@ class Ranks:
 
 
 def _place_on_cpu() -> None:
-    """Let torch.load put an optimizer's state on `cpu:1`, as accelerate calls a rank's CPU; torch knows `cpu` alone."""
+    """Let torch.load put an optimizer's state on `cpu:1`, accelerate's name of a rank's CPU; torch knows `cpu`."""
     torch.serialization.register_package(
         0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
     )

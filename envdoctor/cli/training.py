@@ -65,7 +65,7 @@ def train(
         str, typer.Option("--stop-on", metavar="ALARMS", help="End the run at these alarms, as no-signal,collapse.")
     ] = "",
     list_recipes: Annotated[bool, typer.Option("--list", help="List the bundled recipes.")] = False,
-    list_settings: Annotated[bool, typer.Option("--settings", help="List every setting of the recipe's trainer.")] = False,
+    list_settings: Annotated[bool, typer.Option("--settings", help="List every setting there is.")] = False,
     format: FormatOption = Format.human,
 ) -> None:
     """Train a recipe with the bundled GRPO trainer in a verified environment.
