@@ -254,7 +254,7 @@ def _ready_python(request: TrainRequest) -> Path:
 
 
 def _provenance(python: Path) -> dict[str, Any]:
-    """Which environment this is, and which attentions were proven in it."""
+    """Which environment this is, which attentions were proven in it, and what came out wrong."""
     from envdoctor.environments import read_installed
     from envdoctor.proving import proof, verify
 
@@ -264,6 +264,8 @@ def _provenance(python: Path) -> dict[str, Any]:
         verified = verify.read_verification(proof.verification_path(python))
         proven = {"attention": verified.attention, "attention_with_sinks": verified.attention_with_sinks}
         known["proven"] = {name: list(passed) for name, passed in proven.items()}
+        wrong = [each.probe for each in verified.results if each.outcome not in ("passed", "unavailable")]
+        known["proven"]["failed"] = wrong
     return known
 
 

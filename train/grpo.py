@@ -26,6 +26,7 @@ from typing import Any
 from alarms import validate_names
 from dataset_task import DatasetTask, check_dataset
 from interrupt import Interrupt
+from proven import refuse_what_is_wrong
 from run_directory import RunDirectory, finite, step_of
 from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
 from sort_task import SortTask, check_sort
@@ -116,6 +117,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
             f"{checkpoint} is past steps = {settings['steps']}", expected="an earlier one", hint="--resume latest"
         )
 
+    proven = configuration.get("proven") or {}
+    refuse_what_is_wrong(settings, proven)
     check_surroundings(settings)
 
     # 2. The libraries.
@@ -146,7 +149,6 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     run.phase("data", ", ".join(f"{key} {value}" for key, value in summary.items() if isinstance(value, int)))
     torch.manual_seed(settings["seed"])
     task = TASKS[settings["task"]][1](settings)
-    proven = configuration.get("proven") or {}
     learner = make_learner(run, task, settings, device=device, proven=proven, ranks=ranks)
     held_out = HeldOut(run, task, learner, settings)
     laps.end("data")

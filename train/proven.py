@@ -1,0 +1,30 @@
+"""What `envdoctor verify` found wrong in this environment, held against what a run asks for. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from settings import BadInput, show
+
+# What a setting asks for, and the probe that shows whether it is right here.
+PROBES: dict[str, dict[Any, str]] = {
+    "quantization": {"nf4": "bitsandbytes_nf4", "fp4": "bitsandbytes_nf4", "int8": "bitsandbytes_int8"},
+    "generation": {"vllm-colocate": "vllm_generate"},
+    "liger_loss": {True: "liger_grpo"},
+    "compile": {True: "torch_compile"},
+    "optimizer": {name: "bitsandbytes_adam8bit" for name in ("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit")},
+}
+
+
+def refuse_what_is_wrong(settings: Mapping[str, Any], proven: Mapping[str, Any]) -> None:
+    """A kernel that came out wrong does not train anything; `proven["failed"]` has the names of the probes."""
+    failed = set(proven.get("failed", ()))
+    for name, probes in PROBES.items():
+        probe = probes.get(settings[name], "")
+        if probe in failed:
+            raise BadInput(
+                f"{name} = {show(settings[name])}, but verify's probe {probe} did not pass in this environment",
+                expected="kernels that were proven here",
+                hint=f"envdoctor verify --only {probe}",
+            )
