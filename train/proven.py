@@ -1,4 +1,4 @@
-"""What `envdoctor verify` found wrong in this environment, held against what a run asks for. Standard library only."""
+"""What `envdoctor verify` found wrong here, held against what a run asks for. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROBES: dict[str, dict[Any, str]] = {
     "generation": {"vllm-colocate": "vllm_generate"},
     "liger_loss": {True: "liger_grpo"},
     "compile": {True: "torch_compile"},
-    "optimizer": {name: "bitsandbytes_adam8bit" for name in ("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit")},
+    "optimizer": dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), "bitsandbytes_adam8bit"),
 }
 
 
