@@ -157,3 +157,25 @@ def test_starting_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
     assert not loaded & heavy
+
+
+# The trainer's rooms: each may import from itself and from those before it. It knows nothing of the tool.
+TRAINER = PACKAGE.parent / "train"
+TRAINER_ORDER = ["settings", "tasks", "memory", "memory_plan", "running", "model", "verl_engine", "programs"]
+
+
+def trainer_room(path: Path) -> str:
+    name = path.relative_to(TRAINER).parts[0].removesuffix(".py")
+    return name if name in TRAINER_ORDER else "programs"
+
+
+@pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: str(path.relative_to(TRAINER)))
+def test_the_trainer_s_imports_run_one_way(path: Path) -> None:
+    names = {each.name.removesuffix(".py") for each in TRAINER.iterdir()}
+    found = {name.partition(".")[0] for name in imported(path)}
+    assert "envdoctor" not in found
+    rank = TRAINER_ORDER.index(trainer_room(path))
+    ahead = {
+        name for name in found & names if TRAINER_ORDER.index(name if name in TRAINER_ORDER else "programs") > rank
+    }
+    assert not ahead, f"{path.name} imports from {', '.join(sorted(ahead))}"

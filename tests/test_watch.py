@@ -28,8 +28,8 @@ from envdoctor.watching import EventTail, find_run, find_trainer, is_network, pa
 TRAINER = """
 import sys, time, types
 sys.path.insert(0, sys.argv[1])
-import run_directory
-from run_directory import RunDirectory
+from running import run_directory
+from running.run_directory import RunDirectory
 from pathlib import Path
 run, end, ago = Path(sys.argv[2]), sys.argv[6], float(sys.argv[7])
 first, last, seconds = (float(each) for each in sys.argv[3:6])

@@ -23,14 +23,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from alarms import validate_names
-from dataset_task import DatasetTask, check_dataset
-from interrupt import Interrupt
-from proven import refuse_what_is_wrong
-from run_directory import RunDirectory, finite, step_of
+from running.alarms import validate_names
+from running.interrupt import Interrupt
+from running.proven import refuse_what_is_wrong
+from running.run_directory import RunDirectory, finite, step_of
 from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
-from sort_task import SortTask, check_sort
-from tes_task import TesTask, check_tes
+from tasks.dataset_task import DatasetTask, check_dataset
+from tasks.sort_task import SortTask, check_sort
+from tasks.tes_task import TesTask, check_tes
 
 TASKS: dict[str, Any] = {
     "sort": (check_sort, SortTask),
@@ -124,18 +124,18 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     # 2. The libraries.
     run.phase("load", "torch, transformers, TRL")
     prepare_process(settings, run)
-    import after as after_training
     import torch
     from datasets import Dataset
-    from learner import keep_reference, make_learner
-    from looking import HeldOut
-    from ranks import Ranks
-    from recorder import Recorder
-    from tiny_model import warm_up
+    from model import after as after_training
+    from model.learner import keep_reference, make_learner
+    from model.looking import HeldOut
+    from model.tiny_model import warm_up
+    from running.ranks import Ranks
+    from running.recorder import Recorder
+    from running.trl_fields import Installed, Situation, grpo_arguments
     from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
     from trl import GRPOConfig, GRPOTrainer
-    from trl_fields import Installed, Situation, grpo_arguments
 
     transformers_logging.disable_progress_bar()
     device = choose_device(settings["device"])
@@ -331,7 +331,7 @@ def plot(run: RunDirectory, looks: list[dict[str, Any]], panels: list[tuple[str,
     """Draw curves.png; why not, when it cannot be."""
     run.phase("plot", "curves.png")
     try:
-        from curves import draw_curves
+        from running.curves import draw_curves
     except ImportError as error:
         return f"curves.png was not drawn: {error}"
     draw_curves(run.path / "metrics.csv", looks, panels, title, run.path / "curves.png")

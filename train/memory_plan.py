@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from memory_phases import Phases, at_least
-from model_shape import Shape, parse_config, read_shape, shape_of
+from memory.phases import Phases, at_least
+from memory.shape import Shape, parse_config, read_shape, shape_of
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]

@@ -29,7 +29,7 @@ def main() -> int:
 def draw(request: dict[str, Any]) -> dict[str, Any]:
     """The figure that was asked for; what it shows."""
     try:
-        from curves import Curves, default_panels, draw_runs, panel_of, read_rows
+        from running.curves import Curves, default_panels, draw_runs, panel_of, read_rows
     except ImportError as error:
         raise BadInput(
             f"{sys.executable} cannot draw: {error}",

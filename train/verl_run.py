@@ -20,10 +20,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from run_directory import RunDirectory, finite
+from running.run_directory import RunDirectory, finite
 from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
-from verl_check import FILE, contradictions, find_model, find_reward
-from verl_data import check_data, check_held_out, count_steps
+from verl_engine.check import FILE, contradictions, find_model, find_reward
+from verl_engine.data import check_data, check_held_out, count_steps
 
 
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
@@ -94,15 +94,15 @@ def answer_check(request: bytes) -> int:
 
 def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (a story)
     """One run, from run.json to result.json."""
-    from verl_after import merge, model_card
-    from verl_commands import commands, fill_in, merge_command, trainer_environment
-    from verl_compose import compose_options, find_verl
-    from verl_data import wait_for_data, write_data
-    from verl_fields import trainer_module, verl_options
-    from verl_parts import TRACKED_SFT, overrides
-    from verl_process import Children
-    from verl_recorder import Recorder
-    from verl_situation import Checkpoints, look_at_machine, refuse_missing_gpus, situation
+    from verl_engine.after import merge, model_card
+    from verl_engine.commands import commands, fill_in, merge_command, trainer_environment
+    from verl_engine.compose import compose_options, find_verl
+    from verl_engine.data import wait_for_data, write_data
+    from verl_engine.fields import trainer_module, verl_options
+    from verl_engine.parts import TRACKED_SFT, overrides
+    from verl_engine.process import Children
+    from verl_engine.recorder import Recorder
+    from verl_engine.situation import Checkpoints, look_at_machine, refuse_missing_gpus, situation
 
     # 1. What to do.
     configuration = run.read()
@@ -227,7 +227,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
 
 def push(run: RunDirectory, repository: str) -> str | None:
     """The merged model's address on the hub; none where it was not taken: the run is done and saved all the same."""
-    import after
+    from model import after
 
     run.phase("push", repository)
     try:

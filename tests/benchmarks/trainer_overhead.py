@@ -28,10 +28,10 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(int(sys.argv[4]))
-import tiny_model
+from model import tiny_model
 from datasets import Dataset
 from settings import read_recipe, settle
-from sort_task import SortTask
+from tasks.sort_task import SortTask
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import adapters
 import pytest
+from model import adapters
 from stacks import TINY, all_stacks, defaults, name_of, run_code
 
 NAMES = [f"model.layers.{layer}.self_attn.{part}_proj" for layer in range(2) for part in "qkvo"]
@@ -43,7 +43,7 @@ def test_near_names_are_as_long_as_they_have_to_be() -> None:
 TARGETS = (
     TINY
     + """
-import models, adapters
+from model import adapters, models
 from settings import BadInput
 
 root = Path(given[0])
@@ -124,7 +124,7 @@ TRAINING = (
     TINY
     + """
 import importlib.util
-import adapters, models
+from model import adapters, models
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import after
 import pytest
+from model import after
 from settings import BadInput
 from stacks import TINY, all_stacks, defaults, name_of, run_code
 
@@ -73,7 +73,7 @@ MERGING = (
     TINY
     + """
 import importlib.util
-import adapters, after, models
+from model import adapters, after, models
 
 root = Path(given[0])
 save_qwen2(root / "qwen2")
@@ -221,7 +221,7 @@ def serve_hub() -> Iterator[tuple[str, dict[str, Any]]]:
 PUSHING = """
 from pathlib import Path
 from settings import BadInput
-import after
+from model import after
 
 try:
     say(address=after.push(Path(given[0]), given[1], given[2]))

@@ -9,11 +9,11 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from dataset_task import DatasetTask, check_dataset
 from settings import BadInput
 from stacks import all_stacks, defaults, name_of, run_code
+from tasks.dataset_task import DatasetTask, check_dataset
+from tasks.tes_task import TesTask
 from tes_files import write_weeks
-from tes_task import TesTask
 
 
 def settings_of(path: Path, **changed: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_prompts_are_fitted_to_a_tokenizer_in_every_stack(stack_python: Path, su
     code = """
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
-        from dataset_task import DatasetTask
+        from tasks.dataset_task import DatasetTask
         from settings import BadInput
         words = {word: n for n, word in enumerate(["<unk>", "</s>", "user:", "system:", "A:"])}
         backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))

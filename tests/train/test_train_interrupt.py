@@ -15,7 +15,7 @@ TRAIN = Path(__file__).resolve().parents[2] / "train"
 WAITS = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
-from interrupt import Interrupt
+from running.interrupt import Interrupt
 interrupt = Interrupt()
 interrupt.training = True
 print("ready", flush=True)

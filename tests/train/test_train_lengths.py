@@ -7,9 +7,9 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from lengths import adds_special_tokens, choose_bounds, choose_form, encode, fit, measure, prepare_prompts
 from settings import BadInput
 from stacks import all_stacks, defaults, name_of, run_code
+from tasks.lengths import adds_special_tokens, choose_bounds, choose_form, encode, fit, measure, prepare_prompts
 
 
 class Letters:
@@ -214,7 +214,7 @@ def test_counts_are_those_of_trl_in_every_stack(stack_python: Path, tmp_path: Pa
         from datasets import Dataset
         from transformers import Qwen2Config, Qwen2ForCausalLM
         from trl import GRPOConfig, GRPOTrainer
-        import lengths
+        from tasks import lengths
         settings, folder = given
         tokenizer, found = make_tokenizer(), {}
         texts = [WORDS * n + "x" * n for n in (1, 2, 3, 40)]  # the last is far past 512 tokens
@@ -263,7 +263,7 @@ def test_counts_are_those_of_trl_in_every_stack(stack_python: Path, tmp_path: Pa
 def test_cuts_give_the_tokens_that_were_kept_in_every_stack(stack_python: Path) -> None:
     """Every cut of a text with characters of several bytes comes back as the end of the tokens, or is refused."""
     code = """
-        import lengths
+        from tasks import lengths
         from settings import BadInput
         tokenizer, found = make_tokenizer(), []
         text = WORDS * 2 + "\u6f22\u5b57 \u20ac " + WORDS  # letters that were not learnt: three tokens each

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory.shape import count_parameters, read_shape, shape_of
 from memory_plan import compare, plan
-from model_shape import count_parameters, read_shape, shape_of
 from settings import BadInput
 from stacks import TRAIN, all_stacks, defaults, name_of
 
@@ -102,7 +102,7 @@ def test_gpt_oss_weights_as_published() -> None:
     made = gpt_oss(140)
     (weights,) = [row["bytes"] for row in made["parts"] if row["part"] == "weights"]
     assert weights / GIB == pytest.approx(38.96, abs=0.01)
-    from memory_parts import expert_deltas, kv_cache, mxfp4_bytes
+    from memory.parts import expert_deltas, kv_cache, mxfp4_bytes
 
     shape = read_shape("openai/gpt-oss-20b")[0]
     assert mxfp4_bytes(shape) / GIB == pytest.approx(12.8, abs=0.05)
@@ -354,7 +354,7 @@ def activation_cases() -> list[dict[str, Any]]:
 
 @pytest.mark.stack
 def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
-    from memory_parts import Pass, stored_activations
+    from memory.parts import Pass, stored_activations
 
     cases = activation_cases()
     for python in all_stacks(stack_python):

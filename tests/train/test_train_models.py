@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import models
 import pytest
-from attention import find_obstacle
-from model_errors import explain_failure
-from quantization import check_quantization, choose_dtype
+from model import models
+from model.attention import find_obstacle
+from model.errors import explain_failure
+from model.quantization import check_quantization, choose_dtype
 from settings import BadInput
 from stacks import TINY, all_stacks, defaults, name_of, run_code
 
@@ -165,7 +165,7 @@ LOADING = (
     + """
 import json as text
 from settings import BadInput
-import models
+from model import models
 
 root = Path(given[0])
 defaults = given[1]
@@ -298,7 +298,7 @@ def test_loading_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
 MXFP4 = (
     TINY
     + """
-import models
+from model import models
 from safetensors.torch import save_file
 
 root = Path(given[0])
@@ -347,7 +347,7 @@ QUANTIZED = (
     TINY
     + """
 import importlib.util
-import models
+from model import models
 from settings import BadInput
 
 root = Path(given[0])

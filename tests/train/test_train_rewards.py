@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from answers import read_action, read_number, read_reference, say_number
-from rewards import Rewards, check_rewards, name_columns, overlong_penalty
 from settings import BadInput
-from stacks import all_stacks, defaults, run_code
+from stacks import TRAIN, all_stacks, defaults, run_code
+from tasks.answers import read_action, read_number, read_reference, say_number
+from tasks.rewards import Rewards, check_rewards, name_columns, overlong_penalty
 
 THOUGHT = "<|channel|>analysis<|message|>Is it [1]? No.<|end|><|start|>assistant"
 
@@ -289,9 +289,9 @@ def test_what_cannot_be_imported_is_told(tmp_path: Path) -> None:
 
 
 def test_a_file_called_like_ours_stays_apart(tmp_path: Path) -> None:
-    (tmp_path / "rewards.py").write_text("def f(completions, **_): return [4.0] * len(completions)\n", "utf-8")
-    assert Rewards(defaults(rewards=[f"{tmp_path}/rewards.py:f"])).score([row()], ["a"])[0]["reward"] == 4
-    assert Path(str(sys.modules["rewards"].__file__)).samefile(Path(__file__).parents[2] / "train/rewards.py")
+    (tmp_path / "settings.py").write_text("def f(completions, **_): return [4.0] * len(completions)\n", "utf-8")
+    assert Rewards(defaults(rewards=[f"{tmp_path}/settings.py:f"])).score([row()], ["a"])[0]["reward"] == 4
+    assert Path(str(sys.modules["settings"].__file__)).samefile(TRAIN / "settings.py")
 
 
 @pytest.mark.stack
@@ -307,7 +307,7 @@ def test_arrays_tensors_and_channels_in_every_stack(stack_python: Path, tmp_path
     code = """
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
-        from rewards import Rewards
+        from tasks.rewards import Rewards
         from settings import BadInput
         settings, folder = given
         marks = ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>"]

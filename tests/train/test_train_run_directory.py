@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from run_directory import (
+from running.run_directory import (
     RunDirectory,
     Table,
     choose_checkpoint,

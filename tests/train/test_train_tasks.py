@@ -7,11 +7,12 @@ import tomllib
 
 import pytest
 from settings import RECIPES, list_recipes, read_recipe, settle, vocabulary
-from sort_task import SortTask, split_multisets
-from tes_data import read_split
+from tasks.sort_task import SortTask, split_multisets
+from tasks.tes_data import read_split
+from tasks.tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
+from tasks.tes_task import TesTask, advantage_reward, parse_answer, regret, softmax_reward
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
-from tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
-from tes_task import TesTask, advantage_reward, parse_answer, regret, softmax_reward
+from verl_engine.check import contradictions as verl_contradictions
 
 Q = (-8.0, -8.1, -8.5, -30.0)
 
@@ -158,8 +159,10 @@ def test_each_recipe_file_is_whole(name: str) -> None:
     assert recipe.name == name
     assert recipe.summary
     assert "\n" not in recipe.summary
-    settled = settle(recipe, {})
-    assert set(settled) == set(vocabulary())
+    table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
+    file = "verl_vocabulary.toml" if table.get("engine") == "verl" else "vocabulary.toml"
+    own = {"contradictions": verl_contradictions} if table.get("engine") == "verl" else {}
+    settled = settle(recipe, {}, file=file, **own)
+    assert set(settled) == set(vocabulary(file))
     assert recipe.settings.items() <= settled.items()
-    text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
-    assert set(tomllib.loads(text)) == {"name", "summary", "settings"}
+    assert set(table) <= {"name", "summary", "engine", "settings"}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
+from running.trl_fields import Installed, Situation, grpo_arguments
 from settings import BadInput, Recipe, settle
 from stacks import NAMED
-from trl_fields import Installed, Situation, grpo_arguments
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
@@ -169,7 +169,7 @@ import json, sys, warnings
 sys.path.insert(0, sys.argv[1])
 from trl import GRPOConfig
 from settings import Recipe, settle
-from trl_fields import Installed, Situation, grpo_arguments
+from running.trl_fields import Installed, Situation, grpo_arguments
 warnings.simplefilter("error", FutureWarning)
 here = Installed.here(GRPOConfig)
 for given in json.loads(sys.argv[3]):

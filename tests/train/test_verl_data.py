@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from settings import BadInput, read_recipe, settle
-from verl_check import FILE, contradictions
-from verl_data import check_data, count_steps, find_sources, read_halves, verl_row
+from verl_engine.check import FILE, contradictions
+from verl_engine.data import check_data, count_steps, find_sources, read_halves, verl_row
 
 ROWS = [
     {

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from run_directory import RunDirectory
+from running.run_directory import RunDirectory
 from settings import read_recipe, settle
-from verl_check import FILE, contradictions
-from verl_metrics import header, look_numbers, parse_console, parse_file, parse_total, step_numbers
-from verl_recorder import Recorder
-from verl_situation import Checkpoints
+from verl_engine.check import FILE, contradictions
+from verl_engine.metrics import header, look_numbers, parse_console, parse_file, parse_total, step_numbers
+from verl_engine.recorder import Recorder
+from verl_engine.situation import Checkpoints
 
 RAY = (
     "\x1b[36m(TaskRunner pid=71)\x1b[0m step:3 - actor/pg_loss:-0.0125 - actor/lr:1e-06 - actor/grad_norm:0.75 - "

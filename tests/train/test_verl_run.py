@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from settings import BadInput
 from stacks import TRAIN
-from verl_after import describe, model_card
-from verl_check import FILE
-from verl_process import Children
-from verl_situation import Checkpoints, Machine, choose_attention, choose_gpus, refuse_missing_gpus
+from verl_engine.after import describe, model_card
+from verl_engine.check import FILE
+from verl_engine.process import Children
+from verl_engine.situation import Checkpoints, Machine, choose_attention, choose_gpus, refuse_missing_gpus
 
 PROGRAM = [sys.executable, "-B", str(TRAIN / "verl_run.py")]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_parts import ENGINE_SFT, TRACKED_SFT, At, Options, attention, lora, optimizer, refuse_other_attention
+from verl_engine.parts import ENGINE_SFT, TRACKED_SFT, At, Options, attention, lora, optimizer, refuse_other_attention
 
 
 def _sft_data(settings: Mapping[str, Any]) -> Options:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from answers import read_action, read_number
-from deadline import TooLong, deadline
 from settings import BadInput, suggest
-from tes_task import advantage_reward, softmax_reward
-from user_reward import UserReward, check_user_reward, is_user_reward
+from tasks.answers import read_action, read_number
+from tasks.deadline import TooLong, deadline
+from tasks.tes_task import advantage_reward, softmax_reward
+from tasks.user_reward import UserReward, check_user_reward, is_user_reward
 
 Row = dict[str, Any]
 Values = list[float | None]

@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from attention import SINKS, check_sinks, choose_attention, says_attention
-from model_errors import check_tokenizer_folder, check_weights, explain_failure, read_config, version_of
-from quantization import (
+from model.attention import SINKS, check_sinks, choose_attention, says_attention
+from model.errors import check_tokenizer_folder, check_weights, explain_failure, read_config, version_of
+from model.quantization import (
     BITSANDBYTES,
     check_bitsandbytes,
     check_quantization,

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model_errors import looks_local
-from run_directory import RunDirectory
+from model.errors import looks_local
+from running.run_directory import RunDirectory
 from settings import HERE, BadInput
-from verl_check import FILE
-from verl_commands import Command
-from verl_process import Children
+from verl_engine.check import FILE
+from verl_engine.commands import Command
+from verl_engine.process import Children
 
 PRIVATE = frozenset({"push_to", "report_to", "options", "nodes", "gpus"})
 

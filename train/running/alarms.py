@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from alarm_kinds import (
+from running.alarm_kinds import (
     Collapse,
     GradientSpike,
     Metrics,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from settings import BadInput
-from tes_data import Decision, read_split
-from tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
+from tasks.tes_data import Decision, read_split
+from tasks.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
 
 ANSWER = re.compile(r"\[([0-3])\]")  # the whole answer, nothing before or after
 

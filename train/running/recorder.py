@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from alarms import Alarms, parse_row
-from interrupt import Interrupt
-from ranks import Ranks
-from run_directory import RunDirectory, Table, drop_old_checkpoints, mark_complete
-from stopwatch import Stopwatch
+from running.alarms import Alarms, parse_row
+from running.interrupt import Interrupt
+from running.ranks import Ranks
+from running.run_directory import RunDirectory, Table, drop_old_checkpoints, mark_complete
+from running.stopwatch import Stopwatch
 from transformers import TrainerCallback
 
 # Columns of metrics.csv after the task's own. `kl` stays empty at beta 0, a part's seconds where nobody works on it.

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from tes_task import parse_answer
+from tasks.tes_task import parse_answer
 
 FINAL_CHANNEL = re.compile(r"<\|channel\|>\s*final\b[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
 END_OF_MESSAGE = re.compile(r"<\|(?:return|end|start|call|channel)\|>")

@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_parts import (
+from verl_engine.parts import (
     At,
     Options,
     attention,

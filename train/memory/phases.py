@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import memory_parts as parts
-from memory_parts import GIB, Pass
-from model_shape import Shape, count_parameters
+from memory import parts
+from memory.parts import GIB, Pass
+from memory.shape import Shape, count_parameters
 
 PROMPT_TOKENS = 512  # where nothing says how long prompts are
 TASK_PROMPT_TOKENS = 64  # of sort and tes, whose prompts are symbols

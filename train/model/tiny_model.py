@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 if TYPE_CHECKING:
-    from learner import Learner
-    from run_directory import RunDirectory
+    from model.learner import Learner
+    from running.run_directory import RunDirectory
 
 IGNORED = -100  # label that the loss leaves out
 

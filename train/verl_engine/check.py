@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model_errors import looks_local
+from model.errors import looks_local
 from settings import BadInput, Contradiction
 
 FILE = "verl_vocabulary.toml"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from run_directory import RunDirectory, Table
-from verl_metrics import (
+from running.run_directory import RunDirectory, Table
+from verl_engine.metrics import (
     ANSI,
     SMOOTHED,
     Numbers,
@@ -22,8 +22,8 @@ from verl_metrics import (
     parse_total,
     step_numbers,
 )
-from verl_parts import FILE_LOGGER
-from verl_situation import Checkpoints
+from verl_engine.parts import FILE_LOGGER
+from verl_engine.situation import Checkpoints
 
 KEPT_LINES = 60
 PREFIX = re.compile(r"^(?:\(.*?pid=.*?\)|\[rank\d+\]:)\s*")  # Ray's and torchrun's: whose line it is

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from settings import BadInput, suggest
-from tes_prompt import ACTIONS, Facts, PromptError, parse_prompt
+from tasks.tes_prompt import ACTIONS, Facts, PromptError, parse_prompt
 
 Q_COLUMNS = [f"q_action_{action}" for action in range(ACTIONS)]
 COLUMNS = ["prompt", "optimal_action", *Q_COLUMNS]

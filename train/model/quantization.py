@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from model_errors import first_line
+from model.errors import first_line
 from settings import BadInput
 
 BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import tes_data
-from answers import read_reference
-from row_files import Raw, Source, bad_data, cut, read_raw
 from settings import BadInput, suggest
-from tes_prompt import least_action
+from tasks import tes_data
+from tasks.answers import read_reference
+from tasks.row_files import Raw, Source, bad_data, cut, read_raw
+from tasks.tes_prompt import least_action
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 

@@ -7,18 +7,17 @@ import json
 import math
 import os
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model_errors import first_line, looks_local
-from models import dtype_option
-from settings import BadInput
+from model.errors import first_line, looks_local
+from model.models import dtype_option
+from settings import BadInput, vocabulary
 
 if TYPE_CHECKING:
-    from learner import Learner
-    from run_directory import RunDirectory
+    from model.learner import Learner
+    from running.run_directory import RunDirectory
 
 MERGED = "merged"
 # Settings that say where this machine has something, or what it talks to.
@@ -231,10 +230,10 @@ def table(head: tuple[str, ...], rows: list[Any]) -> list[str]:
 
 def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
     """Settings that differ from the vocabulary's defaults, without what is of this machine alone."""
-    known = tomllib.loads((Path(__file__).parent / "vocabulary.toml").read_text(encoding="utf-8"))
+    known = vocabulary()
     changed = {}
     for name, value in settings.items():
-        if name in PRIVATE or name not in known or value == known[name]["default"]:
+        if name in PRIVATE or name not in known or value == known[name].default:
             continue
         parts = value if isinstance(value, list) else [value]
         changed[name] = ", ".join(public_value(part) for part in parts)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from learner import Learner
-from lengths import encode
-from ranks import Ranks
-from run_directory import RunDirectory
+from model.learner import Learner
+from running.ranks import Ranks
+from running.run_directory import RunDirectory
+from tasks.lengths import encode
 from transformers import GenerationConfig
 
 

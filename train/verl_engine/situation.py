@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_shape import Shape, count_parameters, read_shape
+from memory.shape import Shape, count_parameters, read_shape
 from packaging.version import Version
-from run_directory import RunDirectory
+from running.run_directory import RunDirectory
 from settings import BadInput
-from verl_commands import choose_tensor_parallel
-from verl_parts import At
-from verl_process import Children
+from verl_engine.commands import choose_tensor_parallel
+from verl_engine.parts import At
+from verl_engine.process import Children
 
 GIB = 2**30
 ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can

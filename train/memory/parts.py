@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model_shape import Shape, count_parameters
+from memory.shape import Shape, count_parameters
 
 GIB = 1 << 30
 SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}

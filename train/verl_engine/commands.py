@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from verl_fields import trainer_module
+from verl_engine.fields import trainer_module
 
 RAY_PORT, TORCH_PORT = 6379, 29500  # the defaults of ray start and of torch
 HEAD, RANK = "$HEAD_ADDRESS", "$NODE_RANK"  # what only the launcher of several nodes knows

@@ -11,16 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-import adapters
 import memory_plan
-import models
-import tiny_model
 import torch
-from model_errors import read_config
-from ranks import Ranks
-from run_directory import RunDirectory
+from model import adapters, models, tiny_model
+from model.errors import read_config
+from running.ranks import Ranks
+from running.run_directory import RunDirectory
+from running.trl_fields import Situation
 from settings import BadInput
-from trl_fields import Situation
 
 
 @dataclass

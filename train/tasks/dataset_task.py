@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import lengths
-from answers import read_action, read_number, say_number
-from rewards import Rewards, check_rewards, q_value
-from row_files import Source, find_source
-from row_split import Halves, split_rows
-from rows import add_reference, read_rows
 from settings import BadInput
-from tes_prompt import ACTIONS
-from tes_task import regret
+from tasks import lengths
+from tasks.answers import read_action, read_number, say_number
+from tasks.rewards import Rewards, check_rewards, q_value
+from tasks.row_files import Source, find_source
+from tasks.row_split import Halves, split_rows
+from tasks.rows import add_reference, read_rows
+from tasks.tes_prompt import ACTIONS
+from tasks.tes_task import regret
 
 Row = dict[str, Any]
 LATER = "its columns are looked at when the run starts"

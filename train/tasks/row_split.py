@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rows import unique_files
 from settings import BadInput, suggest
-from tes_data import choose_held_out
+from tasks.rows import unique_files
+from tasks.tes_data import choose_held_out
 
 Row = dict[str, Any]
 
