@@ -108,7 +108,7 @@ def stop(pid: int) -> None:
 
 
 def slow(pid: int) -> None:
-    """An eighth of the time it runs, as on a core that is shared or clocked down."""
+    """An eighth of the time it runs: beyond what a busy machine does to the others."""
 
     def turn() -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -169,7 +169,7 @@ def test_the_rank_with_a_fault_is_named(  # noqa: PLR0917
         out, _ = child.communicate(timeout=120)
     data = json.loads(out)["data"]
     named = [one for one in data["findings"] if one["status"] == "error"]
-    assert [one["id"] for one in named] == [identifier], data
+    assert [one["id"] for one in named] == [identifier], json.dumps(data)
     assert named[0]["message"].startswith("rank 1 on localhost")
     assert words in named[0]["message"]
     assert child.returncode == 1

@@ -33,12 +33,13 @@ class Place:
         self.step = 0
         self.phase = "starting"
         self.host = socket.gethostname()
+        self.found = {}
         threading.Thread(target=self.beat, daemon=True).start()
 
-    def say(self, **more) -> None:
-        """Tell it, in one write."""
+    def say(self) -> None:
+        """Tell it, and what was found, in one write."""
         place = {"step": self.step, "phase": self.phase, "host": self.host, "pid": os.getpid()}
-        line = f"envdoctor-fleet rank {self.rank} {json.dumps(place | more)}\n"
+        line = f"envdoctor-fleet rank {self.rank} {json.dumps(place | self.found)}\n"
         os.write(1, line.encode())
 
     def beat(self) -> None:
@@ -209,8 +210,9 @@ def main(backend: str, sizes: dict[str, int]) -> None:
     if backend == "nccl":
         versions |= {"gpu": torch.cuda.get_device_name(device)} | read_log()
     versions.setdefault("interface", find_interface(os.environ["MASTER_ADDR"]))
-    place.step, place.phase = place.step + 1, "done"
-    place.say(own=own, speeds=speeds, ring=ring, wrong=wrong, versions=versions)
+    # Before "done" is said, by whichever thread: who listens takes that word for the end.
+    place.found = {"own": own, "speeds": speeds, "ring": ring, "wrong": wrong, "versions": versions}
+    place.enter("done")
     distributed.destroy_process_group()
 
 
