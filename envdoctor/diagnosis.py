@@ -287,29 +287,25 @@ def likely_cause(text: str, machine: Machine, stack: Stack | None) -> str:
 
 
 def documentation(name: str) -> Documentation | None:
-    """What is written on a rule or a cause of this name; None where there is none."""
+    """What is written on a rule, a finding of the fleet, or a cause of this name; None where there is none."""
     from envdoctor.knowledge.causes import causes
+    from envdoctor.knowledge.fleet import fleet_texts
     from envdoctor.rules import RULES
 
     if name in RULES:
         rule = RULES[name]
         return Documentation(name, rule.title, rule.cause, rule.documentation, url=rule.url)
+    if name in fleet_texts():
+        told = fleet_texts()[name]
+        return Documentation(name, told.title, told.cause, told.text)
     if name in causes():
         cause = causes()[name]
         related = tuple(rule.id for rule in RULES.values() if rule.cause == name)
         from envdoctor.explain.fill import fill
 
         commands = tuple(fill(command, {}) for command in cause.commands)
-        return Documentation(
-            name,
-            cause.title,
-            name,
-            f"{cause.definition}\n\n{fill(cause.fix, {})}",
-            related,
-            commands,
-            cause.check,
-            cause.url,
-        )
+        text = f"{cause.definition}\n\n{fill(cause.fix, {})}"
+        return Documentation(name, cause.title, name, text, related, commands, cause.check, cause.url)
     return None
 
 
