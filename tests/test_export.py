@@ -37,7 +37,7 @@ BUNDLED = [
     for profile in read_profiles()
     for path in sorted(lock_folder(profile.id).glob("*.txt"))
 ]
-WHOLE = [case for case in BUNDLED if not case.values[1].without]
+WHOLE = [case for case in BUNDLED if not case.values[1].without and not case.values[1].lock.built]
 TORCH = {
     "torch/__init__.py": b"from torch import version\n__version__ = '9.9.0'\n",
     "torch/version.py": b"cuda = None\n",
@@ -106,6 +106,11 @@ def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
     profile: Profile, file: LockFile, form: str
 ) -> None:
     whole = not file.without
+    if file.lock.built and form not in ("requirements", "uv-project"):  # what it builds, no form does
+        with pytest.raises(BadInput, match="must be compiled on the machine") as refused:
+            export(profile, file, form)
+        assert refused.value.hint == f"envdoctor install --profile {profile.id}, where it is to run"
+        return
     if form == "pylock" or not (whole or form in ("requirements", "uv-project")):
         with pytest.raises(BadInput) as refused:
             export(profile, file, form)
@@ -114,9 +119,12 @@ def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
     exported = export(profile, file, form)
     text = exported.text
     assert not ADDRESS.search(text)
-    assert all(f"{package.name}=={package.version}" in text for package in file.packages)
+    built = {package.name for package in file.lock.built}
+    installed = [package for package in file.packages if package.name not in built]
+    assert all(f"{package.name}=={package.version}" in text for package in installed)
+    assert not built or any("must be compiled" in note for note in exported.notes)
     hashed = form != "uv-project"
-    assert all((package.sha256 in text) is hashed for package in file.packages)
+    assert all((package.sha256 in text) is hashed for package in installed)
     assert whole or any("partial lock" in note for note in exported.notes)
     variables = [] if form == "uv-project" else list(profile.environment)
     assert all(name in text for name in variables)
@@ -479,7 +487,8 @@ def test_the_project_takes_a_marked_torch_from_the_index_that_the_user_names(tmp
 def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: LockFile) -> None:
     project = tomllib.loads(export(profile, file, "uv-project").text)
     held = project["tool"]["uv"]["constraint-dependencies"]
-    assert held == [f"{package.name}=={package.version}" for package in file.packages]
+    built = {package.name for package in file.lock.built}
+    assert held == [f"{p.name}=={p.version}" for p in file.packages if p.name not in built]
     assert project["tool"]["uv"]["required-environments"] == project["tool"]["uv"]["environments"]
     sources = project["tool"]["uv"].get("sources", {})
     assert set(sources) == {*file.without, *(p.name for p in file.packages if "+" in p.version)}

@@ -218,6 +218,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     recorder.saw("after", step, after)
     laps.end("evaluate")
     if not ranks.first:
+        ranks.leave()
         return 0
     run.phase("save", "model and tokenizer")
     after_training.save(learner.model, learner.tokenizer, run.path / "model")
@@ -254,6 +255,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     result |= after_training.finish(run, learner, settings, result)
     run.write_result(result)
     run.event("done", result=result)
+    ranks.leave()
     return 0
 
 

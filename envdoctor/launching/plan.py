@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import zlib
 
 from envdoctor.errors import BadInput, unknown_name
 from envdoctor.launching import commands, slurm
@@ -145,7 +146,8 @@ def _here(
 
 def _nodes(ask: Ask, work: Work, place: Situation, nodes: int, processes: int) -> Launch:
     """torchrun on several nodes without a scheduler: this machine is the first; the others are started by hand."""
-    name = work.directory.rstrip("/").rpartition("/")[2]
+    # Of the folder, so that what is left of another run does not answer for this one.
+    name = f"{work.directory.rstrip('/').rpartition('/')[2]}-{zlib.crc32(work.directory.encode()):08x}"
     endpoint = f"[{place.address}]" if ":" in place.address else place.address
     node = commands.on_node(work, toward=place.address, interface=ask.interface, processes=processes, several=True)
     torchrun = commands.torchrun_nodes(work, nodes, processes, endpoint=f"{endpoint}:{commands.PORT}", name=name)

@@ -40,6 +40,12 @@ class Ranks:
         if self.count > 1:
             torch.distributed.barrier()
 
+    def leave(self) -> None:
+        """The end, together: torchrun's agents on several nodes fail or hang when one of them ends long before."""
+        if self.count > 1:
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
+
     def share(self, items: Sequence[Any]) -> list[Any]:
         """This rank's part of the items, so that `in_order(gather(...))` of all parts is the whole."""
         return list(items[self.number :: self.count])
