@@ -71,6 +71,7 @@ def train(
     """Train a recipe with the bundled GRPO trainer in a verified environment.
 
     Example: envdoctor train tes --set data=./weeks --set steps=100
+
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """
     from envdoctor import workflow
