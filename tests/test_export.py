@@ -1,11 +1,8 @@
-"""Exported forms: run for real where they can be (uv, pip, bash), read by rules where they cannot (images, conda)."""
+"""Exported forms: installed for real by uv, pip and bash; and what a stranger's profile may not do."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -15,86 +12,27 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from export_stack import BUNDLED, TORCH, UV, WHOLE, Tiny, docker_words, with_environment
 from hypothesis import given
 from hypothesis import strategies as st
-from local_packages import PYTHON, write_profile, write_wheel
+from local_packages import PYTHON, write_wheel
 from packaging.requirements import Requirement
 
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.export import FORMS, export
 from envdoctor.export.text import docker_value, quoted
-from envdoctor.knowledge.images import images
-from envdoctor.locks import LOCKED, LockFile, lock_folder, read_lock
-from envdoctor.profiles import Pin, Profile, read_profile, read_profiles
+from envdoctor.locks import LockFile, lock_folder, read_lock
+from envdoctor.profiles import Pin, Profile, read_profile
 from envdoctor.resolve import Package
 
-UV = str(Path(sys.executable).with_name("uv"))
 HOSTILE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@\nLOCK\ntouch pwned\n%post\nRUN x #'
 ONE_LINE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@ RUN x #'
 ADDRESS = re.compile(r"https?:|ftp:|\b[a-z0-9-]+\.(org|com|io|dev|net)\b")
-BUNDLED = [
-    pytest.param(profile, read_lock(path), id=f"{profile.id}-{path.stem}")
-    for profile in read_profiles()
-    for path in sorted(lock_folder(profile.id).glob("*.txt"))
-]
-WHOLE = [case for case in BUNDLED if not case.values[1].without and not case.values[1].lock.built]
-TORCH = {
-    "torch/__init__.py": b"from torch import version\n__version__ = '9.9.0'\n",
-    "torch/version.py": b"cuda = None\n",
-}
-
-
-class Tiny:
-    """A stack of two packages in a folder, with its profile and lock."""
-
-    def __init__(self, folder: Path, *, torch: str = "9.9.0", files: dict[str, bytes] | None = None) -> None:
-        self.folder, self.wheels = folder, folder / "wheels"
-        wheels = [
-            write_wheel(self.wheels, "torch", torch, files=TORCH if files is None else files),
-            write_wheel(self.wheels, "trainer", "1.2", requires=["torch"]),
-        ]
-        self.profile = read_profile(str(write_profile(folder / "mine.toml", "trainer==1.2", f"torch=={torch}")))
-        packages = tuple(
-            Package(wheel.name.split("-")[0], wheel.name.split("-")[1], "", _sha256(wheel), LOCKED)
-            for wheel in wheels
-        )
-        self.lock = LockFile(
-            profile="mine",
-            platform=f"{platform.machine()}-manylinux_2_17",
-            python=PYTHON,
-            torch="cpu",
-            made="2026-11-21",
-            packages=packages,
-        )
-
-    def write(self, form: str, profile: Profile | None = None, lock: LockFile | None = None) -> Path:
-        exported = export(profile or self.profile, lock or self.lock, form)
-        path = self.folder / exported.file_name
-        path.write_text(exported.text)
-        return path
-
-    def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
-        offline = {"PIP_FIND_LINKS": str(self.wheels), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull,
-                   "UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never",
-                   "UV_CACHE_DIR": str(self.folder / "cache"), "UV_NO_CONFIG": "1"}  # fmt: skip
-        return subprocess.run(
-            list(map(str, command)), cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
-            env=kept | offline | {"PATH": f"{Path(UV).parent}:{os.environ['PATH']}"} | variables,
-        )  # fmt: skip
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Tiny:
     return Tiny(tmp_path)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def with_environment(profile: Profile, **variables: str) -> Profile:
-    return msgspec.structs.replace(profile, environment=variables)
 
 
 # Every bundled profile
@@ -106,12 +44,8 @@ def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
     profile: Profile, file: LockFile, form: str
 ) -> None:
     whole = not file.without
-    if file.lock.built and form not in ("requirements", "uv-project"):  # what it builds, no form does
-        with pytest.raises(BadInput, match="must be compiled on the machine") as refused:
-            export(profile, file, form)
-        assert refused.value.hint == f"envdoctor install --profile {profile.id}, where it is to run"
-        return
-    if form == "pylock" or not (whole or form in ("requirements", "uv-project")):
+    impossible = form == "pylock" or (form == "conda" and file.lock.built)
+    if impossible or not (whole or form in ("requirements", "uv-project")):
         with pytest.raises(BadInput) as refused:
             export(profile, file, form)
         assert refused.value.hint == f"envdoctor export --profile {profile.id} --format requirements"
@@ -119,41 +53,14 @@ def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
     exported = export(profile, file, form)
     text = exported.text
     assert not ADDRESS.search(text)
-    built = {package.name for package in file.lock.built}
-    installed = [package for package in file.packages if package.name not in built]
-    assert all(f"{package.name}=={package.version}" in text for package in installed)
-    assert not built or any("must be compiled" in note for note in exported.notes)
+    assert all(f"{package.name}=={package.version}" in text for package in file.packages)
+    assert all(f"--no-binary {package.name} " in text for package in file.lock.built) or form == "uv-project"
+    assert bool(file.lock.built) is any("compiled from source" in note for note in exported.notes)
     hashed = form != "uv-project"
-    assert all((package.sha256 in text) is hashed for package in installed)
+    assert all((package.sha256 in text) is hashed for package in file.packages)
     assert whole or any("partial lock" in note for note in exported.notes)
     variables = [] if form == "uv-project" else list(profile.environment)
     assert all(name in text for name in variables)
-
-
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_the_base_image_fits_the_build(profile: Profile, file: LockFile) -> None:
-    first = re.findall(r"^FROM (.*)$", export(profile, file, "dockerfile").text, re.MULTILINE)
-    definition = export(profile, file, "apptainer").text
-    assert first == [re.findall(r"^From: (.*)$", definition, re.MULTILINE)[1]]
-    if profile.cuda is None:
-        assert first == [f"python:{file.python}-slim-bookworm"]
-        return
-    found = re.fullmatch(r"nvidia/cuda:(\d+\.\d+)\.\d+-(base|devel)-ubuntu(\d\d)\.04", first[0])
-    assert found
-    assert found[1] == profile.cuda.build
-    assert int(file.platform.rpartition("_")[2]) <= {"22": 35, "24": 39}[found[3]]
-    compiling = {row.name for row in images().nvcc} & {package.name for package in file.packages}
-    assert (found[2] == "devel") == bool(compiling)
-
-
-def test_a_newer_glibc_gets_a_newer_system_and_one_too_new_none() -> None:
-    profile, file = read_profile("x86-cu130"), read_lock(lock_folder("x86-cu130") / "x86_64-3.12.txt")
-    assert file
-    newer = msgspec.structs.replace(file, platform="x86_64-manylinux_2_38")
-    assert "\nFROM nvidia/cuda:13.0.1-devel-ubuntu24.04\n" in export(profile, newer, "dockerfile").text
-    newest = msgspec.structs.replace(file, platform="x86_64-manylinux_2_41")
-    with pytest.raises(BadInput, match=r"no known image has CUDA 13\.0 and glibc 2\.41"):
-        export(profile, newest, "dockerfile")
 
 
 def test_unknown_forms_and_locks_of_others_are_refused(tiny: Tiny) -> None:
@@ -403,7 +310,7 @@ def test_apptainers_own_templates_are_refused(tiny: Tiny) -> None:
 def test_a_hostile_line_stays_one_value_in_images(tiny: Tiny) -> None:
     profile = with_environment(tiny.profile, TRIAL=ONE_LINE)
     (line,) = [x for x in export(profile, tiny.lock, "dockerfile").text.splitlines() if x.startswith("ENV TRIAL=")]
-    assert _docker_words(line.removeprefix("ENV TRIAL=")) == ONE_LINE
+    assert docker_words(line.removeprefix("ENV TRIAL=")) == ONE_LINE
     definition = export(profile, tiny.lock, "apptainer").text
     section = definition.partition("%environment\n")[2].partition("\n%test")[0]
     done = tiny.run("sh", "-c", f'{section}\n/usr/bin/printf "%s" "$TRIAL"')
@@ -411,19 +318,11 @@ def test_a_hostile_line_stays_one_value_in_images(tiny: Tiny) -> None:
     assert not list(tiny.folder.rglob("pwned"))
 
 
-def _docker_words(text: str) -> str:
-    """A double-quoted value as a Dockerfile's lexer reads it: a backslash takes the next of \" $ \\ as it is."""
-    assert text[0] == text[-1] == '"'
-    inner = text[1:-1]
-    assert not re.search(r'(?<!\\)(\\\\)*["$]', inner), "an end or a variable within"
-    return re.sub(r'\\(["$\\])', r"\1", inner)
-
-
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",))))
 def test_quoted_texts_read_back(text: str) -> None:
     assert tomllib.loads(f"a = {quoted(text)}")["a"] == text
     assert "\n" not in quoted(text)
-    assert _docker_words(docker_value(text)) == text
+    assert docker_words(docker_value(text)) == text
 
 
 STEERING = ("LD_PRELOAD", "BASH_ENV", "PATH", "PIP_INDEX_URL", "UV_INDEX", "PROMPT_COMMAND", "PS1", "PYTHONSTARTUP",
@@ -453,159 +352,3 @@ def test_impossible_disks_are_refused(tiny: Tiny, disk: float) -> None:
     when = msgspec.structs.replace(tiny.profile.when, disk_gb=disk)
     with pytest.raises(BadInput, match="disk_gb"):
         export(msgspec.structs.replace(tiny.profile, when=when), tiny.lock, "script")
-
-
-# Forms that other tools read
-
-
-def test_uv_locks_and_syncs_the_project(tiny: Tiny) -> None:
-    tiny.write("uv-project")
-    done = tiny.run(UV, "sync", "--python", sys.executable)
-    assert done.returncode == 0, done.stderr
-    assert tiny.run(".venv/bin/python", "-c", "import trainer, torch").returncode == 0
-
-
-def test_the_project_takes_a_marked_torch_from_the_index_that_the_user_names(tmp_path: Path) -> None:
-    tiny = Tiny(tmp_path, torch="9.9.0+cpu")
-    path = tiny.write("uv-project")
-    assert 'UV_INDEX="pytorch=$PYTORCH_INDEX" uv sync' in path.read_text()
-    page = tmp_path / "index/torch/index.html"
-    page.parent.mkdir(parents=True)
-    (wheel,) = tiny.wheels.glob("torch-*")
-    shutil.move(wheel, page.parent / wheel.name)
-    page.write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
-    without = tiny.run(UV, "lock", "--python", sys.executable)
-    assert without.returncode != 0
-    assert "pytorch" in without.stderr
-    done = tiny.run(UV, "lock", "--python", sys.executable, UV_INDEX=f"pytorch=file://{tmp_path}/index")
-    assert done.returncode == 0, done.stderr
-    locked = {p["name"]: p["version"] for p in tomllib.loads((tmp_path / "uv.lock").read_text())["package"]}
-    assert locked["torch"] == "9.9.0+cpu"
-
-
-@pytest.mark.parametrize(("profile", "file"), BUNDLED)
-def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: LockFile) -> None:
-    project = tomllib.loads(export(profile, file, "uv-project").text)
-    held = project["tool"]["uv"]["constraint-dependencies"]
-    built = {package.name for package in file.lock.built}
-    assert held == [f"{p.name}=={p.version}" for p in file.packages if p.name not in built]
-    assert project["tool"]["uv"]["required-environments"] == project["tool"]["uv"]["environments"]
-    sources = project["tool"]["uv"].get("sources", {})
-    assert set(sources) == {*file.without, *(p.name for p in file.packages if "+" in p.version)}
-    direct = {re.split(r"[^a-z0-9-]", spec)[0] for spec in project["project"]["dependencies"]}
-    assert set(sources) <= direct
-
-
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_condas_file_is_plain_yaml_whose_pip_part_pip_reads(profile: Profile, file: LockFile, tmp_path: Path) -> None:
-    data = _plain_yaml(export(profile, file, "conda").text)
-    assert data["name"] == profile.id
-    assert data["dependencies"][:2] == [f"python={file.python}", "pip"]
-    assert data.get("variables", {}) == profile.environment
-    pip = [line for line in data["pip"] if not line.startswith("--")]
-    assert "".join(f"{line}\n" for line in pip) == file.lock.text
-    options = [line for line in data["pip"] if line.startswith("--")]
-    assert options[:2] == ["--require-hashes", "--only-binary :all:"]
-    assert options[2:] == (["--extra-index-url ${PYTORCH_INDEX}"] if profile.id in ("cpu", "gh200") else [])
-
-
-def test_pip_installs_condas_pip_part(tiny: Tiny) -> None:
-    data = _plain_yaml(tiny.write("conda").read_text())
-    (tiny.folder / "part.txt").write_text("\n".join(data["pip"]))
-    assert tiny.run(sys.executable, "-m", "venv", ".venv").returncode == 0
-    done = tiny.run(".venv/bin/python", "-m", "pip", "install", "-r", "part.txt")
-    assert done.returncode == 0, done.stderr
-    assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
-
-
-def _plain_yaml(text: str) -> dict[str, object]:  # type: ignore[explicit-any]
-    """The few shapes of YAML that the form uses; any other line fails."""
-    data: dict = {"dependencies": [], "channels": [], "pip": []}
-    place = ""
-    for line in text.splitlines():
-        if line.startswith("#"):
-            continue
-        if found := re.fullmatch(r"(channels|dependencies|variables):", line):
-            place = found[1]
-            data.setdefault(place, {})
-        elif found := re.fullmatch(r'name: (".*")', line):
-            data["name"] = json.loads(found[1])
-        elif line == "  - pip:":
-            place = "pip"
-        elif found := re.fullmatch(r'      - (".*")', line):
-            assert place == "pip"
-            data["pip"].append(json.loads(found[1]))
-        elif found := re.fullmatch(r'  - (?:(".*")|([a-z-]+))', line):
-            data[place].append(json.loads(found[1]) if found[1] else found[2])
-        elif found := re.fullmatch(r'  ([A-Za-z_]\w*): (".*")', line):
-            assert place == "variables"
-            data["variables"][found[1]] = json.loads(found[2])
-        else:
-            raise AssertionError(line)
-    return data
-
-
-INSTRUCTIONS = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "ENV", "HEALTHCHECK", "CMD"}
-
-
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_the_dockerfile_keeps_the_rules(profile: Profile, file: LockFile) -> None:
-    text = export(profile, file, "dockerfile").text
-    assert text.startswith("# syntax=docker/dockerfile:1\n")  # here-documents and cache mounts
-    steps = _instructions(text)
-    words = [step.split()[0] for step in steps]
-    assert set(words) <= INSTRUCTIONS  # no ADD, no SHELL, no ARG before FROM
-    assert words[0] == "FROM"
-    assert words[-1] == "CMD"
-    users = [step for step in steps if step.startswith("USER")]
-    assert users == ["USER 10001:10001"]
-    made = next(i for i, step in enumerate(steps) if "useradd" in step)
-    install = next(i for i, step in enumerate(steps) if "uv pip sync" in step)
-    lock = next(i for i, step in enumerate(steps) if "<<'LOCK'" in step)
-    check = next(i for i, step in enumerate(steps) if step.startswith("RUN ["))
-    assert made < steps.index(users[0]) < lock < install < check
-    assert "--mount=type=cache,target=/home/stack/.cache/uv,uid=10001,gid=10001" in steps[install]
-    assert "--require-hashes --only-binary :all:" in steps[install]
-    images_used = re.findall(r"(?:FROM |--from=)(\S+)", text)
-    assert all(
-        re.fullmatch(r"[a-z/]+:\d+\.\d+[a-z0-9.-]*", image) for image in images_used
-    )  # a version, not `latest`
-    health = next(step for step in steps if step.startswith("HEALTHCHECK"))
-    command = json.loads(health.partition(" CMD ")[2])
-    assert json.loads(steps[check].removeprefix("RUN ")) == command
-    compile(command[2], "check", "exec")
-
-
-def _instructions(text: str) -> list[str]:
-    """The instructions of a Dockerfile: continued lines joined, here-documents and comments left out."""
-    steps: list[str] = []
-    end, joined = "", False
-    for line in text.splitlines():
-        if end:
-            end = "" if line == end else end
-            continue
-        if not joined and (not line.strip() or line.startswith("#")):
-            continue
-        body = line.removesuffix("\\").strip()
-        if joined:
-            steps[-1] += f" {body}"
-        else:
-            steps.append(body)
-        joined = line.endswith("\\")
-        if found := re.search(r"<<'(\w+)'", line):
-            end = found[1]
-    assert not end
-    assert not joined
-    return steps
-
-
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_shells_read_the_sections_of_the_definition(profile: Profile, file: LockFile) -> None:
-    text = export(profile, file, "apptainer").text
-    parts = re.split(r"^(%\w+.*)$", text, flags=re.MULTILINE)
-    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert list(sections) == ["%files from uv", "%post", "%environment", "%test", "%runscript"]
-    assert sections["%post"].lstrip().startswith("set -eu\n")
-    for name in ("%post", "%environment", "%test", "%runscript"):
-        done = subprocess.run(["sh", "-n"], input=sections[name], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), name

@@ -10,11 +10,22 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from envdoctor.errors import BadInput
+from envdoctor.export.builds import (
+    at_once_notes,
+    build_file,
+    build_notes,
+    built,
+    from_lock,
+    named,
+    pip_build,
+    pip_wheels,
+    settings,
+    shell_steps,
+)
 from envdoctor.export.stack import (
     INDEX_VARIABLE,
     Exported,
     Locked,
-    built_names,
     commented,
     demand_whole,
     heading,
@@ -28,12 +39,13 @@ PLAIN = r"[A-Za-z0-9_./:,=+@% -]*"
 def requirements(stack: Locked) -> Exported:
     """A hashed requirements file whose heading says how to install it."""
     lines = [*heading(stack), "", *(_steps_of_part(stack) if stack.file.without else _steps(stack))]
-    settings = [export_line(name, value) for name, value in stack.profile.environment.items()]
-    if shown := [f"  {line}" for line in settings if line.isprintable()]:
+    lines += _build_steps(stack)
+    exports = [export_line(name, value) for name, value in stack.profile.environment.items()]
+    if shown := [f"  {line}" for line in exports if line.isprintable()]:
         lines += ["", "Before anything runs in it:", *shown]
-    hidden = len(settings) - len(shown)
+    hidden = len(exports) - len(shown)
     missing = [f"{hidden} of its variables hold line breaks and are not in the heading"] if hidden else []
-    notes = (*missing, *_part_notes(stack))
+    notes = (*missing, *_part_notes(stack), *build_notes(stack))
     return Exported(
         stack.profile.id, "requirements", "requirements.txt", commented(lines) + stack.file.lock.text, notes
     )
@@ -49,7 +61,7 @@ def _steps(stack: Locked) -> list[str]:
         f"or with Python {python} and pip"
         + (f", {INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}:" if index else ":"),
         f"  python{python} -m venv .venv",
-        f"  .venv/bin/python -m pip install --require-hashes --only-binary :all:{index} -r requirements.txt",
+        f"  .venv/bin/python {shlex.join(pip_wheels(stack))}{index} -r requirements.txt",
     ]
 
 
@@ -67,9 +79,25 @@ def _steps_of_part(stack: Locked) -> list[str]:
     ]
 
 
+def _build_steps(stack: Locked) -> list[str]:
+    """What is compiled, by uv and by pip; the file itself has its hashes."""
+    if not (packages := built(stack)):
+        return []
+    python = ".venv/bin/python"
+    pip = [f"  {settings(stack)}{python} {shlex.join(pip_build(each))} -r {build_file(each)}" for each in packages]
+    jobs, *uv = shell_steps(stack, python, ".")
+    return [
+        f"Then {named(packages)}, compiled against what is there by now, with build requirements from there:",
+        *(f"  {from_lock(package, 'requirements.txt')}" for package in packages),
+        f"  {jobs}",
+        *(f"  {line}" for line in uv),
+        "or, the last of it, with pip:",
+        *pip,
+        f"  {python} -m pip check",
+    ]
+
+
 def _part_notes(stack: Locked) -> tuple[str, ...]:
-    if built := built_names(stack):
-        return (f"{', '.join(built)} must be compiled on the machine and is not part of this: envdoctor install",)
     if not stack.file.without:
         return ()
     left_out = ", ".join(stack.file.without)
@@ -79,6 +107,7 @@ def _part_notes(stack: Locked) -> tuple[str, ...]:
 def conda(stack: Locked) -> Exported:
     """environment.yml: Python from conda, everything else by pip with hashes."""
     demand_whole(stack, "conda")
+    _demand_wheels(stack)
     for name, value in stack.profile.environment.items():
         # conda writes variables into shell code of its own when an environment is activated.
         if not re.fullmatch(PLAIN, value):
@@ -110,11 +139,25 @@ def conda(stack: Locked) -> Exported:
     return Exported(stack.profile.id, "conda", "environment.yml", text, tuple(notes))
 
 
+def _demand_wheels(stack: Locked) -> None:
+    """Refuse what is compiled: the options that a requirements file may have do not include --no-build-isolation.
+
+    https://pip.pypa.io/en/stable/reference/requirements-file-format/#supported-options
+    """
+    if packages := built(stack):
+        raise BadInput(
+            f"{named(packages)} of '{stack.profile.id}' cannot be compiled from an environment.yml: conda hands its "
+            "pip part to one `pip install`, which builds in isolation, with build requirements that are in no lock",
+            expected="a form with a second step: requirements, whose commands take the Python of any environment",
+            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
+        )
+
+
 def uv_project(stack: Locked) -> Exported:
     """pyproject.toml of a project that is no package: the profile's requirements, held to the lock's versions."""
     marker = f"sys_platform == 'linux' and platform_machine == '{stack.architecture}'"
     wanted = _wanted(stack)
-    locked = {package.name: package.version for package in stack.file.packages if not package.built}
+    locked = {package.name: package.version for package in stack.file.packages}
     # A source can be named for direct dependencies alone.
     special = [*stack.file.without, *(name for name, version in locked.items() if "+" in version)]
     wanted |= {name: name for name in special if name not in wanted}
@@ -133,7 +176,7 @@ def uv_project(stack: Locked) -> Exported:
         notes.append(f"{', '.join(special)}: run `{address} uv sync`; no address stands in the file")
     else:
         lines += ["", "  uv sync"]
-    notes += _part_notes(stack)
+    notes += [*_part_notes(stack), *build_notes(stack), *at_once_notes(stack)]
     if stack.profile.environment:
         notes.append(f"set before a run: {', '.join(stack.profile.environment)} (a project cannot)")
     text = commented(lines) + "".join(
@@ -142,6 +185,7 @@ def uv_project(stack: Locked) -> Exported:
             f'requires-python = "=={stack.file.python}.*"\n',
             _array("dependencies", wanted.values()),
             "\n[tool.uv]\npackage = false\nno-build = true  # no surprise build from source\n",
+            _project_builds(stack),
             # The PyTorch index has old releases of common packages, which would hide PyPI's.
             'index-strategy = "unsafe-best-match"\n' if special else "",
             _array("environments", [marker]),
@@ -149,9 +193,29 @@ def uv_project(stack: Locked) -> Exported:
             _array("constraint-dependencies", (f"{name}=={version}" for name, version in locked.items())),
             "\n[tool.uv.sources]\n" if special else "",
             *(f'{quoted(name)} = {{ index = "pytorch" }}\n' for name in special),
+            _project_metadata(stack),
         ]
     )
     return Exported(stack.profile.id, "uv-project", "pyproject.toml", text, tuple(notes))
+
+
+def _project_builds(stack: Locked) -> str:
+    """The exceptions for what is compiled: uv installs the rest first, then compiles these against it."""
+    if not (names := [package.name for package in built(stack)]):
+        return ""
+    return _array("no-binary-package", names) + _array("no-build-isolation-package", names)
+
+
+def _project_metadata(stack: Locked) -> str:
+    """What uv would else have to build a source for while it resolves: the lock has all that is required."""
+    variables = stack.profile.build.environment if stack.profile.build else {}
+    table = ", ".join(f"{name} = {quoted(value)}" for name, value in variables.items())
+    texts = ["\n[tool.uv.extra-build-variables]\n"] if table and built(stack) else []
+    texts += [f"{quoted(package.name)} = {{ {table} }}\n" for package in built(stack) if table]
+    for package in built(stack):
+        texts.append("\n[[tool.uv.dependency-metadata]]\n")
+        texts.append(f"name = {quoted(package.name)}\nversion = {quoted(package.version)}\nrequires-dist = []\n")
+    return "".join(texts)
 
 
 def _array(name: str, values: Iterable[str]) -> str:
@@ -162,6 +226,4 @@ def _array(name: str, values: Iterable[str]) -> str:
 def _wanted(stack: Locked) -> dict[str, str]:
     """The profile's requirements by name; each as `packaging` writes it."""
     parsed = [Requirement(pin.spec) for pin in stack.profile.requirements]
-    named = {str(canonicalize_name(requirement.name)): str(requirement) for requirement in parsed}
-    built = {package.name for package in stack.file.lock.built}
-    return {name: requirement for name, requirement in named.items() if name not in built}
+    return {str(canonicalize_name(requirement.name)): str(requirement) for requirement in parsed}

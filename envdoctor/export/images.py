@@ -8,6 +8,7 @@ import shlex
 from packaging.version import Version
 
 from envdoctor.errors import BadInput
+from envdoctor.export.builds import NVCC, apt_packages, build_file, build_notes, built, named, needs, shell_steps
 from envdoctor.export.stack import Exported, Locked, commented, demand_whole, heading, torch_check, uv_sync
 from envdoctor.export.text import docker_value, export_line
 from envdoctor.knowledge.guides import base_system
@@ -25,10 +26,16 @@ SYSTEM_PACKAGES = "ca-certificates g++"
 def base_image(stack: Locked) -> str:
     """The image to start from: of the build's CUDA, and of a system whose glibc is new enough."""
     table = images()
+    if stack.build == "cpu" and NVCC in needs(stack):
+        raise BadInput(
+            f"{named(built(stack))} of '{stack.profile.id}' needs nvcc, and the image for torch's CPU build has none",
+            expected="a profile with [cuda] build",
+            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
+        )
     if stack.build == "cpu":
         fitting = [f"python:{stack.file.python}-{row.tag}" for row in table.python if _new_enough(row.system, stack)]
     else:
-        kind = "devel" if needs_nvcc(stack) else "base"
+        kind = "devel" if needs_nvcc(stack) or NVCC in needs(stack) else "base"
         fitting = [
             f"nvidia/cuda:{row.version}-{kind}-{row.system}"
             for row in table.cuda
@@ -59,7 +66,8 @@ def _new_enough(system: str, stack: Locked) -> bool:
 
 def _demand_one_line(stack: Locked, form: str) -> None:
     """Refuse values that a form has no way to write."""
-    for name, value in stack.profile.environment.items():
+    compiled = stack.profile.build.environment if built(stack) and stack.profile.build else {}
+    for name, value in (*stack.profile.environment.items(), *compiled.items()):
         if not value.isprintable() or (form == "apptainer" and ("{{" in value or "}}" in value)):
             raise BadInput(
                 f"environment.{name} = {value!r} cannot be written in form '{form}'",
@@ -74,7 +82,15 @@ def _notes(stack: Locked) -> tuple[str, ...]:
         notes.append(f"Python {stack.file.python} is fetched by uv, since the base image has none of that version")
     if compiling := needs_nvcc(stack):
         notes.append(f"the base image has the CUDA toolkit, since {', '.join(compiling)} compiles when it runs")
-    return tuple(notes)
+    elif NVCC in needs(stack):
+        notes.append("the base image has the CUDA toolkit, since it is compiled with")
+    if NVCC in needs(stack):
+        notes.append("no GPU is seen while an image is built: [build] of the profile says for which to compile")
+    return (*notes, *build_notes(stack))
+
+
+def _system_packages(stack: Locked) -> str:
+    return " ".join([SYSTEM_PACKAGES, *apt_packages(stack)])
 
 
 def _create(stack: Locked) -> str:
@@ -110,7 +126,7 @@ RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \\
     --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \\
     rm -f /etc/apt/apt.conf.d/docker-clean \\
     && apt-get update \\
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends {SYSTEM_PACKAGES}
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends {_system_packages(stack)}
 RUN useradd --create-home --uid {USER} stack && install -d -o stack -g stack {PLACE}
 
 USER {USER}:{USER}
@@ -122,13 +138,34 @@ ENV UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={PLACE}/python
 RUN --mount=type=cache,target=/home/stack/.cache/uv,uid={USER},gid={USER} \\
     {_create(stack)} \\
     && {_install(stack)}
-ENV PATH="{PLACE}/venv/bin:$PATH" VIRTUAL_ENV={PLACE}/venv
+{_docker_builds(stack)}ENV PATH="{PLACE}/venv/bin:$PATH" VIRTUAL_ENV={PLACE}/venv
 {settings}# Built only if this is the lock's torch; the same is asked of a running container.
 RUN {check}
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m CMD {check}
 CMD ["python"]
 """
     return Exported(stack.profile.id, "dockerfile", "Dockerfile", text, _notes(stack))
+
+
+def _docker_builds(stack: Locked) -> str:
+    """The instructions that compile, empty where nothing is; as the user that the image runs as."""
+    steps = shell_steps(stack, PYTHON, PLACE)
+    if not steps:
+        return ""
+    files = "".join(
+        f"COPY --chown={USER}:{USER} <<'LOCK' {PLACE}/{build_file(package)}\n{package.line}\nLOCK\n"
+        for package in built(stack)
+    )
+    told = "# Compiled here, against what is installed by now, with build requirements from it; nothing else is.\n"
+    return told + files + "RUN " + " \\\n    && ".join(steps) + "\n"
+
+
+def _apptainer_builds(stack: Locked) -> str:
+    """The lines that compile, empty where nothing is."""
+    files = "".join(
+        f"    cat > {PLACE}/{build_file(package)} <<'LOCK'\n{package.line}\nLOCK\n" for package in built(stack)
+    )
+    return files + "".join(f"    {step}\n" for step in shell_steps(stack, PYTHON, PLACE))
 
 
 def apptainer(stack: Locked) -> Exported:
@@ -157,7 +194,7 @@ Stage: stack
     set -eu
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
-    apt-get install -y --no-install-recommends {SYSTEM_PACKAGES}
+    apt-get install -y --no-install-recommends {_system_packages(stack)}
     rm -rf /var/lib/apt/lists/*
     mkdir -p {PLACE}
     cat > {LOCK} <<'LOCK'
@@ -165,7 +202,7 @@ Stage: stack
     export UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={PLACE}/python UV_CACHE_DIR={PLACE}/cache
     {_create(stack)}
     {_install(stack)}
-    rm -rf {PLACE}/cache
+{_apptainer_builds(stack)}    rm -rf {PLACE}/cache
     {check}
 
 %environment

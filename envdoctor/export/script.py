@@ -6,11 +6,22 @@ import math
 import re
 import shlex
 
+from envdoctor.export.builds import (
+    KIB_PER_GIB,
+    NVCC,
+    build_file,
+    build_notes,
+    built,
+    jobs_line,
+    pip_build,
+    pip_wheels,
+    programs,
+    settings,
+    uv_build,
+)
 from envdoctor.export.stack import INDEX_VARIABLE, Exported, Locked, commented, demand_whole, heading, torch_check
 from envdoctor.export.text import export_line
 from envdoctor.knowledge import cuda_releases
-
-KIB_PER_GIB = 1 << 20
 
 FRAME = r"""#!/usr/bin/env bash
 @@HEADING@@
@@ -29,7 +40,7 @@ glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null || true)
 glibc=${glibc#glibc }
 [[ -n $glibc ]] || stop "no glibc here (getconf GNU_LIBC_VERSION says nothing); the wheels need @@GLIBC@@ or newer"
 at_least "$glibc" @@GLIBC@@ || stop "glibc is $glibc, the wheels need @@GLIBC@@ or newer"
-@@DRIVER@@
+@@DRIVER@@@@COMPILERS@@
 [[ ! -e $venv && ! -L $venv ]] || stop "$venv is there already; name another place: bash $0 PLACE"
 place=$(dirname -- "$venv")
 [[ -d $place && -w $place ]] || stop "$place is no folder that you can write to"
@@ -68,10 +79,10 @@ if [[ $tool == uv ]]; then
   uv pip sync --require-hashes --only-binary :all:@@UV_INDEX@@ --python "$venv/bin/python" "$work/requirements.txt"
 else
   python@@PYTHON@@ -m venv "$venv"
-  "$venv/bin/python" -m pip install --require-hashes --only-binary :all:@@PIP_INDEX@@ -r "$work/requirements.txt"
+  "$venv/bin/python" @@PIP_WHEELS@@@@PIP_INDEX@@ -r "$work/requirements.txt"
 fi
 
-# What was wanted is what is there.
+@@BUILDS@@# What was wanted is what is there.
 @@EXPORTS@@"$venv/bin/python" -c @@CHECK@@
 @@SAVED@@printf 'done: source %q\n' "$venv/bin/activate"@@SOURCED@@
 """
@@ -87,6 +98,29 @@ at_least "$driver" @@BUNDLED@@ \
   || printf 'note: driver %s is older than CUDA @@BUILD@@ itself (@@BUNDLED@@): PTX is not compiled\n' "$driver" >&2
 """
 
+COMPILERS = r"""have() { for program; do if command -v "$program" > /dev/null; then return 0; fi; done; return 1; }
+"""
+
+BUILDS = r"""# Compiled here, against what is installed by now, with build requirements from it; nothing else is.
+@@JOBS@@
+@@STEPS@@if [[ $tool == uv ]]; then
+  uv pip check --python "$venv/bin/python"
+else
+  "$venv/bin/python" -m pip check
+fi
+
+"""
+
+BUILD = r"""cat > "$work/@@FILE@@" <<'LOCK'
+@@LINE@@
+LOCK
+if [[ $tool == uv ]]; then
+  @@SETTINGS@@@@UV@@@@UV_INDEX@@ --python "$venv/bin/python" -r "$work/@@FILE@@"
+else
+  @@SETTINGS@@PATH="$venv/bin:$PATH" "$venv/bin/python" @@PIP@@@@PIP_INDEX@@ -r "$work/@@FILE@@"
+fi
+"""
+
 INDEX = """  [[ -z $backend || -n ${@@VARIABLE@@:-} ]] \\
     || stop "without uv, @@VARIABLE@@ must hold the address of the PyTorch index for @@BACKEND@@"
 """
@@ -100,6 +134,8 @@ def script(stack: Locked) -> Exported:
     usage = ["", f"  bash {name} [PLACE]"]
     if stack.backend:
         usage.append("TORCH_BACKEND= (nothing) takes torch from your own sources instead of the PyTorch index")
+    if built(stack):
+        usage.append("MAX_JOBS=N, if set, is how many compilers run at once")
     values = {
         "HEADING": commented([*heading(stack), *usage]).rstrip("\n"),
         "ARCHITECTURE": stack.architecture,
@@ -113,10 +149,50 @@ def script(stack: Locked) -> Exported:
         "SAVED": f"printf '%s\\n' {shlex.join(saved)} > \"$venv/environment.sh\"\n" if saved else "",
         "SOURCED": "\nprintf 'and:  source %q\\n' \"$venv/environment.sh\"" if saved else "",
         "CHECK": shlex.quote(torch_check(stack)),
+        "PIP_WHEELS": shlex.join(pip_wheels(stack)),
+        "COMPILERS": _compilers(stack),
+        "BUILDS": _builds(stack),
         **_index(stack),
     }
-    notes = ("looks at architecture, glibc, driver and disk; not at the number, kind or memory of GPUs",)
-    return Exported(stack.profile.id, "script", name, _filled(FRAME, values), notes)
+    looked = "architecture, glibc, driver, disk" + (" and compilers" if built(stack) else "")
+    notes = [f"looks at {looked}; not at the number, kind or memory of GPUs", *build_notes(stack)]
+    return Exported(stack.profile.id, "script", name, _filled(FRAME, values), tuple(notes))
+
+
+def _compilers(stack: Locked) -> str:
+    """The part that looks for what the builds call, empty where nothing is compiled."""
+    if not built(stack):
+        return ""
+    what = ", ".join(package.name for package in built(stack))
+    lines = []
+    for names in programs(stack):
+        tried = " ".join(names)
+        if "c++" in names:
+            tried = f'${{CXX:+"${{CXX%% *}}"}} {tried}'
+        elif NVCC in names:
+            tried += ' "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"'  # looked for as torch does, not on PATH alone
+        missing = f"there is no {' or '.join(names)} here, and {what} is compiled on this machine"
+        lines.append(f"have {tried} || stop {shlex.quote(missing)}\n")
+    return COMPILERS + "".join(lines)
+
+
+def _builds(stack: Locked) -> str:
+    """The part that compiles, empty where nothing is."""
+    steps = [
+        _filled(
+            BUILD,
+            {
+                "FILE": build_file(package),
+                "LINE": package.line,
+                "SETTINGS": settings(stack),
+                "UV": shlex.join(uv_build(stack, package, backend=False)),
+                "PIP": shlex.join(pip_build(package)),
+                **_index(stack),
+            },
+        )
+        for package in built(stack)
+    ]
+    return _filled(BUILDS, {"JOBS": jobs_line(stack), "STEPS": "".join(steps)}) if steps else ""
 
 
 def _index(stack: Locked) -> dict[str, str]:

@@ -27,6 +27,7 @@ FORMS_OF_TEXT = (
     ("made", r"\d{4}-\d\d-\d\d"),
 )
 DISK_GB = 1_000_000
+GUARDS = ("--require-hashes", "--only-binary", ":all:")  # nothing without its hash, nothing compiled unasked
 INDEX_VARIABLE = "PYTORCH_INDEX"  # holds the address of the PyTorch index, which no exported file names
 
 
@@ -121,28 +122,17 @@ def demand_whole(stack: Locked, form: str) -> None:
             expected=f"a whole lock for form '{form}'; `envdoctor lock` makes one where that index can be reached",
             hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
         )
-    if stack.file.lock.built:
-        raise BadInput(
-            f"{', '.join(built_names(stack))} of '{stack.profile.id}' must be compiled on the machine, "
-            f"which form '{form}' does not do",
-            expected="a profile of wheels alone",
-            hint=f"envdoctor install --profile {shlex.quote(stack.profile.id)}, where it is to run",
-        )
-
-
-def built_names(stack: Locked) -> list[str]:
-    """What of the lock is compiled on the machine, and so in no form."""
-    return [f"{package.name} {package.version}" for package in stack.file.lock.built]
 
 
 def heading(stack: Locked) -> list[str]:
     """What the file is, as lines for comments."""
     whole = f"without {', '.join(stack.file.without)}; " if stack.file.without else ""
+    compiled = f"{len(stack.file.lock.built)} of them compiled on the machine, " if stack.file.lock.built else ""
     build = "torch for the CPU" if stack.build == "cpu" else f"torch with CUDA {stack.build}"
     index = f" from the PyTorch index ({stack.backend})" if stack.backend else ""
     return [
         comment(f"Profile {stack.profile.id}: {stack.profile.title}"),
-        f"{len(stack.file.packages)} packages, {whole}locked {stack.file.made} as {stack.file.lock.digest}",
+        f"{len(stack.file.packages)} packages, {compiled}{whole}locked {stack.file.made} as {stack.file.lock.digest}",
         f"for {stack.architecture}, glibc {stack.glibc} or newer, Python {stack.file.python}, {build}{index}",
     ]
 
@@ -155,8 +145,12 @@ def commented(lines: list[str]) -> str:
 
 def uv_sync(stack: Locked) -> list[str]:
     """uv's words for installing exactly the lock; the interpreter and the file come after them."""
-    backend = ["--torch-backend", stack.backend] if stack.backend else []
-    return ["uv", "pip", "sync", "--require-hashes", "--only-binary", ":all:", *backend]
+    return ["uv", "pip", "sync", *GUARDS, *uv_backend(stack)]
+
+
+def uv_backend(stack: Locked) -> list[str]:
+    """uv's words for the PyTorch index, none where torch is from PyPI."""
+    return ["--torch-backend", stack.backend] if stack.backend else []
 
 
 def torch_check(stack: Locked) -> str:
