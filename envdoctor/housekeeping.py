@@ -14,6 +14,7 @@ from envdoctor.environments import Beside, Installed, beside_of, is_foreign, rea
 from envdoctor.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.installing.holding import hold, is_running
 from envdoctor.installing.journal import ROLLBACK, Journal, read_journal, unfinished
+from envdoctor.installing.kept_builds import held_build, unused_builds
 from envdoctor.installing.swap import go_back, remove, settle
 from envdoctor.model import Record
 from envdoctor.profiles.files import user_folder
@@ -214,7 +215,10 @@ def environment_meant(venv: str) -> Path:
 
 
 def clean(venv: str, *, dry_run: bool, adopted: bool) -> Answer:
-    """Remove environments that were replaced, and what killed installs left."""
+    """Remove environments that were replaced, what killed installs left, and compiled packages that are in none.
+
+    Of one environment that is named: what lies beside it. Compiled packages are kept for all of them.
+    """
     asked = [beside_of(Path(venv).absolute())] if venv else known()
     removed = Removal(dry_run)
     for beside in asked:
@@ -227,7 +231,21 @@ def clean(venv: str, *, dry_run: bool, adopted: bool) -> Answer:
             with hold(beside):
                 settle(beside)
                 _clean_one(beside, removed, adopted=adopted)
+    if not venv:
+        _clean_builds([beside.venv for beside in asked], removed)
     return Answer(removed.told())
+
+
+def _clean_builds(environments: Sequence[Path], removed: Removal) -> None:
+    for path in unused_builds(cache_folder() / "builds", environments):
+        try:
+            with held_build(path) as free:
+                if free:
+                    removed.remove(path)
+                else:
+                    removed.keep(path, "something is compiled in it now")
+        except OSError as error:
+            removed.keep(path, f"it cannot be removed: {error.strerror or error}")
 
 
 def _clean_one(beside: Beside, removed: Removal, *, adopted: bool) -> None:
