@@ -162,6 +162,8 @@ def _candidates(shape: Shape, settings: dict[str, Any], made: dict[str, Any], kn
         changes.append(
             ({"quantization": "nf4", "lora_rank": settings["lora_rank"] or 16}, "frozen weights in 4 bits")
         )
+    if settings["sharding"] == "fsdp":  # which takes none of these
+        changes = [each for each in changes if not each[0].keys() & {"dtype", "optimizer", "quantization"}]
     half = max(1, settings["prompts_per_step"] // 2)
     changes.append(({"prompts_per_step": half}, "half the answers at once: a noisier gradient"))
     shorter = max(16, made["completion_tokens"] // 2)
@@ -200,7 +202,7 @@ def _answer(request: bytes) -> dict[str, Any]:
         raise BadInput(problem, expected=expected, hint="pipe one JSON object in") from None
     known = {key: asked[key] for key in ("prompt_tokens", "completion_tokens", "trl", "attention") if asked.get(key)}
     try:
-        shape, source = read_shape(model) if model else _tiny(settings)
+        shape, source = read_shape(model, revision=settings["revision"]) if model else _tiny(settings)
         made = plan(shape, settings, machine | sizes, **known)
     except (KeyError, TypeError) as error:
         problem = f"standard input: settings: {type(error).__name__}: {error}"

@@ -6,11 +6,14 @@ import contextlib
 import json
 import math
 import os
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hub
 from model.errors import first_line, looks_local
 from model.models import dtype_option
 from settings import BadInput, vocabulary
@@ -30,15 +33,19 @@ ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 ROUNDINGS_A_LAYER = 2 * 16 + 7
 
 
-def save(model: Any, tokenizer: Any, folder: Path) -> list[str]:
-    """Write the adapter, or the whole model where there is none, and the tokenizer; the names of what was written."""
+def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | None = None) -> list[str]:
+    """Write the adapter, or the whole model where there is none, and the tokenizer; the names of what was written.
+
+    `weights` are those of a divided model, gathered.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    gathered = {} if weights is None else {"state_dict": weights}
     if hasattr(model, "peft_config"):
         # False: no vocabulary was resized, and "auto" asks the hub for the base model's.
-        model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
+        model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False, **gathered)
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's template, which names this machine's folders
     else:
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, **gathered)
     tokenizer.save_pretrained(folder)
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
@@ -59,7 +66,8 @@ def finish(run: RunDirectory, learner: Learner, settings: dict[str, Any], result
         try:
             more["pushed"] = push(folder, settings["push_to"], os.environ.get("HF_TOKEN", ""))
         except BadInput as error:
-            run.note(f"not pushed: {error.message}; {error.hint}")
+            again = shlex.join([sys.executable, "-B", str(Path(__file__).parents[1] / "push.py"), str(run.path)])
+            run.note(f"not pushed: {error.message}; {error.hint}; then: {again}")
             more["pushed"] = None
     return more
 
@@ -262,8 +270,13 @@ def push(folder: Path, repository: str, token: str) -> str:
             hint="set HF_TOKEN to a token that may write, and push again",
         )
     from huggingface_hub import HfApi
+    from huggingface_hub.utils import validate_repo_id
 
     try:
+        validate_repo_id(repository)
+        if not hub.offline():
+            hub.check_token(token)
+        hub.limit_waiting()
         api = HfApi(token=token)
         address = api.create_repo(repository, repo_type="model", private=True, exist_ok=True)
         with public_copy(folder) as copy:
@@ -310,6 +323,8 @@ def clean_json(path: Path) -> str | None:
 
 def explain_refusal(error: Exception) -> tuple[str, str]:
     """Why the hub did not take it, and what to do."""
+    if isinstance(error, hub.HubTrouble):
+        return error.reason, error.hint
     kind = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
     if kind == "HFValidationError":

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import hub
 from settings import BadInput
+
+EXPECTED = "a folder with config.json and the weights, or a name of the hub"
+HUB_NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 
 
 def read_config(settings: dict[str, Any]) -> Any:
@@ -22,14 +28,40 @@ def read_config(settings: dict[str, Any]) -> Any:
         seen = f"holds no config.json ({held or 'it is empty'})" if folder.is_dir() else "is no folder"
         raise BadInput(
             f"model = {name}: it {seen}",
-            expected="a folder with config.json and the weights, or a name of the hub",
+            expected=EXPECTED,
             hint="--set model=FOLDER",
         )
+    reach_hub(name, settings["revision"])
     options = {"revision": settings["revision"]} if settings["revision"] else {}
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=settings["trust_remote_code"], **options)
     except Exception as error:
         raise explain_failure(error, settings) from error
+
+
+@functools.cache
+def reach_hub(name: str, revision: str, what: str = "model") -> None:
+    """Ask the hub for a name before its client does, with a deadline; without an answer the cache is what is left."""
+    if looks_local(name) or hub.offline() or not HUB_NAME.fullmatch(name):
+        return
+    hub.limit_waiting()
+    hub.refuse_conversion()
+    try:
+        if what == "model":
+            hub.read_model_file(name, "config.json", revision)
+        else:
+            hub.read_repository("models", name, revision)
+    except hub.HubTrouble as trouble:
+        if trouble.away and hub.cached(name):
+            print(f"note: {what} = {name} is taken from the cache: {trouble.reason}", flush=True)
+            hub.stay_offline()
+            return
+        hints = {"does not know": f"--set {what}=OWNER/NAME, or export HF_TOKEN=...",
+                 "no revision": "--set revision=", "its repository has no": f"--set {what}=OWNER/NAME"}  # fmt: skip
+        hint = next((hint for words, hint in hints.items() if words in trouble.reason), trouble.hint)
+        reason = f"{trouble.reason}; it is not in the cache, either" if trouble.away else trouble.reason
+        hint = f"fetch it where there is a network, then --set {what}=FOLDER" if trouble.away else hint
+        raise BadInput(f"{what} = {name}: {reason}", expected=EXPECTED, hint=hint) from None
 
 
 def looks_local(name: str) -> bool:
@@ -66,7 +98,6 @@ def explain_failure(error: Exception, settings: dict[str, Any], what: str = "mod
     name = settings["tokenizer"] or settings["model"] if what == "tokenizer" else settings["model"]
     kinds = {type(one).__name__ for one in chain_of(error)}
     text = " ".join(str(one) for one in chain_of(error))
-    expected = "a folder with config.json and the weights, or a name of the hub"
     causes = (
         ("GatedRepoError" in kinds or "gated repo" in text,
          "it is gated: access is granted on the hub, to the owner of HF_TOKEN",
@@ -92,9 +123,9 @@ def explain_failure(error: Exception, settings: dict[str, Any], what: str = "mod
     )  # fmt: skip
     for applies, reason, hint in causes:
         if applies:
-            return BadInput(f"{what} = {name}: {reason}", expected=expected, hint=hint)
+            return BadInput(f"{what} = {name}: {reason}", expected=EXPECTED, hint=hint)
     if isinstance(error, (OSError, ValueError, ImportError, KeyError)):
-        return BadInput(f"{what} = {name}: {first_line(error)}", expected=expected, hint=f"--set {what}=FOLDER")
+        return BadInput(f"{what} = {name}: {first_line(error)}", expected=EXPECTED, hint=f"--set {what}=FOLDER")
     raise error
 
 

@@ -16,8 +16,11 @@ from settings import BadInput
 from tasks import tes_data
 
 KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?")
-WHERE_DATA = "a CSV, JSONL or Parquet file, a folder of one of these kinds, or a hub dataset NAME or NAME:CONFIG"
+HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?(?:@([\w./-]+))?")
+WHERE_DATA = (
+    "a CSV, JSONL or Parquet file, a folder of one of these kinds, or a hub dataset NAME, NAME:CONFIG or "
+    "NAME:CONFIG@REVISION"
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,9 @@ def _find_in_folder(folder: Path, data_format: str) -> Source:
 def read_raw(source: Source, split: str) -> Iterator[Raw]:
     """Every row of every file, or of the hub dataset's split."""
     if source.kind == "hub":
-        yield from _read_hub(source.name, split)
+        from tasks.hub_rows import read_hub
+
+        yield from read_hub(source.name, split)
     reader = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}.get(source.kind)
     for path in source.files:
         try:
@@ -213,29 +218,6 @@ def read_parquet(path: Path) -> Iterator[Raw]:
                     yield Raw(f"{path} row {number}", f"{path.name}:{number}", path.name, columns)
     except pyarrow.ArrowException as error:
         raise bad_data(str(path), f"is not a Parquet file: {str(error).splitlines()[0]}", "a Parquet file") from None
-
-
-def _read_hub(data: str, split: str) -> Iterator[Raw]:
-    matched = HUB_NAME.fullmatch(data)
-    name, config = matched.groups() if matched else (data, None)
-    try:
-        import datasets
-
-        datasets.disable_progress_bars()
-        table = datasets.load_dataset(name, config, split=split)
-    except Exception as error:
-        cause = cut(f"{type(error).__name__}: {' '.join(str(error).split())}", 400)
-        named = f"{name!r}, {config!r}" if config else repr(name)
-        raise BadInput(
-            f"settings: data = {data} (split {split}): no such file here, and the hub gave no dataset: {cause}",
-            expected=WHERE_DATA,
-            hint=(
-                'where the hub can be reached: python -c "from datasets import load_dataset; '
-                f"load_dataset({named}, split={split!r}).to_json('rows.jsonl')\"; then --set data=rows.jsonl"
-            ),
-        ) from None
-    for number, columns in enumerate(table, 1):
-        yield Raw(f"{data} row {number}", f"{data}:{number}", data, dict(columns))
 
 
 def cut(text: str, most: int = 200) -> str:

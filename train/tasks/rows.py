@@ -15,6 +15,7 @@ from typing import Any
 from settings import BadInput, suggest
 from tasks import tes_data
 from tasks.answers import read_reference
+from tasks.hub_rows import find_commit
 from tasks.row_files import Raw, Source, bad_data, cut, read_raw
 from tasks.tes_prompt import least_action
 
@@ -34,6 +35,8 @@ def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[
     rows = [row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows]
     _refuse_a_mixture(rows)
     summary = {"format": form, "files": [path.name for path in source.files] or [source.name]}
+    if source.kind == "hub":
+        summary["commit"] = find_commit(source.name)[0]
     if form == "tes":
         rows, mismatched = _add_decisions(source, rows)
         summary |= {"ignored_twins": source.ignored_twins, "optimal_action_not_best_q": mismatched}

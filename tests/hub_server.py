@@ -1,0 +1,388 @@
+"""A hub that runs here: the protocol that huggingface_hub, datasets and transformers ask for, and its failures.
+
+What a request is answered with was read in huggingface_hub 0.35 to 1.33 (utils/_http.py, file_download.py,
+_commit_api.py, lfs.py): X-Error-Code tells a missing repository, revision and file apart; a small file's HEAD is
+redirected to a path of the same host (307), a large one's to a storage of another host (302) that must not see the
+token; a commit is NDJSON. Xet storage is not spoken: HF_HUB_DISABLE_XET=1 makes the clients
+take Git LFS, as they do without hf_xet.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+LARGE = (".safetensors", ".bin", ".parquet")  # what a new repository's .gitattributes sends to LFS
+API = re.compile(r"/api/(models|datasets)/((?:[^/]+/)?[^/]+?)(?:/(revision|tree|paths-info|preupload|commit)/(.+))?$")
+RESOLVE = re.compile(r"/(datasets/)?((?:[^/]+/)?[^/]+)/resolve/([^/]+)/(.+)$")
+CACHED = re.compile(r"/api/resolve-cache/(models|datasets)/((?:[^/]+/)?[^/]+)/([0-9a-f]{40})/(.+)$")
+BATCH = re.compile(r"/(datasets/)?((?:[^/]+/)?[^/]+)\.git/info/lfs/objects/batch$")
+
+
+@dataclass
+class Repository:
+    """One repository: its revisions by commit, and the names that stand for one."""
+
+    kind: str  # models or datasets
+    name: str
+    private: bool = False
+    gated: bool = False
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, files: dict[str, bytes], *tags: str) -> str:
+        """Add or replace files on top of main; the new commit's name."""
+        whole = self.commits.get(self.names.get("main", ""), {}) | files
+        sha = hashlib.sha1(f"{self.name}{len(self.commits)}{sorted(whole)}".encode()).hexdigest()
+        self.commits[sha] = whole
+        self.names |= dict.fromkeys(("main", *tags), sha)
+        return sha
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What main has."""
+        return self.commits.get(self.names.get("main", ""), {})
+
+
+@dataclass
+class Fault:
+    """What a request that matches gets in place of an answer: a status, `hang`, or `drop`. So many `times`."""
+
+    request: str  # a pattern over "METHOD /path?query"
+    answer: int | str
+    headers: dict[str, str] = field(default_factory=dict)
+    times: int = 1 << 30
+    skip: int = 0
+
+
+class Hub:
+    """Repositories, tokens ({token: "read" or "write"}), who may read what is gated, faults, and every request."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[tuple[str, str], Repository] = {}
+        self.tokens = {"hf_right": "write", "hf_reader": "read", "hf_stranger": "read"}
+        self.admitted = {"hf_right", "hf_reader"}
+        self.faults: list[Fault] = []
+        self.requests: list[tuple[str, str]] = []  # ("METHOD /path?query", token)
+        self.stored: dict[str, bytes] = {}  # LFS objects by SHA-256
+        self.created: list[dict[str, Any]] = []
+        self.commit_messages: list[str] = []
+        self.stopping = threading.Event()
+        self.lock = threading.Lock()
+        self.address = ""
+
+    def add(
+        self, kind: str, name: str, files: dict[str, bytes | str] | Path, *tags: str, **access: bool
+    ) -> Repository:
+        """A repository of files, or of a folder's."""
+        if isinstance(files, Path):
+            files = {str(p.relative_to(files)): p.read_bytes() for p in sorted(files.rglob("*")) if p.is_file()}
+        repository = self.repositories.setdefault((kind, name), Repository(kind, name, **access))
+        repository.commit({name: text.encode() if isinstance(text, str) else text for name, text in files.items()},
+                          *tags)  # fmt: skip
+        return repository
+
+    def fail(self, request: str, answer: int | str, **more: Any) -> None:
+        """From now on, requests like this fail."""
+        self.faults.append(Fault(request, answer, **more))
+
+    def find_fault(self, request: str) -> Fault | None:
+        """The fault that this request meets."""
+        with self.lock:
+            for fault in self.faults:
+                if re.search(fault.request, request):
+                    fault.skip -= 1
+                    if fault.skip < 0 and fault.times > 0:
+                        fault.times -= 1
+                        return fault
+        return None
+
+    def asked(self, pattern: str) -> list[str]:
+        """Requests like this, in order."""
+        return [request for request, _ in self.requests if re.search(pattern, request)]
+
+
+class Refused(Exception):  # noqa: N818
+    """An answer that is an error."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    hub: Hub  # of the class that serve_hub makes
+
+    def handle_request(self) -> None:
+        """Every method: log, fail if told to, else answer."""
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        request = f"{self.command} {self.path}"
+        self.hub.requests.append((request, token))
+        self.body = self.read_body()
+        fault = self.hub.find_fault(request)
+        if fault and fault.answer == "hang":
+            self.hub.stopping.wait(900)
+        if fault and not isinstance(fault.answer, int):
+            self.close_connection = True
+            return
+        if fault:
+            self.answer(int(fault.answer), {"error": "told to fail"}, fault.headers)
+            return
+        try:
+            self.route(urlsplit(self.path), token)
+        except Refused as refused:
+            headers = {"X-Error-Message": refused.message} | ({"X-Error-Code": refused.code} if refused.code else {})
+            self.answer(refused.status, {"error": refused.message}, headers)
+
+    do_GET = do_HEAD = do_POST = do_PUT = handle_request  # noqa: N815
+
+    def route(self, url: Any, token: str) -> None:
+        """To what answers this path."""
+        path, query = unquote(url.path), parse_qs(url.query)
+        if token and token not in self.hub.tokens:
+            raise Refused(401, "", "Invalid credentials in Authorization header")
+        if path == "/api/whoami-v2":
+            self.who(token)
+        elif path == "/api/repos/create":
+            self.create(token)
+        elif path == "/api/validate-yaml":
+            self.answer(200, {"errors": [], "warnings": []})
+        elif found := re.fullmatch(r"/storage/([0-9a-f]{64})", path):
+            self.storage(found[1], token)
+        elif found := CACHED.fullmatch(path):
+            repository = self.find(found[1], found[2], token)
+            self.small_file(found[3], repository.commits[found[3]][found[4]])
+        elif found := BATCH.fullmatch(path):
+            self.find("datasets" if found[1] else "models", found[2], token)
+            self.lfs_batch(token)
+        elif found := RESOLVE.fullmatch(path):
+            self.resolve(self.find("datasets" if found[1] else "models", found[2], token), found[3], found[4], token)
+        elif found := API.fullmatch(path):
+            self.api(self.find(found[1], found[2], token), found[3] or "", found[4] or "main", query, token)
+        else:
+            raise Refused(404, "", "Sorry, we can't find the page you are looking for.")
+
+    def find(self, kind: str, name: str, token: str) -> Repository:
+        """The repository; one that is not there and a private one look the same, as at the real hub."""
+        repository = self.hub.repositories.get((kind, name))
+        if repository is None or (repository.private and token not in self.hub.admitted):
+            raise Refused(404 if token else 401, "RepoNotFound", "Repository not found")
+        return repository
+
+    def revision(self, repository: Repository, name: str) -> tuple[str, dict[str, bytes]]:
+        """(commit, files)."""
+        sha = repository.names.get(name, name)
+        if sha not in repository.commits:
+            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {name}")
+        return sha, repository.commits[sha]
+
+    def who(self, token: str) -> None:
+        if not token:
+            raise Refused(401, "", "Invalid username or password.")
+        role = {"displayName": "one", "role": self.hub.tokens[token]}
+        self.answer(200, {"type": "user", "name": "me", "orgs": [], "auth": {"accessToken": role}})
+
+    # --- Reading
+
+    def api(self, repository: Repository, what: str, rest: str, query: dict[str, list[str]], token: str) -> None:
+        if what in ("preupload", "commit"):
+            self.may_write(token)
+            self.preupload() if what == "preupload" else self.take_commit(repository)
+            return
+        revision, _, folder = rest.partition("/")
+        sha, files = self.revision(repository, revision)
+        if what == "tree":
+            recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
+            self.answer(200, tree(files, folder, recursive))
+        elif what == "paths-info":
+            asked = self.body.decode()
+            names = json.loads(asked)["paths"] if asked.startswith("{") else parse_qs(asked)["paths"]
+            entries = {entry["path"]: entry for entry in tree(files, "", recursive=True)}
+            self.answer(200, [entries[name] for name in names if name in entries])
+        else:
+            self.answer(200, {
+                "_id": "6" * 24, "id": repository.name, "modelId": repository.name, "sha": sha, "author": "someone",
+                "lastModified": "2026-01-02T03:04:05.000Z", "createdAt": "2026-01-02T03:04:05.000Z",
+                "private": repository.private, "gated": "manual" if repository.gated else False, "disabled": False,
+                "tags": [], "downloads": 1, "likes": 0, "siblings": [{"rfilename": name} for name in sorted(files)],
+            })  # fmt: skip
+
+    def resolve(self, repository: Repository, revision: str, name: str, token: str) -> None:
+        if repository.gated and token not in self.hub.admitted and name != "README.md":
+            message = f"Access to {repository.name} is restricted."
+            raise Refused(403 if token else 401, "GatedRepo", message)
+        sha, files = self.revision(repository, revision)
+        if name not in files:
+            raise Refused(404, "EntryNotFound", "Entry not found")
+        content = files[name]
+        headers = {"X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
+        if not name.endswith(LARGE):
+            location = f"/api/resolve-cache/{repository.kind}/{repository.name}/{sha}/{name}"
+            self.answer(307, None, headers | {"Location": location, "X-Linked-ETag": f'"{blob(content)}"',
+                                              "X-Linked-Size": str(len(content))})  # fmt: skip
+            return
+        digest = hashlib.sha256(content).hexdigest()
+        self.hub.stored[digest] = content
+        storage = f"{self.hub.address.replace('127.0.0.1', 'localhost')}/storage/{digest}"
+        self.answer(302, None, headers | {"Location": storage, "X-Linked-ETag": f'"{digest}"',
+                                          "X-Linked-Size": str(len(content))})  # fmt: skip
+
+    def small_file(self, sha: str, content: bytes) -> None:
+        self.answer(200, content, {"X-Repo-Commit": sha, "ETag": f'"{blob(content)}"'})
+
+    def storage(self, digest: str, token: str) -> None:
+        """The storage is another host: whoever sends it the hub's token gives the token away."""
+        if token:
+            raise Refused(400, "", "Only one auth mechanism allowed")
+        if self.command == "PUT":
+            if hashlib.sha256(self.body).hexdigest() != digest:
+                raise Refused(400, "", "BadDigest")
+            self.hub.stored[digest] = self.body
+        self.answer(200, self.hub.stored[digest] if self.command != "PUT" else b"", {"ETag": f'"{digest}"'})
+
+    # --- Writing
+
+    def may_write(self, token: str) -> None:
+        if not token:
+            raise Refused(401, "", "Invalid username or password.")
+        if self.hub.tokens[token] != "write":
+            raise Refused(403, "", "Forbidden: you must use a write token to upload to a repository.")
+
+    def create(self, token: str) -> None:
+        self.may_write(token)
+        asked = json.loads(self.body)
+        name = f"{asked.get('organization') or 'me'}/{asked['name']}"
+        if not name.startswith("me/"):
+            raise Refused(403, "", f"You don't have the rights to create a model under the namespace {name}")
+        self.hub.created.append(asked)
+        kind = f"{asked.get('type', 'model')}s"
+        record = {"url": f"{self.hub.address}/{name}", "name": name}
+        if (kind, name) in self.hub.repositories:
+            self.answer(409, record | {"error": "You already created this model repo"})
+            return
+        private = bool(asked.get("private")) or asked.get("visibility") == "private"
+        self.hub.add(kind, name, {".gitattributes": "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"},
+                     private=private)  # fmt: skip
+        self.answer(200, record)
+
+    def preupload(self) -> None:
+        files = [
+            {"path": file["path"], "uploadMode": "lfs" if file["path"].endswith(LARGE) else "regular",
+             "shouldIgnore": False, "oid": None}
+            for file in json.loads(self.body)["files"]
+        ]  # fmt: skip
+        self.answer(200, {"files": files})
+
+    def lfs_batch(self, token: str) -> None:
+        self.may_write(token)
+        objects = [
+            {"oid": item["oid"], "size": item["size"], "authenticated": True} | (
+                {} if item["oid"] in self.hub.stored
+                else {"actions": {"upload": {"href": f"{self.hub.address}/storage/{item['oid']}"}}})
+            for item in json.loads(self.body)["objects"]
+        ]  # fmt: skip
+        self.answer(200, {"transfer": "basic", "objects": objects})
+
+    def take_commit(self, repository: Repository) -> None:
+        files = {}
+        for record in map(json.loads, self.body.splitlines()):
+            value = record["value"]
+            if record["key"] == "header":
+                self.hub.commit_messages.append(value["summary"])
+            elif record["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif record["key"] == "lfsFile":
+                if value["oid"] not in self.hub.stored:
+                    raise Refused(400, "", f"LFS pointer to {value['oid']}, which was not uploaded")
+                files[value["path"]] = self.hub.stored[value["oid"]]
+        sha = repository.commit(files)
+        self.answer(200, {
+            "success": True, "commitOid": sha, "hookOutput": "",
+            "commitUrl": f"{self.hub.address}/{repository.name}/commit/{sha}",
+        })  # fmt: skip
+
+    # --- HTTP
+
+    def read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def answer(self, status: int, record: Any, headers: dict[str, str] | None = None) -> None:
+        """JSON, or bytes with the range that was asked for."""
+        body = record if isinstance(record, bytes) else b"" if record is None else json.dumps(record).encode()
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if wanted and isinstance(record, bytes) and status == 200:
+            first, last = int(wanted[1]), min(int(wanted[2] or len(body)), len(body) - 1)
+            status, headers = 206, (headers or {}) | {"Content-Range": f"bytes {first}-{last}/{len(body)}"}
+            body = body[first : last + 1]
+        self.send_response(status)
+        kind = "application/octet-stream" if isinstance(record, bytes) else "application/json"
+        for name, value in ({"Content-Type": kind, "Content-Length": str(len(body))} | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def blob(content: bytes) -> str:
+    """Git's name of a file's content."""
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+
+
+def tree(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict[str, Any]]:
+    """Entries below a folder, as the hub lists them."""
+    prefix = f"{folder.strip('/')}/" if folder.strip("/") else ""
+    inside = {name: content for name, content in sorted(files.items()) if name.startswith(prefix)}
+    if prefix and not inside:
+        raise Refused(404, "EntryNotFound", f"{folder} does not exist")
+    folders = {prefix + "/".join(parts[:depth]) for name in inside
+               for parts in [name.removeprefix(prefix).split("/")] for depth in range(1, len(parts))}  # fmt: skip
+    entries = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": name} for name in sorted(folders)]
+    for name, content in inside.items():
+        entry: dict[str, Any] = {"type": "file", "oid": blob(content), "size": len(content), "path": name}
+        if name.endswith(LARGE):
+            digest = hashlib.sha256(content).hexdigest()
+            entry["lfs"] = {"oid": digest, "size": len(content), "pointerSize": 130}
+        entries.append(entry)
+    return [entry for entry in entries if recursive or "/" not in entry["path"].removeprefix(prefix)]
+
+
+@contextlib.contextmanager
+def serve_hub() -> Iterator[Hub]:
+    """A hub on a free port of this machine."""
+    hub = Hub()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("OneHub", (Handler,), {"hub": hub}))
+    server.daemon_threads = True
+    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        hub.stopping.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,150 @@
+"""Models of the hub, trained by their names, from a hub that runs here; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_runs import add_sums, ask, make_models, train
+from hub_server import Hub, serve_hub
+from stacks import NAMED, defaults
+
+pytestmark = [pytest.mark.stack, pytest.mark.parametrize("python", NAMED, indirect=True, scope="module")]
+
+LOADING = """
+from model import models
+from settings import BadInput
+
+
+def load(name, **changed):
+    settings = given[0] | {"model": name} | changed
+    try:
+        loaded = models.load_model(settings, device="cpu")
+        tokenizer, _ = models.load_tokenizer(settings)
+        return {"words": len(tokenizer("sort one")["input_ids"]), "commit": loaded.model.config._commit_hash}
+    except BadInput as error:
+        return error.as_record()
+"""
+
+
+@pytest.fixture(scope="module")
+def python(request: pytest.FixtureRequest) -> Path:
+    """A training stack's interpreter."""
+    return Path(request.param) if request.param else request.getfixturevalue("stack_python")
+
+
+@pytest.fixture(scope="module")
+def made(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of tiny models, as this stack writes them."""
+    folder = tmp_path_factory.mktemp("models")
+    make_models(python, folder)
+    return folder
+
+
+@pytest.fixture
+def hub(made: Path) -> Iterator[Hub]:
+    """A hub with these models, and with sums."""
+    with serve_hub() as served:
+        for name in ("qwen2", "gpt_oss", "bin"):
+            served.add("models", f"o/{name}", made / name, "v1")
+        served.add("models", "o/gated", made / "qwen2", gated=True)
+        add_sums(served)
+        yield served
+
+
+def load(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[dict[str, Any]]:
+    """What these calls of `load` find, each in turn in one process."""
+    settings = defaults(task="dataset")
+    found = ask(python, hub, home, f"{LOADING}\nsay(found=[{calls}])", settings, **extra)["found"]
+    assert all(one.get("hint") for one in found if "message" in one)
+    return found
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt_oss"])
+def test_a_run_from_the_hub_s_name(python: Path, hub: Hub, tmp_path: Path, name: str) -> None:
+    experts = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj"]} if name == "gpt_oss" else {}
+    asked = {"model": f"o/{name}", "revision": "v1"} | experts
+    done = train(python, hub, tmp_path / "a", asked, HF_TOKEN="hf_reader")
+    assert done.status == 0, done.errors
+    assert done.result["steps"] == 2
+    config = json.loads((done.run / "model/adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == f"o/{name}"
+    assert f'base_model: "o/{name}"' in (done.run / "model/README.md").read_text()
+    assert hub.asked("HEAD .*v1/model.safetensors")
+    assert not done.holds("hf_reader")
+    assert "Retrying" not in done.errors
+
+
+def test_what_is_not_given(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+    weights = {"tokenizer.json": (made / "qwen2/tokenizer.json").read_bytes()}
+    hub.add("models", "o/adapter", {"adapter_config.json": "{}"})
+    hub.add("models", "o/empty", weights | {"config.json": (made / "qwen2/config.json").read_bytes()})
+    hub.fail("/ill/", 500)
+    hub.fail("/slow/", "hang")
+    calls = ("load('o/gated'), load('o/qwen3'), load('o/qwen2', revision='v9'), load('o/adapter'), load('o/empty'), "
+             "load('o/ill'), load('o/slow'), load('no name'), load('o/qwen2', tokenizer='o/words')")  # fmt: skip
+    found = load(python, hub, tmp_path, calls)
+    expected = (
+        "it is gated, and HF_TOKEN is not set", "the hub does not know it", "it has no revision 'v9'",
+        "its repository has no config.json",
+        "o/empty", "the hub answered HTTP 500; it is not in the cache, either", "did not answer within 2 s",
+        "no name of the hub", "tokenizer = o/words: the hub does not know it",
+    )  # fmt: skip
+    for one, words in zip(found, expected, strict=True):
+        assert words in one["message"], one
+    stranger, wrong = (
+        load(python, hub, tmp_path, "load('o/gated')", HF_TOKEN=token)[0] for token in ("hf_stranger", "hf_wrong")
+    )
+    assert "the owner of HF_TOKEN has no access" in stranger["message"]
+    assert "the hub does not take this HF_TOKEN" in wrong["message"]
+
+
+def test_a_refusal_ends_the_run_in_words(python: Path, hub: Hub, tmp_path: Path) -> None:
+    done = train(python, hub, tmp_path / "a", {"model": "o/gated"}, HF_TOKEN="hf_stranger")
+    assert done.status == 2
+    assert "error: model = o/gated: it is gated, and the owner of HF_TOKEN has no access" in done.errors
+    assert "\nhint: ask for access" in done.errors
+    assert "Traceback" not in done.output + done.errors
+    assert not done.holds("hf_stranger")
+
+
+def test_code_of_a_repository_is_not_run_unasked(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+    config = json.loads((made / "qwen2/config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    mark = tmp_path / "it-ran"
+    hub.add("models", "o/code", {
+        "config.json": json.dumps(config | own), "own.py": f"open({str(mark)!r}, 'w')\n",
+        "tokenizer.json": (made / "qwen2/tokenizer.json").read_bytes(),
+    })  # fmt: skip
+    done = train(python, hub, tmp_path / "a", {"model": "o/code"})
+    assert done.status == 2, done.errors
+    assert "brings code of its own along, which is not run unasked" in done.errors
+    assert not mark.exists()
+    assert not hub.asked("own.py")
+
+
+def test_weights_as_bin_alone(python: Path, hub: Hub, tmp_path: Path) -> None:
+    """Read where torch reads them safely; a conversion by a third host is not asked for."""
+    (found,) = load(python, hub, tmp_path, "load('o/bin')", HF_TOKEN="hf_reader")
+    if "message" in found:
+        assert "torch" in found["message"], found  # transformers wants torch 2.6 for them
+        assert "convert" in found["hint"] or "--set model=" in found["hint"], found
+    else:
+        assert found["words"] == 2
+    assert not hub.asked("/discussions")
+
+
+def test_without_the_hub_the_cache_is_taken(python: Path, hub: Hub, tmp_path: Path) -> None:
+    (first,) = load(python, hub, tmp_path, "load('o/qwen2')")
+    assert first["words"] == 2
+    nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    (again,) = load(python, hub, tmp_path, "load('o/qwen2')", **nobody)
+    assert again == first
+    (gone,) = load(python, hub, tmp_path, "load('o/gpt_oss')", **nobody)
+    assert (
+        "the hub cannot be reached at http://127.0.0.1:9: Connection refused; it is not in the cache, either"
+        in gone["message"]
+    )

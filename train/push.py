@@ -1,0 +1,56 @@
+"""Push a finished run's model to the hub again, after a push that failed: the token is HF_TOKEN.
+
+    PYTHON -B train/push.py RUN_DIR [OWNER/NAME]
+
+Exit status: 0 done, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from model.after import push
+from running.run_directory import RunDirectory
+from settings import BadInput
+
+
+def main() -> int:
+    """Push, and say where it is."""
+    parser = argparse.ArgumentParser(prog="push.py", description=__doc__.splitlines()[0])
+    parser.add_argument("run_dir", type=Path, help="directory of a run that is done")
+    parser.add_argument("repository", nargs="?", default="", help="OWNER/NAME; what push_to said without it")
+    arguments = parser.parse_args()
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    try:
+        print(push_again(RunDirectory(arguments.run_dir.resolve()), arguments.repository))
+    except BadInput as error:
+        print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def push_again(run: RunDirectory, repository: str) -> str:
+    """The address of what was pushed, which result.json tells from then on."""
+    repository = repository or str(run.read().get("settings", {}).get("push_to", ""))
+    file, folder = run.path / "result.json", run.path / "model"
+    if not (file.is_file() and folder.is_dir()):
+        raise BadInput(
+            f"{run.path} has no {folder.name if file.is_file() else file.name}",
+            expected="a run that is done, with its model",
+            hint="envdoctor watch",
+        )
+    if not repository:
+        raise BadInput(
+            f"{run.path / 'run.json'}: push_to is empty", expected="OWNER/NAME", hint=f"push.py {run.path} OWNER/NAME"
+        )
+    address = push(folder, repository, os.environ.get("HF_TOKEN", ""))
+    run.write_result(json.loads(file.read_text(encoding="utf-8")) | {"pushed": address})
+    return address
+
+
+if __name__ == "__main__":
+    sys.exit(main())
