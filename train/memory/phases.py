@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory import parts
+from memory.gathered import gathered
 from memory.parts import GIB, Pass
 from memory.shape import Shape, count_parameters
 
@@ -41,6 +42,8 @@ class Phases:
         self.gpus = max(1, int(self.machine.get("gpus") or 1))
         self.spread = self.gpus if asked["device_map"] else 1  # one model over all GPUs of one process
         self.world = 1 if asked["device_map"] else self.gpus
+        self.sharded = asked["sharding"] == "fsdp" and self.world > 1
+        self.shares = self.world if self.sharded else self.spread  # among how many GPUs what stays is divided
         self.prompt, self.completion = self._lengths()
         self.answers = max(1, math.ceil(asked["prompts_per_step"] * asked["num_generations"] / self.world))
         self.micro = min(asked["micro_batch"] or self.answers, self.answers)
@@ -50,6 +53,7 @@ class Phases:
         # TRL turns autocast on where there is a GPU, and float32 weights then run as bfloat16 copies.
         casts = self._on_gpu() and self.machine.get("bfloat16", True)
         self.mode = "mixed" if self.dtype == "float32" and casts else self.dtype
+        self.mode = "bfloat16" if self.mode == "mixed" and self.sharded else self.mode  # the layers are gathered so
         self.mode = "bfloat16" if self.mode == "float16" else self.mode
         self.parameters = sum(count_parameters(self.shape).values())
         self.trained = (
@@ -117,9 +121,9 @@ class Phases:
         asked, shape = self.settings, self.shape
         weights = parts.weight_bytes(
             shape, self.size, asked["quantization"], double=asked["double_quantization"]
-        ) // self.spread  # fmt: skip
+        ) // self.shares  # fmt: skip
         what = self.dtype if asked["quantization"] == "none" else f"{asked['quantization']}, the rest {self.dtype}"
-        why = f"{self.parameters:,} parameters in {what}"
+        why = f"{self.parameters:,} parameters in {what}" + (f", divided by {self.shares}" if self.sharded else "")
         if shape.checkpoint == "mxfp4" and asked["quantization"] == "none":
             why += ", dequantised from MXFP4"
         if asked["quantization"] != "none" and shape.model_type == "gpt_oss":
@@ -128,9 +132,8 @@ class Phases:
         if asked["beta"] > 0 and not self.lora:
             rows.append(("reference model", weights, "beta > 0: the first policy, whole; an adapter needs none"))
         if self.lora:
-            rows.append(
-                ("LoRA", self.trained * 4, f"{self.trained:,} parameters, rank {asked['lora_rank']}, float32")
-            )
+            held = self.trained * 4 // (self.shares if self.sharded else 1)
+            rows.append(("LoRA", held, f"{self.trained:,} parameters, rank {asked['lora_rank']}, float32"))
         on_gpu, _, _ = self.optimizer()
         rows.append(("optimizer", on_gpu, f"{asked['optimizer']} over {self.trained:,} parameters"))
         return rows
@@ -138,7 +141,7 @@ class Phases:
     def optimizer(self) -> tuple[int, int, int]:
         """(GPU, host, passing) of the optimizer's states."""
         return parts.optimizer_bytes(
-            self.settings["optimizer"], self.trained // self.spread, 4 if self.lora else self.size
+            self.settings["optimizer"], self.trained // self.shares, 4 if self.lora else self.size
         )
 
     def dynamic(self) -> dict[str, list[tuple[str, int, str]]]:
@@ -146,8 +149,8 @@ class Phases:
         asked, shape, spread = self.settings, self.shape, self.spread
         step, forward = self._pass(backward=True), self._pass(backward=False)
         passes = math.ceil(self.answers / self.micro)
-        gradients = self.trained // spread * (4 if self.lora else self.size)
-        gradients *= 2 if self.world > 1 else 1  # DDP's buckets hold them once more
+        gradients = self.trained // self.shares * (4 if self.lora else self.size)
+        gradients *= 2 if self.world > 1 and not self.sharded else 1  # DDP's buckets hold them once more
         largest = 2 * max(shape.hidden * shape.dense_intermediate, shape.vocab * shape.hidden)
         shown = f"{self.micro} x ({self.prompt} + {self.completion}) tokens"
         kept = "the inputs of each layer" if step.checkpointing else "all layers"
@@ -174,11 +177,22 @@ class Phases:
         looked = parts.logits(shape, forward, self.logits_held().replace("liger", "held"), backward=False)
         score = [("forward", parts.forward_only(shape, forward), f"{shown}, nothing kept"),
                  ("logits", looked, "the same, without gradients")]  # fmt: skip
+        loading = [("loading", largest, "one tensor twice")]
+        if self.sharded:
+            part = gathered(shape, 2 if self.mode == "bfloat16" else 4)
+            turn = ("gathered", part.in_turn(), "FSDP: embeddings and head, a layer, and the next")
+            update += [turn, ("gradients in turn", 0 if self.lora else part.gradients(part.whole // self.parameters),
+                              "FSDP: of the largest part, before they are added up")]  # fmt: skip
+            score.append(turn)
+            if asked["beta"] > 0 and not self.lora:
+                score.append(("gathered reference", part.whole, "FSDP: TRL divides it as one piece"))
+            before = self.parameters * self.size
+            loading.append(("before it is divided", before - before // self.shares, "each GPU loads the whole model"))
         done = [("gradients", gradients, f"{self.trained:,} trained parameters")]
         done.append(("optimizer's own", self.optimizer()[2], "while it steps"))
         return {
             # vLLM starts when the trainer's weights are there: it takes far more than loading them did.
-            "load": [] if asked["generation"] == "vllm-colocate" else [("loading", largest, "one tensor twice")],
+            "load": [] if asked["generation"] == "vllm-colocate" else loading,
             "generate": self._generation(),
             "score": score if self._scores() else [],
             "update": update,
@@ -199,7 +213,9 @@ class Phases:
         every = Pass(self.answers, self.prompt, 0, self.mode, self.attention)
         cache = parts.kv_cache(self.shape, self.answers, self.prompt + self.completion, self.size)
         rows = self.answers * self.shape.vocab * 4 * 4
+        whole = gathered(self.shape, 2 if self.mode == "bfloat16" else 4).whole if self.sharded else 0
         return [
+            ("gathered", whole, "FSDP: the whole model, to answer"),
             ("KV cache", cache // self.spread, f"all {self.answers} answers of a step at once"),
             ("prefill", parts.forward_only(self.shape, every), f"{self.answers} prompts in one pass"),
             ("sampling", rows, "last logits in float32, sorted and normalised"),
