@@ -10,24 +10,21 @@ Exit status: 0 done, 1 crash, 2 bad input, 130 interrupted.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
+import gc
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import sys
 import time
-import traceback
-from pathlib import Path
 from typing import Any
 
 from running.alarms import validate_names
 from running.interrupt import Interrupt
+from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong
-from running.run_directory import RunDirectory, finite, step_of
-from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
+from running.run_directory import RunDirectory, step_of
+from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, settle
 from tasks.dataset_task import DatasetTask, check_dataset
 from tasks.sort_task import SortTask, check_sort
 from tasks.tes_task import TesTask, check_tes
@@ -48,56 +45,14 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
 
 def main() -> int:
     """Parse the command line, run, and turn every end into an exit status."""
-    parser = argparse.ArgumentParser(prog="grpo.py", description=__doc__.splitlines()[0])
-    parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
-    parser.add_argument("--resume", metavar="latest|CHECKPOINT", help="continue from a checkpoint of the run")
-    parser.add_argument("--check", action="store_true", help="check settings given as JSON on standard input")
+    parser = command_line("grpo.py", __doc__)
     arguments = parser.parse_args()
     if arguments.check:
-        return answer_check(sys.stdin.buffer.read())
+        return answer_check(sys.stdin.buffer.read(), check, recipe="sort", vocabulary=VOCABULARY)
     if arguments.run_dir is None:
         parser.error("RUN_DIR is missing")
     run = RunDirectory(arguments.run_dir.resolve(), writes=os.environ.get("RANK", "0") == "0")
-    try:
-        return train(run, arguments.resume)
-    except BadInput as error:
-        if run.writes:
-            print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
-        if run.path.is_dir():
-            run.event("error", kind="bad-input", **error.as_record())
-        return 2
-    except KeyboardInterrupt:
-        run.event("interrupted", step=None)
-        return 130
-    except Exception as error:
-        traceback.print_exc()
-        with contextlib.suppress(OSError):  # a full disk may be the very reason
-            message = f"{type(error).__name__}: {error}"
-            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
-        return 1
-
-
-def answer_check(request: bytes) -> int:
-    """The `--check` mode: one JSON object in, one out."""
-    try:
-        try:
-            asked = json.loads(request)
-            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(
-                f"standard input: {type(error).__name__}: {error}",
-                expected='{"recipe": "sort", "settings": {}}',
-                hint="pipe one JSON object in",
-            ) from None
-        if isinstance(settings, dict):
-            settings = settings | parse_assignments(assignments)
-        recipe = read_recipe(name)
-        settings, summary = check(recipe, settings)
-    except BadInput as error:
-        print(json.dumps({"ok": False, "error": error.as_record()}))
-        return 2
-    print(json.dumps(finite({"ok": True, "recipe": recipe.name, "settings": settings, "summary": summary})))
-    return 0
+    return exit_status(run, lambda: train(run, arguments.resume), tells=run.writes)
 
 
 def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read from top to bottom)
@@ -127,15 +82,17 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     import torch
     from datasets import Dataset
     from model import after as after_training
+    from model import sharding
     from model.learner import keep_reference, make_learner
     from model.looking import HeldOut
     from model.tiny_model import warm_up
+    from running.colocated import engine_of, hand_over_at_once, spare_log_probabilities, trainer_of
     from running.ranks import Ranks
     from running.recorder import Recorder
     from running.trl_fields import Installed, Situation, grpo_arguments
     from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig
 
     transformers_logging.disable_progress_bar()
     device = choose_device(settings["device"])
@@ -143,6 +100,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     installed = Installed.here(GRPOConfig)
     situation = Situation(output=str(run.checkpoints), device=device, ranks=ranks.count)
     grpo_arguments(settings, installed, situation)  # what this TRL refuses is known before a model is loaded
+    sharding.check_surroundings(settings, checkpoint)
     laps.end("load")
 
     # 3. Task, tokenizer, model.
@@ -158,18 +116,15 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     for note in notes:
         run.note(note)
     config = make_config(GRPOConfig, arguments)
+    if settings["sharding"] == "fsdp":
+        sharding.settle_precision(config, learner.autocast)
+        sharding.gather_to_generate(learner.model)
 
     # 5. Warm-up of a model made on the spot: GRPO compares answers, so some have to be right from the start.
-    if checkpoint is None:
-        if settings["warmup_steps"] and not settings["model"]:
-            run.phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
-            warm_up(learner, task, settings, run)
-            laps.end("warmup")
-        run.phase("evaluate", "before GRPO")
-        before = held_out.look("before", 0, ranks)
-        laps.end("evaluate")
-    else:
-        before = run.read_look_before()
+    if checkpoint is None and settings["warmup_steps"] and not settings["model"]:
+        run.phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
+        warm_up(learner, task, settings, run)
+        laps.end("warmup")
     if settings["beta"] > 0:
         keep_reference(run, learner, fresh=checkpoint is None, ranks=ranks)
 
@@ -185,7 +140,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     )
     rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]
     with learner.handed_over():
-        trainer = GRPOTrainer(
+        trainer = trainer_of(settings, installed)(
             model=learner.model,
             processing_class=learner.tokenizer,
             reward_funcs=recorder.reward,
@@ -194,11 +149,23 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
             callbacks=[recorder],
         )
     trainer.remove_callback(PrinterCallback)
+    hand_over_at_once(trainer)
+    spare_log_probabilities(trainer, settings)
     recorder.attach(trainer)
+    held_out.engine = engine_of(trainer, settings)
+    laps.end("load")
+    if checkpoint is None:
+        run.phase("evaluate", "before GRPO")
+        before = held_out.look("before", 0, ranks)
+        laps.end("evaluate")
+    else:
+        before = run.read_look_before()
     recorder.saw("before", 0, before)
     to = f"to {settings['steps']}" if settings["steps"] else f"on, {settings['epochs']:g} epochs"
     run.phase("train", f"steps {first_step + 1} {to} on {device}{f' x {ranks.count}' if ranks.count > 1 else ''}")
     interrupt.training = True
+    gc.collect()
+    gc.freeze()  # what is loaded stays: each later collection would walk it all, many times a step of vLLM's objects
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except Exception:
@@ -217,11 +184,12 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     after = held_out.look("after", step, ranks)
     recorder.saw("after", step, after)
     laps.end("evaluate")
+    weights = sharding.gather_weights(learner.model)
     if not ranks.first:
         ranks.leave()
         return 0
     run.phase("save", "model and tokenizer")
-    after_training.save(learner.model, learner.tokenizer, run.path / "model")
+    after_training.save(learner.model, learner.tokenizer, run.path / "model", weights)
     laps.end("save")
     by_step = {event["step"]: event for event in run.read_events("eval")}  # a repeated step's last look counts
     title = f"{name}, seed {settings['seed']}: " + ", ".join(

@@ -1,10 +1,15 @@
-"""The bundled trainer against a bare TRL script on a GPU: seconds a step, its parts, and the peak of memory.
+"""The bundled trainer against a bare TRL script on a GPU: seconds a step, its parts, the peak of memory, the floor.
 
-    python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--small] [--only NAME ...] [--steps N]
+    python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--steps N] [--gpus N] [--small]
 
 The work: a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with 32,000 words, tied), 8 prompts of 256 tokens with 8
 answers of 512 tokens each a step, full fine-tuning, one optimizer step a generation. Every case is a process of its
-own; the first two steps do not count. --small takes a tiny model and short texts, to try the script on a CPU.
+own; the first two steps do not count. --gpus takes each case under torchrun, 8 prompts a GPU. --small takes a tiny
+model and short texts, to try the script on a CPU.
+
+The floor, printed after all cases, is what the work costs at the rates that this GPU reaches (products of 8192 x 8192
+in bfloat16, copies of 4 GiB): for sampling, the weights and the keys and values that each token must read; for
+learning, the products of one forward and one backward pass.
 """
 
 from __future__ import annotations
@@ -21,18 +26,32 @@ from typing import Any
 
 TRAIN = Path(__file__).resolve().parents[2] / "train"
 FIRST = 2
+PARTS = ("generate", "score", "update", "sync")
+VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
 COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
+FUSED = COLOCATE | {"liger_kernels": True, "optimizer": "adamw_torch_fused"}
+LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
 # name: (bare or ours, settings of ours or arguments of GRPOConfig)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bare, transformers": ("bare", {}),
     "ours, transformers": ("ours", {}),
-    "bare, vLLM colocate": (
-        "bare", {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3},
+    "bare, vLLM": ("bare", VLLM),
+    "ours, vLLM": ("ours", COLOCATE),
+    "ours, vLLM, fused": ("ours", FUSED),
+    "ours, vLLM, fused, passes of 16": ("ours", FUSED | {"micro_batch": 16}),
+    "ours, vLLM, fused, compiled": ("ours", FUSED | {"compile": True}),
+    "ours, vLLM, fused, bfloat16": ("ours", FUSED | {"dtype": "bfloat16"}),
+    "ours, vLLM, as planned": ("ours", {"generation": "vllm-colocate"}),
+    "ours, vLLM, as planned, bfloat16": ("ours", {"generation": "vllm-colocate", "dtype": "bfloat16"}),
+    "bare, transformers, 128 tokens": ("bare", {"max_completion_length": 128}),
+    "ours, transformers, 128 tokens": ("ours", {"max_completion_length": 128}),
+    "ours, vLLM, fused, uncorrected": ("ours", FUSED | {"vllm_correction": False}),
+    "ours, vLLM, LoRA": ("ours", COLOCATE | LORA),
+    "ours, nf4, LoRA, 64 tokens": (
+        "ours",
+        LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_completion_length": 64},
     ),
-    "ours, vLLM colocate": ("ours", COLOCATE),
-    "ours, vLLM, passes of 16": ("ours", COLOCATE | {"micro_batch": 16}),
-    "ours, vLLM, passes of 16, bfloat16": ("ours", COLOCATE | {"micro_batch": 16, "dtype": "bfloat16"}),
-}  # fmt: skip
+}
 MAKE = """
 import json, random, sys
 import torch
@@ -78,9 +97,9 @@ class Clock(TrainerCallback):
 cuda = torch.cuda.is_available()
 arguments = GRPOConfig(
     output_dir=sys.argv[4], max_steps=size["steps"], num_generations=8, per_device_train_batch_size=64,
-    max_completion_length=size["completion"], learning_rate=1e-6, lr_scheduler_type="constant", save_strategy="no",
+    learning_rate=1e-6, lr_scheduler_type="constant", save_strategy="no",
     bf16=cuda, gradient_checkpointing=False, use_cpu=not cuda, logging_steps=1, report_to="none", disable_tqdm=True,
-    **more,
+    **{"max_completion_length": size["completion"], **more},
 )
 trainer = GRPOTrainer(
     model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), args=arguments, reward_funcs=lucky,
@@ -89,7 +108,8 @@ trainer = GRPOTrainer(
 )
 trainer.train()
 peak = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
-print(json.dumps({"times": times, "peak": peak}))
+if trainer.accelerator.is_main_process:
+    print(json.dumps({"times": times, "peak": peak}))
 """
 
 
@@ -101,32 +121,74 @@ def run(argv: list[str]) -> str:
     return done.stdout
 
 
-def run_case(python: str, kind: str, more: dict[str, Any], size: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Times of the steps, peak in GiB, and the parts' shares where they are known."""
+def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: int) -> dict[str, Any]:
+    """Times of the steps, peak in GiB, and the parts' seconds where they are known."""
+    kind, more = CASES[name]
     model = str(folder / "model")
     out = folder / "run"
+    launch = [python, "-B"]
+    if gpus > 1:
+        launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
     if kind == "bare":
-        arguments = [model, json.dumps(size), json.dumps(more), str(out)]
-        return dict(json.loads(run([python, "-B", "-c", BARE, *arguments]).strip().splitlines()[-1]))
+        (folder / "bare.py").write_text(BARE)
+        said = run([*launch, str(folder / "bare.py"), model, json.dumps(size), json.dumps(more), str(out)])
+        return dict(json.loads(next(line for line in said.splitlines() if line.startswith('{"times"'))))
     settings = {
         "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
-        "steps": size["steps"], "prompts_per_step": 8, "num_generations": 8, "learning_rate": 1e-6,
+        "steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
         "max_completion_length": size["completion"], "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
         "save_every": 0, **more,
     }  # fmt: skip
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
-    run([python, "-B", str(TRAIN / "grpo.py"), str(out)])
+    run([*launch, str(TRAIN / "grpo.py"), str(out)])
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     result = json.loads((out / "result.json").read_text())
     steps = [event for event in events if event["event"] == "step"]
     peaks = [event["metrics"]["memory_gib"] or 0 for event in steps]
-    memory = result["memory"] or {}
-    planned = memory.get("planned", 0) / 2**30 or None
+    counted = [event["metrics"] for event in steps[FIRST:]]
+    planned = ((result["memory"] or {}).get("planned") or 0) / 2**30
     return {
-        "times": [event["t"] for event in steps], "peak": max(peaks) or None, "shares": result["shares"],
-        "planned": planned,
+        "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
+        "parts": {part: statistics.median(row[f"{part}_seconds"] for row in counted) for part in PARTS},
     }  # fmt: skip
+
+
+FLOOR = """
+import json, time, torch
+def best(work, tries=5):
+    times = []
+    for _ in range(tries):
+        torch.cuda.synchronize(); began = time.perf_counter(); work(); torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+memory = torch.empty(2**32, device="cuda", dtype=torch.uint8); other = torch.empty_like(memory)
+print(json.dumps({
+    "flops": 20 * 2 * 8192**3 / best(lambda: [a @ b for _ in range(20)]),
+    "bytes": 2 * 2**32 / best(lambda: other.copy_(memory)),
+}))
+"""
+
+
+def floor(python: str, size: dict[str, Any]) -> str:
+    """Seconds that no implementation of this step gets below, at the rates of this GPU."""
+    rates = json.loads(run([python, "-c", FLOOR]).strip().splitlines()[-1])
+    head = size["width"] // size["heads"]
+    attention = 2 * size["width"] ** 2 + 2 * size["width"] * 2 * head
+    weights = size["layers"] * (attention + 3 * size["width"] * size["inner"]) + size["words"] * size["width"]
+    answers, length = 64, size["prompt"] + size["completion"]
+    # Each token: all weights once for the 64 answers, and the keys and values (2 heads) of what lies before it.
+    cache = size["layers"] * 2 * 2 * head * 2 * answers * (size["prompt"] + size["completion"] / 2)
+    sampling = size["completion"] * (2 * weights + cache) / rates["bytes"]
+    # Forward 2 and backward 4 operations a weight and token; attention 12 x half the square of the length.
+    operations = 6 * weights * answers * length + 12 * size["layers"] * size["width"] * answers * length**2 / 2
+    learning = operations / rates["flops"]
+    return (
+        f"floor: sampling {sampling:.2f} s ({rates['bytes'] / 1e12:.2f} TB/s), learning {learning:.2f} s "
+        f"({rates['flops'] / 1e12:.0f} TFLOP/s), together {sampling + learning:.2f} s"
+    )
 
 
 def main() -> None:
@@ -134,8 +196,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--only", nargs="*", default=[], choices=[*CASES], metavar="NAME")
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--gpus", type=int, default=1)
     asked = parser.parse_args()
     size = {"words": 32000, "width": 896, "inner": 4864, "layers": 24, "heads": 14, "prompt": 256, "completion": 512}
     if asked.small:
@@ -144,19 +207,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as shared:
         model = Path(shared, "model")
         run([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
-        for name, (kind, more) in CASES.items():
-            if asked.only and not any(part in name for part in asked.only):
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "model").symlink_to(model)
-                try:
-                    found = run_case(asked.python, kind, more, size, Path(folder))
-                except RuntimeError as error:
-                    print(f"{name:38} failed: {str(error).strip().splitlines()[-1]}", flush=True)
-                    continue
-            seconds = [after - before for before, after in itertools.pairwise(found["times"])][FIRST - 1 :]
-            told = {key: found.get(key) for key in ("peak", "planned", "shares") if found.get(key)}
-            print(f"{name:38} {statistics.median(seconds):7.2f} s (least {min(seconds):.2f})  {told}", flush=True)
+        for name in asked.only or CASES:
+            print(f"{name:34} {measure(asked.python, name, size, model, asked.gpus)}", flush=True)
+    if not asked.small and not asked.only:
+        print(floor(asked.python, size))
+
+
+def measure(python: str, name: str, size: dict[str, Any], model: Path, gpus: int) -> str:
+    """One case, as the rest of a line."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "model").symlink_to(model)
+        try:
+            found = run_case(python, name, size, Path(folder), gpus)
+        except RuntimeError as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            return "failed: " + next((line for line in reversed(lines) if "Error" in line), lines[-1])
+    seconds = [after - before for before, after in itertools.pairwise(found["times"])][FIRST - 1 :]
+    memory = [f"{what} {found[what]:.1f} GiB" for what in ("peak", "planned") if found.get(what)]
+    parts = [f"{part} {taken:.3f}" for part, taken in found.get("parts", {}).items()]
+    return f"{statistics.median(seconds):6.2f} s (least {min(seconds):.2f})  {', '.join(memory + parts)}"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from stacks import NAMED
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
     "adam_beta1", "beta", "run_name", "bf16", "ddp_find_unused_parameters", "disable_tqdm", "epsilon",
-    "epsilon_high", "fp16",
+    "epsilon_high", "fp16", "generation_kwargs",
     "gradient_accumulation_steps", "gradient_checkpointing", "gradient_checkpointing_kwargs", "learning_rate",
     "logging_nan_inf_filter", "logging_steps", "loss_type", "lr_scheduler_type", "mask_truncated_completions",
     "max_completion_length", "max_grad_norm", "max_steps", "num_generations", "num_iterations", "num_train_epochs",
@@ -61,6 +61,16 @@ def refused(trl: str, **given: Any) -> str:
 @pytest.mark.parametrize(("trl", "passed"), [("0.22.2", None), ("0.27.1", None), ("1.16.0", "absent")])
 def test_prompts_are_never_truncated_behind_ones_back(trl: str, passed: str | None) -> None:
     assert arguments(trl)[0].get("max_prompt_length", "absent") == passed
+
+
+def test_vllm_makes_no_text_and_weighs_unless_told() -> None:
+    for trl in FIELDS:
+        given, _ = arguments(trl, generation="vllm-colocate")
+        assert given["generation_kwargs"] == {"detokenize": False}
+        assert CORRECTION not in given
+        assert "generation_kwargs" not in arguments(trl)[0]  # transformers would take it for a GenerationConfig's
+        off, _ = arguments(trl, generation="vllm-colocate", vllm_correction=False)
+        assert off.get(CORRECTION) is (None if trl == "0.22.2" else False)
 
 
 def test_vllms_length_reaches_every_version() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from model.learner import Learner
+from model.sharding import whole
 from running.ranks import Ranks
 from running.run_directory import RunDirectory
 from tasks.lengths import encode
@@ -20,30 +21,44 @@ class HeldOut:
         self.run, self.task, self.learner, self.settings = run, task, learner, settings
         self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
         self.batch = settings["eval_batch"]
+        self.engine: Any = None  # a vLLM that answers in the model's place
 
     def look(self, when: str, step: int, ranks: Ranks) -> dict[str, float]:
         """Greedy and sampled numbers; every rank answers its part."""
-        numbers = {}
+        if self.engine:
+            self.engine.take_up()
+            numbers = self._answer_all(ranks)
+        else:
+            with whole(self.learner.model):  # also on a rank that has no row to answer
+                numbers = self._answer_all(ranks)
+        self.run.event("eval", when=when, step=step, metrics=numbers)
+        shown = ", ".join(f"{name} {numbers[name]:.3f}" for name in self.task.headline)
+        self.run.say(f"held out, {when}, step {step}: {shown}")
+        return numbers
+
+    def _answer_all(self, ranks: Ranks) -> dict[str, float]:
+        numbers: dict[str, float] = {}
         for kind, rows, temperature in (
             ("greedy", self.task.held_out, 0.0),
             ("sampled", list(self.task.held_out) * self.samples, self.temperature),
         ):
             mine = ranks.share(rows)
-            texts, ids = answer(
-                self.learner.model,
-                self.learner.tokenizer,
-                encode(mine, self.learner.tokenizer, self.settings) if mine else [],
-                length=self.learner.completion,
-                temperature=temperature,
-                batch=self.batch,
-                seed=ranks.number,
-            )
+            texts, ids = self._answer(mine, temperature, ranks.number)
             scores = ranks.in_order(ranks.gather(self.task.score(mine, texts, completion_ids=ids)), len(rows))
             numbers |= {f"{kind}_{name}": value for name, value in self.task.summarise(scores).items()}
-        self.run.event("eval", when=when, step=step, metrics=numbers)
-        shown = ", ".join(f"{name} {numbers[name]:.3f}" for name in self.task.headline)
-        self.run.say(f"held out, {when}, step {step}: {shown}")
         return numbers
+
+    def _answer(self, rows: Sequence[Any], temperature: float, seed: int) -> tuple[list[str], list[list[int]]]:
+        """Texts and tokens, one a row."""
+        tokenizer = self.learner.tokenizer
+        prompts = encode(rows, tokenizer, self.settings) if rows else []
+        asked: dict[str, Any] = {"length": self.learner.completion, "temperature": temperature, "seed": seed}
+        if not prompts:
+            return [], []
+        if not self.engine:
+            return answer(self.learner.model, tokenizer, prompts, batch=self.batch, **asked)
+        ids = [until(found, tokenizer.eos_token_id) for found in self.engine.answer(prompts, **asked)]
+        return tokenizer.batch_decode(ids, skip_special_tokens=True), ids
 
 
 @torch.no_grad()

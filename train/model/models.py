@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.attention import SINKS, check_sinks, choose_attention, says_attention
-from model.errors import check_tokenizer_folder, check_weights, explain_failure, read_config, version_of
+from model.errors import check_tokenizer_folder, check_weights, explain_failure, reach_hub, read_config, version_of
+from model.kernels import put_liger_kernels
 from model.quantization import (
     BITSANDBYTES,
     check_bitsandbytes,
@@ -88,6 +89,8 @@ def load_model(
     if used != attention:
         notes.append(f"attention: transformers took {used} in the place of {attention}.")
     check_sinks(model, used)
+    if settings["liger_kernels"]:
+        put_liger_kernels(model, device=device)
     return Loaded(model, used, compute, notes)
 
 
@@ -97,6 +100,7 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
 
     name = settings["tokenizer"] or settings["model"]
     check_tokenizer_folder(name)
+    reach_hub(name, settings["revision"] if name == settings["model"] else "", "tokenizer")
     options: dict[str, Any] = {"padding_side": "left"}
     if settings["revision"] and name == settings["model"]:
         options["revision"] = settings["revision"]

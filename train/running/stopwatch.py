@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 PARTS = ("generate", "score", "sync")
 
 
@@ -32,6 +34,8 @@ class Stopwatch:
         """Put the watch on what this trainer calls."""
         self._time(trainer.model, "generate", "generate")
         self._time(trainer, "_calculate_rewards", "score")
+        # Log-probabilities of answers before learning: of the reference, and of the policy where TRL asks for them.
+        self._time(trainer, "_get_per_token_logps_and_entropies", "score", unless=torch.is_grad_enabled)
         colocated = getattr(trainer, "vllm_generation", None)  # an object of its own from TRL 0.28
         if colocated is not None:
             self._time(colocated, "sync_weights", "sync")
@@ -42,18 +46,22 @@ class Stopwatch:
             if hasattr(trainer, name):
                 self._time(getattr(trainer, name), "generate", "generate")
 
-    def _time(self, owner: object, name: str, part: str) -> None:
+    def _time(self, owner: object, name: str, part: str, unless: Callable[[], bool] = lambda: False) -> None:
         method = getattr(owner, name, None)
         if method is not None:
-            setattr(owner, name, self._timed(method, part))
+            setattr(owner, name, self._timed(method, part, unless))
 
-    def _timed(self, method: Callable[..., Any], part: str) -> Callable[..., Any]:
+    def _timed(self, method: Callable[..., Any], part: str, unless: Callable[[], bool]) -> Callable[..., Any]:
         @functools.wraps(method)
         def timed(*arguments: Any, **named: Any) -> Any:
+            if unless():
+                return method(*arguments, **named)
             before, nested = time.monotonic(), sum(self.seconds.values())
             try:
                 return method(*arguments, **named)
             finally:
+                if torch.cuda.is_initialized():
+                    torch.cuda.synchronize()  # a GPU works on after the call: what it was asked counts here
                 # What a part calls of another part counts there alone.
                 self.seconds[part] += time.monotonic() - before - (sum(self.seconds.values()) - nested)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
+from running.fsdp_fields import LEAST, fsdp_fields
 from settings import BadInput, suggest
 
 # Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
@@ -32,6 +33,7 @@ class Installed:
     liger: Version | None = None
     optimizers: frozenset[str] = frozenset()  # that transformers names; empty: not known
     bitsandbytes: bool = True
+    versions: Mapping[str, Version | None] = dataclasses.field(default_factory=dict)  # of what FSDP needs
 
     @classmethod
     def here(cls, config: type) -> Installed:
@@ -52,6 +54,7 @@ class Installed:
             version_of("liger-kernel"),
             frozenset(str(name.value) for name in OptimizerNames),
             version_of("bitsandbytes") is not None,
+            {name: version_of(name) for name in LEAST},
         )
 
     def has(self, field: str) -> bool:
@@ -117,6 +120,7 @@ def grpo_arguments(
     if settings["gradient_checkpointing"]:
         # torch recommends it, and the re-entrant kind sees no gradient through frozen weights (LoRA).
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    arguments |= fsdp_fields(settings, installed.versions, device=at.device, ranks=at.ranks)
     missing = sorted(name for name in arguments if not installed.has(name))
     if missing:
         raise BadInput(
@@ -245,6 +249,9 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         # before training, by us, the same on every version.
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
+    correction = "vllm_importance_sampling_correction"
+    if kind.startswith("vllm") and not settings["vllm_correction"] and installed.has(correction):  # none before 0.23
+        arguments[correction] = False
     if kind == "transformers-paged":
         field = next((name for name in PAGED if installed.has(name)), "")
         if at.device == "cpu":
@@ -287,6 +294,7 @@ def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation,
         "vllm_mode": "colocate",  # the default was "server" up to 0.29
         "vllm_gpu_memory_utilization": at.vllm_share,
         "vllm_tensor_parallel_size": tensor_parallel,
+        "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone; text costs time at each of them
     }
     needed = at.longest_prompt + at.completion
     length = settings["vllm_max_model_length"] or needed

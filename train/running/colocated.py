@@ -1,0 +1,149 @@
+"""GRPO with vLLM in this process: what TRL does twice, or weight by weight, is done once; vLLM answers looks, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from packaging.version import Version
+from running.trl_fields import Installed
+from trl import GRPOTrainer
+
+
+class ScoredOnce(GRPOTrainer):
+    """TRL's trainer without its second pass over the answers.
+
+    TRL weighs what vLLM sampled by how much likelier the model itself finds it (its importance-sampling correction),
+    and runs the model once over all answers to know. Where each optimizer step learns from answers of its own, the
+    pass that learns computes the same log-probabilities, and the weights are taken from there.
+    """
+
+    learnt_from: dict[str, Any] | None = None
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        asked, self.vllm_importance_sampling_correction = self.vllm_importance_sampling_correction, False
+        try:
+            return super()._generate_and_score_completions(inputs)
+        finally:
+            self.vllm_importance_sampling_correction = asked
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        self.learnt_from = inputs
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self.learnt_from = None
+
+    def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*arguments, **named)
+        if self.learnt_from is not None:
+            weights, difference = weigh(found[0].detach(), self.learnt_from, self)
+            self.learnt_from["importance_sampling_ratio"] = weights
+            mean = self.accelerator.gather(difference).mean().item()
+            self._metrics["train"]["sampling/sampling_logp_difference/mean"].append(mean)
+        return found
+
+
+def trainer_of(settings: Mapping[str, Any], installed: Installed) -> type[GRPOTrainer]:
+    """The trainer for these settings."""
+    return ScoredOnce if scores_once(settings, installed) else GRPOTrainer
+
+
+def scores_once(settings: Mapping[str, Any], installed: Installed) -> bool:
+    """Whether ScoredOnce computes what TRL would: vLLM samples, the correction is on, and nothing is learnt twice."""
+    return (
+        settings["generation"].startswith("vllm")
+        and settings["vllm_correction"]
+        and settings["num_iterations"] == 1
+        and installed.has("vllm_importance_sampling_clip_max")  # from 1.9, with the log-probabilities handed on
+        and not (settings["liger_loss"] and installed.trl < Version("1.14"))  # Liger's loss is computed elsewhere
+    )
+
+
+def weigh(ours: torch.Tensor, inputs: Mapping[str, Any], trainer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """(p_model / p_vllm of each token (B, T) or each answer (B, 1) within the limits, mean |log ratio|).
+
+    `ours` are the model's log-probabilities (B, T). A token that vLLM gave no number for (NaN) counts as equal.
+    Modes and limits are TRL's own: "token_truncate", "token_mask", "sequence_truncate", "sequence_mask".
+    """
+    mask = inputs["completion_mask"]
+    difference = torch.nan_to_num((ours - inputs["sampling_per_token_logps"]) * mask, nan=0.0)
+    mode = trainer.vllm_importance_sampling_mode
+    ratio = torch.exp(difference.sum(-1, keepdim=True) if mode.startswith("sequence") else difference)
+    least, most = trainer.vllm_importance_sampling_clip_min, trainer.vllm_importance_sampling_clip_max
+    least, most = -math.inf if least is None else least, math.inf if most is None else most
+    if mode.endswith("truncate"):
+        weights = ratio.clamp(least, most)
+    else:
+        weights = ratio.masked_fill((ratio < least) | (ratio > most), 0.0)
+    return weights, difference.abs().sum() / mask.sum().clamp(min=1)
+
+
+def hand_over_at_once(trainer: Any) -> None:
+    """One call of vLLM's load_weights for all weights; TRL makes one for each, in which vLLM lists all of its own.
+
+    The weights stay a stream: merged adapters and gathered shards are never held all together.
+    """
+    generation = getattr(trainer, "vllm_generation", None)
+    if getattr(generation, "mode", "") != "colocate" or not hasattr(generation, "_iter_named_params"):
+        return
+    named = generation._iter_named_params  # noqa: SLF001
+
+    def load_all() -> Iterator[tuple[str, torch.Tensor]]:
+        model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.model
+        model.load_weights(named())
+        return iter(())
+
+    generation._iter_named_params = load_all  # noqa: SLF001
+
+
+def spare_log_probabilities(trainer: Any, settings: Mapping[str, Any]) -> None:
+    """With the correction off nobody reads vLLM's log-probabilities, and each is an object a token to make."""
+    generation = getattr(trainer, "vllm_generation", None)
+    if (
+        settings["vllm_correction"]
+        or getattr(generation, "mode", "") != "colocate"
+        or not hasattr(generation, "logprobs")
+    ):
+        return
+    generation.logprobs = None
+    generate = generation.generate
+
+    def generate_tokens(*arguments: Any, **named: Any) -> tuple[Any, Any, list[list[list[float]]], None]:
+        prompts, answers = generate(*arguments, **named)[:2]
+        return prompts, answers, [[[math.nan]] * len(answer) for answer in answers], None  # as vLLM says "unknown"
+
+    generation.generate = generate_tokens
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The run's own vLLM, asked for held-out answers."""
+
+    llm: Any
+    take_up: Callable[[], None]  # hands it the weights as they are now
+
+    def answer(
+        self, prompts: Sequence[list[int]], *, length: int, temperature: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
+        """One answer a prompt, in tokens, as `looking.answer`; the training's random state is left as it was."""
+        from vllm import SamplingParams
+
+        asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            found = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], asked, use_tqdm=False)
+        return [list(one.outputs[0].token_ids) for one in found]
+
+
+def engine_of(trainer: Any, settings: Mapping[str, Any]) -> Engine | None:
+    """vLLM in this process, many times faster than `generate`; none where it sleeps or several GPUs share one."""
+    if settings["generation"] != "vllm-colocate" or settings["vllm_sleep"] or settings["vllm_tensor_parallel"] > 1:
+        return None
+    generation = getattr(trainer, "vllm_generation", None)  # an object of its own from TRL 0.28
+    if generation is not None:
+        return Engine(generation.llm, generation.sync_weights)
+    return Engine(trainer.llm, trainer._move_model_to_vllm)  # noqa: SLF001

@@ -1,0 +1,70 @@
+"""A trainer's way in and out: its command line, `--check`, and every end of a run as an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from running.run_directory import RunDirectory, finite
+from settings import BadInput, Recipe, parse_assignments, read_recipe
+
+Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
+
+
+def command_line(program: str, says: str) -> argparse.ArgumentParser:
+    """The arguments that every trainer takes."""
+    parser = argparse.ArgumentParser(prog=program, description=says.splitlines()[0])
+    parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
+    parser.add_argument("--resume", metavar="latest|CHECKPOINT", help="continue from a checkpoint of the run")
+    parser.add_argument("--check", action="store_true", help="check settings given as JSON on standard input")
+    return parser
+
+
+def exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> int:
+    """Train, and turn every end into an exit status. `tells`: this process says what was wrong with the input."""
+    try:
+        return train()
+    except BadInput as error:
+        if tells:
+            print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
+        if run.path.is_dir():
+            run.event("error", kind="bad-input", **error.as_record())
+        return 2
+    except KeyboardInterrupt:
+        run.event("interrupted", step=None)
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):  # a full disk may be the very reason
+            message = f"{type(error).__name__}: {error}"
+            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
+        return 1
+
+
+def answer_check(request: bytes, check: Check, *, recipe: str, vocabulary: str) -> int:
+    """The `--check` mode: one JSON object in, one out. `recipe` is the one that an example names."""
+    try:
+        try:
+            asked = json.loads(request)
+            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadInput(
+                f"standard input: {type(error).__name__}: {error}",
+                expected=f'{{"recipe": "{recipe}", "settings": {{}}}}',
+                hint="pipe one JSON object in",
+            ) from None
+        if isinstance(settings, dict):
+            settings = settings | parse_assignments(assignments, vocabulary)
+        found = read_recipe(name)
+        settings, summary = check(found, settings)
+    except BadInput as error:
+        print(json.dumps({"ok": False, "error": error.as_record()}))
+        return 2
+    print(json.dumps(finite({"ok": True, "recipe": found.name, "settings": settings, "summary": summary})))
+    return 0
