@@ -13,6 +13,7 @@ import msgspec
 
 from envdoctor.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput
 from envdoctor.facts.gpu_now import GpuNow, read_gpus_now
+from envdoctor.launching.job_state import Job, describe, explain_end, next_command, read_job
 from envdoctor.model import Record
 from envdoctor.results import Answer
 from envdoctor.run_state import Course, Event, RunState, Trouble, text
@@ -21,6 +22,7 @@ POLL_SECONDS = 1.0
 CHUNK = 1 << 20  # bytes read at a time: the events of a week are tens of MiB
 SILENT_STEPS, SILENT_LEAST = 10, 30.0  # a step late by ten others; a step of milliseconds may wait for a checkpoint
 SILENT_PHASE = 600.0  # loading a large model, starting vLLM
+JOB_SECONDS = 30.0  # between two questions to SLURM's controller, which everybody asks
 JUST_ENDED = 10.0  # a trainer that wrote its end is on its way out; one that lives on longer was resumed
 NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "fuse.")
 LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.gocryptfs", "fuse.encfs", "fuse.bindfs", "fuse.ntfs-3g")
@@ -39,6 +41,7 @@ class Watched(Record, frozen=True, kw_only=True):
     silent: float | None  # seconds without an event, where that is long for this run
     state: RunState
     gpus: tuple[GpuNow, ...] = ()
+    job: Job | None = None  # where the trainer does not run and has no result: what SLURM says of its job
 
 
 def watch(run: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[Watched], None]) -> Answer:
@@ -58,6 +61,11 @@ def _exit_code(watched: Watched, *, once: bool) -> int:
     if watched.state.ending == "failed":
         return EXIT_NO
     return EXIT_OK if watched.state.ending == "done" or once else EXIT_NO
+
+
+def _comes_back(watched: Watched) -> bool:
+    """Whether the run's own job still waits or runs: it is requeued, or on its way out."""
+    return watched.job is not None and watched.job.alive and not watched.job.in_allocation
 
 
 def find_run(run: str) -> Path:
@@ -107,6 +115,9 @@ class Watcher:
         self.first = True  # what the first look finds is old: it is part of the state, and not told again
         self.heard: float | None = None  # by our clock, since the trainer's may differ; None: nothing new yet
         self.ask_gpus = True
+        self.job: Job | None = None
+        self.job_asked: tuple[float, Trainer, str] | None = None  # when, and where the run stood then
+        self.job_told = ""
 
     def look(self, on_event: Callable[[Event], None]) -> Watched:
         """Look at the trainer's process, then read what is new: one that is seen gone has written all it had."""
@@ -120,21 +131,72 @@ class Watcher:
         state = self.course.state()
         if trainer == "not started" and state.last_event is not None:  # a copy of a run, without its lock
             trainer = "unknown"
+        job = self._ask_job(trainer, state)
+        if job is not None:
+            state = self._with_job(state, trainer, process, job)
+            if not first:
+                self._tell_job(job, on_event)
+        elif trainer == "gone" and not state.ending:
+            state = self._with_death(state, process)
         return Watched(
             directory=str(self.folder),
             recipe=self.recipe,
             trainer=trainer,
             process=process,
             silent=self._silence(state),
-            state=self._with_death(state, process) if trainer == "gone" and not state.ending else state,
+            state=state,
             gpus=self._gpus(),
+            job=job,
         )
 
     def is_over(self, watched: Watched) -> bool:
         """Whether the run has ended; a trainer that lives on long after the end was started again."""
-        if not watched.state.ending:
+        if not watched.state.ending or _comes_back(watched):
             return False
         return watched.trainer != "running" or self._age(watched.state) < JUST_ENDED
+
+    def _ask_job(self, trainer: Trainer, state: RunState) -> Job | None:
+        """What SLURM says, where the trainer is not seen to run and is not done; at once when that is new."""
+        if trainer == "running" or state.ending == "done":
+            return None
+        now = time.monotonic()
+        if self.job_asked is None or self.job_asked[1:] != (trainer, state.ending) or now > self.job_asked[0]:
+            self.job = read_job(self.folder)
+            soon = self.job is not None and self.job.state in ("RUNNING", "COMPLETING")  # it ends after its trainer
+            self.job_asked = (now + (3 * POLL_SECONDS if soon else JOB_SECONDS), trainer, state.ending)
+        return self.job
+
+    def _with_job(self, state: RunState, trainer: Trainer, process: int, job: Job) -> RunState:
+        """A run with what its job tells: why it has not started, or why it ended."""
+        if job.alive:
+            if trainer == "gone" and not state.ending and job.in_allocation:
+                return self._with_death(state, process)
+            waits = f"; {next_command(job)}" if job.state == "PENDING" else ""
+            return msgspec.structs.replace(state, notes=(*state.notes, describe(job) + waits))
+        message, command = explain_end(job, str(self.folder))
+        if job.in_allocation:  # there is no file to submit again
+            command = f"envdoctor train {self.recipe} --run {self.folder} --resume latest"
+        if job.state == "COMPLETED" and trainer == "unknown":  # its last events may not have come over the network
+            return msgspec.structs.replace(state, notes=(*state.notes, message))
+        if state.ending == "interrupted":  # it was warned, and saved
+            return msgspec.structs.replace(state, notes=(*state.notes, f"{message}; go on with: {command}"))
+        if state.ending == "failed" and state.trouble is not None:  # its own error says more than an exit code
+            return msgspec.structs.replace(state, notes=(*state.notes, message))
+        died = self._with_death(state, process).trouble
+        where = f"at step {state.step} of {state.steps}" if state.steps else "before its first step"
+        trouble = Trouble(
+            f"{message}, {where}" + (f"; {died.message}" if died and trainer == "gone" else ""),
+            "a run that ends by itself",
+            command,
+        )
+        return msgspec.structs.replace(state, ending="failed", trouble=trouble)
+
+    def _tell_job(self, job: Job, on_event: Callable[[Event], None]) -> None:
+        """A line for who follows, when it is a new one."""
+        if job.alive and describe(job) != self.job_told:
+            self.job_told = describe(job)
+            waits = f"; {next_command(job)}" if job.state == "PENDING" else ""
+            on_event({"t": round(time.time(), 3), "event": "note", "message": self.job_told + waits})
 
     def _with_death(self, state: RunState, process: int) -> RunState:
         """A trainer that was killed says nothing: then we do."""

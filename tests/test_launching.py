@@ -81,7 +81,6 @@ def test_launcher_and_processes_where_they_are_not_said(ask: Ask, launcher: str,
         (Ask("slurm", gpus=16), WORK, at(kinds=GPU_NODES), "nodes of partition gpu have 8", "--gpus 8 --nodes N"),
         (job(options=("a b",)), WORK, PLACE, "--slurm-option a b", "man sbatch"),
         (job(options=("export=HF_TOKEN=hf_x",)), WORK, PLACE, "holds a value", "export HF_TOKEN"),
-        (job(), VERL, PLACE, "sort runs on Ray, which has to run on all nodes first", "RAY_ADDRESS"),
         (Ask("ray"), SFT, PLACE, "which torchrun starts and not Ray", "--launcher slurm"),
         (Ask(nodes=2), SFT, PLACE, "--launcher local --nodes 2", "--launcher slurm --nodes 2"),
         (Ask("slurm", 3), WORK, at(allocation=Allocation("7", 2, "n1", 8)), "job 7 has 2", "--nodes 2"),
@@ -230,6 +229,23 @@ def test_verls_supervised_trainer_is_told_which_node_it_is_on() -> None:
     assert "torch.distributed.run" not in text  # verl starts it
     assert "start=(/env/bin/python)" in text
     assert plan_launch(Ask("local", gpus=4), SFT, PLACE).command == ("/env/bin/python", *SFT.program)
+
+
+def test_verl_on_several_nodes_has_a_ray_of_them_all() -> None:
+    text = job_text(work=VERL)
+    ray = f"start=(/env/bin/python -B {Path(VERL.node_program).with_name('ray_node.py')} "
+    assert ray + '--head="$first" --port="$port" --address=NODE_ADDRESS --names="$names" --gpus=8 -- ' in text
+    assert 'names=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)' in text
+    assert "--ranked --processes=8 --several" in text
+    assert "torch.distributed.run" not in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+    inside = at(allocation=Allocation("4711", 3, "10.0.0.1", 4, ("n1", "n2", "n3")))
+    launch = plan_launch(Ask("slurm", nodes=2), VERL, inside)
+    assert "--nodelist=n1,n2" in launch.command
+    assert {"--head=10.0.0.1", "--port=24711", "--names=n1,n2", "--gpus=4"} <= set(launch.command)
+    assert launch.files == {"slurm-job": "4711 allocation\n"}
+    alone = job_text(Ask("slurm", nodes=1, gpus=8), work=VERL)
+    assert "ray_node" not in alone  # the driver starts its own
 
 
 def test_nodes_and_gpus_are_verls_settings() -> None:

@@ -70,8 +70,9 @@ def steps(run: Path) -> int:
     return max((event["step"] for event in events(run) if event["event"] == "step"), default=0)
 
 
-def watched(run: Path) -> dict[str, Any]:
-    data: dict[str, Any] = envelope(envdoctor("watch", run, "--once", "--format", "json", home=run.parent))["data"]
+def watched(cluster: Cluster, run: Path) -> dict[str, Any]:
+    done = envdoctor("watch", run, "--once", "--format", "json", home=run.parent, **cluster.variables)
+    data: dict[str, Any] = envelope(done)["data"]
     return data
 
 
@@ -102,7 +103,11 @@ def test_warned_before_its_limit_a_job_is_requeued_and_resumed_and_another_is_en
     wait_for(lambda: events(limited)[-1]["event"] == "interrupted", "interrupted event", 30)
     last = int(events(limited)[-1]["step"])
     assert (limited / f"checkpoints/checkpoint-{last}/complete.json").exists()
-    assert watched(limited)["state"]["ending"] == "interrupted"
+    seen = watched(cluster, limited)
+    assert (seen["state"]["ending"], seen["job"]["state"]) == ("interrupted", "TIMEOUT")
+    again = f"go on with: sbatch --time=0-00:02:00 {limited}/job.sbatch"
+    told = f"SLURM ended job {ended} at its time limit of 00:01:00 (TIMEOUT); {again}"
+    assert seen["state"]["notes"][-1] == told
     assert cluster.job(ended)["Restarts"] == "0"
     # Nothing secret in any file, though the job had it.
     files = [*run.iterdir(), *limited.iterdir()]
@@ -123,9 +128,30 @@ def test_a_killed_run_of_two_nodes_is_gone_and_not_requeued(
     os.kill(trainer, signal.SIGKILL)
     assert cluster.wait_for_end(number, 60) == "FAILED"
     assert cluster.job(number)["Restarts"] == "0"
-    seen = watched(run)
+    seen = watched(cluster, run)
     assert (seen["trainer"], seen["state"]["ending"]) == ("gone", "failed")
+    assert f"SLURM's job {number} ended with" in seen["state"]["trouble"]["message"]
     assert "is gone without a word" in seen["state"]["trouble"]["message"]
+
+
+def test_a_job_that_waits_says_why_and_one_that_was_cancelled_too(
+    cluster: Cluster, stack_python: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    number = submit(cluster, stack_python, run, "--time=10", "--slurm-option=hold", steps=3)
+    wait_for(lambda: cluster.job(number).get("Reason") == "JobHeldUser", "hold", 30)
+    (note,) = watched(cluster, run)["state"]["notes"]
+    waits = "it waits since its owner holds it (JobHeldUser)"
+    assert note == f"SLURM's job {number} has not started: {waits}; scontrol release {number}"
+    cluster.ask("scancel", number)
+    assert cluster.wait_for_end(number, 30) == "CANCELLED"
+    seen = watched(cluster, run)["state"]
+    assert seen["ending"] == "failed"
+    assert (
+        f"SLURM ended job {number} when somebody cancelled it (CANCELLED), before its first"
+        in (seen["trouble"]["message"])
+    )
+    assert seen["trouble"]["hint"] == f"sbatch {run}/job.sbatch"
 
 
 def test_in_an_allocation_srun_starts_both_nodes(cluster: Cluster, stack_python: Path, tmp_path: Path) -> None:

@@ -10,18 +10,17 @@ Exit status: 0 done, 1 crash, 2 bad input, 130 interrupted.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import os
 import platform
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
+from running.alarms import validate_names
+from running.program import answer_check, command_line, exit_status
 from running.run_directory import RunDirectory, finite
-from settings import BadInput, Recipe, list_recipes, parse_assignments, read_recipe, settle
+from settings import BadInput, Recipe, list_recipes, read_recipe, settle
 from verl_engine.check import FILE, contradictions, find_model, find_reward
 from verl_engine.data import check_data, check_held_out, count_steps
 
@@ -29,6 +28,7 @@ from verl_engine.data import check_data, check_held_out, count_steps
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
     """Everything about a run that can be checked without verl: (every setting, summary)."""
     settled = settle(recipe, settings, source, file=FILE, contradictions=contradictions)
+    validate_names(settled["stop_on"])
     paths = {name: find_model(settled[name]) for name in ("model", "critic_model")}
     settled, summary = check_data(settled | paths | {"reward_function": find_reward(settled["reward_function"])})
     if "train_rows" in summary:
@@ -39,57 +39,16 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
 
 def main() -> int:
     """Parse the command line, run, and turn every end into an exit status."""
-    parser = argparse.ArgumentParser(prog="verl_run.py", description=__doc__.splitlines()[0])
-    parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
-    parser.add_argument("--resume", metavar="latest|CHECKPOINT", help="continue from a checkpoint of the run")
+    parser = command_line("verl_run.py", __doc__)
     parser.add_argument("--dry-run", action="store_true", help="check the options and print the commands, no more")
-    parser.add_argument("--check", action="store_true", help="check settings given as JSON on standard input")
     arguments = parser.parse_args()
     if arguments.check:
-        return answer_check(sys.stdin.buffer.read())
+        return answer_check(sys.stdin.buffer.read(), check, recipe="verl-sft", vocabulary=FILE)
     if arguments.run_dir is None:
         parser.error("RUN_DIR is missing")
     first = os.environ.get("NODE_RANK", "0") == "0"
     run = RunDirectory(arguments.run_dir.resolve(), writes=first and not arguments.dry_run)
-    try:
-        return train(run, arguments.resume, dry=arguments.dry_run)
-    except BadInput as error:
-        print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
-        if run.path.is_dir():
-            run.event("error", kind="bad-input", **error.as_record())
-        return 2
-    except KeyboardInterrupt:
-        run.event("interrupted", step=None)
-        return 130
-    except Exception as error:
-        traceback.print_exc()
-        with contextlib.suppress(OSError):  # a full disk may be the very reason
-            message = f"{type(error).__name__}: {error}"
-            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
-        return 1
-
-
-def answer_check(request: bytes) -> int:
-    """The `--check` mode: one JSON object in, one out."""
-    try:
-        try:
-            asked = json.loads(request)
-            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(
-                f"standard input: {type(error).__name__}: {error}",
-                expected='{"recipe": "verl-sft", "settings": {}}',
-                hint="pipe one JSON object in",
-            ) from None
-        if isinstance(settings, dict):
-            settings = settings | parse_assignments(assignments, FILE)
-        recipe = read_recipe(name)
-        settings, summary = check(recipe, settings)
-    except BadInput as error:
-        print(json.dumps({"ok": False, "error": error.as_record()}))
-        return 2
-    print(json.dumps(finite({"ok": True, "recipe": recipe.name, "settings": settings, "summary": summary})))
-    return 0
+    return exit_status(run, lambda: train(run, arguments.resume, dry=arguments.dry_run), tells=True)
 
 
 def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (a story)
@@ -102,7 +61,9 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     from verl_engine.parts import TRACKED_SFT, overrides
     from verl_engine.process import Children
     from verl_engine.recorder import Recorder
+    from verl_engine.reward_file import needs_plain_numbers, reward_text
     from verl_engine.situation import Checkpoints, look_at_machine, refuse_missing_gpus, situation
+    from verl_engine.watch import untold
 
     # 1. What to do.
     configuration = run.read()
@@ -124,16 +85,21 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     machine = look_at_machine(settings, children)
     at, told = situation(run, settings, version, machine, checkpoint)
     options, notes = verl_options(settings, version, at)
-    for note in [*told, *notes]:
-        run.note(note)
-        if dry:
-            print(f"note: {note}", file=sys.stderr)
     module, config = trainer_module(settings["task"], version)
     given = overrides(options, [*settings["options"], "hydra.run.dir=verl"])
     composed = compose_options(package / "trainer/config", config, given, module)
+    dumps = composed["trainer"].get("rollout_data_dir")  # none in sft; a person's own options may say another
+    for note in [*told, *notes, *untold(settings["task"], dumped=bool(dumps))]:
+        run.note(note)
+        if dry:
+            print(f"note: {note}", file=sys.stderr)
     first_step = checkpoints.step(checkpoint) if checkpoint else 0
-    metrics = run.path / "verl" / f"metrics-{first_step}.jsonl"
+    metrics = Path(at.metrics)
     environment = trainer_environment(run.path, metrics)
+    if (
+        at.nodes > 1 and "RAY_ADDRESS" in os.environ
+    ):  # of the Ray that was started for this run: a node may have others
+        environment["RAY_ADDRESS"] = os.environ["RAY_ADDRESS"]
     planned = commands(
         settings, version, at.nodes, at.gpus, options=given, python=sys.executable, environment=environment
     )
@@ -160,6 +126,8 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
         )  # fmt: skip
     (run.path / "verl").mkdir(exist_ok=True)
     (run.path / "verl" / "options.json").write_text(json.dumps(finite(composed), indent=1, default=str) + "\n")
+    if run.writes and needs_plain_numbers(settings["reward_function"], version):
+        (run.path / "verl" / "reward.py").write_text(reward_text(settings["reward_function"]), encoding="utf-8")
     (run.path / "verl" / "commands.sh").write_text("".join(f"# {c.where}: {c.why}\n{c.shell()}\n" for c in planned))
 
     # 4. verl trains.
@@ -172,10 +140,18 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
         first_step=first_step,
         gpus=at.nodes * at.gpus,
         checkpoints=checkpoints,
+        held_out_rows=summary["held_out_rows"],
+        dumps=run.path / dumps if dumps else None,
     )
+
+    def take(line: str) -> None:
+        recorder.take(line)
+        if recorder.stopped_by:
+            children.stop()
+
     where = f"{at.nodes} x {at.gpus} GPUs" if at.nodes > 1 else f"{at.gpus} GPU{'s' * (at.gpus > 1)}"
     run.phase("train", f"steps {first_step + 1} to {steps} by {module} of verl {version} on {where}")
-    status = children.run(fill_in(started.argv), started.environment, run.path, recorder.take)
+    status = children.run(fill_in(started.argv), started.environment, run.path, take)
     recorder.finish()
     last = checkpoints.newest()
     if children.asked:
@@ -183,10 +159,13 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
         go_on = f"--resume latest goes on from step {checkpoints.step(last)}" if last else "no checkpoint was saved"
         run.say(f"interrupted after step {recorder.step}; {go_on}")
         return 130
-    if status:
+    if recorder.stopped_by:
+        saved = f"the last checkpoint is of step {checkpoints.step(last)}" if last else "no checkpoint was saved"
+        run.note(f"ended by stop_on: {recorder.stopped_by} at step {recorder.step}; {saved}")
+    elif status:
         run.event("error", kind="crash", message=recorder.describe_end(status), hint="read the end of train.log")
         return 1
-    if run.writes and recorder.step < recorder.steps:
+    elif run.writes and recorder.step < recorder.steps:
         # A checkpoint at the end of an epoch: the data loader that verl takes up has nothing left, and verl ends.
         run.event(
             "error", kind="crash", message=f"verl's trainer ended after step {recorder.step} of {recorder.steps}",
@@ -200,7 +179,8 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     result = {
         "schema": 1,
         "recipe": name,
-        "status": "done",
+        "status": "stopped" if recorder.stopped_by else "done",
+        "stopped_by": recorder.stopped_by or None,
         "before": recorder.looks.get("before"),
         "after": recorder.looks.get("after"),
         "data": summary,
@@ -212,13 +192,14 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
         "resumed_from": first_step or None,
         "checkpoint": str(last.relative_to(run.path)) if last else None,
     }
-    if settings["merge"]:
+    merging = settings["merge"] and (last is not None or not recorder.stopped_by)
+    if merging:
         shards = checkpoints.shards(last, settings["task"])
         run.phase("merge", f"{shards.relative_to(run.path)} into model")
         command = merge_command(sys.executable, shards, run.path / "model", settings["trust_remote_code"], version)
         result["merged"] = merge(run, children, command, shards, environment)
         (run.path / "model" / "README.md").write_text(model_card(result, settings), encoding="utf-8")
-    if settings["push_to"]:
+    if merging and settings["push_to"]:
         result["pushed"] = push(run, settings["push_to"])
     run.write_result(result)
     run.event("done", result=result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from envdoctor.launching.node import ADDRESS
 from envdoctor.launching.records import Work
 
@@ -43,6 +45,15 @@ def on_node(work: Work, *, toward: str, interface: str, processes: int, several:
     return [
         work.python, "-B", work.node_program, *options, f"--processes={processes}",
         *(["--several"] if several else []), "--",
+    ]  # fmt: skip
+
+
+def ray_nodes(work: Work, *, head: str, port: str, names: str, gpus: int) -> list[str]:
+    """The same command for each node of a Ray: the head's then starts what follows."""
+    program = str(Path(work.node_program).with_name("ray_node.py"))
+    return [
+        work.python, "-B", program, f"--head={head}", f"--port={port}", f"--address={ADDRESS}", f"--names={names}",
+        f"--gpus={gpus}", "--", work.python,
     ]  # fmt: skip
 
 

@@ -190,12 +190,11 @@ def _in_allocation(ask: Ask, work: Work, place: Situation, allocation: Allocatio
             expected="no options of a new job in an allocation",
             hint=train,
         )
-    _refuse_verl_nodes(work, nodes)
     gpus = ask.gpus or allocation.gpus
     processes = max(1, gpus)
     command = slurm.srun_here(
         work, allocation.first, nodes=nodes, processes=processes, job=allocation.job, interface=ask.interface,
-        image=ask.job.container,
+        image=ask.job.container, names=allocation.names, gpus=gpus,
     )  # fmt: skip
     environment = plan_environment(work, place, processes=1, torchrun=nodes * processes > 1)
     return Launch(
@@ -205,13 +204,13 @@ def _in_allocation(ask: Ask, work: Work, place: Situation, allocation: Allocatio
         command=tuple(command),
         environment=tuple(each for each in environment if each.value is not None),
         notes=(*plan_notes(work, place), "each node tells its interface, threads and limits in train.log"),
+        files={slurm.NUMBER_FILE: f"{allocation.job} allocation\n"},
     )
 
 
 def _job(ask: Ask, work: Work, place: Situation, nodes: int) -> Launch:
     """A job file, and sbatch."""
     slurm.validate_job(ask.job)
-    _refuse_verl_nodes(work, nodes)
     kind = _kind(ask, place)
     cpu = work.settings.get("device") == "cpu"
     wanted = ask.gpus or (0 if cpu or kind is None else kind.gpus)
@@ -235,15 +234,6 @@ def _job(ask: Ask, work: Work, place: Situation, nodes: int) -> Launch:
         files={slurm.JOB_FILE: text},
         submits=True,
     )
-
-
-def _refuse_verl_nodes(work: Work, nodes: int) -> None:
-    if work.on_ray and nodes > 1:
-        raise BadInput(
-            f"--launcher slurm --nodes {nodes}: {work.recipe} runs on Ray, which has to run on all nodes first",
-            expected="one node, or a Ray that you started in the allocation",
-            hint=f"export RAY_ADDRESS=FIRST:6379, then envdoctor train {work.recipe} --launcher ray --nodes {nodes}",
-        )
 
 
 def _kind(ask: Ask, place: Situation) -> NodeKind | None:

@@ -45,6 +45,7 @@ class Allocation(Record, frozen=True):
     nodes: int
     first: str  # address of its first node
     gpus: int  # a node; 0: none, or not told
+    names: tuple[str, ...] = ()  # of its nodes, the first one first
 
 
 class NodeKind(Record, frozen=True):

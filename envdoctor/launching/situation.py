@@ -103,6 +103,7 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
         nodes=int(nodes) if nodes.isdigit() else max(1, len(names)),
         first=first or (names[0] if names else socket.gethostname()),
         gpus=int(gpus) if gpus.isdigit() else 0,
+        names=tuple(names),
     )
 
 

@@ -12,6 +12,7 @@ from envdoctor.launching.environment import SAVE_SECONDS, SHUTDOWN, plan_reporte
 from envdoctor.launching.records import JobOptions, NodeKind, Variable, Work
 
 JOB_FILE = "job.sbatch"
+NUMBER_FILE = "slurm-job"  # in the run's folder: the number of its job, for `envdoctor watch`
 WAIT_SECONDS = 600  # for the other nodes after one has ended: the first one evaluates, saves and merges alone
 # minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS (sbatch(1), --time)
 TIME = re.compile(r"\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d\d?(:\d\d){0,2}|UNLIMITED|infinite", re.IGNORECASE)
@@ -39,7 +40,7 @@ def job_file(work: Work, job: JobOptions, *, nodes: int, processes: int, gpus: i
         *aligned(preparation(work, job, several=_several(work, nodes, processes), cpus=bool(_cpus(gpus, kind)))),
         "",
         RESUME.format(run=shlex.quote(work.directory), given=given, newest=NEWEST[work.engine]),
-        *aligned(start(work, job, nodes=nodes, processes=processes)),
+        *aligned(start(work, job, nodes=nodes, processes=processes, gpus=gpus)),
         "",
         ENDING,
     ])  # fmt: skip
@@ -90,6 +91,10 @@ def preparation(work: Work, job: JobOptions, *, several: bool, cpus: bool) -> li
     rows += [
         ("export TOKENIZERS_PARALLELISM=false", "tokenizers warn and stop after a fork otherwise"),
         ("export PYTHONUNBUFFERED=1", "lines of the log as they are printed"),
+        (
+            f"echo $SLURM_JOB_ID > {shlex.quote(f'{work.directory}/{NUMBER_FILE}')}",
+            "for envdoctor watch, which asks SLURM how the job ended",
+        ),
         ("first=$(hostname)", "where this script runs"),
         (
             "port=$((20000 + SLURM_JOB_ID % 10000))",
@@ -132,7 +137,7 @@ exit $status
 """
 
 
-def start(work: Work, job: JobOptions, *, nodes: int, processes: int) -> list[Row]:
+def start(work: Work, job: JobOptions, *, nodes: int, processes: int, gpus: int) -> list[Row]:
     """The srun line and what it starts."""
     several = _several(work, nodes, processes)
     network = nodes * processes > 1
@@ -145,6 +150,17 @@ def start(work: Work, job: JobOptions, *, nodes: int, processes: int) -> list[Ro
         line = shlex.join(start).replace("ENDPOINT", '"$first:$port"').replace("NAME", name, 1)
         line = line.replace(f"--rdzv-id={name}", f'--rdzv-id="{name}"')
         rows.append((f"start=({line})", "one process a GPU; they meet on the first node"))
+    elif work.on_ray and nodes > 1:
+        rows.append(
+            (
+                'names=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)',
+                "all nodes, the first one first: Ray's head waits for them and names those that do not come",
+            )
+        )
+        start = commands.ray_nodes(work, head="FIRST", port="PORT", names="NAMES", gpus=gpus)
+        line = shlex.join(start).replace("FIRST", '"$first"').replace("PORT", '"$port"').replace("NAMES", '"$names"')
+        reason = "Ray on every node, ended with the job; on its head the trainer, when all have joined"
+        rows.append((f"start=({line})", reason))
     else:
         rows.append((f"start=({shlex.quote(work.python)})", "one process"))
     rows.append((f'trainer=({shlex.join(work.program)} "${{resume[@]}}")', "the run's trainer"))
@@ -173,8 +189,9 @@ def container_words(work: Work, image: str) -> tuple[list[str], list[str]]:
 
 
 def srun_here(
-    work: Work, first: str, *, nodes: int, processes: int, job: str, interface: str, image: str
-) -> list[str]:
+    work: Work, first: str, *, nodes: int, processes: int, job: str, interface: str, image: str,
+    names: Sequence[str] = (), gpus: int = 0,
+) -> list[str]:  # fmt: skip
     """The command inside an allocation, which SLURM gave already."""
     several = _several(work, nodes, processes)
     port = 20000 + int(job) % 10000 if job.isdigit() else commands.PORT
@@ -185,7 +202,12 @@ def srun_here(
     name = f"{job}-{work.directory.rpartition('/')[2]}"
     torchrun = commands.torchrun_nodes(work, nodes, processes, endpoint=f"{first}:{port}", name=name)
     srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--wait={WAIT_SECONDS}"]
-    return [*srun, *options, *inner, *node, *(torchrun if several else [work.python]), *commands.trainer(work)]
+    begin = torchrun if several else [work.python]
+    if work.on_ray and nodes > 1:
+        used = ",".join(names[:nodes])
+        srun.append(f"--nodelist={used}")
+        begin = commands.ray_nodes(work, head=first, port=str(port), names=used, gpus=gpus)
+    return [*srun, *options, *inner, *node, *begin, *commands.trainer(work)]
 
 
 def parse_option(text: str) -> tuple[str, str | None]:

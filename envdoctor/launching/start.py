@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -9,14 +10,16 @@ from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.launching import node
 from envdoctor.launching.records import Launch
 from envdoctor.launching.situation import SCHEDULER_SECONDS
-from envdoctor.launching.slurm import JOB_FILE
+from envdoctor.launching.slurm import JOB_FILE, NUMBER_FILE
 from envdoctor.process import Finished, run
 
 __all__ = ["raise_limits", "submit", "try_job", "write_files"]
 
 
 def write_files(launch: Launch, directory: Path) -> None:
-    """The launch's files into the run's folder."""
+    """The launch's files into the run's folder; the number of an earlier job goes."""
+    with contextlib.suppress(OSError):
+        (directory / NUMBER_FILE).unlink(missing_ok=True)
     for name, text in launch.files.items():
         (directory / name).write_text(text, encoding="utf-8")
 
@@ -45,6 +48,9 @@ def submit(launch: Launch) -> str:
         raise EnvdoctorError(
             f"sbatch {done.ending}: {_said(done)}", expected="the number of a job", hint="squeue --me"
         )
+    # The job's file writes it as well, but only when it starts, and it may wait for long.
+    with contextlib.suppress(OSError):
+        Path(launch.command[-1]).with_name(NUMBER_FILE).write_text(f"{number}\n", encoding="utf-8")
     return number
 
 

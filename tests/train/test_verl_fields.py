@@ -76,7 +76,9 @@ def test_names_that_changed_between_versions() -> None:
     assert "critic.fsdp.param_offload" in options("verl-ppo", "0.8.0")[0]
     reward = {"reward_function": "/r.py:score"}
     assert options("verl-grpo", "0.7.0", **reward)[0]["custom_reward_function.name"] == "score"
-    assert options("verl-grpo", "0.7.1", **reward)[0]["reward.custom_reward_function.path"] == "/r.py"
+    assert options("verl-grpo", "0.8.0", **reward)[0]["reward.custom_reward_function.path"] == "/r.py"
+    # Its numbers would end the dump of the answers up to 0.7.1.
+    assert options("verl-grpo", "0.7.1", **reward)[0]["reward.custom_reward_function.path"] == "verl/reward.py"
 
 
 def test_the_numbers_go_into_a_file_where_there_is_a_logger_for_it() -> None:

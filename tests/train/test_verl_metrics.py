@@ -90,7 +90,7 @@ def recorder(folder: Path, verl: str, **given: Any) -> tuple[Recorder, RunDirect
     )  # fmt: skip
     made = Recorder(
         run, settled, Version(verl), folder / "verl.jsonl", steps=4, first_step=0, gpus=2,
-        checkpoints=Checkpoints(run.checkpoints),
+        checkpoints=Checkpoints(run.checkpoints), held_out_rows=10,
     )  # fmt: skip
     return made, run
 

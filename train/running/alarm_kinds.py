@@ -43,11 +43,13 @@ FALLING_LOOKS = 2  # in a row: one bad look at few rows is chance
 class NotANumber:
     """Loss, gradient norm or reward that is NaN or infinite, or null where there was a number before."""
 
-    WATCHED = ("loss", "grad_norm", "reward")
+    WATCHED = ("loss", "critic_loss", "grad_norm", "reward")
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.learning_rate = settings.get("learning_rate", 0.0)
-        self.patience = FP16_OVERFLOWS if settings.get("dtype") == "float16" else 1
+        # verl leaves an update out whose norm is not finite (workers/actor/dp_actor.py), as GradScaler does.
+        self.skips = settings.get("engine") == "verl"
+        self.patience = FP16_OVERFLOWS if self.skips or settings.get("dtype") == "float16" else 1
         self.told: set[str] = set()  # names that have had a value: TRL reports them at every step from then on
         self.bad_norms = self.good = 0
 
@@ -67,8 +69,14 @@ class NotANumber:
                 "make the reward function return a number for every answer",
             )
         lower = max(self.learning_rate / 10, 1e-9)
+        left_out = self.skips and list(bad) == ["grad_norm"]
         return (
-            f"{seen}: weights updated with this are lost",
+            f"{seen}: "
+            + (
+                f"such updates are left out, {self.bad_norms} in a row, and nothing is learnt"
+                if left_out
+                else "weights updated with this are lost"
+            ),
             (
                 f"go on from the last good checkpoint in a new run: --set learning_rate={lower:.2g} "
                 "--set dtype=bfloat16 (or float32)"
@@ -182,16 +190,20 @@ class Collapse:
         if now > LONG_SHARE * start:
             return (
                 message,
-                (
-                    "--set rewards=...,length (a penalty near the end), --set loss_type=dr_grpo, "
-                    "or a smaller max_completion_length"
-                ),
+                f"{length_penalty(self.settings)}, --set loss_type=dr_grpo, or a smaller max_completion_length",
             )
         return 1.5 * SHORT_SHARE * start <= now <= LONG_SHARE / 1.5 * start
 
     def _levels(self, name: str) -> tuple[float | None, float | None]:
         first, last = self.first[name], self.last[name]
         return (statistics.median(first), statistics.median(last)) if len(last) == WINDOW else (None, None)
+
+
+# verl's warm-up is a share of all steps, and its supervised fine-tuning has no answers to look at.
+WARM_UP = {
+    False: "--set lr_warmup_steps=20; see this step in generations.csv",
+    True: "--set lr_warmup_share=0.05",
+}
 
 
 class GradientSpike:
@@ -224,7 +236,7 @@ class GradientSpike:
         )
         return (
             f"grad_norm {norm:.4g} is {norm / median:.3g} times its running median {median:.4g}",
-            f"--set learning_rate={rate:.2g}, {clip}, or --set lr_warmup_steps=20; see this step in generations.csv",
+            f"--set learning_rate={rate:.2g}, {clip}, or {WARM_UP[self.settings.get('engine') == 'verl']}",
         )
 
 
@@ -247,13 +259,14 @@ class Truncation:
             return statistics.fmean(self.last) < TRUNCATED_CLEAR
         length = int(self.settings.get("max_completion_length", 0))
         longer = f"--set max_completion_length={2 * length}, " if length else ""
-        masked = "" if self.settings.get("mask_truncated") else ", --set mask_truncated=true"
+        of_verl = self.settings.get("engine") == "verl"
+        masked = "" if of_verl or self.settings.get("mask_truncated") else ", --set mask_truncated=true"
         return (
             (
                 f"in {WINDOW} steps in a row at least {100 * min(self.last):.0f} % of the answers were cut off "
                 f"at {length or 'their largest number of'} tokens"
             ),
-            f"{longer}--set rewards=...,length{masked}",
+            f"{longer}{length_penalty(self.settings)}{masked}",
         )
 
 
@@ -312,6 +325,13 @@ class Overfitting:
             ),
             (f"{back}--set learning_rate={rate:.2g}, --set beta=0.04, fewer steps, or more training prompts"),
         )
+
+
+def length_penalty(settings: Mapping[str, Any]) -> str:
+    """What makes long answers earn less, by the engine's own settings."""
+    if settings.get("engine") == "verl":
+        return "a reward_function that takes something off near the end"
+    return "--set rewards=...,length (a penalty near the end)"
 
 
 def rose(before: list[float], after: list[float]) -> bool:

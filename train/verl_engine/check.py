@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import looks_local
+from running.alarms import NAMES
 from settings import BadInput, Contradiction
+from verl_engine.watch import alarms_of
 
 FILE = "verl_vocabulary.toml"
 REPORTERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")
@@ -21,6 +23,12 @@ def contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
         found.append(("model is empty", "a folder or a hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct"))
     if settings["task"] != "sft":
         found += _rl(settings)
+    never = [name for name in settings["stop_on"] if name in NAMES and name not in alarms_of(settings["task"])]
+    if never:
+        found.append((
+            f"stop_on = {', '.join(never)}, which {settings['task']} never raises",
+            f"some of {', '.join(alarms_of(settings['task']))}", "--set stop_on=not-a-number",
+        ))  # fmt: skip
     if settings["epsilon_high"] and settings["epsilon_high"] < settings["epsilon"]:
         found.append((
             f"epsilon_high = {settings['epsilon_high']} below epsilon = {settings['epsilon']}",

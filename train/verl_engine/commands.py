@@ -64,7 +64,7 @@ def commands(
         Command(
             "every other node", [ray, "start", f"--address={HEAD}:{RAY_PORT}", workers], "joins the head's Ray", given
         ),
-        Command("head node", driver, "the driver, on the Ray that runs", given | {"RAY_ADDRESS": "auto"}),
+        Command("head node", driver, "the driver, on the Ray that runs", {"RAY_ADDRESS": "auto"} | given),
         Command("every node", [ray, "stop"], "afterwards: Ray outlives its driver when it was started by hand"),
     ]
 

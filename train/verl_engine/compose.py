@@ -19,6 +19,8 @@ from settings import BadInput
 
 HINT_OPTIONS = "correct options, or leave it out; python -m {module} --cfg job prints every option"
 # Parts of an override's name that are no part of the option's: + adds, ++ adds or changes, ~ removes, @ moves.
+# In no file, but main_ppo.py of 0.6.0 on reads it: config.ray_kwargs.ray_init.get("runtime_env").
+RUNTIME = "ray_kwargs.ray_init.runtime_env."
 MARK = re.compile(r"^(\+\+|\+|~)?")
 
 
@@ -97,7 +99,8 @@ def check_name(override: str, known: dict[str, bool], module: str) -> None:
         )  # fmt: skip
     mark = MARK.match(override)[0]  # type: ignore[index]  # it matches the empty text, too
     name = override[len(mark) :].partition("=")[0].partition("@")[0].strip()
-    if name in known or name.startswith("hydra.") or (mark.startswith("+") and takes_more(name, known)):
+    more = takes_more(name, known) or name.startswith(RUNTIME)
+    if name in known or name.startswith("hydra.") or (mark.startswith("+") and more):
         return
     raise BadInput(
         f"this verl has no option {name}{nearest(name, known)}",

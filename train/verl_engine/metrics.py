@@ -38,10 +38,12 @@ SFT = {
     "seconds": ("train/time(s)",),
 }
 UPDATES = ("timing_s/update_actor", "timing_s/update_critic")
+# Of the answers that verl dumps: verl_engine/generations.py.
+SPREAD = ("reward_std", "frac_reward_zero_std")
 COLUMNS = [
-    "reward", "loss", "critic_loss", "grad_norm", "learning_rate", "entropy", "kl", "completion_length", "truncated",
-    "tokens", "tokens_per_second", "seconds", "generate_seconds", "score_seconds", "update_seconds", "sync_seconds",
-    "memory_gib",
+    "reward", "reward_std", "frac_reward_zero_std", "loss", "critic_loss", "grad_norm", "learning_rate", "entropy",
+    "kl", "completion_length", "truncated", "tokens", "tokens_per_second", "seconds", "generate_seconds",
+    "score_seconds", "update_seconds", "sync_seconds", "memory_gib",
 ]  # fmt: skip
 SMOOTHED = {"sft": ["loss"], "ppo": ["reward"], "grpo": ["reward"]}
 
@@ -50,7 +52,7 @@ Numbers = dict[str, float]
 
 def header(task: str) -> list[str]:
     """The columns of metrics.csv."""
-    only_rl = set(RL) - set(SFT) | {"update_seconds"}
+    only_rl = set(RL) - set(SFT) | {"update_seconds", *SPREAD}
     smooth = [f"{name}_smooth" for name in SMOOTHED[task]]
     return ["step", *smooth, *(name for name in COLUMNS if task != "sft" or name not in only_rl)]
 
@@ -74,7 +76,10 @@ def parse_console(line: str) -> tuple[int, Numbers] | None:
 
 
 def parse_file(line: str) -> tuple[int, Numbers] | None:
-    """A line of verl's FileLogger. Sample: {"step": 3, "data": {"train/loss": 0.5}}."""
+    """A line of verl's FileLogger, which writes NaN and infinity as null: NaN here.
+
+    Sample: {"step": 3, "data": {"train/loss": 0.5, "train/grad_norm": null}}
+    """
     try:
         record = json.loads(line)
         step, data = record["step"], record["data"]
@@ -82,8 +87,8 @@ def parse_file(line: str) -> tuple[int, Numbers] | None:
         return None
     if not isinstance(step, int) or not isinstance(data, dict):
         return None
-    plain = {name: value for name, value in data.items() if isinstance(value, (int, float, bool))}
-    return step, {name: float(value) for name, value in plain.items()}
+    plain = {name: math.nan if value is None else value for name, value in data.items()}
+    return step, {name: float(value) for name, value in plain.items() if isinstance(value, (int, float, bool))}
 
 
 def parse_total(line: str) -> int:
@@ -92,15 +97,20 @@ def parse_total(line: str) -> int:
     return int(matched[1]) if matched else 0
 
 
+def given_numbers(task: str, numbers: Numbers) -> Numbers:
+    """What verl gave, by our names, as the alarms take it: NaN and infinity among it. Empty for a look's alone."""
+    names = SFT if task == "sft" else RL
+    there = ((ours, next((name for name in theirs if name in numbers), "")) for ours, theirs in names.items())
+    return {ours: numbers[name] for ours, name in there if name}
+
+
 def step_numbers(task: str, numbers: Numbers, gpus: int) -> dict[str, float | None]:
     """A step's numbers in our columns; empty where these are a look's alone."""
-    names = SFT if task == "sft" else RL
-    found: dict[str, float | None] = {}
-    for ours, theirs in names.items():
-        value = next((numbers[name] for name in theirs if name in numbers), None)
-        found[ours] = value if value is None or math.isfinite(value) else None
-    if not any(name in numbers for theirs in names.values() for name in theirs):
+    given = given_numbers(task, numbers)
+    if not given:
         return {}  # a loss that is no number is a step all the same
+    values = {ours: given.get(ours) for ours in (SFT if task == "sft" else RL)}
+    found = {ours: value if value is None or math.isfinite(value) else None for ours, value in values.items()}
     if task == "sft":
         if "train/lr(1e-3)" in numbers:  # up to 0.7.0 in thousandths
             found["learning_rate"] = numbers["train/lr(1e-3)"] / 1000

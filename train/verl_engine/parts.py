@@ -20,6 +20,8 @@ TRACKED_SFT = Version(
 )  # fsdp_sft_trainer.py: from here on with optimizer states, and a file that names the last
 PLAIN = re.compile(r"[A-Za-z_/~][A-Za-z0-9_./@~-]*")  # what Hydra's grammar takes without quotes
 
+ANSWERS = "verl/answers"  # in the run: where verl dumps each step's answers
+
 Options = dict[str, Any]
 
 
@@ -37,6 +39,9 @@ class At:
     attention: str = "flash_attention_2"
     tensor_parallel: int = 1
     resume: str = ""  # a checkpoint's folder; empty: a fresh start
+    answers: str = ANSWERS
+    metrics: str = "verl/metrics-0.jsonl"  # where verl's JSON logger writes, from 0.6.0 on
+    reward_file: str = "verl/reward.py"  # stands in for the person's own where this verl needs it
 
 
 def lora(group: str, settings: Mapping[str, Any]) -> Options:

@@ -58,6 +58,11 @@ class Children:
                 end_group(child.pid)
         return child.returncode
 
+    def stop(self) -> None:
+        """End the child that runs as a signal to us would; nobody asked for it, and `asked` stays as it is."""
+        if self._running is not None:
+            self._stop(self._running)
+
     def _stop(self, child: subprocess.Popen[str]) -> None:
         """The leader is asked: torchrun and Ray's driver end their own. What is left after a while is killed."""
         if child.poll() is None:

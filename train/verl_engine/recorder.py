@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
+from running.alarms import Alarm
 from running.run_directory import RunDirectory, Table
+from verl_engine.generations import LATE, Generations, compare
 from verl_engine.metrics import (
     ANSI,
     SMOOTHED,
     Numbers,
+    given_numbers,
     header,
     look_numbers,
     parse_console,
@@ -22,8 +25,9 @@ from verl_engine.metrics import (
     parse_total,
     step_numbers,
 )
-from verl_engine.parts import FILE_LOGGER
+from verl_engine.parts import ANSWERS, FILE_LOGGER
 from verl_engine.situation import Checkpoints
+from verl_engine.watch import Watch, spread_by_extremes
 
 KEPT_LINES = 60
 PREFIX = re.compile(r"^(?:\(.*?pid=.*?\)|\[rank\d+\]:)\s*")  # Ray's and torchrun's: whose line it is
@@ -36,10 +40,12 @@ class Recorder:
 
     def __init__(
         self, run: RunDirectory, settings: Mapping[str, Any], version: Version, metrics: Path, *,
-        steps: int, first_step: int, gpus: int, checkpoints: Checkpoints,
+        steps: int, first_step: int, gpus: int, checkpoints: Checkpoints, held_out_rows: int,
+        dumps: Path | None = None,
     ) -> None:  # fmt: skip
+        """`dumps`: where verl writes each step's answers, if it does."""
         self.run, self.settings, self.steps, self.gpus = run, settings, steps, gpus
-        self.task = settings["task"]
+        self.task, self._version = settings["task"], version
         self.step = first_step
         self.looks: dict[str, Numbers] = {}
         self._file = metrics if version >= FILE_LOGGER else None
@@ -50,12 +56,32 @@ class Recorder:
         self._smooth: Numbers = {}
         self._began = time.monotonic()
         self._last: float | None = None
+        self._watch = Watch(settings, held_out_rows)
+        self._generations: Generations | None = None
         if run.writes:
-            self._table = Table(run.path / "metrics.csv", header(self.task), first_step)
-            for row in self._table.read():
-                self._smooth = {
-                    name: float(row[f"{name}_smooth"]) for name in SMOOTHED[self.task] if row[f"{name}_smooth"]
-                }
+            self._take_up(first_step, dumps)
+
+    @property
+    def stopped_by(self) -> str:
+        """The alarm of `stop_on` that was raised."""
+        return self._watch.stopped_by
+
+    def _take_up(self, first_step: int, dumps: Path | None) -> None:
+        """The run's tables, and what they tell of the steps up to here."""
+        self._table = Table(self.run.path / "metrics.csv", header(self.task), first_step)
+        rows = self._table.read()
+        for row in rows:
+            self._smooth = {
+                name: float(row[f"{name}_smooth"]) for name in SMOOTHED[self.task] if row[f"{name}_smooth"]
+            }
+        looks = {event["step"]: event["metrics"] for event in self.run.read_events("eval")}
+        self._watch.replay(rows, {step: look for step, look in looks.items() if step <= first_step})
+        if dumps is not None:
+            self._generations = Generations(
+                self.run.path / "generations.csv", dumps, first_step=first_step,
+                answers=self.settings["prompts_per_step"] * self.settings["num_generations"],
+                own=dumps == self.run.path / ANSWERS, late=self._version >= LATE,
+            )  # fmt: skip
 
     def take(self, line: str) -> None:
         """One line of the trainer's output."""
@@ -74,6 +100,8 @@ class Recorder:
         """The trainer ended: what it wrote last."""
         if self._file is not None:
             self.read_file()
+        if self._generations is not None:
+            self._generations.take_rest()
         self.see_checkpoint()
 
     def read_file(self) -> None:
@@ -104,11 +132,26 @@ class Recorder:
                     found["tokens_per_second"] = found["tokens"] / found["seconds"]
             self._last = now
             self.step = step
-            self._write(step, found)
+            spread = self._spread(step)
+            self._write(step, found | spread)
+            given = (spread or spread_by_extremes(numbers)) | given_numbers(self.task, numbers)
+            self._raise(self._watch.see(step, given))
         if look := look_numbers(numbers):
             when = "before" if step == 0 else "after" if step >= self.steps else "during"
             self.looks[when] = look
             self.run.event("eval", when=when, step=step, metrics=look)
+            self._raise(self._watch.look(when, step, look))
+
+    def _spread(self, step: int) -> Numbers:
+        """How far the rewards of a step's answers lie apart; its answers are in generations.csv then."""
+        if self._generations is None:
+            return {}
+        return compare(self._generations.take(step), grouped=self.task == "grpo")
+
+    def _raise(self, alarms: list[Alarm]) -> None:
+        for alarm in alarms:
+            self.run.event("alarm", **alarm.as_record())
+            self.run.say(f"alarm: {alarm.name}: {alarm.message}; {alarm.hint}")
 
     def _write(self, step: int, found: dict[str, float | None]) -> None:
         keep = self.settings["smoothing"]

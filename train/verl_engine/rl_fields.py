@@ -8,6 +8,7 @@ from typing import Any
 from packaging.version import Version
 from settings import BadInput
 from verl_engine.parts import (
+    FILE_LOGGER,
     At,
     Options,
     attention,
@@ -17,6 +18,7 @@ from verl_engine.parts import (
     refuse_other_attention,
     refuse_other_dtype,
 )
+from verl_engine.reward_file import needs_plain_numbers
 
 LOSSES = {"dapo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}  # core_algos.py
 
@@ -31,11 +33,16 @@ def rl_options(settings: Mapping[str, Any], version: Version, at: At, notes: lis
         "trainer.val_before_train": settings["eval_before"],
         "trainer.max_actor_ckpt_to_keep": settings["keep_checkpoints"],
         "trainer.critic_warmup": 0,
+        "trainer.rollout_data_dir": at.answers,
     }
     if settings["task"] == "ppo":
         options |= _critic(settings, version, at)
+    if at.nodes > 1 and version >= FILE_LOGGER:
+        # Ray runs before the driver, and the process that logs has Ray's variables, not the driver's.
+        options["++ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH"] = at.metrics
     if settings["reward_function"]:
         path, _, name = settings["reward_function"].rpartition(":")
+        path = at.reward_file if needs_plain_numbers(settings["reward_function"], version) else path
         # A group `reward` from 0.7.1; the old name would be moved there with a warning.
         group = "reward.custom_reward_function" if version >= Version("0.7.1") else "custom_reward_function"
         options |= {f"{group}.path": path, f"{group}.name": name}

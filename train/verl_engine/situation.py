@@ -18,7 +18,7 @@ from packaging.version import Version
 from running.run_directory import RunDirectory
 from settings import BadInput
 from verl_engine.commands import choose_tensor_parallel
-from verl_engine.parts import At
+from verl_engine.parts import ANSWERS, At
 from verl_engine.process import Children
 
 GIB = 2**30
@@ -90,6 +90,9 @@ def situation(
         attention=choose_attention(settings["attention"], machine, version, notes),
         tensor_parallel=tensor_parallel(settings, machine, gpus, notes) if settings["task"] != "sft" else 1,
         resume=str(checkpoint) if checkpoint else "",
+        answers=str(run.path / ANSWERS),
+        metrics=str(run.path / f"verl/metrics-{Checkpoints.step(checkpoint) if checkpoint else 0}.jsonl"),
+        reward_file=str(run.path / "verl/reward.py"),
     ), notes
 
 

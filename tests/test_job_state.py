@@ -1,0 +1,165 @@
+"""What SLURM says of a run's job, as its commands print it, and what a watched run makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import envdoctor, envelope
+
+from envdoctor.launching.job_state import (
+    Job,
+    describe,
+    explain_end,
+    longer,
+    next_command,
+    parse_sacct,
+    parse_scontrol,
+)
+
+# As `scontrol show job` of SLURM 22.05.8 printed it (recorded of a job of tests/slurm_cluster.py, 2026-11-21).
+TIMEOUT = """JobId=2 JobName=limited
+   UserId=root(0) GroupId=root(0) MCS_label=N/A
+   Priority=4294901759 Nice=0 Account=(null) QOS=(null)
+   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:15
+   RunTime=00:01:12 TimeLimit=00:01:00 TimeMin=N/A
+   Partition=debug AllocNode:Sid=vm:1
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=n1
+   BatchHost=n1
+"""
+PENDING = TIMEOUT.replace("TIMEOUT Reason=TimeLimit", "PENDING Reason=Resources").replace("NodeList=n1", "NodeList=")
+
+
+def job(state: str, **given: Any) -> Job:
+    return Job(number="7", state=state, **given)
+
+
+def test_a_job_as_scontrol_prints_it() -> None:
+    assert parse_scontrol(TIMEOUT) == Job(
+        number="2", state="TIMEOUT", reason="TimeLimit", exit_code="0:15", time_limit="00:01:00", nodes="n1"
+    )
+    assert parse_scontrol("slurm_load_jobs error: Invalid job id specified\n") is None
+    waiting = parse_scontrol(PENDING)
+    assert waiting is not None
+    assert waiting.alive
+    assert describe(waiting) == (
+        "SLURM's job 2 has not started: it waits for nodes: it is the first in the queue (Resources)"
+    )
+    assert next_command(waiting) == "squeue --start --jobs 2"
+
+
+def test_a_job_as_sacct_prints_it() -> None:
+    found = parse_sacct("7", "REQUEUED|None|0:0|01:00:00|n1\nCANCELLED by 0|None|0:0|01:00:00|n[1-2]\n")
+    assert found == job("CANCELLED", exit_code="0:0", time_limit="01:00:00", nodes="n[1-2]", by="root")
+    assert parse_sacct("7", "") is None
+    assert parse_sacct("7", "Slurm accounting storage is disabled\n") is None
+    other = parse_sacct("7", "CANCELLED by 4294967290|None|0:0|UNLIMITED|None assigned\n")
+    assert other == job("CANCELLED", exit_code="0:0", by="4294967290")
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "command"),
+    [
+        (
+            job("TIMEOUT", time_limit="12:00:00"),
+            "at its time limit of 12:00:00 (TIMEOUT)",
+            "sbatch --time=1-00:00:00",
+        ),
+        (job("OUT_OF_MEMORY"), "for using more memory than it had asked for", "sbatch --mem=0"),
+        (job("NODE_FAIL", nodes="n[1-2]"), "when a node failed (n[1-2])", "sbatch /r/job.sbatch"),
+        (job("PREEMPTED"), "to make room for another job", "sbatch /r/job.sbatch"),
+        (job("CANCELLED", by="anna"), "when anna cancelled it", "sbatch /r/job.sbatch"),
+        (
+            job("FAILED", exit_code="3:0", reason="NonZeroExitCode"),
+            "exit code 3 (FAILED, NonZeroExitCode)",
+            "tail -n",
+        ),
+        (job("FAILED", exit_code="0:9"), "ended with signal 9", "tail -n 40 /r/train.log"),
+    ],
+)
+def test_every_end_has_its_reason_and_a_command(given: Job, message: str, command: str) -> None:
+    seen = explain_end(given, "/r")
+    assert message in seen[0]
+    assert seen[1].startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("limit", "twice"),
+    [("00:01:00", "0-00:02:00"), ("1-12:00:00", "3-00:00:00"), ("", "1-00:00:00"), ("Partition_Limit", "1-00:00:00")],
+)
+def test_twice_the_time(limit: str, twice: str) -> None:
+    assert longer(job("TIMEOUT", time_limit=limit)) == twice
+
+
+# A watched run, with programs in SLURM's place that print what was recorded.
+
+
+def watch(
+    tmp_path: Path, scontrol: str, *events: dict[str, Any], lock: str = "", number: str = "2"
+) -> dict[str, Any]:
+    run, tools = tmp_path / "run", tmp_path / "tools"
+    run.mkdir()
+    tools.mkdir()
+    (run / "run.json").write_text('{"schema": 1, "recipe": "sort", "settings": {}}')
+    (run / "slurm-job").write_text(f"{number}\n")
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    if lock:
+        (run / ".lock").write_text(lock)
+    (tools / "answer").write_text(scontrol)
+    (tools / "scontrol").write_text(f'#!/bin/bash\necho "$*" >> {tools}/calls; cat {tools}/answer\n')
+    (tools / "scontrol").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    done = envdoctor("watch", run, "--once", "--format", "json", home=tmp_path, PATH=path)
+    data: dict[str, Any] = envelope(done)["data"]
+    assert (tools / "calls").read_text() == f"show job {number}\n"
+    return data
+
+
+STEP = {"t": 1.0, "event": "step", "step": 40, "steps": 100, "metrics": {}}
+
+
+def test_a_run_that_went_without_a_word_is_told_why(tmp_path: Path) -> None:
+    data = watch(tmp_path, TIMEOUT, STEP, lock="99999999")
+    assert (data["state"]["ending"], data["job"]["state"]) == ("failed", "TIMEOUT")
+    trouble = data["state"]["trouble"]
+    assert trouble["message"].startswith(
+        "SLURM ended job 2 at its time limit of 00:01:00 (TIMEOUT), at step 40 of 100"
+    )
+    assert trouble["hint"] == f"sbatch --time=0-00:02:00 {tmp_path}/run/job.sbatch"
+
+
+def test_a_run_that_was_warned_and_saved_stays_interrupted(tmp_path: Path) -> None:
+    data = watch(tmp_path, TIMEOUT, STEP, {"t": 2.0, "event": "interrupted", "step": 40}, lock="99999999")
+    assert data["state"]["ending"] == "interrupted"
+    assert "at its time limit of 00:01:00 (TIMEOUT); go on with: sbatch --time=" in data["state"]["notes"][-1]
+
+
+def test_a_run_in_the_queue_says_what_it_waits_for(tmp_path: Path) -> None:
+    data = watch(tmp_path, PENDING)
+    assert (data["trainer"], data["state"]["ending"]) == ("not started", "")
+    (note,) = data["state"]["notes"]
+    assert "job 2 has not started: it waits for nodes: it is the first in the queue (Resources)" in note
+    assert note.endswith("; squeue --start --jobs 2")
+
+
+def test_where_slurm_has_forgotten_the_job_the_run_is_told_as_before(tmp_path: Path) -> None:
+    data = watch(tmp_path, "", STEP, lock="99999999")
+    assert data["job"] is None
+    assert "is gone without a word" in data["state"]["trouble"]["message"]
+    assert "--resume latest" in data["state"]["trouble"]["hint"]
+
+
+def test_a_damaged_number_is_none(tmp_path: Path) -> None:
+    from envdoctor.launching.job_state import read_job, read_number
+
+    for text in ("", "x; rm -rf /", "٣"):
+        (tmp_path / "slurm-job").write_text(text)
+        assert read_number(tmp_path) == ("", False)
+    assert read_job(tmp_path) is None
+    (tmp_path / "slurm-job").write_text("12 allocation\n")
+    assert read_number(tmp_path) == ("12", True)

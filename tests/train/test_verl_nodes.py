@@ -1,0 +1,146 @@
+"""verl on the Ray of several nodes: SLURM's own nodes, all on this machine; each its own raylet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import ROOT, envdoctor
+from slurm_cluster import Cluster, free_ports, wait_for, why_not
+from test_verl_stops import MODEL
+from verl_formats import needs_verl, run_verl
+
+pytestmark = [pytest.mark.stack, needs_verl]
+PROGRAM = ROOT / "envdoctor/launching/ray_node.py"
+VERL = os.environ.get("ENVDOCTOR_VERL_PYTHON", "")
+FEW = {"RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION": "0.02", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+# What a run's trainer would do: join the Ray that it is told of, and work on every node of it.
+EVERYWHERE = """
+import os, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False)
+where = lambda: (ray.get_runtime_context().get_node_id(), os.environ.get("SLURMD_NODENAME", ""))
+found = []
+for node in ray.nodes():
+    there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    done = ray.get(ray.remote(where).options(scheduling_strategy=there, num_cpus=1).remote())
+    assert done[0] == node["NodeID"]
+    found.append(f'{node["NodeName"]}={done[1]}')
+print("RAN ON " + " ".join(sorted(found)), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if reason := why_not():
+        pytest.skip(reason)
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def processes(word: str) -> list[str]:
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if word in line]
+
+
+def head(folder: Path, port: int, names: str, wait: float, code: str) -> subprocess.Popen[str]:
+    """The head's program, of a node that is called n1."""
+    (folder / "trainer.py").write_text(code)
+    argv = [VERL, "-B", str(PROGRAM), "--head=127.0.0.1", f"--port={port}", "--address=127.0.0.1",
+            f"--names={names}", f"--wait={wait}", "--", VERL, str(folder / "trainer.py")]  # fmt: skip
+    return subprocess.Popen(
+        argv, env=os.environ | FEW | {"SLURMD_NODENAME": "n1"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def test_a_node_that_does_not_come_is_named_and_the_trainer_not_started(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    child = head(tmp_path, port, "n1,n2,n3", 60, "print('STARTED')")
+    said, _ = child.communicate(timeout=200)
+    assert child.returncode == 1, said
+    assert "n2,n3 did not join Ray within 60 s (1 of 3 nodes did)" in said
+    assert "STARTED" not in said
+    assert processes(f"--port={port}") == []
+
+
+def test_a_signal_ends_the_trainer_and_then_ray(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    code = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(130))\nprint('UP', flush=True)\n"
+    child = head(tmp_path, port, "n1", 120, code + "time.sleep(300)\n")
+    assert child.stdout
+    for line in child.stdout:
+        if line.startswith("UP"):
+            break
+    child.terminate()
+    said, _ = child.communicate(timeout=90)
+    assert child.returncode == 130, said
+    assert processes(f"--port={port}") == []
+
+
+def test_a_task_runs_on_each_of_slurm_s_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text(EVERYWHERE)
+    (port,) = free_ports(1)
+    began = time.monotonic()
+    done = subprocess.run(
+        ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--wait=60", VERL, "-B", str(PROGRAM),
+         "--head=127.0.0.1", f"--port={port}", "--address=127.0.0.1", "--names=n1,n2", "--", VERL,
+         str(tmp_path / "trainer.py")],
+        capture_output=True, text=True, timeout=300, check=False, env=os.environ | cluster.variables | FEW,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "RAN ON n1=n1 n2=n2" in done.stdout
+    assert "Ray has all 2 nodes after" in done.stderr
+    assert time.monotonic() - began < 200
+    assert processes(f"--port={port}") == []
+    assert processes(f"--address=127.0.0.1:{port}") == []
+
+
+def test_verl_starts_on_the_ray_of_two_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """Without GPUs it comes as far as counting them, on Ray's nodes."""
+    made = run_verl(MODEL.replace('float("nan")', "1.0"), tmp_path / "model")
+    assert made.returncode == 0, made.stderr[-3000:]
+    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = tmp_path / "run"
+    given = {
+        "model": tmp_path / "model", "data": tmp_path / "rows.jsonl", "held_out": "share=0.2", "prompts_per_step": 4,
+        "mini_batch": 4, "micro_batch": 1, "num_generations": 2, "gpus": 1, "options": "trainer.device=cpu",
+        "max_prompt_length": 256, "sharding": "fsdp2", "dtype": "float32",
+    }  # fmt: skip
+    words = [f"--set={name}={value}" for name, value in given.items()]
+    asked = [
+        "train",
+        "verl-grpo",
+        "--launcher",
+        "slurm",
+        "--nodes=2",
+        "--time=10",
+        "--unverified",
+        f"--python={VERL}",
+    ]
+    # The job takes over the caller's variables, and Ray's agents die of a warning that is an error.
+    done = envdoctor(*asked, f"--run={run}", *words, home=tmp_path, **cluster.variables, **FEW, PYTHONWARNINGS="")
+    assert done.returncode == 0, done.stderr
+    number = done.stdout.partition("job ")[2].split()[0]
+    state = cluster.wait_for_end(number, 300)
+    log = (run / "train.log").read_text()
+    assert state == "FAILED", log[-3000:]
+    assert "n1: Ray has all 2 nodes after" in log
+    assert "Total available GPUs 0 is less than total desired GPUs 2" in log
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert "Total available GPUs 0" in events[-1]["message"]
+    wait_for(lambda: not processes("--node-name=n2"), "end of n2's Ray", 60)
+    told = envdoctor("watch", run, "--once", home=tmp_path, **cluster.variables)
+    assert f"SLURM's job {number} ended with exit code 1 (FAILED" in told.stdout
