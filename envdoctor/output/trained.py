@@ -126,7 +126,7 @@ def _submitted(data: results.Trained) -> list[RenderableType]:
 
 
 def _held_out(result: dict[str, Any]) -> RenderableType:
-    before, after = result.get("before", {}), result.get("after", {})
+    before, after = result.get("before") or {}, result.get("after") or {}
     rows = table("held-out", "before", "after")
     for name in dict.fromkeys([*before, *after]):
         rows.add_row(name, _number(before.get(name)), _number(after.get(name)))
