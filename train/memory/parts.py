@@ -36,6 +36,7 @@ class Pass:
     attention: str  # eager keeps the scores; every other one does not
     checkpointing: bool = False
     lora: str = ""  # "": all weights are trained; attention: no LoRA in the MLP; all
+    liger: bool = False  # its layers by Liger's kernels, which compute again what they can
 
     @property
     def length(self) -> int:
@@ -59,6 +60,8 @@ def _norms(shape: Shape, step: Pass) -> float:
     normalised = 4 if wide or family.float_norm else 2
     if step.lora and not family.float_norm:
         normalised = 0  # a frozen weight needs no gradient
+    if step.liger:  # its input as it came, and a number a token
+        return family.norms * shape.hidden * (4 if wide else 2)
     kept = family.norms * shape.hidden * (4 + normalised)
     if family.qk_norm:  # its input is what a linear layer gave: bfloat16 under autocast
         kept += (shape.query_size + shape.kv_size) * (4 + (0 if step.lora else 4 if step.mode == "float32" else 2))
@@ -92,8 +95,8 @@ def _mlp(shape: Shape, step: Pass) -> float:
     kept = _inputs(shape, step, 1 if shape.family.fused else 2, trained=step.lora == "all")
     if shape.model_type == "gpt2":  # GELU from its parts: cube, scaled sum, tanh, product
         return kept + 8 * inner * size
-    # Gate, its SiLU, up, and their product, which nothing keeps if the last matrix is frozen.
-    return kept + (3 if step.lora == "attention" else 4) * inner * size
+    # Gate, its SiLU (not by Liger), up, and their product, which nothing keeps if the last matrix is frozen.
+    return kept + ((3 if step.lora == "attention" else 4) - step.liger) * inner * size
 
 
 def _experts(shape: Shape, step: Pass) -> float:

@@ -114,7 +114,8 @@ class Phases:
         everywhere = "all-linear" in names or names & {"gate_proj", "up_proj", "down_proj"}
         kind = ("all" if everywhere else "attention") if self.lora else ""
         checkpointing = bool(self.settings["gradient_checkpointing"])
-        return Pass(self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind)
+        liger = bool(self.settings["liger_kernels"])
+        return Pass(self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger)
 
     def static(self) -> list[tuple[str, int, str]]:
         """What stays from the first step to the last: (part, bytes, why)."""
