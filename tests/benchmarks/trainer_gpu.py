@@ -29,7 +29,7 @@ FIRST = 2
 PARTS = ("generate", "score", "update", "sync")
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
 COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
-FUSED = COLOCATE | {"liger_kernels": True, "optimizer": "adamw_torch_fused"}
+FUSED = COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}
 LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
 # name: (bare or ours, settings of ours or arguments of GRPOConfig)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -51,7 +51,7 @@ def gpt_oss(gib: float, *, model: str = "openai/gpt-oss-20b", **changed: Any) ->
     [
         ("1.16.0", {}, 84),
         ("1.16.0", COLOCATE, 126),
-        ("1.16.0", COLOCATE | {"liger_kernels": True, "optimizer": "adamw_torch_fused"}, 107),
+        ("1.16.0", COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}, 107),
         ("0.23.1", {}, 95),
         ("0.23.1", COLOCATE | {"lora_rank": 4, "lora_targets": ["all-linear"]}, 128),
     ],

@@ -59,7 +59,7 @@ def test_what_transformers_is_told() -> None:
         ({"dtype": "float16", "lora_rank": 8}, "dtype = float16", "dtype=auto"),
         ({"optimizer": "paged_adamw_8bit"}, "optimizer = paged_adamw_8bit", "optimizer=adamw_torch"),
         ({"lora_rank": 8, "lora_target_parameters": ["a"]}, "lora_target_parameters", "lora_target_parameters="),
-        ({"liger_kernels": True}, "liger_kernels = true", "liger_kernels=false"),
+        ({"liger_kernels": "on"}, "liger_kernels = on", "liger_kernels=off"),
         ({"compile": True}, "compile = true", "compile=false"),
         ({"merge": True, "lora_rank": 8}, "merge = true", "merge=false"),
     ],

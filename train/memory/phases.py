@@ -114,7 +114,7 @@ class Phases:
         everywhere = "all-linear" in names or names & {"gate_proj", "up_proj", "down_proj"}
         kind = ("all" if everywhere else "attention") if self.lora else ""
         checkpointing = bool(self.settings["gradient_checkpointing"])
-        liger = bool(self.settings["liger_kernels"])
+        liger = self.settings["liger_kernels"] == "on"  # settled when the model was loaded
         return Pass(self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger)
 
     def static(self) -> list[tuple[str, int, str]]:

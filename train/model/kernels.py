@@ -8,29 +8,38 @@ from typing import Any
 
 from settings import BadInput
 
-REFUSED = "--set liger_kernels=false"
 
-
-def put_liger_kernels(model: Any, *, device: str) -> None:
-    """Exchange the layers' functions in place; the loss stays TRL's."""
-    if device != "cuda":
-        raise BadInput("liger_kernels = true without a GPU", expected="a GPU: they are Triton's", hint=REFUSED)
-    if importlib.util.find_spec("liger_kernel") is None:
+def put_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) -> list[str]:
+    """Exchange the layers' functions in place, the loss stays TRL's; notes. "auto" is settled to "on" or "off"."""
+    wanted = settings["liger_kernels"]
+    if wanted == "off":
+        return []
+    why_not, expected = find_obstacle(model, device)
+    if why_not and wanted == "on":
         raise BadInput(
-            "liger_kernels = true, but liger-kernel is not installed",
-            expected="liger-kernel in the environment",
-            hint=REFUSED,
+            f"liger_kernels = on, but {why_not}", expected=expected, hint="--set liger_kernels=auto, or off"
         )
+    settings["liger_kernels"] = "off" if why_not else "on"
+    if why_not:
+        return [f"liger_kernels: off, since {why_not}."]
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+
+    put = MODEL_TYPE_TO_APPLY_LIGER_FN[model.config.model_type]
+    # Its fused cross-entropy would replace the model's forward, which hands logits or log-probabilities to TRL.
+    off = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+    put(model=model, **{name: value for name, value in off.items() if name in inspect.signature(put).parameters})
+    return []
+
+
+def find_obstacle(model: Any, device: str) -> tuple[str, str]:
+    """(why Liger cannot serve this model, what it needs); empty where it can."""
+    if device != "cuda":
+        return "there is no GPU", "a GPU: the kernels are Triton's"
+    if importlib.util.find_spec("liger_kernel") is None:
+        return "liger-kernel is not installed", "liger-kernel in the environment"
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     kind = model.config.model_type
     if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
-        raise BadInput(
-            f"liger_kernels = true, but this liger-kernel knows nothing of {kind}",
-            expected=f"one of {', '.join(sorted(MODEL_TYPE_TO_APPLY_LIGER_FN))}",
-            hint=REFUSED,
-        )
-    put = MODEL_TYPE_TO_APPLY_LIGER_FN[kind]
-    # Its fused cross-entropy would replace the model's forward, which hands logits or log-probabilities to TRL.
-    off = {"cross_entropy": False, "fused_linear_cross_entropy": False}
-    put(model=model, **{name: value for name, value in off.items() if name in inspect.signature(put).parameters})
+        return f"this liger-kernel knows nothing of {kind}", ", ".join(sorted(MODEL_TYPE_TO_APPLY_LIGER_FN))
+    return "", ""

@@ -89,8 +89,7 @@ def load_model(
     if used != attention:
         notes.append(f"attention: transformers took {used} in the place of {attention}.")
     check_sinks(model, used)
-    if settings["liger_kernels"]:
-        put_liger_kernels(model, device=device)
+    notes += put_liger_kernels(model, settings, device=device)
     return Loaded(model, used, compute, notes)
 
 
