@@ -177,7 +177,7 @@ def settle(
             word = _word(key, origin, file)
             settings[key] = _coerce(word, value, origin)
             _check_value(word, settings[key], origin)
-    _refuse_what_is_ignored(settings, source, file)
+    _refuse_what_is_ignored(settings, given, source, file)
     for problem, expected, hint in (contradictions or _contradictions)(settings):
         raise BadInput(f"{source}: {problem}", expected=expected, hint=hint)
     return settings
@@ -214,8 +214,11 @@ def _check_value(word: Word, value: Any, source: str) -> None:
         )
 
 
-def _refuse_what_is_ignored(settings: Mapping[str, Any], source: str, file: str) -> None:
-    """A setting that would change nothing is told, not dropped."""
+def _refuse_what_is_ignored(settings: dict[str, Any], given: Mapping[str, Any], source: str, file: str) -> None:
+    """A setting that would change nothing is told, not dropped.
+
+    But what the recipe says of a way that was left for another one goes with it: its share for vLLM, without vLLM.
+    """
     for word in vocabulary(file).values():
         if settings[word.name] == word.default:
             continue
@@ -228,6 +231,9 @@ def _refuse_what_is_ignored(settings: Mapping[str, Any], source: str, file: str)
             )
         name, _, values = word.beside.partition("=")
         if name and (settings[name] not in values.split(",") if values else not settings[name]):
+            if name in given and word.name not in given:
+                settings[word.name] = word.default
+                continue
             raise BadInput(
                 f"{source}: {word.name} = {show(settings[word.name])} does nothing with {name} = {settings[name]}",
                 expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from settings import BadInput, Recipe, read_recipe, settle
 from tes_files import HEADER, Q, make_rows, write_rows, write_weeks
 
 GRPO = Path(__file__).resolve().parents[2] / "train" / "grpo.py"
@@ -240,3 +241,15 @@ def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> Non
     )
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert check("tes", tmp_path, data=".")[0] == 0
+
+
+def test_what_a_recipe_says_of_another_way_goes_with_it() -> None:
+    """gsm8k names a share and a length for vLLM: who samples with transformers has not asked for either."""
+    recipe = read_recipe("gsm8k")
+    settled = settle(recipe, {"generation": "transformers"})
+    assert (settled["vllm_share"], settled["vllm_max_model_length"]) == (0.0, 0)
+    assert settle(recipe, {})["vllm_share"] == 0.3
+    with pytest.raises(BadInput, match=r"vllm_share = 0\.2 does nothing with generation = transformers"):
+        settle(recipe, {"generation": "transformers", "vllm_share": 0.2})
+    with pytest.raises(BadInput, match="does nothing with"):  # a recipe that contradicts itself
+        settle(Recipe("mine", "", {"task": "dataset", "model": "a/b", "vllm_share": 0.3}), {})

@@ -15,6 +15,8 @@ def put_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) -> l
     if wanted == "off":
         return []
     why_not, expected = find_obstacle(model, device)
+    if settings["sharding"] != "none":
+        why_not = why_not or "they were not tried on divided weights"  # "on" is refused with it before
     if why_not and wanted == "on":
         raise BadInput(
             f"liger_kernels = on, but {why_not}", expected=expected, hint="--set liger_kernels=auto, or off"

@@ -81,7 +81,7 @@ def _settings(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("optimizer", settings["optimizer"] not in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}", OPTIMIZERS[0]),
         ("lora_target_parameters", bool(settings["lora_target_parameters"]),
          "lora_targets alone: PEFT's adapters on parameters were not tried on divided ones", ""),
-        ("liger_kernels", settings["liger_kernels"] != "off", "liger_kernels = off: not tried together", "off"),
+        ("liger_kernels", settings["liger_kernels"] == "on", "liger_kernels = off: not tried together", "off"),
         ("compile", settings["compile"], "compile = false: not tried together", "false"),
         ("merge", settings["merge"], "merge = false: no process holds the whole model to merge into", "false"),
     ]  # fmt: skip
