@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from running.alarms import validate_names
+from running.fsdp_fields import check_sharding
 from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong
@@ -40,6 +41,7 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
     """Everything about a run that can be checked without torch: (every setting, summary)."""
     settled = settle(recipe, settings, source)
     validate_names(settled["stop_on"])
+    check_sharding(settled)
     return TASKS[settled["task"]][0](settled)
 
 

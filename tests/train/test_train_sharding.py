@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +134,20 @@ say()
 COMPARE = """
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
-first, second, start = (load_file(name) for name in given[:3])
-told = {}
-if given[3]:
-    told = AutoModelForCausalLM.from_pretrained(given[3], output_loading_info=True)[1]
-say(
-    same_names=set(first) == set(second), number=len(first),
-    apart=max((first[name] - second[name]).abs().max().item() for name in first),
-    moved=max((first[name] - start[name]).abs().max().item() if name in start else first[name].abs().max().item()
-              for name in first if "lora_A" not in name),
-    missing=[*told.get("missing_keys", []), *told.get("unexpected_keys", [])],
-)
+
+
+def compare(first, second, start, folder):
+    told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)[1] if folder else {}
+    return dict(
+        same_names=set(first) == set(second), number=len(first),
+        apart=max((first[name] - second[name]).abs().max().item() for name in first),
+        moved=max((first[name] - start[name]).abs().max().item() if name in start else first[name].abs().max().item()
+                  for name in first if "lora_A" not in name),
+        missing=[*told.get("missing_keys", []), *told.get("unexpected_keys", [])],
+    )
+
+
+say(found=[compare(*map(load_file, files), folder) for *files, folder in given])
 """
 
 
@@ -195,7 +199,10 @@ def continue_from_step_2(python: Path, material: Path, run: Path, copy: Path) ->
 @pytest.mark.stack
 @pytest.mark.parametrize(
     "more",
-    [{}, {"model": "tied", "beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True}],
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        {"model": "tied", "beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True},
+    ],
 )
 def test_a_divided_model_learns_what_a_whole_one_does(
     stack_python: Path, material: Path, tmp_path: Path, more: dict[str, Any]
@@ -213,14 +220,21 @@ def test_a_divided_model_learns_what_a_whole_one_does(
         assert result_of(divided)[when] == pytest.approx(result_of(whole)[when])
     continue_from_step_2(stack_python, material, divided, again)
     start = material / more.get("model", "model") / "model.safetensors"
-    for run in (divided, again):
-        model = run / "model"
-        files = (model / "model.safetensors", whole / "model" / "model.safetensors", start)
-        found = run_code(stack_python, COMPARE, *files, model)
+    models, right = [run / "model" for run in (divided, again)], whole / "model" / "model.safetensors"
+    asked = [(model / "model.safetensors", right, start, model) for model in models]
+    for found in run_code(stack_python, COMPARE, *asked)["found"]:
         assert found["same_names"]
         assert found["apart"] < 1e-5
         assert found["moved"] > 1e-3
         assert not found["missing"]
+    # A whole checkpoint, and a setting that was changed since.
+    written = json.loads((whole / "run.json").read_text())
+    written["settings"] |= {"sharding": "fsdp", "steps": 4}
+    (whole / "run.json").write_text(json.dumps(written))
+    (whole / "result.json").unlink()
+    status, output = train(stack_python, material, whole, "--resume", "latest")
+    assert status != 0
+    assert "was written with sharding = none" in output
 
 
 @pytest.mark.stack
@@ -232,9 +246,9 @@ def test_a_divided_model_with_an_adapter(stack_python: Path, material: Path, tmp
         status, output = train(stack_python, material, run, sharding=sharding, held_out="share=0.04", **more)
         assert status == 0, output
     continue_from_step_2(stack_python, material, divided, again)
-    for run in (divided, again):
-        files = [each / "model" / "adapter_model.safetensors" for each in (run, whole)]
-        found = run_code(stack_python, COMPARE, *files, material / "model" / "model.safetensors", "")
+    file, start = "model/adapter_model.safetensors", material / "model" / "model.safetensors"
+    asked = [(run / file, whole / file, start, "") for run in (divided, again)]
+    for found in run_code(stack_python, COMPARE, *asked)["found"]:
         assert found["same_names"]
         assert found["number"] == 28  # two matrices for each of 14 layers: an empty file would be no adapter
         assert found["apart"] < 1e-5
@@ -252,13 +266,13 @@ def test_bad_input_on_real_processes(stack_python: Path, material: Path, tmp_pat
     told = {"ACCELERATE_USE_FSDP": "true"}
     status, output = train(stack_python, material, tmp_path / "told", program=grpo, processes=1, variables=told)
     assert "ACCELERATE_USE_FSDP is set" in output
-    # A whole checkpoint, and a setting that was changed since.
-    run = tmp_path / "changed"
-    status, output = train(stack_python, material, run, program=grpo, processes=1, steps=2)
-    assert status == 0, output
-    written = json.loads((run / "run.json").read_text())
-    written["settings"] |= {"sharding": "fsdp", "steps": 3}
-    (run / "run.json").write_text(json.dumps(written))
-    status, output = train(stack_python, material, run, "--resume", "latest")
-    assert status != 0
-    assert "was written with sharding = none" in output
+
+
+def test_what_does_not_go_with_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    asked = {"recipe": "gsm8k", "settings": {"sharding": "fsdp"}}
+    done = subprocess.run(
+        [sys.executable, "-B", str(TRAIN / "grpo.py"), "--check"],
+        input=json.dumps(asked), capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["message"] == "sharding = fsdp with generation = vllm-colocate"

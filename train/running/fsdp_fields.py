@@ -7,10 +7,12 @@ FSDP1's flat parameters want one dtype, and TRL's own gathering for generation r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packaging.version import Version
 from settings import BadInput, show
+
+if TYPE_CHECKING:
+    from packaging.version import Version  # not there where settings alone are checked
 
 OFF = "--set sharding=none"
 # accelerate makes DDP of it on any other device without a word (AcceleratorState: FSDP for MULTI_GPU and its like).
@@ -27,8 +29,9 @@ def fsdp_fields(
     """GRPOConfig's fields for `sharding`; none without it. What does not go with it is refused."""
     if settings["sharding"] != "fsdp":
         return {}
-    for message, expected, hint in (*_places(device, ranks), *_versions(versions), *_settings(settings)):
+    for message, expected, hint in (*_places(device, ranks), *_versions(versions)):
         raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
+    check_sharding(settings)
     return {
         "fsdp": True,
         "fsdp_config": {
@@ -43,6 +46,12 @@ def fsdp_fields(
         },
         "gradient_checkpointing": settings["gradient_checkpointing"] and settings["lora_rank"] > 0,
     }
+
+
+def check_sharding(settings: Mapping[str, Any]) -> None:
+    """Refuse what does not go with FSDP on any machine; needs the standard library alone."""
+    for message, expected, hint in _settings(settings) if settings["sharding"] == "fsdp" else ():
+        raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
 
 
 def _places(device: str, ranks: int) -> list[tuple[str, str, str]]:
@@ -60,6 +69,8 @@ def _places(device: str, ranks: int) -> list[tuple[str, str, str]]:
 
 
 def _versions(versions: Mapping[str, Version | None]) -> list[tuple[str, str, str]]:
+    from packaging.version import Version
+
     return [
         (f"with {name} {versions.get(name)}", f"{name} {least} or newer", f"envdoctor profiles, or {OFF}")
         for name, least in LEAST.items()
