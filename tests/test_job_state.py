@@ -20,19 +20,50 @@ from envdoctor.launching.job_state import (
     parse_scontrol,
 )
 
-# As `scontrol show job` of SLURM 22.05.8 printed it (recorded of a job of tests/slurm_cluster.py, 2026-11-21).
-TIMEOUT = """JobId=2 JobName=limited
+# What `scontrol show job` of SLURM 22.05.8 printed on a cluster of tests/slurm_cluster.py on 2026-11-21, but for the
+# lines with this machine's folders: a job of `sleep 300` that SLURM killed at its limit of a minute, and one of both
+# nodes that waited for it.
+TIMEOUT = """JobId=1 JobName=limited
    UserId=root(0) GroupId=root(0) MCS_label=N/A
    Priority=4294901759 Nice=0 Account=(null) QOS=(null)
    JobState=TIMEOUT Reason=TimeLimit Dependency=(null)
    Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:15
-   RunTime=00:01:12 TimeLimit=00:01:00 TimeMin=N/A
-   Partition=debug AllocNode:Sid=vm:1
+   RunTime=00:01:27 TimeLimit=00:01:00 TimeMin=N/A
+   SubmitTime=2026-11-21T23:10:01 EligibleTime=2026-11-21T23:10:01
+   AccrueTime=2026-11-21T23:10:01
+   StartTime=2026-11-21T23:10:03 EndTime=2026-11-21T23:11:30 Deadline=N/A
+   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-21T23:10:03 Scheduler=Main
+   Partition=debug AllocNode:Sid=localhost:26236
    ReqNodeList=(null) ExcNodeList=(null)
    NodeList=n1
    BatchHost=n1
+   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   TRES=cpu=1,node=1,billing=1
+   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+   Features=(null) DelayBoot=00:00:00
+   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)
 """
-PENDING = TIMEOUT.replace("TIMEOUT Reason=TimeLimit", "PENDING Reason=Resources").replace("NodeList=n1", "NodeList=")
+PENDING = """JobId=2 JobName=waits
+   UserId=root(0) GroupId=root(0) MCS_label=N/A
+   Priority=4294901758 Nice=0 Account=(null) QOS=(null)
+   JobState=PENDING Reason=Resources Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:00 TimeLimit=00:01:00 TimeMin=N/A
+   SubmitTime=2026-11-21T23:10:01 EligibleTime=2026-11-21T23:10:01
+   AccrueTime=2026-11-21T23:10:01
+   StartTime=2026-11-21T23:11:03 EndTime=2026-11-21T23:12:03 Deadline=N/A
+   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-21T23:10:06 Scheduler=Main
+   Partition=debug AllocNode:Sid=localhost:26236
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=
+   NumNodes=2-2 NumCPUs=2 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   TRES=cpu=2,mem=2M,node=2,billing=2
+   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+   Features=(null) DelayBoot=00:00:00
+   OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null)
+"""
 
 
 def job(state: str, **given: Any) -> Job:
@@ -41,7 +72,7 @@ def job(state: str, **given: Any) -> Job:
 
 def test_a_job_as_scontrol_prints_it() -> None:
     assert parse_scontrol(TIMEOUT) == Job(
-        number="2", state="TIMEOUT", reason="TimeLimit", exit_code="0:15", time_limit="00:01:00", nodes="n1"
+        number="1", state="TIMEOUT", reason="TimeLimit", exit_code="0:15", time_limit="00:01:00", nodes="n1"
     )
     assert parse_scontrol("slurm_load_jobs error: Invalid job id specified\n") is None
     waiting = parse_scontrol(PENDING)
@@ -100,7 +131,7 @@ def test_twice_the_time(limit: str, twice: str) -> None:
 
 
 def watch(
-    tmp_path: Path, scontrol: str, *events: dict[str, Any], lock: str = "", number: str = "2"
+    tmp_path: Path, scontrol: str, *events: dict[str, Any], lock: str = "", number: str = "1"
 ) -> dict[str, Any]:
     run, tools = tmp_path / "run", tmp_path / "tools"
     run.mkdir()
@@ -128,7 +159,7 @@ def test_a_run_that_went_without_a_word_is_told_why(tmp_path: Path) -> None:
     assert (data["state"]["ending"], data["job"]["state"]) == ("failed", "TIMEOUT")
     trouble = data["state"]["trouble"]
     assert trouble["message"].startswith(
-        "SLURM ended job 2 at its time limit of 00:01:00 (TIMEOUT), at step 40 of 100"
+        "SLURM ended job 1 at its time limit of 00:01:00 (TIMEOUT), at step 40 of 100"
     )
     assert trouble["hint"] == f"sbatch --time=0-00:02:00 {tmp_path}/run/job.sbatch"
 
@@ -140,7 +171,7 @@ def test_a_run_that_was_warned_and_saved_stays_interrupted(tmp_path: Path) -> No
 
 
 def test_a_run_in_the_queue_says_what_it_waits_for(tmp_path: Path) -> None:
-    data = watch(tmp_path, PENDING)
+    data = watch(tmp_path, PENDING, number="2")
     assert (data["trainer"], data["state"]["ending"]) == ("not started", "")
     (note,) = data["state"]["notes"]
     assert "job 2 has not started: it waits for nodes: it is the first in the queue (Resources)" in note

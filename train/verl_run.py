@@ -53,8 +53,9 @@ def main() -> int:
 
 def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (a story)
     """One run, from run.json to result.json."""
+    from verl_engine.adapter import readable_shards
     from verl_engine.after import merge, model_card
-    from verl_engine.commands import commands, fill_in, merge_command, trainer_environment
+    from verl_engine.commands import adapter_command, commands, fill_in, merge_command, trainer_environment
     from verl_engine.compose import compose_options, find_verl
     from verl_engine.data import wait_for_data, write_data
     from verl_engine.fields import trainer_module, verl_options
@@ -196,8 +197,11 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     if merging:
         shards = checkpoints.shards(last, settings["task"])
         run.phase("merge", f"{shards.relative_to(run.path)} into model")
-        command = merge_command(sys.executable, shards, run.path / "model", settings["trust_remote_code"], version)
-        result["merged"] = merge(run, children, command, shards, environment)
+        readable = readable_shards(shards, run.path / "verl/shards")
+        model = run.path / "model"
+        merging_by = [merge_command(sys.executable, readable, model, settings["trust_remote_code"], version)]
+        merging_by += [adapter_command(sys.executable, model, settings)] if settings["lora_rank"] else []
+        result["merged"] = merge(run, children, merging_by, shards, environment)
         (run.path / "model" / "README.md").write_text(model_card(result, settings), encoding="utf-8")
     if merging and settings["push_to"]:
         result["pushed"] = push(run, settings["push_to"])

@@ -45,6 +45,23 @@ while True:
     time.sleep(1)
 print("MISSING " + ",".join(sorted(missing)), flush=True)
 """
+# Waits on a worker until the head is one of Ray's nodes. A driver would need a raylet of its own machine. Raylets
+# of one machine that come up at once take longer than Ray allows. A Ray that cannot be asked so is taken to be ready.
+REGISTERED = """
+import sys, time
+from ray._raylet import GcsClient
+address, last, name = sys.argv[1], time.monotonic() + float(sys.argv[2]), sys.argv[3]
+while time.monotonic() < last:
+    try:
+        found = GcsClient(address=address).get_all_node_info(timeout=5).values()
+    except AttributeError:
+        break
+    except Exception:
+        found = []
+    if any(node.node_name == name and node.state == 0 for node in found):  # 0: alive (gcs.proto, GcsNodeInfo)
+        break
+    time.sleep(1)
+"""
 
 
 class Children:
@@ -70,7 +87,8 @@ class Children:
 
     def end(self) -> None:
         """The last one first; what does not go is killed, with what it started."""
-        for child in reversed(self.started):
+        for child in reversed([*self.started]):
+            self.started.remove(child)
             if child.poll() is None:
                 child.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,29 +133,25 @@ def run_head(arguments: argparse.Namespace, name: str, children: Children) -> in
     place = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # its sockets' names must be short: 108 bytes (unix(7))
     began = time.monotonic()
     try:
-        ray = children.start(ray_start(arguments, name, place), own_group=True)
-        up = wait_until(
-            lambda: ray.poll() is not None or is_open(arguments.address, arguments.port), arguments.wait, children
-        )
-        if not up or ray.poll() is not None:
-            return fail(f"Ray's head did not come up on {name}", f"read the lines above; {place}/session_latest/logs")
-        left = max(1.0, arguments.wait - (time.monotonic() - began))
-        address = f"{arguments.address}:{arguments.port}"
-        asked = [sys.executable, "-c", JOINED, address, str(left), ",".join(arguments.names)]
-        with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as looking:
-            # Ray's own attempts to connect may take longer than they are allowed to.
-            wait_until(lambda: looking.poll() is not None or ray.poll() is not None, left + 30, children)
-            if looking.poll() is None:
-                looking.kill()
-            said = looking.stdout.read() if looking.stdout else ""
-        if children.asked:
-            return 130
-        if ray.poll() is not None:
-            return fail(f"Ray's head ended on {name} with exit status {ray.returncode}", "read the lines above")
-        told = [line for line in said.splitlines() if line.startswith("MISSING ")]
-        if not told:
+        while True:
+            ray = children.start(ray_start(arguments, name, place), own_group=True)
+            left = max(1.0, arguments.wait - (time.monotonic() - began))
+            said = wait_for_nodes(arguments, ray, left, children)
+            if children.asked:
+                return 130
+            if ray.poll() is None:
+                break
+            # Ray gives its own raylet 30 s, too (ray/_private/node.py).
+            told = f"Ray's head ended on {name} with exit status {ray.returncode}"
+            if time.monotonic() - began > arguments.wait:
+                return fail(told, f"read the lines above; {place}/session_latest/logs")
+            say(f"{told}: once more")
+            children.end()  # what it left holds the port
+            time.sleep(LOOK)
+        found = [line for line in said.splitlines() if line.startswith("MISSING ")]
+        if not found:
             return fail("Ray cannot be asked which nodes have joined", "read the lines above")
-        if missing := told[-1].partition(" ")[2]:
+        if missing := found[-1].partition(" ")[2]:
             count = len(missing.split(","))
             return fail(
                 f"{missing} did not join Ray within {arguments.wait:.0f} s ({len(arguments.names) - count} of "
@@ -145,7 +159,7 @@ def run_head(arguments: argparse.Namespace, name: str, children: Children) -> in
                 f"read what they said above; srun --nodelist={missing} ping -c 1 {arguments.head}",
             )
         say(f"{name}: Ray has all {len(arguments.names)} nodes after {time.monotonic() - began:.0f} s")
-        os.environ["RAY_ADDRESS"] = address
+        os.environ["RAY_ADDRESS"] = f"{arguments.address}:{arguments.port}"
         trainer = children.start(arguments.command, own_group=False)
         while trainer.poll() is None:
             if children.asked:
@@ -159,6 +173,21 @@ def run_head(arguments: argparse.Namespace, name: str, children: Children) -> in
         shutil.rmtree(place, ignore_errors=True)
 
 
+def wait_for_nodes(
+    arguments: argparse.Namespace, ray: subprocess.Popen[str], seconds: float, children: Children
+) -> str:
+    """What a driver says of the nodes that have joined; nothing where Ray ends here first, or a signal comes."""
+    address = f"{arguments.address}:{arguments.port}"
+    wait_until(lambda: ray.poll() is not None or is_open(arguments.address, arguments.port), seconds, children)
+    asked = [sys.executable, "-c", JOINED, address, str(seconds), ",".join(arguments.names)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as looking:
+        # Ray's own attempts to connect may take longer than they are allowed to.
+        wait_until(lambda: looking.poll() is not None or ray.poll() is not None, seconds + 30, children)
+        if looking.poll() is None:
+            looking.kill()
+        return looking.stdout.read() if looking.stdout else ""
+
+
 def run_worker(arguments: argparse.Namespace, name: str, children: Children) -> int:
     """A worker, until the head is gone: Ray itself would look for it for a minute."""
     if not wait_until(lambda: is_open(arguments.head, arguments.port), arguments.wait, children):
@@ -167,8 +196,11 @@ def run_worker(arguments: argparse.Namespace, name: str, children: Children) -> 
         return fail(f"{name} found no Ray on {arguments.head}:{arguments.port} within {arguments.wait:.0f} s",
                     f"getent hosts {arguments.head} on {name}")  # fmt: skip
     last = time.monotonic() + arguments.wait
+    head = [f"{arguments.head}:{arguments.port}", str(arguments.wait), arguments.names[0]]
     try:
-        while True:
+        registered = children.start([sys.executable, "-c", REGISTERED, *head], own_group=True)
+        wait_until(lambda: registered.poll() is not None, arguments.wait, children)
+        while not children.asked:
             ray = children.start(ray_start(arguments, name, ""), own_group=True)
             reached = stay(arguments, ray, children)
             if not ray.poll() or not reached or children.asked:
@@ -177,6 +209,7 @@ def run_worker(arguments: argparse.Namespace, name: str, children: Children) -> 
             if time.monotonic() > last:
                 return fail(f"Ray ended on {name} with exit status {ray.returncode}", "read the lines above")
             say(f"{name}: Ray ended with exit status {ray.returncode}: once more")
+        return 0
     finally:
         children.end()
 

@@ -27,7 +27,7 @@ pytestmark = [
 COMPOSE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-recipes, source, own = json.loads(sys.argv[2])
+recipes, source, own, given = json.loads(sys.argv[2])
 from pathlib import Path
 from packaging.version import Version
 from settings import BadInput, read_recipe, settle
@@ -38,13 +38,16 @@ from verl_engine.parts import At, overrides
 package, version = (Path(source) / "verl", Version(Path(source).name)) if source else find_verl()
 found = {"version": str(version), "torch": False}
 for name in recipes:
-    settings = settle(read_recipe(name), {}, file=FILE, contradictions=contradictions)
+    settings = settle(read_recipe(name), given, file=FILE, contradictions=contradictions)
     options, _ = verl_options(settings, version, At(gpus=8, train_file="/a b/it's $here/train.parquet"))
     module, config = trainer_module(settings["task"], version)
     try:
         whole = compose_options(package / "trainer/config", config, overrides(options, own), module)
         rollout = whole.get("actor_rollout_ref", {}).get("rollout")
-        found[name] = {"data": whole["data"], "trainer": whole["trainer"], "rollout": rollout}
+        engines = [whole.get("engine"), whole.get("actor_rollout_ref", {}).get("actor", {}).get("fsdp_config"),
+                   whole.get("critic", {}).get("fsdp")]
+        precision = [engine.get("mixed_precision") for engine in engines if engine]
+        found[name] = {"data": whole["data"], "trainer": whole["trainer"], "rollout": rollout, "precision": precision}
     except BadInput as error:
         found[name] = {"error": error.as_record()}
 found["torch"] = "torch" in sys.modules
@@ -52,8 +55,8 @@ print(json.dumps(found, default=str))
 """
 
 
-def compose(*recipes: str, source: str = "", own: tuple[str, ...] = ()) -> dict[str, Any]:
-    asked = json.dumps([recipes, source, own])
+def compose(*recipes: str, source: str = "", own: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
+    asked = json.dumps([recipes, source, own, given])
     done = subprocess.run(
         [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", "-c", COMPOSE, str(TRAIN), asked],
         capture_output=True, text=True, timeout=120, check=False,
@@ -85,6 +88,9 @@ def test_every_version_composes_every_recipe(version: str) -> None:
         ("trainer.balence_batch=false", "did you mean trainer.balance_batch?"),
         ("actor_rollout_ref.rollout.gpu_memory_utilisation=0.3", "actor_rollout_ref.rollout.gpu_memory_utilization?"),
         ("+trainer.fastt=1", "no option trainer.fastt"),
+        ("+trainer.mixed_precision=1", "no option trainer.mixed_precision"),
+        ("+actor_rollout_ref.actor.fsdp_config.mixed_precision.dtype=fp32", "no option actor_rollout_ref.actor.fsdp"),
+        ("actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32", "no option actor_rollout_ref"),
         ("trainer.logger", "has no value"),
         ("trainer.balance_batch=[1", "does not take the options"),
         ("trainer.total_epochs=${nothing.here}", "does not take the options"),
@@ -100,3 +106,18 @@ def test_an_option_that_this_verl_lacks_is_named_with_the_nearest(option: str, s
 def test_a_group_that_is_left_open_takes_a_name_of_ones_own() -> None:
     found = compose("verl-ppo", own=("++actor_rollout_ref.model.override_config.rope_theta=1",))
     assert "error" not in found["verl-ppo"]
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= "0.8.0"])
+def test_float32_reaches_every_engine_of_the_versions_that_read_it(version: str) -> None:
+    found = compose(*RECIPES, source=str(Path(SOURCES) / version), dtype="float32")
+    types = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    assert [found[name].get("error") for name in RECIPES] == [None, None, None]
+    sft, ppo, grpo = (found[name]["precision"] for name in RECIPES)
+    assert (sft, ppo, grpo) == ([types], [types, types], [types, None])  # GRPO has no critic
+
+
+def test_a_field_that_verls_class_has_and_its_file_does_not_can_be_added() -> None:
+    name = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
+    found = compose("verl-ppo", own=(f"+{name}.param_dtype=fp32",))["verl-ppo"]
+    assert found["precision"] == [{"param_dtype": "fp32"}]

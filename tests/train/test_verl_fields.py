@@ -106,6 +106,44 @@ def test_what_a_version_cannot_do_is_refused() -> None:
     assert any("seed" in note for note in options("verl-ppo", "0.5.0")[1])
 
 
+ENGINES = {
+    "verl-sft": ["engine"],
+    "verl-grpo": ["actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config"],
+    "verl-ppo": ["actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.fsdp"],
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("verl", VERSIONS)
+def test_the_type_of_the_computation_is_what_the_version_reads_or_refused(recipe: str, verl: str) -> None:
+    """FSDP's engine has bfloat16 fixed up to 0.7.1, reads mixed_precision from 0.8.0, and its `dtype` never."""
+    usual, _ = options(recipe, verl)
+    assert not [name for name in usual if "mixed_precision" in name]
+    assert "engine.dtype" not in usual
+    since = {"verl-sft": "0.8.0", "verl-ppo": "0.8.0", "verl-grpo": "0.6.1"}[recipe]
+    if Version(verl) < Version(since):
+        with pytest.raises(BadInput) as caught:
+            options(recipe, verl, dtype="float32")
+        assert f"dtype = float32 with verl {verl}, which computes" in caught.value.message
+        actor = recipe != "verl-sft" and Version(verl) < Version("0.6.1")
+        assert caught.value.expected == f"verl {'0.6.1' if actor else since} or newer"
+        assert caught.value.hint == "--set dtype=bfloat16"
+        return
+    for dtype, short in (("float32", "fp32"), ("float16", "fp16")):
+        found, _ = options(recipe, verl, dtype=dtype)
+        for engine in ENGINES[recipe]:
+            types = {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+            new = Version(verl) >= Version("0.8.0")
+            assert found.get(f"++{engine}.mixed_precision") == (types if new else None)
+            assert found.get(f"{engine}.dtype") == (None if new else dtype)
+
+
+def test_an_adapter_that_has_no_shards_cannot_be_merged() -> None:
+    assert "saves the adapter alone" in refused("verl-sft", "0.4.1", lora_rank=8)
+    assert options("verl-sft", "0.4.1", lora_rank=8, merge=False)[0]["model.lora_rank"] == 8
+    assert options("verl-sft", "0.5.0", lora_rank=8)[0]["model.lora_rank"] == 8
+
+
 def test_without_flash_attn_rows_are_padded_in_the_actor_and_the_critic() -> None:
     found, _ = options("verl-ppo", "0.7.1", At(gpus=8, attention="sdpa"))
     for model in ("actor_rollout_ref.model", "critic.model"):
@@ -160,6 +198,7 @@ def test_an_empty_model_is_told() -> None:
         (True, "true"), (None, "null"), (1e-06, "1e-06"), (3, "3"), (["console", "file"], "[console,file]"),
         ("meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B"), ("a b", "'a b'"), ("it's", r"'it\'s'"),
         ("true", "'true'"), ("", "''"), ("0.5B", "'0.5B'"), ("back\\", r"'back\\'"),
+        ({"param_dtype": "fp32", "n": 1}, "{param_dtype:fp32,n:1}"),
     ],
 )  # fmt: skip
 def test_values_are_written_in_hydras_grammar(value: object, text: str) -> None:

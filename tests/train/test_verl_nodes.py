@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -86,6 +87,22 @@ def test_a_signal_ends_the_trainer_and_then_ray(tmp_path: Path) -> None:
     said, _ = child.communicate(timeout=90)
     assert child.returncode == 130, said
     assert processes(f"--port={port}") == []
+
+
+def test_a_head_that_does_not_come_up_is_started_once_more(tmp_path: Path) -> None:
+    with socket.socket() as taken:  # its port is, at first
+        taken.bind(("127.0.0.1", 0))
+        child = head(tmp_path, taken.getsockname()[1], "n1", 200, "print('STARTED')")
+        assert child.stderr is None
+        assert child.stdout
+        for line in child.stdout:
+            if "once more" in line:
+                break
+    said, _ = child.communicate(timeout=200)
+    assert child.returncode == 0, said
+    assert line.startswith("Ray's head ended on n1 with exit status 1: once more")
+    assert "n1: Ray has all 1 nodes after" in said
+    assert "STARTED" in said
 
 
 def test_a_task_runs_on_each_of_slurm_s_nodes(cluster: Cluster, tmp_path: Path) -> None:

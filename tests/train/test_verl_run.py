@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import envdoctor
 from settings import BadInput
 from stacks import TRAIN
 from verl_engine.after import describe, model_card
@@ -110,6 +111,28 @@ def test_without_verl_it_says_so_before_anything_else(tmp_path: Path) -> None:
     assert "verl is not installed in" in done.stderr
     assert "Traceback" not in done.stderr
     assert events(tmp_path / "run")[-1]["kind"] == "bad-input"
+
+
+def test_a_folder_that_holds_a_refusal_alone_is_taken_for_the_next_start(tmp_path: Path) -> None:
+    rows = write_run(tmp_path / "other").parent / "rows.jsonl"
+    run = tmp_path / "run"
+    words = ["train", "verl-sft", "--unverified", f"--python={sys.executable}", f"--run={run}", f"--set=data={rows}"]
+    words += ["--set=prompts_per_step=2", "--set=micro_batch=2"]
+
+    def begin() -> str:
+        done = envdoctor(*words, home=tmp_path)
+        assert done.returncode == 2
+        return done.stderr
+
+    for _ in range(2):
+        assert "verl is not installed in" in begin()
+        assert [event["event"] for event in events(run)] == ["phase", "error"]
+    (run / "metrics.csv").write_text("step\n")
+    assert "run is not empty" in begin()
+    (run / "metrics.csv").unlink()
+    with (run / "events.jsonl").open("a") as file:
+        file.write('{"t": 1.0, "event": "phase", "name": "train"}\n')
+    assert "run is not empty" in begin()
 
 
 @pytest.mark.parametrize(

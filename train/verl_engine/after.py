@@ -20,27 +20,31 @@ PRIVATE = frozenset({"push_to", "report_to", "options", "nodes", "gpus"})
 
 
 def merge(
-    run: RunDirectory, children: Children, command: Command, shards: Path, environment: Mapping[str, str]
+    run: RunDirectory, children: Children, commands: list[Command], shards: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Run verl's merger, or take the model as it is where verl saved a whole one; what lies in `model` now."""
+    """Run verl's merger and what follows it, or take the model as it is where verl saved a whole one.
+
+    What lies in `model` now.
+    """
     target = run.path / "model"
     if (shards / "config.json").is_file():  # 0.4.1's SFT trainer saves no shards
         target.mkdir(exist_ok=True)
         for file in shards.iterdir():
             (target / file.name).unlink(missing_ok=True)
             (target / file.name).hardlink_to(file)
-    else:
+        return describe(target)
+    given = {**environment, "CUDA_VISIBLE_DEVICES": ""}
+    for command in commands:
         lines: list[str] = []
 
-        def keep(line: str) -> None:
+        def keep(line: str, lines: list[str] = lines) -> None:
             run.say(line.rstrip("\n"))
             lines.append(line)
 
-        status = children.run(command.argv, {**environment, "CUDA_VISIBLE_DEVICES": ""}, run.path, keep)
-        if status:
+        if status := children.run(command.argv, given, run.path, keep):
             last = next((line.strip() for line in reversed(lines) if line.strip()), "")
             raise BadInput(
-                f"verl.model_merger ended with exit status {status}: {last[:400]}",
+                f"{command.program} ended with exit status {status}: {last[:400]}",
                 expected=f"a Hugging Face model in {target}; {shards} is kept",
                 hint=f"run it by hand: {command.shell()}",
             )

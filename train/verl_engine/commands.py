@@ -26,6 +26,11 @@ class Command:
     why: str
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def program(self) -> str:
+        """What Python runs, without its folder: verl.model_merger, adapter.py."""
+        return Path(self.argv[2]).name
+
     def shell(self) -> str:
         """The line that a person types."""
         words = [f"{name}={_quote(value)}" for name, value in self.environment.items()]
@@ -92,6 +97,14 @@ def merge_command(
     if trust_remote_code and version >= Version("0.5.0"):  # base_model_merger.py of 0.4.1 has no such argument
         argv.append("--trust-remote-code")
     return Command("this node", argv, "shards into a Hugging Face model")
+
+
+def adapter_command(python: str, target: Path, settings: Mapping[str, Any]) -> Command:
+    """What LoRA trained, added to the merged weights."""
+    given = [str(target), str(settings["lora_rank"]), str(settings["lora_alpha"])]
+    argv = [python, "-B", str(Path(__file__).with_name("adapter.py")), *given]
+    argv += ["--trust-remote-code"] if settings["trust_remote_code"] else []
+    return Command("this node", argv, "the adapter into the merged weights")
 
 
 def trainer_environment(run: Path, metrics: Path) -> dict[str, str]:

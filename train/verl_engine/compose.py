@@ -18,9 +18,11 @@ from packaging.version import Version
 from settings import BadInput
 
 HINT_OPTIONS = "correct options, or leave it out; python -m {module} --cfg job prints every option"
-# Parts of an override's name that are no part of the option's: + adds, ++ adds or changes, ~ removes, @ moves.
 # In no file, but main_ppo.py of 0.6.0 on reads it: config.ray_kwargs.ray_init.get("runtime_env").
 RUNTIME = "ray_kwargs.ray_init.runtime_env."
+# A field of FSDPEngineConfig (workers/config/engine.py) that its file engine/fsdp.yaml does not list.
+UNLISTED = re.compile(r"(.+)\.mixed_precision(\.(param|reduce|buffer)_dtype)?")
+# Parts of an override's name that are no part of the option's: + adds, ++ adds or changes, ~ removes, @ moves.
 MARK = re.compile(r"^(\+\+|\+|~)?")
 
 
@@ -99,7 +101,7 @@ def check_name(override: str, known: dict[str, bool], module: str) -> None:
         )  # fmt: skip
     mark = MARK.match(override)[0]  # type: ignore[index]  # it matches the empty text, too
     name = override[len(mark) :].partition("=")[0].partition("@")[0].strip()
-    more = takes_more(name, known) or name.startswith(RUNTIME)
+    more = takes_more(name, known) or name.startswith(RUNTIME) or is_unlisted(name, known)
     if name in known or name.startswith("hydra.") or (mark.startswith("+") and more):
         return
     raise BadInput(
@@ -113,6 +115,12 @@ def takes_more(name: str, known: dict[str, bool]) -> bool:
     """Whether a group that holds nothing yet stands above the name: model.override_config.attn_implementation."""
     parts = name.split(".")
     return any(known.get(".".join(parts[:count]), False) for count in range(1, len(parts)))
+
+
+def is_unlisted(name: str, known: dict[str, bool]) -> bool:
+    """Whether verl's own class has the option though its file does not; FSDP's file alone has both other names."""
+    found = UNLISTED.fullmatch(name)
+    return found is not None and f"{found[1]}.model_dtype" in known and f"{found[1]}.wrap_policy" in known
 
 
 def nearest(name: str, known: dict[str, bool]) -> str:

@@ -18,6 +18,10 @@ FILE_LOGGER = Version("0.6.0")
 TRACKED_SFT = Version(
     "0.5.0"
 )  # fsdp_sft_trainer.py: from here on with optimizer states, and a file that names the last
+# workers/engine/fsdp/transformer_impl.py: forward_step has autocast to bfloat16 up to 0.7.1, and from here on to
+# mixed_precision.param_dtype. The engine's own `dtype` is read by nothing.
+ENGINE_DTYPE = Version("0.8.0")
+SHORT = {"float16": "fp16", "float32": "fp32"}
 PLAIN = re.compile(r"[A-Za-z_/~][A-Za-z0-9_./@~-]*")  # what Hydra's grammar takes without quotes
 
 ANSWERS = "verl/answers"  # in the run: where verl dumps each step's answers
@@ -95,23 +99,36 @@ def refuse_other_attention(attention: str, version: Version) -> None:
         )
 
 
-def refuse_other_dtype(dtype: str, version: Version) -> None:
+def refuse_other_dtype(dtype: str, version: Version, since: str, part: str = "") -> None:
     """Where the type of the computation has no option."""
     if dtype != "bfloat16":
         raise BadInput(
-            f"dtype = {dtype} with verl {version}, which computes in bfloat16",
-            expected="verl 0.6.1 or newer", hint="--set dtype=bfloat16",
+            f"dtype = {dtype} with verl {version}, which computes {part}in bfloat16",
+            expected=f"verl {since} or newer", hint="--set dtype=bfloat16",
         )  # fmt: skip
 
 
+def engine_dtype(group: str, dtype: str) -> Options:
+    """What FSDP's engine computes in, from 0.8.0: bfloat16 where nothing is said. Sums over GPUs stay float32."""
+    if dtype == "bfloat16":
+        return {}
+    types = {"param_dtype": SHORT[dtype], "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    return {f"++{group}.mixed_precision": types}
+
+
 def hydra_value(value: Any) -> str:
-    r"""A value as Hydra's grammar reads it. Samples: True -> true; None -> null; "a b's" -> 'a b\'s'; [1] -> [1]."""
+    r"""A value as Hydra's grammar reads it. Samples: True -> true; None -> null; "a b's" -> 'a b\'s'; [1] -> [1].
+
+    {"a": 1} -> {a:1}
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
         return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
     text = str(value)
     if not isinstance(value, str) or (
         PLAIN.fullmatch(text) and text.lower() not in ("true", "false", "null", "nan", "inf")

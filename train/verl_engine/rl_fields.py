@@ -8,10 +8,12 @@ from typing import Any
 from packaging.version import Version
 from settings import BadInput
 from verl_engine.parts import (
+    ENGINE_DTYPE,
     FILE_LOGGER,
     At,
     Options,
     attention,
+    engine_dtype,
     lora,
     optimizer,
     optimizer_before_groups,
@@ -99,16 +101,26 @@ def _actor(settings: Mapping[str, Any], version: Version, at: At) -> Options:
         }
     else:
         options |= optimizer_before_groups(f"{actor}.optim", settings, settings["learning_rate"])
+    for part in (actor, ref):
+        options |= _dtype(f"{part}.fsdp_config", settings["dtype"], version)
     if version >= Version("0.6.1"):
-        options |= {f"{part}.fsdp_config.dtype": settings["dtype"] for part in (actor, ref)}
         options |= attention(model, at.attention)
     else:
         refuse_other_attention(at.attention, version)
-        refuse_other_dtype(settings["dtype"], version)
         options[f"{model}.use_remove_padding"] = True
     if version >= Version("0.7.0"):
         options |= {f"{actor}.data_loader_seed": settings["seed"], f"{actor}.fsdp_config.seed": settings["seed"]}
     return options
+
+
+def _dtype(group: str, dtype: str, version: Version) -> Options:
+    """dp_actor.py of 0.6.1 to 0.7.1 reads fsdp_config.dtype; from 0.8.0 the actor is the engine that SFT has."""
+    if version >= ENGINE_DTYPE:
+        return engine_dtype(group, dtype)
+    if version >= Version("0.6.1"):
+        return {f"{group}.dtype": dtype}
+    refuse_other_dtype(dtype, version, "0.6.1")
+    return {}
 
 
 def _critic(settings: Mapping[str, Any], version: Version, at: At) -> Options:
@@ -133,7 +145,9 @@ def _critic(settings: Mapping[str, Any], version: Version, at: At) -> Options:
         options |= optimizer_before_groups("critic.optim", settings, settings["critic_learning_rate"])
     if version >= Version("0.6.1"):
         options |= attention("critic.model", at.attention)
-        options[f"{group}.dtype"] = settings["dtype"]
+    if version >= ENGINE_DTYPE:
+        return options | engine_dtype(group, settings["dtype"])
+    refuse_other_dtype(settings["dtype"], version, str(ENGINE_DTYPE), "the critic ")  # dp_critic.py
     return options
 
 

@@ -7,7 +7,19 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_engine.parts import ENGINE_SFT, TRACKED_SFT, At, Options, attention, lora, optimizer, refuse_other_attention
+from verl_engine.parts import (
+    ENGINE_DTYPE,
+    ENGINE_SFT,
+    TRACKED_SFT,
+    At,
+    Options,
+    attention,
+    engine_dtype,
+    lora,
+    optimizer,
+    refuse_other_attention,
+    refuse_other_dtype,
+)
 
 
 def _sft_data(settings: Mapping[str, Any]) -> Options:
@@ -27,21 +39,25 @@ def _sft_data(settings: Mapping[str, Any]) -> Options:
 def sft_old(settings: Mapping[str, Any], version: Version, at: At, notes: list[str]) -> Options:
     """fsdp_sft_trainer.py: prompt and response out of extra_info, FlashAttention 2, bfloat16, cosine."""
     refuse_other_attention(at.attention, version)
-    for name, value, only in (
-        ("dtype", settings["dtype"], "bfloat16"),
-        ("lr_schedule", settings["lr_schedule"], "cosine"),
-    ):
-        if value != only:
-            raise BadInput(
-                f"{name} = {value} with verl {version}, whose SFT trainer has {only} alone",
-                expected=f"verl {ENGINE_SFT} or newer for {value}", hint=f"--set {name}={only}",
-            )  # fmt: skip
+    refuse_other_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
+    if settings["lr_schedule"] != "cosine":
+        raise BadInput(
+            f"lr_schedule = {settings['lr_schedule']} with verl {version}, whose SFT trainer has cosine alone",
+            expected=f"verl {ENGINE_SFT} or newer for {settings['lr_schedule']}", hint="--set lr_schedule=cosine",
+        )  # fmt: skip
     if settings["offload"] == "optimizer":
         raise BadInput(
             f"offload = optimizer with verl {version}, whose SFT trainer offloads all or nothing",
             expected="none or all", hint="--set offload=all",
         )  # fmt: skip
-    if version < TRACKED_SFT:  # the option is there, with "TODO" beside it, and nothing reads it
+    if version < TRACKED_SFT:
+        if settings["lora_rank"] and settings["merge"]:  # save_pretrained of peft's model: no base, no shards
+            raise BadInput(
+                f"merge = true with lora_rank = {settings['lora_rank']} and verl {version}, whose SFT trainer saves "
+                "the adapter alone",
+                expected=f"verl {TRACKED_SFT} or newer", hint="--set merge=false",
+            )  # fmt: skip
+        # The option is there, with "TODO" beside it, and nothing reads it.
         notes.append(f"keep_checkpoints: verl {version}'s SFT trainer removes none")
     # The warm-up's name changed in 0.6.1, when the optimizer's options became a group of their own.
     warmup = "optim.lr_warmup_steps_ratio" if version >= Version("0.6.1") else "optim.warmup_steps_ratio"
@@ -69,6 +85,8 @@ def sft_old(settings: Mapping[str, Any], version: Version, at: At, notes: list[s
 
 def sft_engine(settings: Mapping[str, Any], version: Version, at: At, notes: list[str]) -> Options:
     """sft_trainer.py: messages, the engines of PPO. extra_info holds the same question and answer."""
+    if version < ENGINE_DTYPE:
+        refuse_other_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
     notes.append(f"verl {version} trains on the column messages; question and answer are in extra_info as well")
     return {
         **_sft_data(settings),
@@ -82,7 +100,7 @@ def sft_engine(settings: Mapping[str, Any], version: Version, at: At, notes: lis
         **lora("model", settings),
         **optimizer("optim", settings, settings["learning_rate"]),
         "engine.strategy": settings["sharding"],
-        "engine.dtype": settings["dtype"],
+        **engine_dtype("engine", settings["dtype"]),
         "engine.seed": settings["seed"],
         "engine.param_offload": settings["offload"] == "all",
         "engine.optimizer_offload": settings["offload"] != "none",
