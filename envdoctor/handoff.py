@@ -24,6 +24,7 @@ from envdoctor.records import convert, decode_toml
 CHECK_SECONDS = 30.0
 SAVE_SECONDS = 60.0  # for the step that runs and a checkpoint, when it is interrupted
 RUN_SECONDS = 30 * 24 * 3600.0  # a run is stopped by its user or its end, not by us
+REFUSED = ("run.json", "events.jsonl", "train.log", ".lock")  # all that a run leaves that was refused at its start
 WHAT = "a recipe in TOML"
 HINT = "envdoctor train --list"
 
@@ -161,7 +162,8 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     """Make the run's folder and write the resolved configuration into it, before anything is started."""
     directory = Path(planned.directory)
     launch = planned.launch
-    if directory.exists() and any(directory.iterdir()):
+    refused = was_refused(directory)
+    if directory.exists() and any(directory.iterdir()) and not refused:
         raise BadInput(
             f"{directory} is not empty",
             expected="a new folder for the run",
@@ -170,6 +172,8 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     if launch and launch.submits:
         try_job(launch)
     directory.mkdir(parents=True, exist_ok=True)
+    for name in REFUSED if refused else ():
+        (directory / name).unlink(missing_ok=True)
     configuration = {
         "schema": 1,
         "recipe": planned.recipe,
@@ -185,6 +189,17 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     (directory / "run.json").write_text(json.dumps(configuration, indent=1) + "\n")
     if launch:
         write_files(launch, directory)
+
+
+def was_refused(directory: Path) -> bool:
+    """Whether a run was turned away here before it did anything: it left its settings and the reason, no more."""
+    try:
+        if not {path.name for path in directory.iterdir()} <= set(REFUSED):
+            return False
+        last = json.loads((directory / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+        return (last["event"], last["kind"]) == ("error", "bad-input")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def prepare_again(planned: Run) -> None:
