@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -30,15 +32,28 @@ class Quickstart:
 @pytest.fixture(scope="session")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Quickstart:
     """The main job, run once as a newcomer runs it; only uv's cache of wheels is shared with the real home."""
-    home = tmp_path_factory.mktemp("quickstart")
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent  # the whole run's: whichever worker comes first makes it for all
+    home, said = shared / "quickstart", shared / "quickstart.json"
+    with (shared / "quickstart.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not said.exists():
+            home.mkdir()
+            done = run_quickstart(home)
+            said.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
+    return Quickstart(subprocess.CompletedProcess([], *json.loads(said.read_text())), home)
+
+
+def run_quickstart(home: Path) -> subprocess.CompletedProcess[str]:
+    """`envdoctor quickstart` with this home, to its end."""
     cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "envdoctor", "quickstart", "--profile", "cpu", "--format", "json"],
         capture_output=True, text=True, cwd=home, timeout=1500, check=False,
         env=kept | {"HOME": str(home), "UV_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    return Quickstart(done, home)
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,14 @@ def kill_install(place: Place, code: str, *options: str) -> None:
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
-@pytest.mark.parametrize("when", KILLS)
+@pytest.mark.parametrize(
+    "when",
+    [
+        "between the renames",
+        pytest.param("before the swap", marks=pytest.mark.long),  # test_install_killed.py has these two, too
+        pytest.param("after the swap", marks=pytest.mark.long),
+    ],
+)
 def test_killed_while_it_is_taken_over_nothing_is_lost(when: str, foreign: Place) -> None:
     before = tree(foreign.venv)
     kill_install(foreign, KILLS[when], "--adopt")

@@ -219,13 +219,17 @@ def test_a_reader_that_stops_early_gets_no_traceback(home: Path) -> None:
 
 def test_ctrl_c_ends_with_130_and_leaves_no_child(home: Path, tmp_path: Path) -> None:
     hanging = tmp_path / "python"
-    hanging.write_text("#!/bin/sh\nsleep 300\n")
+    began = tmp_path / "began"
+    hanging.write_text(f"#!/bin/sh\ntouch {began}\nsleep 300\n")
     hanging.chmod(0o755)
     command = [sys.executable, "-m", "envdoctor", "verify", "--python", str(hanging)]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(home)
     )
-    time.sleep(1.5)
+    for _ in range(300):
+        if began.exists():
+            break
+        time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     output, _ = child.communicate(timeout=30)
     assert child.returncode == 130

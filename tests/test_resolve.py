@@ -452,6 +452,7 @@ def test_what_is_wrong_with_the_machine_alone_is_not_said_of_a_lock() -> None:
     assert audit_of(bundled("cpu"), ill) == ()
 
 
+@pytest.mark.long  # half a minute; test_ci_example.py resolves all, too
 def test_all_profiles_are_resolved_as_candidates_the_users_too(tmp_path: Path) -> None:
     folder = tmp_path / "config/envdoctor/profiles"
     folder.mkdir(parents=True)

@@ -9,7 +9,7 @@ import pytest
 from stacks import TINY, run_code
 
 # TRL's own trainer and ours learn one step from the same answers; the sampler stands where vLLM does and says of each
-# token a probability that differs from the model's, as vLLM's does. One process for every case: importing takes longer.
+# token a probability that differs from the model's, as vLLM's does. One process for all: it is the imports that cost.
 LEARN = (
     TINY
     + """

@@ -144,6 +144,7 @@ def test_a_hub_that_falls_silent_on_the_way(python: Path, hub: Hub, tmp_path: Pa
     assert "the hub gave no dataset" in found["message"], found
 
 
+@pytest.mark.long  # test_train_hub_models.py trains on one; here the model is not the hub's, and the name is wrong
 def test_a_run_on_a_dataset_of_the_hub(python: Path, hub: Hub, tmp_path: Path) -> None:
     make_models(python, tmp_path)
     local = {"model": str(tmp_path / "qwen2"), "rewards": [], "data": "o/sums:main@v1", "lora_rank": 0}

@@ -15,11 +15,14 @@ from stacks import NAMED, defaults
 pytestmark = [pytest.mark.stack, pytest.mark.parametrize("python", NAMED, indirect=True, scope="module")]
 
 LOADING = """
+import os
 from model import models
 from settings import BadInput
 
 
-def load(name, **changed):
+def load(name, token="", **changed):
+    if token:
+        os.environ["HF_TOKEN"] = token
     settings = given[0] | {"model": name} | changed
     try:
         loaded = models.load_model(settings, device="cpu")
@@ -63,13 +66,15 @@ def load(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[d
     return found
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gpt_oss"])
+@pytest.mark.parametrize("name", ["qwen2", pytest.param("gpt_oss", marks=pytest.mark.long)])
 def test_a_run_from_the_hub_s_name(python: Path, hub: Hub, tmp_path: Path, name: str) -> None:
     experts = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj"]} if name == "gpt_oss" else {}
-    asked = {"model": f"o/{name}", "revision": "v1"} | experts
+    asked = {"model": f"o/{name}", "revision": "v1", "data": "o/sums:main@v1"} | experts
     done = train(python, hub, tmp_path / "a", asked, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
     assert done.result["steps"] == 2
+    assert done.result["data"]["format"] == "gsm8k"
+    assert done.result["data"]["commit"] == hub.repositories["datasets", "o/sums"].names["v1"]
     config = json.loads((done.run / "model/adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == f"o/{name}"
     assert f'base_model: "o/{name}"' in (done.run / "model/README.md").read_text()
@@ -85,23 +90,21 @@ def test_what_is_not_given(python: Path, hub: Hub, made: Path, tmp_path: Path) -
     hub.fail("/ill/", 500)
     hub.fail("/slow/", "hang")
     calls = ("load('o/gated'), load('o/qwen3'), load('o/qwen2', revision='v9'), load('o/adapter'), load('o/empty'), "
-             "load('o/ill'), load('o/slow'), load('no name'), load('o/qwen2', tokenizer='o/words')")  # fmt: skip
+             "load('o/ill'), load('o/slow'), load('no name'), load('o/qwen2', tokenizer='o/words'), "
+             "load('o/gated', 'hf_stranger'), load('o/gated', 'hf_wrong')")  # fmt: skip
     found = load(python, hub, tmp_path, calls)
     expected = (
         "it is gated, and HF_TOKEN is not set", "the hub does not know it", "it has no revision 'v9'",
         "its repository has no config.json",
         "o/empty", "the hub answered HTTP 500; it is not in the cache, either", "did not answer within 2 s",
         "no name of the hub", "tokenizer = o/words: the hub does not know it",
+        "the owner of HF_TOKEN has no access", "the hub does not take this HF_TOKEN",
     )  # fmt: skip
     for one, words in zip(found, expected, strict=True):
         assert words in one["message"], one
-    stranger, wrong = (
-        load(python, hub, tmp_path, "load('o/gated')", HF_TOKEN=token)[0] for token in ("hf_stranger", "hf_wrong")
-    )
-    assert "the owner of HF_TOKEN has no access" in stranger["message"]
-    assert "the hub does not take this HF_TOKEN" in wrong["message"]
 
 
+@pytest.mark.long  # a whole run for words that are above; the one below is refused in a run, too
 def test_a_refusal_ends_the_run_in_words(python: Path, hub: Hub, tmp_path: Path) -> None:
     done = train(python, hub, tmp_path / "a", {"model": "o/gated"}, HF_TOKEN="hf_stranger")
     assert done.status == 2

@@ -111,7 +111,9 @@ def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) 
     assert "already holds a run (result.json, metrics.csv)" in output
 
 
-@pytest.mark.parametrize(("wanted", "used"), [("eager", "eager"), ("flash_attention_2", "sdpa")])
+@pytest.mark.parametrize(
+    ("wanted", "used"), [pytest.param("eager", "eager", marks=pytest.mark.long), ("flash_attention_2", "sdpa")]
+)
 def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path, wanted: str, used: str) -> None:
     run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
     status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
