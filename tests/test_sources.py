@@ -32,19 +32,20 @@ def write(path: Path, text: str) -> Path:
 
 def pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
     """What the real pip takes for `pip install`, from `pip config list`: [global], then [install], then variables."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"],
-        capture_output=True,
-        text=True,
-        env=dict(variables),
-        check=True,
-    ).stdout
+
+    def ask(*words: str) -> str:
+        argv = [sys.executable, "-m", "pip", "config", *words]
+        return subprocess.run(argv, capture_output=True, text=True, env=dict(variables), check=True).stdout
+
+    lines = [line.partition("=") for line in ask("list").splitlines()]
+    names = [name for name, _, _ in lines]
     found: dict[str, str] = {}
     for section in ("global.", "install.", ":env:."):
-        for line in listed.splitlines():
-            name, _, value = line.partition("=")
-            if name.startswith(section) and value.strip("'\""):
-                found[name.removeprefix(section)] = value.strip("'\"")
+        for name, _, value in lines:
+            if name.startswith(section):  # pip 26 lists every file's, in an order that does not tell which holds
+                held = value if names.count(name) == 1 else ask("get", name).strip()
+                if held.strip("'\""):
+                    found[name.removeprefix(section)] = held.strip("'\"")
     return found
 
 
