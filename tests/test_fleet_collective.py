@@ -155,7 +155,7 @@ def test_ranks_that_are_alike_are_measured(stack_python: Path, tmp_path: Path) -
     [
         (kill, "FLT051", "is dead: killed by signal 9", "8"),
         (stop, "FLT052", "fell silent", "8"),
-        pytest.param(slow, "FLT054", "times slower than most", "60", marks=pytest.mark.long),
+        (slow, "FLT054", "times slower than most", "60"),
     ],
 )
 def test_the_rank_with_a_fault_is_named(  # noqa: PLR0917

@@ -76,7 +76,6 @@ def watched(cluster: Cluster, run: Path) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.long  # minutes: no limit of SLURM's is shorter than one
 def test_warned_before_its_limit_a_job_is_requeued_and_resumed_and_another_is_ended_at_it(
     cluster: Cluster, stack_python: Path, tmp_path: Path
 ) -> None:

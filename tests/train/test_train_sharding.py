@@ -238,7 +238,6 @@ def test_a_divided_model_learns_what_a_whole_one_does(
 
 
 @pytest.mark.stack
-@pytest.mark.long
 def test_a_divided_model_with_an_adapter(stack_python: Path, material: Path, tmp_path: Path) -> None:
     whole, divided, again = tmp_path / "whole", tmp_path / "divided", tmp_path / "again"
     more = {"lora_rank": 4, "lora_targets": ["all-linear"], "beta": 0.05, "gradient_checkpointing": True}
