@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from pathlib import Path
@@ -71,6 +72,14 @@ def test_vllm_makes_no_text_and_weighs_unless_told() -> None:
         assert "generation_kwargs" not in arguments(trl)[0]  # transformers would take it for a GenerationConfig's
         off, _ = arguments(trl, generation="vllm-colocate", vllm_correction=False)
         assert off.get(CORRECTION) is (None if trl == "0.22.2" else False)
+
+
+def test_paged_generation_rounds_the_weights_and_that_is_told() -> None:
+    at = dataclasses.replace(ON_GPU, autocast="bfloat16")
+    _, notes = arguments("1.16.0", generation="transformers-paged", at=at)
+    assert "TRL makes bfloat16 of all weights" in notes[0]
+    _, notes = arguments("1.16.0", generation="transformers-paged", at=at, lora_rank=4)
+    assert notes == []
 
 
 def test_vllms_length_reaches_every_version() -> None:

@@ -260,6 +260,12 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
                 expected="a GPU",
                 hint="--set generation=transformers",
             )
+        if at.autocast and not settings["lora_rank"]:
+            # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, and no way back.
+            notes.append(
+                f"transformers-paged: TRL makes {at.autocast} of all weights before it samples, and they stay so: "
+                "updates too small for it are lost; --set generation=transformers keeps float32"
+            )
         return arguments | {field: True}
     if kind == "transformers":
         return arguments
