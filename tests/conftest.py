@@ -1,4 +1,4 @@
-"""Fixtures at real boundaries: a fake NVML library built from C, and a stack that envdoctor installs."""
+"""Fixtures at real boundaries: a fake NVML library built from C, a SLURM, and a stack that envdoctor installs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from command import ROOT
 from fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
 from install_place import place  # noqa: F401
+from slurm_cluster import cluster  # noqa: F401
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from loopback import Server, answering
+
 LARGE = (".safetensors", ".bin", ".parquet")  # what a new repository's .gitattributes sends to LFS
 API = re.compile(r"/api/(models|datasets)/((?:[^/]+/)?[^/]+?)(?:/(revision|tree|paths-info|preupload|commit)/(.+))?$")
 RESOLVE = re.compile(r"/(datasets/)?((?:[^/]+/)?[^/]+)/resolve/([^/]+)/(.+)$")
@@ -124,7 +126,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    hub: Hub  # of the class that serve_hub makes
+    hub: Hub  # of the class that Server makes
 
     def handle_request(self) -> None:
         """Every method: log, fail if told to, else answer."""
@@ -374,15 +376,10 @@ def tree(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict[str
 def serve_hub() -> Iterator[Hub]:
     """A hub on a free port of this machine."""
     hub = Hub()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("OneHub", (Handler,), {"hub": hub}))
-    server.daemon_threads = True
-    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        hub.stopping.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    server = Server(Handler, hub=hub)
+    hub.address = f"http://127.0.0.1:{server.port}"
+    with answering(server):
+        try:
+            yield hub
+        finally:
+            hub.stopping.set()

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import http.server
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
+
+from loopback import Server, answering
 
 TAG = "py3-none-any"
 PYTHON = "{}.{}".format(*sys.version_info)  # of the tests: uv finds it without a download
@@ -153,10 +154,10 @@ def _project(wheel: Path) -> str:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers from the index that the server holds."""
+    """Answers from the index."""
 
     protocol_version = "HTTP/1.1"
-    server: Server
+    index: Index  # of the class that Server makes
 
     def log_message(self, *_: object) -> None:
         """Keep the tests' output to themselves."""
@@ -165,7 +166,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(405)
 
     def do_GET(self) -> None:
-        index = self.server.index
+        index = self.index
         index.requests.append(self.path)
         while index.stalled:
             time.sleep(0.05)
@@ -178,7 +179,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, found: bytes | Path | None) -> None:
         if isinstance(found, Path):
-            self._answer(200, {}, found.read_bytes(), self.server.index.bytes_per_second)
+            self._answer(200, {}, found.read_bytes(), self.index.bytes_per_second)
         else:
             self._answer(404 if found is None else 200, {"Content-Type": "text/html"}, found or b"")
 
@@ -194,34 +195,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(0.05 if slow else 0)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """A thread for each connection, on a free loopback port."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, index: Index) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.index = index
-        index.port = self.server_address[1]
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what some tests are about."""
-
-
 @contextmanager
 def serve(index: Index) -> Iterator[Index]:
     """Serve an index on a free loopback port."""
-    server = Server(index)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield index
-    finally:
-        index.stalled = False
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    server = Server(Handler, index=index)
+    index.port = server.port
+    with answering(server):
+        try:
+            yield index
+        finally:
+            index.stalled = False
 
 
 def _basic(user: str) -> str:

@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "salloc", "sinfo")
 NODES = ("n1", "n2")
@@ -119,6 +121,19 @@ class Cluster:
         ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         wait_for(lambda: self.job(number).get("JobState") in ends, f"the end of job {number}", seconds)
         return self.job(number)["JobState"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster for the tests of a file; without SLURM they are skipped."""
+    if reason := why_not():
+        pytest.skip(reason)
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import http.server
 import json
 import re
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from local_packages import write_wheel
+from loopback import Server, answering
 
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.facts_check import FactsChecked, check_facts
@@ -113,27 +113,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body[: len(body) // 2] if self.web.cut and self.web.cut in self.path else body)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what some tests are about."""
-
-
 @contextmanager
 def serving(web: Web) -> Iterator[Web]:
-    server = Server(("127.0.0.1", 0), type("Bound", (Handler,), {"web": web}))
-    web.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield web
-    finally:
-        web.asleep = ""
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    server = Server(Handler, web=web)
+    web.port = server.port
+    with answering(server):
+        try:
+            yield web
+        finally:
+            web.asleep = ""
 
 
 @pytest.fixture

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import envdoctor, envelope
 from fleet_hosts import program
-from slurm_cluster import Cluster, wait_for, why_not
+from slurm_cluster import Cluster, wait_for
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if reason := why_not():
-        pytest.skip(reason)
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def tool(folder: Path, before: str = "") -> str:

@@ -9,31 +9,18 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import envdoctor, envelope, environment
-from slurm_cluster import Cluster, wait_for, why_not
+from slurm_cluster import Cluster, wait_for
 
 pytestmark = pytest.mark.stack
 TINY = {
     "device": "cpu", "prompts_per_step": 4, "num_generations": 4, "hidden_size": 16, "intermediate_size": 16,
     "layers": 1, "heads": 2, "warmup_steps": 3, "eval_every": 0, "eval_samples": 1, "save_every": 0,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if reason := why_not():
-        pytest.skip(reason)
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def words(python: Path, run: Path, *options: str, **settings: Any) -> list[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from loopback import Server, answering
 
 
 @dataclass
@@ -151,14 +152,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             files.done.wait(30)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what some tests are about."""
-
-
 def make_certificate(folder: Path) -> Path:
     """A certificate of 127.0.0.1 that nobody trusts, in cert.pem; the file with its key, too."""
     if not shutil.which("openssl"):
@@ -176,19 +169,15 @@ def make_certificate(folder: Path) -> Path:
 @contextmanager
 def serving(files: Files, certificate: Path | None = None) -> Iterator[Files]:
     """Serve on a free loopback port; over TLS where there is a certificate (with its key in the same file)."""
-    server = Server(("127.0.0.1", 0), type("Bound", (Handler,), {"files": files}))
+    server = Server(Handler, files=files)
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
         files.scheme = "https"
-    files.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield files
-    finally:
-        files.done.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    files.port = server.port
+    with answering(server):
+        try:
+            yield files
+        finally:
+            files.done.set()

@@ -14,7 +14,7 @@ from envdoctor.launching.slurm import JOB_FILE, NUMBER_FILE
 from envdoctor.model import Record
 from envdoctor.process import run
 
-SECONDS = 10.0  # a controller under load answers late
+WATCH_SECONDS = 10.0  # a controller under load answers late
 # slurm.schema's states that are no end: the job comes back, or is on its way out.
 ALIVE = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
          "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT")  # fmt: skip
@@ -71,19 +71,20 @@ def read_job(folder: Path) -> Job | None:
     number, inside = read_number(folder)
     if not number:
         return None
-    shown = parse_scontrol(_ask(["scontrol", "show", "job", number]), inside=inside)
+    shown = parse_scontrol(ask_slurm(["scontrol", "show", "job", number], WATCH_SECONDS), inside=inside)
     if shown is not None and shown.state != "CANCELLED":
         return shown
     fields = "State,Reason,ExitCode,Timelimit,NodeList"
     asked = ["sacct", "--jobs", number, "--allocations", "--noheader", "--parsable2", f"--format={fields}"]
-    return parse_sacct(number, _ask(asked), inside=inside) or shown
+    return parse_sacct(number, ask_slurm(asked, WATCH_SECONDS), inside=inside) or shown
 
 
-def _ask(argv: Sequence[str]) -> str:
+def ask_slurm(argv: Sequence[str], seconds: float) -> str:
+    """What a command of SLURM says; nothing where it is not here or does not answer within these seconds."""
     if shutil.which(argv[0]) is None:
         return ""
     try:
-        done = run(argv, deadline=SECONDS, separate_stderr=True)
+        done = run(argv, deadline=seconds, separate_stderr=True)
     except EnvdoctorError:
         return ""
     return done.output if done.ok else ""

@@ -10,13 +10,13 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.errors import BadInput
 from envdoctor.facts.gpu import read_nvml
 from envdoctor.facts.storage import parse_mounts, read_filesystem
 from envdoctor.launching import node
+from envdoctor.launching.job_state import ask_slurm
 from envdoctor.launching.records import Allocation, Ask, Disk, NodeKind, Situation
 from envdoctor.launching.slurm import parse_kinds
-from envdoctor.process import run
 
 SCHEDULER_SECONDS = 20.0  # a busy slurmctld answers late
 # Where clusters and rented machines keep their large disks; variables first, since they are the site's own word.
@@ -94,8 +94,8 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
     if not job:
         return None
     listed = environ.get("SLURM_JOB_NODELIST", "")
-    names = _ask(["scontrol", "show", "hostnames", listed]).split() if listed else []
-    first = parse_address(_ask(["scontrol", "show", "node", names[0]])) if names else ""
+    names = ask_slurm(["scontrol", "show", "hostnames", listed], SCHEDULER_SECONDS).split() if listed else []
+    first = parse_address(ask_slurm(["scontrol", "show", "node", names[0]], SCHEDULER_SECONDS)) if names else ""
     nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     gpus = environ.get("SLURM_GPUS_ON_NODE", "")
     return Allocation(
@@ -118,18 +118,7 @@ def parse_address(text: str) -> str:
 
 def read_kinds() -> tuple[NodeKind, ...]:
     """What the partitions' nodes have; nothing where SLURM does not say."""
-    return parse_kinds(_ask(["sinfo", "--noheader", "--format=%P|%G|%c"]))
-
-
-def _ask(argv: Sequence[str]) -> str:
-    """What a command of SLURM says; nothing where it is not here or does not answer."""
-    if shutil.which(argv[0]) is None:
-        return ""
-    try:
-        done = run(argv, deadline=SCHEDULER_SECONDS, separate_stderr=True)
-    except EnvdoctorError:
-        return ""
-    return done.output if done.ok else ""
+    return parse_kinds(ask_slurm(["sinfo", "--noheader", "--format=%P|%G|%c"], SCHEDULER_SECONDS))
 
 
 def _read_disks(environ: Mapping[str, str]) -> dict[str, Disk]:

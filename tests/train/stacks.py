@@ -19,7 +19,7 @@ def all_stacks(stack_python: Path) -> list[Path]:
     return [Path(name) for name in given.split(":") if name] or [stack_python]
 
 
-# For one test a stack: the interpreters named, or "" for the fixture's.
+# For one test a stack (fixture `python`): the interpreters named, or "" for the one of `stack_python`.
 NAMED = [name for name in os.environ.get("ENVDOCTOR_STACK_PYTHONS", "").split(":") if name] or [""]
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import http.server
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from hub_server import serve_hub
 from model import after
 from settings import BadInput
 from stacks import TINY, all_stacks, defaults, name_of, run_code
@@ -143,81 +138,6 @@ def test_merged_models_say_what_the_adapted_ones_say(stack_python: Path, tmp_pat
         assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(found["whole"])
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
-    """As much of the hub's API as create_repo and upload_folder ask for."""
-
-    protocol_version = "HTTP/1.1"
-    received: dict[str, Any]  # of the class that serve_hub makes
-
-    def do_POST(self) -> None:
-        raw = self.read_body()
-        self.received.setdefault("calls", []).append(f"POST {self.path}")
-        if self.headers.get("Authorization") != "Bearer hf_right":
-            self.answer(401, {"error": "Invalid credentials"})
-        elif self.path == "/api/repos/create":
-            asked = json.loads(raw)
-            self.received["created"] = asked
-            self.answer(200, {"url": f"{self.base}/{asked.get('organization', 'me')}/{asked['name']}"})
-        elif "/preupload/" in self.path:
-            files = json.loads(raw)["files"]
-            modes = [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None} for f in files]
-            self.answer(200, {"files": modes})
-        elif "/commit/" in self.path:
-            for line in raw.splitlines():
-                record = json.loads(line)
-                if record["key"] == "file":
-                    value = record["value"]
-                    self.received.setdefault("files", {})[value["path"]] = base64.b64decode(value["content"])
-            self.answer(
-                200, {"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.base}/me/it/commit/{'0' * 40}"}
-            )
-        else:
-            self.answer(200, {"success": True})
-
-    def do_GET(self) -> None:
-        self.received.setdefault("calls", []).append(f"GET {self.path}")
-        self.answer(200, {"id": "me/it", "sha": "0" * 40, "siblings": [], "private": True, "name": "me", "orgs": []})
-
-    def read_body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
-    @property
-    def base(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def answer(self, status: int, record: dict[str, Any]) -> None:
-        body = json.dumps(record).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def serve_hub() -> Iterator[tuple[str, dict[str, Any]]]:
-    received: dict[str, Any] = {}
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("OneHub", (Hub,), {"received": received}))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", received
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 PUSHING = """
 from pathlib import Path
 from settings import BadInput
@@ -240,25 +160,26 @@ def test_a_folder_is_pushed_to_a_hub(stack_python: Path, tmp_path: Path) -> None
     (folder / "merged" / "config.json").write_text('{"model_type": "qwen2"}')
     (folder / "README.md").write_text("---\nlibrary_name: peft\n---\n\n# a card\n")
     for python in all_stacks(stack_python):
-        with serve_hub() as (address, received):
-            hub = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-            done = run_code(python, PUSHING, folder, "me/it", "hf_right", **hub)
-            assert done.get("address", "").endswith("/me/it"), (name_of(python), done, received)
-            created = received["created"]  # the client renamed it
-            assert created.get("private") is True or created.get("visibility") == "private", created
-            assert set(received["files"]) == {
+        with serve_hub() as hub:
+            known = {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+            done = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
+            assert done.get("address", "").endswith("/me/it"), (name_of(python), done, hub.requests)
+            pushed = hub.repositories["models", "me/it"]
+            assert pushed.private
+            files = pushed.files
+            assert set(files) == {
+                ".gitattributes",  # the hub's own
                 "adapter_config.json", "adapter_model.safetensors", "merged/config.json", "README.md",
             }  # fmt: skip
-            assert received["files"]["adapter_model.safetensors"] == bytes(range(256)) * 8
-            assert json.loads(received["files"]["adapter_config.json"]) == adapter | {
-                "base_model_name_or_path": "base"
-            }
-            wrong = run_code(python, PUSHING, folder, "me/it", "hf_wrong", **hub)
+            assert files["adapter_model.safetensors"] == bytes(range(256)) * 8
+            assert json.loads(files["adapter_config.json"]) == adapter | {"base_model_name_or_path": "base"}
+            hub.fail("POST ", 401)
+            wrong = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
             assert wrong["message"] == "push_to = me/it: the hub refused it (HTTP 401)", wrong
-        gone = run_code(python, PUSHING, folder, "me/it", "hf_right", **hub)
+        gone = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
         assert "the hub cannot be reached" in gone["message"], gone
         offline = run_code(python, PUSHING, folder, "me/it", "hf_right")
         assert offline["message"].endswith("HF_HUB_OFFLINE keeps it from the hub"), offline
-        name = run_code(python, PUSHING, folder, "no name at all", "hf_right", **hub)
+        name = run_code(python, PUSHING, folder, "no name at all", "hf_right", **known)
         assert "no name of a repository" in name["message"], name
         assert json.loads((folder / "adapter_config.json").read_text()) == adapter

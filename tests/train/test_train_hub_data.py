@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hub_runs import CARD, add_sums, ask, jsonl, make_models, sums, train
 from hub_server import Hub, serve_hub
-from stacks import NAMED, defaults
+from stacks import defaults
 
-pytestmark = [pytest.mark.stack, pytest.mark.parametrize("python", NAMED, indirect=True)]
+pytestmark = pytest.mark.stack
 
 READING = """
 import time
@@ -31,12 +31,6 @@ def read(data, **changed):
         found = error.as_record()
     return found | {"seconds": time.monotonic() - began}
 """
-
-
-@pytest.fixture
-def python(request: pytest.FixtureRequest) -> Path:
-    """A training stack's interpreter."""
-    return Path(request.param) if request.param else request.getfixturevalue("stack_python")
 
 
 @pytest.fixture

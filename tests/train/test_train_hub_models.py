@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_runs import add_sums, ask, make_models, train
+from hub_runs import add_sums, ask, train
 from hub_server import Hub, serve_hub
-from stacks import NAMED, defaults
+from stacks import defaults
 
-pytestmark = [pytest.mark.stack, pytest.mark.parametrize("python", NAMED, indirect=True, scope="module")]
+pytestmark = pytest.mark.stack
 
 LOADING = """
 import os
@@ -31,20 +31,6 @@ def load(name, token="", **changed):
     except BadInput as error:
         return error.as_record()
 """
-
-
-@pytest.fixture(scope="module")
-def python(request: pytest.FixtureRequest) -> Path:
-    """A training stack's interpreter."""
-    return Path(request.param) if request.param else request.getfixturevalue("stack_python")
-
-
-@pytest.fixture(scope="module")
-def made(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of tiny models, as this stack writes them."""
-    folder = tmp_path_factory.mktemp("models")
-    make_models(python, folder)
-    return folder
 
 
 @pytest.fixture

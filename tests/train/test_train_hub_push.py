@@ -9,26 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_runs import Done, add_sums, make_models, train, variables
+from hub_runs import Done, add_sums, train, variables
 from hub_server import Hub, serve_hub
-from stacks import NAMED
 
-pytestmark = [pytest.mark.stack, pytest.mark.parametrize("python", NAMED, indirect=True, scope="module")]
+pytestmark = pytest.mark.stack
 PUSHED = {"README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-
-
-@pytest.fixture(scope="module")
-def python(request: pytest.FixtureRequest) -> Path:
-    """A training stack's interpreter."""
-    return Path(request.param) if request.param else request.getfixturevalue("stack_python")
-
-
-@pytest.fixture(scope="module")
-def made(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of tiny models."""
-    folder = tmp_path_factory.mktemp("models")
-    make_models(python, folder)
-    return folder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stacks import NAMED, TINY, TRAIN, run_code
+from stacks import TINY, TRAIN, run_code
 from test_train_runs import finish, read_events, read_rows, start, wait_for_step, write_run
 
 pytestmark = pytest.mark.stack
@@ -178,11 +178,7 @@ def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("named", NAMED)
-def test_a_pretrained_model_learns_on_rows_of_ones_own(
-    stack_python: Path, tmp_path: Path, kind: str, named: str
-) -> None:
-    python = Path(named or stack_python)
+def test_a_pretrained_model_learns_on_rows_of_ones_own(python: Path, tmp_path: Path, kind: str) -> None:
     run_code(python, TINY + f"save_{kind}(given[0])\nsay(ok=True)", tmp_path / "model")
     (tmp_path / "overlap.py").write_text(
         "def overlap(prompts, completions, answer, **_):\n"

@@ -12,7 +12,6 @@ import pytest
 from packaging.version import Version
 from running.trl_fields import Installed, Situation, grpo_arguments
 from settings import BadInput, Recipe, settle
-from stacks import NAMED
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
@@ -206,8 +205,7 @@ for given in json.loads(sys.argv[3]):
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("named", NAMED)
-def test_the_real_configuration_takes_every_argument(stack_python: Path, tmp_path: Path, named: str) -> None:
+def test_the_real_configuration_takes_every_argument(python: Path, tmp_path: Path) -> None:
     given = [
         {},
         {"micro_batch": 4, "beta": 0.1, "gradient_checkpointing": True, "steps": 3, "epsilon_high": 0.28},
@@ -217,7 +215,7 @@ def test_the_real_configuration_takes_every_argument(stack_python: Path, tmp_pat
     ]
     train = Path(__file__).resolve().parents[2] / "train"
     done = subprocess.run(
-        [named or stack_python, "-B", "-c", CONSTRUCT, str(train), str(tmp_path), json.dumps(given)],
+        [python, "-B", "-c", CONSTRUCT, str(train), str(tmp_path), json.dumps(given)],
         capture_output=True, text=True, timeout=120, check=False,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

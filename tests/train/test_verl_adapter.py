@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from stacks import TRAIN
-from test_verl_stops import MODEL, ON_CPU
 from verl_engine.adapter import readable_shards
 from verl_formats import needs_verl, run_verl
+from verl_on_cpu import SETTINGS, make_model, train_on_cpu, write_rows
 
 # What the shard says the model should be, beside what lies in the folder `model`.
 COMPARE = """
@@ -54,30 +51,13 @@ def test_a_task_that_verl_s_merger_cannot_read_is_left_out(tmp_path: Path) -> No
 @needs_verl
 def test_the_adapter_is_in_the_merged_model(tmp_path: Path) -> None:
     """verl 0.7.1's merger ended with an AttributeError, and where it did not, it wrote the base's weights."""
-    made = run_verl(MODEL.replace('float("nan")', "1.0"), tmp_path / "base")
-    assert made.returncode == 0, made.stderr[-3000:]
-    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(10, 50)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings = {
-        "model": str(tmp_path / "base"), "data": str(tmp_path / "rows.jsonl"), "prompts_per_step": 2, "steps": 2,
-        "micro_batch": 2, "gpus": 1, "sharding": "fsdp2", "epochs": 1, "save_every": 2, "eval_every": 0,
-        "lora_rank": 4, "lora_alpha": 32, "learning_rate": 0.1, "lr_schedule": "constant", "lr_warmup_share": 0.0,
-        "options": ["trainer.device=cpu", "data.num_workers=0"],
-    }  # fmt: skip
-    program = [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", str(TRAIN / "verl_run.py")]
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "verl-sft", "settings": settings}))
-    (tmp_path / "verl_on_cpu.py").write_text(ON_CPU)
-    given = os.environ | {
-        "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(tmp_path),
-        "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
-    }  # fmt: skip
-    done = subprocess.run(
-        [*program, str(run)], capture_output=True, text=True, timeout=400, env=given, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    compared = run_verl(COMPARE, run, tmp_path / "base")
+    base, run = make_model(tmp_path / "base"), tmp_path / "run"
+    train_on_cpu(run, SETTINGS | {
+        "model": str(base), "data": str(write_rows(tmp_path / "rows.jsonl", range(10, 50))), "steps": 2, "epochs": 1,
+        "save_every": 2, "lora_rank": 4, "lora_alpha": 32, "learning_rate": 0.1, "lr_schedule": "constant",
+        "lr_warmup_share": 0.0,
+    })  # fmt: skip
+    compared = run_verl(COMPARE, run, base)
     assert compared.returncode == 0, compared.stderr[-3000:]
     seen = json.loads(compared.stdout.rpartition("SEEN ")[2])
     assert seen["far"] < 2**-7  # of what is added up: verl's merger rounds base, A and B to bfloat16, by 2**-9 each

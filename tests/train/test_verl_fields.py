@@ -42,6 +42,7 @@ def test_the_numbers_of_the_ppo_recipe_reach_every_version(verl: str) -> None:
         "actor_rollout_ref.rollout.gpu_memory_utilization": 0.4, "critic.optim.lr": 1e-5,
         "algorithm.kl_ctrl.kl_coef": 0.001, "algorithm.use_kl_in_reward": True, "trainer.save_freq": 10,
         "trainer.test_freq": 10, "trainer.total_epochs": 15, "algorithm.adv_estimator": "gae",
+        "trainer.max_actor_ckpt_to_keep": 3, "trainer.max_critic_ckpt_to_keep": 3,
     }  # fmt: skip
     assert {name: found.get(name) for name in expected} == expected
 

@@ -7,14 +7,13 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import ROOT, envdoctor
-from slurm_cluster import Cluster, free_ports, wait_for, why_not
-from test_verl_stops import MODEL
-from verl_formats import needs_verl, run_verl
+from slurm_cluster import Cluster, free_ports, wait_for
+from verl_formats import needs_verl
+from verl_on_cpu import make_model, write_rows
 
 pytestmark = [pytest.mark.stack, needs_verl]
 PROGRAM = ROOT / "envdoctor/launching/ray_node.py"
@@ -35,18 +34,6 @@ for node in ray.nodes():
     found.append(f'{node["NodeName"]}={done[1]}')
 print("RAN ON " + " ".join(sorted(found)), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if reason := why_not():
-        pytest.skip(reason)
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def processes(word: str) -> list[str]:
@@ -126,13 +113,10 @@ def test_a_task_runs_on_each_of_slurm_s_nodes(cluster: Cluster, tmp_path: Path) 
 
 def test_verl_starts_on_the_ray_of_two_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """Without GPUs it comes as far as counting them, on Ray's nodes."""
-    made = run_verl(MODEL.replace('float("nan")', "1.0"), tmp_path / "model")
-    assert made.returncode == 0, made.stderr[-3000:]
-    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(40)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model, rows = make_model(tmp_path / "model"), write_rows(tmp_path / "rows.jsonl", range(40))
     run = tmp_path / "run"
     given = {
-        "model": tmp_path / "model", "data": tmp_path / "rows.jsonl", "held_out": "share=0.2", "prompts_per_step": 4,
+        "model": model, "data": rows, "held_out": "share=0.2", "prompts_per_step": 4,
         "mini_batch": 4, "micro_batch": 1, "num_generations": 2, "gpus": 1, "options": "trainer.device=cpu",
         "max_prompt_length": 256, "sharding": "fsdp2", "dtype": "float32",
     }  # fmt: skip

@@ -1,0 +1,90 @@
+"""Real runs by verl on a CPU: a tiny model, rows, and what stands between verl and a machine without GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from stacks import TRAIN
+from verl_formats import run_verl
+
+# The last argument is a weight of the last norm: 1, or NaN.
+MODEL = """
+import sys, torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+words = {word: n for n, word in enumerate(["<pad>", "<eos>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+backend = Tokenizer(models.BPE(vocab=words, merges=[], unk_token="<unk>"))
+backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+backend.decoder = decoders.ByteLevel()
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+tokenizer.chat_template = "{% for m in messages %}{{ m['content'] + eos_token }}{% endfor %}"
+tokenizer.save_pretrained(sys.argv[1])
+model = LlamaForCausalLM(LlamaConfig(
+    vocab_size=len(words), hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, eos_token_id=1, bos_token_id=None))
+model.model.norm.weight.data[0] = float(sys.argv[2])
+model.save_pretrained(sys.argv[1])
+"""
+
+# verl 0.7.1 makes NCCL's process group, and registers its FSDP engine for GPUs: what stands between it and a CPU.
+ON_CPU = """
+import torch
+import verl.utils.device
+verl.utils.device.get_nccl_backend = lambda: "gloo"
+from verl.workers.engine.base import EngineRegistry
+for backends in EngineRegistry._engines.values():
+    for devices in backends.values():
+        if "cuda" in devices:
+            devices.setdefault("cpu", devices["cuda"])
+none = ("memory_reserved", "memory_allocated", "max_memory_allocated", "max_memory_reserved", "empty_cache",
+        "ipc_collect", "reset_peak_memory_stats")
+for name in none:
+    if not hasattr(torch.cpu, name):
+        setattr(torch.cpu, name, lambda *_, **__: 0)
+torch.cpu.get_device_properties = lambda *_: type("Properties", (), {"total_memory": 1})
+torch.cpu.mem_get_info = lambda *_: (1, 1)
+torch.cpu.manual_seed = torch.manual_seed
+"""
+# Of verl-sft, for the model and the rows that are made here.
+SETTINGS = {
+    "prompts_per_step": 2, "micro_batch": 2, "gpus": 1, "sharding": "fsdp2", "eval_every": 0,
+    "options": ["trainer.device=cpu", "data.num_workers=0"],
+}  # fmt: skip
+
+
+def program() -> list[str]:
+    """The command of a run by verl."""
+    return [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", str(TRAIN / "verl_run.py")]
+
+
+def make_model(folder: Path, weight: float = 1.0) -> Path:
+    """A tiny model with a tokenizer of bytes; `weight` is one of its weights."""
+    made = run_verl(MODEL, folder, weight)
+    assert made.returncode == 0, made.stderr[-3000:]
+    return folder
+
+
+def write_rows(file: Path, numbers: range) -> Path:
+    """A sum a row."""
+    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in numbers]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def train_on_cpu(run: Path, settings: dict[str, Any]) -> None:
+    """A run of verl-sft to its end, in a directory that is made for it."""
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "verl-sft", "settings": settings}))
+    (run.parent / "cpu_for_verl.py").write_text(ON_CPU)
+    given = os.environ | {
+        "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(run.parent),
+        "VERL_USE_EXTERNAL_MODULES": "cpu_for_verl",
+    }  # fmt: skip
+    done = subprocess.run(
+        [*program(), str(run)], capture_output=True, text=True, timeout=400, env=given, check=False, cwd=run.parent
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
