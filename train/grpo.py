@@ -84,11 +84,11 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     import torch
     from datasets import Dataset
     from model import after as after_training
-    from model import sharding
+    from model import graphs, sharding
     from model.learner import keep_reference, make_learner
     from model.looking import HeldOut
     from model.tiny_model import warm_up
-    from running.colocated import engine_of, hand_over_at_once, spare_log_probabilities, trainer_of
+    from running.colocated import answer_lean, engine_of, hand_over_at_once, trainer_of
     from running.ranks import Ranks
     from running.recorder import Recorder
     from running.trl_fields import Installed, Situation, grpo_arguments
@@ -130,7 +130,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     if settings["beta"] > 0:
         keep_reference(run, learner, fresh=checkpoint is None, ranks=ranks)
 
-    # 6. GRPO.
+    # 6. GRPO. A twin that samples is made of the model before TRL's trainer wraps its forward pass.
+    sampler = graphs.make(learner, settings)
     recorder = Recorder(
         run,
         task,
@@ -152,7 +153,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
         )
     trainer.remove_callback(PrinterCallback)
     hand_over_at_once(trainer)
-    spare_log_probabilities(trainer, settings)
+    answer_lean(trainer, settings)
+    graphs.put(sampler, learner.model)
     recorder.attach(trainer)
     held_out.engine = engine_of(trainer, settings)
     laps.end("load")
@@ -186,6 +188,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     after = held_out.look("after", step, ranks)
     recorder.saw("after", step, after)
     laps.end("evaluate")
+    graphs.take_away(learner.model)
     weights = sharding.gather_weights(learner.model)
     if not ranks.first:
         ranks.leave()

@@ -30,6 +30,7 @@ PARTS = ("generate", "score", "update", "sync")
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
 COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
 FUSED = COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}
+GRAPHS = {"generation": "transformers-graphs", "optimizer": "adamw_torch_fused"}
 LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
 # name: (bare or ours, settings of ours or arguments of GRPOConfig)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -43,6 +44,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ours, vLLM, fused, bfloat16": ("ours", FUSED | {"dtype": "bfloat16"}),
     "ours, vLLM, as planned": ("ours", {"generation": "vllm-colocate"}),
     "ours, vLLM, as planned, bfloat16": ("ours", {"generation": "vllm-colocate", "dtype": "bfloat16"}),
+    "ours, graphs": ("ours", GRAPHS | {"liger_kernels": "off"}),
+    "ours, graphs, fused": ("ours", GRAPHS | {"liger_kernels": "on"}),
+    "ours, graphs, LoRA": ("ours", GRAPHS | LORA),
     "bare, transformers, 128 tokens": ("bare", {"max_completion_length": 128}),
     "ours, transformers, 128 tokens": ("ours", {"max_completion_length": 128}),
     "ours, vLLM, fused, uncorrected": ("ours", FUSED | {"vllm_correction": False}),
@@ -220,6 +224,7 @@ def measure(python: str, name: str, size: dict[str, Any], model: Path, gpus: int
         try:
             found = run_case(python, name, size, Path(folder), gpus)
         except RuntimeError as error:
+            print(error, file=sys.stderr, flush=True)
             lines = [line for line in str(error).splitlines() if line.strip()]
             return "failed: " + next((line for line in reversed(lines) if "Error" in line), lines[-1])
     seconds = [after - before for before, after in itertools.pairwise(found["times"])][FIRST - 1 :]

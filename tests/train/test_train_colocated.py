@@ -121,3 +121,94 @@ def test_without_the_weights_something_else_is_learnt(learnt: dict[tuple[str, in
     """The comparison above can fail: the sampler's noise changes what is learnt."""
     same, noisy = learnt["token_truncate", 4, 0.0], learnt["token_truncate", 4, 0.6]
     assert abs(same["losses"][0] - noisy["losses"][0]) > 1e-4
+
+
+# TRL's own VLLMGeneration asks the engine; the engine alone is made here, since vLLM runs on GPUs only. It answers as
+# vLLM does: a record a token, or plain numbers when they are asked for.
+ANSWER = """
+import gc
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from running.colocated import answer_lean
+from torch import nn
+from trl.generation import vllm_generation
+from trl.generation.vllm_generation import VLLMGeneration
+
+
+@dataclass
+class SamplingParams:
+    n: int
+    repetition_penalty: float
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    max_tokens: int
+    logprobs: int | None
+    detokenize: bool = True
+    flat_logprobs: bool = False
+
+
+vllm_generation.SamplingParams = SamplingParams
+TOKENS = [[5, 6, 7], [8], [9, 10]]
+NUMBERS = [[-0.5, -1.25, -2.0], [-0.125], [math.nan, -3.0]]
+
+
+class Engine:
+    def generate(self, prompts, sampling_params, *, use_tqdm):
+        self.asked, self.collecting = sampling_params, gc.isenabled()
+        found = []
+        for prompt, tokens, numbers in zip(prompts, TOKENS, NUMBERS):
+            if sampling_params.logprobs is None:
+                said = None
+            elif sampling_params.flat_logprobs:
+                said = SimpleNamespace(logprobs=list(numbers))
+            else:
+                said = [{t: SimpleNamespace(logprob=n, rank=1)} for t, n in zip(tokens, numbers)]
+            answer = SimpleNamespace(token_ids=tokens, logprobs=said)
+            found.append(SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[answer]))
+        return found
+
+
+def ask(correction, lean):
+    generation = object.__new__(VLLMGeneration)
+    vars(generation).update(
+        mode="colocate", llm=Engine(), logprobs=0, generation_kwargs={"detokenize": False}, tensor_parallel_size=1,
+        enable_sleep_mode=False, structured_outputs_regex=None, repetition_penalty=1.0, temperature=1.0, top_p=1.0,
+        top_k=0, min_p=None, max_completion_length=4, model=nn.Module(),
+        accelerator=SimpleNamespace(is_main_process=True, process_index=0), _llm_weights_sleeping=False,
+    )
+    if lean:
+        trainer = SimpleNamespace(vllm_generation=generation)
+        answer_lean(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
+    prompts, answers, numbers, _ = generation.generate(
+        prompts=[[1], [2], [3]], images=None, num_generations=1, profiler=nullcontext()
+    )
+    engine = generation.llm
+    return dict(
+        prompts=prompts, answers=answers, flat=engine.asked.flat_logprobs, asked=engine.asked.logprobs,
+        collecting=engine.collecting, after=gc.isenabled(),
+        numbers=numbers and [[None if n[0] is None or math.isnan(n[0]) else n[0] for n in row] for row in numbers],
+    )
+
+
+say(trl=ask(True, False), lean=ask(True, True), uncorrected=ask(False, True))
+"""
+
+
+@pytest.mark.stack
+def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> None:
+    found = run_code(stack_python, ANSWER, tmp_path)
+    trl, lean, uncorrected = found["trl"], found["lean"], found["uncorrected"]
+    assert trl["numbers"] == [[-0.5, -1.25, -2.0], [-0.125], [None, -3.0]]
+    assert [lean[key] for key in ("prompts", "answers", "numbers")] == [
+        trl[key] for key in ("prompts", "answers", "numbers")
+    ]
+    assert (trl["flat"], lean["flat"]) == (False, True)
+    assert (trl["collecting"], lean["collecting"], lean["after"]) == (True, False, True)
+    assert uncorrected["asked"] is None
+    assert uncorrected["answers"] == trl["answers"]
+    assert uncorrected["numbers"] == [[None] * 3, [None], [None] * 2]

@@ -146,6 +146,18 @@ def test_paged_generation_follows_its_name() -> None:
     assert "without a GPU" in refused("1.16.0", generation="vllm-colocate", at=on_cpu)
 
 
+def test_graphs_are_our_own_and_need_a_gpu_and_plain_weights() -> None:
+    kind = {"generation": "transformers-graphs"}
+    for trl in ("0.22.2", "0.27.1", "1.16.0"):
+        given, _ = arguments(trl, **kind)
+        assert not given.get("use_vllm")
+        assert given == arguments(trl)[0]  # TRL calls `generate`, as ever
+        assert "quantization = nf4" in refused(trl, **kind, quantization="nf4", lora_rank=4)
+        assert "device_map = auto" in refused(trl, **kind, device_map="auto")
+    on_cpu = Situation(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
+    assert "without a GPU" in refused("1.16.0", **kind, at=on_cpu)
+
+
 @pytest.mark.parametrize(
     ("ranks", "given", "batch", "passes"),
     [(1, {}, 64, 1), (1, {"micro_batch": 4}, 4, 16), (2, {"micro_batch": 4}, 4, 8), (4, {}, 16, 1)],

@@ -135,6 +135,12 @@ class Phases:
         if self.lora:
             held = self.trained * 4 // (self.shares if self.sharded else 1)
             rows.append(("LoRA", held, f"{self.trained:,} parameters, rank {asked['lora_rank']}, float32"))
+        if asked["generation"] == "transformers-graphs":
+            size = 2 if self.mode == "mixed" else self.size
+            cache = parts.kv_cache(shape, self.answers, self.prompt + self.completion, size)
+            rows.append(("KV cache", cache, f"kept for the graph: {self.answers} answers at once"))
+            if self.mode == "mixed":
+                rows.append(("sampling twin", self.parameters * 2, "bfloat16, of float32 weights"))
         on_gpu, _, _ = self.optimizer()
         rows.append(("optimizer", on_gpu, f"{asked['optimizer']} over {self.trained:,} parameters"))
         return rows
@@ -215,9 +221,10 @@ class Phases:
         cache = parts.kv_cache(self.shape, self.answers, self.prompt + self.completion, self.size)
         rows = self.answers * self.shape.vocab * 4 * 4
         whole = gathered(self.shape, 2 if self.mode == "bfloat16" else 4).whole if self.sharded else 0
+        stays = self.settings["generation"] == "transformers-graphs"
         return [
             ("gathered", whole, "FSDP: the whole model, to answer"),
-            ("KV cache", cache // self.spread, f"all {self.answers} answers of a step at once"),
+            ("KV cache", 0 if stays else cache // self.spread, f"all {self.answers} answers of a step at once"),
             ("prefill", parts.forward_only(self.shape, every), f"{self.answers} prompts in one pass"),
             ("sampling", rows, "last logits in float32, sorted and normalised"),
         ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,23 +102,57 @@ def hand_over_at_once(trainer: Any) -> None:
     generation._iter_named_params = load_all  # noqa: SLF001
 
 
-def spare_log_probabilities(trainer: Any, settings: Mapping[str, Any]) -> None:
-    """With the correction off nobody reads vLLM's log-probabilities, and each is an object a token to make."""
+def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
+    """Let vLLM sample without what nobody reads: an object for each token's log-probability, collections amid it all.
+
+    vLLM's scheduler is Python, and so are its outputs: on an H200 they, not the GPU, set the pace of a small model.
+    With the correction on, the log-probabilities come as plain numbers (vLLM's flat_logprobs, where it has them), and
+    TRL is handed those; with it off, none are asked for.
+    """
     generation = getattr(trainer, "vllm_generation", None)
     if (
-        settings["vllm_correction"]
-        or getattr(generation, "mode", "") != "colocate"
+        getattr(generation, "mode", "") != "colocate"
         or not hasattr(generation, "logprobs")
+        or settings["vllm_tensor_parallel"] > 1  # ranks gather their answers before TRL reads them
     ):
         return
-    generation.logprobs = None
-    generate = generation.generate
+    if not settings["vllm_correction"]:
+        generation.logprobs = None
+    sample, generate = generation.llm.generate, generation.generate
+    said: list[list[float]] = []  # by the last call, an answer a row
 
-    def generate_tokens(*arguments: Any, **named: Any) -> tuple[Any, Any, list[list[list[float]]], None]:
-        prompts, answers = generate(*arguments, **named)[:2]
-        return prompts, answers, [[[math.nan]] * len(answer) for answer in answers], None  # as vLLM says "unknown"
+    def sample_lean(prompts: Any, sampling_params: Any, **named: Any) -> Any:
+        flat = sampling_params.logprobs == 0 and hasattr(sampling_params, "flat_logprobs")
+        sampling_params.flat_logprobs = flat
+        with no_collections():
+            found = sample(prompts, sampling_params, **named)
+        answers = [answer for one in found for answer in one.outputs]
+        said[:] = [answer.logprobs.logprobs for answer in answers] if flat else []
+        for answer in answers if flat else []:
+            answer.logprobs = None
+        return found
 
-    generation.generate = generate_tokens
+    def generate_lean(*arguments: Any, **named: Any) -> tuple[Any, Any, Any, Any]:
+        prompts, answers, numbers, ids = generate(*arguments, **named)
+        if generation.logprobs is None:
+            said[:] = [[math.nan] * len(answer) for answer in answers]  # as vLLM says "unknown"
+        if said:
+            numbers = [[[number] for number in row] for row in said]
+        return prompts, answers, numbers, ids
+
+    generation.llm.generate, generation.generate = sample_lean, generate_lean
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """No cycle is looked for inside: each search would walk all that was made since, many times a second."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @dataclass(frozen=True)
