@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,6 +152,19 @@ def test_without_flash_attn_rows_are_padded_in_the_actor_and_the_critic() -> Non
         assert found[f"++{model}.override_config.attn_implementation"] == "sdpa"
         assert found[f"{model}.use_remove_padding"] is False
     assert options("verl-ppo", "0.7.1")[0]["critic.model.use_remove_padding"] is True
+
+
+@pytest.mark.parametrize("verl", ["0.6.1", "0.7.1", "0.9.1"])
+def test_the_critic_s_own_attention_is_replaced_in_every_process_of_ray(verl: str) -> None:
+    """verl's load_valuehead_model reads no option: without flash-attn it ended each run of PPO."""
+    variables = "++ray_kwargs.ray_init.runtime_env.env_vars."
+    found, _ = options("verl-ppo", verl, At(gpus=8, attention="sdpa"))
+    module, folder = found[f"{variables}VERL_USE_EXTERNAL_MODULES"], found[f"{variables}PYTHONPATH"]
+    assert (Path(folder) / f"{module}.py").is_file()
+    assert found[f"{variables}ENVDOCTOR_CRITIC_ATTENTION"] == "sdpa"
+    for recipe, attention in (("verl-grpo", "sdpa"), ("verl-ppo", "flash_attention_2")):
+        others, _ = options(recipe, verl, At(gpus=8, attention=attention))
+        assert not any(name.startswith(variables) for name in others)
 
 
 def test_the_kl_penalty_is_taken_off_where_it_is_asked_for_and_its_switch_is_set() -> None:

@@ -83,11 +83,9 @@ def test_verl_says_how_many_steps_there_are() -> None:
     assert parse_total("Total epochs: 15") == 0
 
 
-def recorder(folder: Path, verl: str, **given: Any) -> tuple[Recorder, RunDirectory]:
+def recorder(folder: Path, verl: str, recipe: str = "verl-sft", **given: Any) -> tuple[Recorder, RunDirectory]:
     run = RunDirectory(folder)
-    settled = settle(
-        read_recipe("verl-sft"), {"smoothing": 0.5, **given}, file=FILE, contradictions=contradictions
-    )  # fmt: skip
+    settled = settle(read_recipe(recipe), {"smoothing": 0.5, **given}, file=FILE, contradictions=contradictions)
     made = Recorder(
         run, settled, Version(verl), folder / "verl.jsonl", steps=4, first_step=0, gpus=2,
         checkpoints=Checkpoints(run.checkpoints), held_out_rows=10,
@@ -112,6 +110,17 @@ def test_the_console_of_an_old_verl_becomes_events_and_a_table(tmp_path: Path) -
     assert [event["step"] for event in run.read_events("step")] == [1, 2, 4]
     looks = [(event["when"], event["metrics"]) for event in run.read_events("eval")]
     assert looks == [("during", {"greedy_loss": 3.0}), ("after", {"greedy_loss": 0.5})]
+
+
+def test_an_answer_is_cut_at_the_limit_and_not_at_the_longest_of_its_step(tmp_path: Path) -> None:
+    """verl 0.9.1's own numbers of a run on 2026-11-22: every answer had 21 tokens of at most 48, and none was cut."""
+    taken, run = recorder(tmp_path, "0.9.1", "verl-grpo", max_completion_length=48)
+    numbers = {"critic/score/mean": 0.5, "response_length/clip_ratio": 1.0, "actor/perf/max_memory_allocated_gb": 2.5}
+    taken.numbers(1, numbers | {"response_length/max": 21.0})
+    taken.numbers(2, numbers | {"response_length/max": 48.0, "response_length/clip_ratio": 0.125})
+    rows = [event["metrics"] for event in run.read_events("step")]
+    assert [row["truncated"] for row in rows] == [0.0, 0.125]
+    assert rows[0]["memory_gib"] == 2.5
 
 
 def test_the_json_file_of_a_newer_verl_counts_and_the_console_does_not(tmp_path: Path) -> None:

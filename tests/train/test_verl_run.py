@@ -19,7 +19,15 @@ from stacks import TRAIN
 from verl_engine.after import describe, model_card
 from verl_engine.check import FILE
 from verl_engine.process import Children
-from verl_engine.situation import Checkpoints, Machine, choose_attention, choose_gpus, refuse_missing_gpus
+from verl_engine.situation import (
+    WITHOUT_QUEUE,
+    Checkpoints,
+    Machine,
+    choose_attention,
+    choose_gpus,
+    refuse_missing_gpus,
+    refuse_missing_queue,
+)
 
 PROGRAM = [sys.executable, "-B", str(TRAIN / "verl_run.py")]
 
@@ -167,6 +175,23 @@ def test_gpus_are_those_that_torch_sees_unless_asked_for() -> None:
         choose_gpus({"gpus": 0, "options": []}, machine(0))
     with pytest.raises(BadInput, match="gpus = 8, and torch sees 4 here"):
         refuse_missing_gpus({"options": []}, machine(4), 8)
+
+
+def test_a_trainer_that_keeps_answers_in_a_queue_is_refused_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl 0.9.1's main_ppo started Ray and then ended: No module named 'transfer_queue'."""
+    from packaging.version import Version
+
+    new, old = Version("0.9.1"), Version("0.8.0")
+    with pytest.raises(BadInput, match=r"TransferQueue is not installed in .*, and verl 0\.9\.1's trainer"):
+        refuse_missing_queue([], new)
+    refuse_missing_queue([], old)
+    refuse_missing_queue([WITHOUT_QUEUE], new)
+    (tmp_path / "transfer_queue").mkdir()
+    (tmp_path / "transfer_queue/__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    refuse_missing_queue([], new)
 
 
 def test_attention_follows_what_is_installed() -> None:

@@ -28,7 +28,7 @@ RL = {
     "generate_seconds": ("timing_s/gen",),
     "score_seconds": ("timing_s/reward",),
     "sync_seconds": ("timing_s/update_weights",),
-    "memory_gib": ("perf/max_memory_allocated_gb",),
+    "memory_gib": ("perf/max_memory_allocated_gb", "actor/perf/max_memory_allocated_gb"),  # by its worker from 0.9.0
 }
 SFT = {
     "loss": ("train/loss",),
@@ -95,6 +95,16 @@ def parse_total(line: str) -> int:
     """The steps that verl counts, 0 for any other line. Sample: "Total training steps: 435" -> 435."""
     matched = TOTAL.search(line)
     return int(matched[1]) if matched else 0
+
+
+def correct_cuts(numbers: Numbers, longest: int) -> Numbers:
+    """Without answers that only seem cut: from 0.9.0 verl compares them with the step's longest, not with the limit.
+
+    Sample, for a limit of 48: {"response_length/max": 21, "response_length/clip_ratio": 1} -> the ratio is 0
+    """
+    if not numbers.get("response_length/max", longest) < longest:
+        return numbers
+    return numbers | {"response_length/clip_ratio": 0.0}
 
 
 def given_numbers(task: str, numbers: Numbers) -> Numbers:

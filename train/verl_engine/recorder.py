@@ -17,6 +17,7 @@ from verl_engine.metrics import (
     ANSI,
     SMOOTHED,
     Numbers,
+    correct_cuts,
     given_numbers,
     header,
     look_numbers,
@@ -123,6 +124,8 @@ class Recorder:
         if not self.run.writes:
             self.step = max(self.step, step)
             return
+        if self.task != "sft":
+            numbers = correct_cuts(numbers, self.settings["max_completion_length"])
         found = step_numbers(self.task, numbers, self.gpus)
         if found:
             now = time.monotonic()

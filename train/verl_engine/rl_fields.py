@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
@@ -22,6 +23,8 @@ from verl_engine.parts import (
 )
 from verl_engine.reward_file import needs_plain_numbers
 
+IN_VERL = Path(__file__).with_name("in_verl")  # what verl's own processes import
+RAY_VARIABLES = "++ray_kwargs.ray_init.runtime_env.env_vars"
 LOSSES = {"dapo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}  # core_algos.py
 
 
@@ -39,9 +42,10 @@ def rl_options(settings: Mapping[str, Any], version: Version, at: At, notes: lis
     }
     if settings["task"] == "ppo":
         options |= _critic(settings, version, at)
+        options["trainer.max_critic_ckpt_to_keep"] = settings["keep_checkpoints"]  # counted apart from the actor's
     if at.nodes > 1 and version >= FILE_LOGGER:
         # Ray runs before the driver, and the process that logs has Ray's variables, not the driver's.
-        options["++ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH"] = at.metrics
+        options[f"{RAY_VARIABLES}.VERL_FILE_LOGGER_PATH"] = at.metrics
     if settings["reward_function"]:
         path, _, name = settings["reward_function"].rpartition(":")
         path = at.reward_file if needs_plain_numbers(settings["reward_function"], version) else path
@@ -145,6 +149,13 @@ def _critic(settings: Mapping[str, Any], version: Version, at: At) -> Options:
         options |= optimizer_before_groups("critic.optim", settings, settings["critic_learning_rate"])
     if version >= Version("0.6.1"):
         options |= attention("critic.model", at.attention)
+        if at.attention != "flash_attention_2":  # which verl loads the critic by all the same
+            variables = {
+                "PYTHONPATH": str(IN_VERL),
+                "VERL_USE_EXTERNAL_MODULES": "envdoctor_critic",
+                "ENVDOCTOR_CRITIC_ATTENTION": at.attention,
+            }
+            options |= {f"{RAY_VARIABLES}.{name}": value for name, value in variables.items()}
     if version >= ENGINE_DTYPE:
         return options | engine_dtype(group, settings["dtype"])
     refuse_other_dtype(settings["dtype"], version, str(ENGINE_DTYPE), "the critic ")  # dp_critic.py

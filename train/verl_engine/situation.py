@@ -23,6 +23,9 @@ from verl_engine.process import Children
 
 GIB = 2**30
 ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can
+# main_ppo.py: from here on its trainer keeps the answers in a TransferQueue unless use_v1 is false. 0.9.0 does not
+# name that package, 0.9.1 in the extra verl-core alone.
+QUEUE, WITHOUT_QUEUE = Version("0.9.0"), "trainer.use_v1=false"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole (checkpoint_handler.py)
 # In a process of its own: torch takes seconds and memory, and would hold a GPU while the trainer runs.
 PROBE = """
@@ -76,6 +79,8 @@ def situation(
 ) -> tuple[At, list[str]]:
     """Where things lie, how many GPUs there are, which attention; and what to tell about it."""
     notes: list[str] = []
+    if settings["task"] != "sft":
+        refuse_missing_queue(settings["options"], version)
     gpus = choose_gpus(settings, machine)
     if settings["nodes"] > 1:
         check_nodes(settings, run)
@@ -107,6 +112,17 @@ def choose_gpus(settings: Mapping[str, Any], machine: Machine) -> int:
             hint="envdoctor check; to see the commands for N of them: --set gpus=N and --dry-run",
         )  # fmt: skip
     return asked or machine.gpus
+
+
+def refuse_missing_queue(options: list[str], version: Version) -> None:
+    """verl's driver would start Ray first, and then end in a ModuleNotFoundError."""
+    if version < QUEUE or WITHOUT_QUEUE in options or importlib.util.find_spec("transfer_queue"):
+        return
+    raise BadInput(
+        f"TransferQueue is not installed in {sys.prefix}, and verl {version}'s trainer keeps the answers in it",
+        expected="TransferQueue 0.1.10 or newer, which verl itself does not ask for",
+        hint=f"uv pip install --python {sys.executable} 'TransferQueue>=0.1.10'",
+    )
 
 
 def refuse_missing_gpus(settings: Mapping[str, Any], machine: Machine, gpus: int) -> None:
