@@ -27,6 +27,7 @@ from verl_engine.situation import (
     choose_gpus,
     refuse_missing_gpus,
     refuse_missing_queue,
+    refuse_trl_without_value_head,
 )
 
 PROGRAM = [sys.executable, "-B", str(TRAIN / "verl_run.py")]
@@ -192,6 +193,36 @@ def test_a_trainer_that_keeps_answers_in_a_queue_is_refused_without_it(
     (tmp_path / "transfer_queue/__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     refuse_missing_queue([], new)
+
+
+@pytest.mark.parametrize(
+    ("verl", "top", "experimental", "fits"),
+    [
+        ("0.7.1", True, True, True),  # TRL 0.28
+        ("0.7.1", False, True, False),  # TRL 1.7
+        ("0.9.1", False, True, True),
+        ("0.9.1", False, False, False),  # TRL 1.16, as it ended on an H200
+    ],
+)
+def test_a_trl_in_which_verl_does_not_find_its_class_is_refused(
+    verl: str, top: bool, experimental: bool, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from packaging.version import Version
+
+    (tmp_path / "trl/experimental/ppo").mkdir(parents=True)
+    for place, there in (("trl", top), ("trl/experimental", False), ("trl/experimental/ppo", experimental)):
+        text = '_structure = ["AutoModelForCausalLMWithValueHead"]' if there else ""
+        (tmp_path / place / "__init__.py").write_text(text)
+    (tmp_path / "trl-9.9.dist-info").mkdir()
+    (tmp_path / "trl-9.9.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 9.9\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "trl", raising=False)
+    if fits:
+        refuse_trl_without_value_head(Version(verl))
+        return
+    with pytest.raises(BadInput, match=r"TRL 9\.9 in .* has no AutoModelForCausalLMWithValueHead") as refused:
+        refuse_trl_without_value_head(Version(verl))
+    assert "uv pip uninstall" in (refused.value.hint or "")
 
 
 def test_attention_follows_what_is_installed() -> None:

@@ -79,6 +79,7 @@ def situation(
 ) -> tuple[At, list[str]]:
     """Where things lie, how many GPUs there are, which attention; and what to tell about it."""
     notes: list[str] = []
+    refuse_trl_without_value_head(version)
     if settings["task"] != "sft":
         refuse_missing_queue(settings["options"], version)
     gpus = choose_gpus(settings, machine)
@@ -112,6 +113,27 @@ def choose_gpus(settings: Mapping[str, Any], machine: Machine) -> int:
             hint="envdoctor check; to see the commands for N of them: --set gpus=N and --dry-run",
         )  # fmt: skip
     return asked or machine.gpus
+
+
+def refuse_trl_without_value_head(version: Version) -> None:
+    """Each of verl's workers takes a class from any TRL that it finds, for no use of ours, and fails without it.
+
+    It lay in trl up to 0.28, and up to 1.12 in trl.experimental.ppo, where verl looks from 0.8 on (monkey_patch.py).
+    """
+    found = importlib.util.find_spec("trl")
+    if found is None or not found.origin:
+        return
+    top = Path(found.origin)
+    newer = version >= Version("0.8")
+    places = [top, *([top.parent / "experimental/ppo/__init__.py"] if newer else [])]
+    if any("AutoModelForCausalLMWithValueHead" in place.read_text("utf-8") for place in places if place.is_file()):
+        return
+    raise BadInput(
+        f"TRL {importlib.metadata.version('trl')} in {sys.prefix} has no AutoModelForCausalLMWithValueHead, which "
+        f"verl {version} takes from any TRL that it finds",
+        expected=f"no TRL beside verl, which does not need it, or one up to {'1.12' if newer else '0.28'}",
+        hint=f"uv pip uninstall --python {sys.executable} trl",
+    )
 
 
 def refuse_missing_queue(options: list[str], version: Version) -> None:
