@@ -196,22 +196,22 @@ def test_a_trainer_that_keeps_answers_in_a_queue_is_refused_without_it(
 
 
 @pytest.mark.parametrize(
-    ("verl", "top", "experimental", "fits"),
+    ("verl", "places", "fits"),
     [
-        ("0.7.1", True, True, True),  # TRL 0.28
-        ("0.7.1", False, True, False),  # TRL 1.7
-        ("0.9.1", False, True, True),
-        ("0.9.1", False, False, False),  # TRL 1.16, as it ended on an H200
+        ("0.7.1", ["trl", "trl/experimental/ppo"], True),  # TRL 0.28
+        ("0.7.1", ["trl/experimental/ppo"], False),  # TRL 1.7
+        ("0.9.1", ["trl/experimental/ppo"], True),
+        ("0.9.1", [], False),  # TRL 1.16, as it ended on an H200
     ],
 )
 def test_a_trl_in_which_verl_does_not_find_its_class_is_refused(
-    verl: str, top: bool, experimental: bool, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verl: str, places: list[str], fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from packaging.version import Version
 
     (tmp_path / "trl/experimental/ppo").mkdir(parents=True)
-    for place, there in (("trl", top), ("trl/experimental", False), ("trl/experimental/ppo", experimental)):
-        text = '_structure = ["AutoModelForCausalLMWithValueHead"]' if there else ""
+    for place in ("trl", "trl/experimental", "trl/experimental/ppo"):
+        text = '_structure = ["AutoModelForCausalLMWithValueHead"]' if place in places else ""
         (tmp_path / place / "__init__.py").write_text(text)
     (tmp_path / "trl-9.9.dist-info").mkdir()
     (tmp_path / "trl-9.9.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 9.9\n")
