@@ -21,6 +21,7 @@ from typing import Any
 
 from running.alarms import validate_names
 from running.fsdp_fields import check_sharding
+from running.graph_fields import check_graphs
 from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong
@@ -42,6 +43,7 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
     settled = settle(recipe, settings, source)
     validate_names(settled["stop_on"])
     check_sharding(settled)
+    check_graphs(settled)
     return TASKS[settled["task"]][0](settled)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from memory.phases import Phases, at_least
 from memory.shape import Shape, parse_config, read_shape, shape_of
+from running.graph_fields import check_graphs
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]
@@ -40,6 +41,7 @@ def plan(
     `prompt_tokens` and `completion_tokens` are the longest, if they were measured; `trl` is the installed version and
     `attention` what was chosen for "auto". Without them the settings, or a cautious guess that is noted.
     """
+    check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [])
     known = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stacks import TINY, run_code
+from memory_plan import plan, read_shape
+from model import attention
+from running import graph_fields
+from running.graph_fields import check_graphs
+from settings import BadInput
+from stacks import TINY, defaults, run_code
 
 ANSWER = (
     TINY
@@ -182,13 +187,8 @@ def said(make):
     return ""
 
 
-sliding = Qwen2Config(
-    vocab_size=20, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, use_sliding_window=True, sliding_window=8, max_window_layers=0, pad_token_id=0,
-)
 say(
     sinks=said(lambda: GraphedGeneration(GptOssForCausalLM(gpt_oss_config()), autocast="", longest_prompt=4)),
-    window=said(lambda: GraphedGeneration(Qwen2ForCausalLM(sliding), autocast="", longest_prompt=4)),
     penalty=said(lambda: Choice.of(GenerationConfig(repetition_penalty=1.2))),
 )
 """
@@ -199,5 +199,39 @@ say(
 def test_what_was_not_shown_is_refused(python: Path) -> None:
     said = run_code(python, REFUSE)
     assert "attention sinks; --set generation=" in said["sinks"]
-    assert "layers of the kind sliding_attention; --set" in said["window"]
     assert "repetition_penalty = 1.2" in said["penalty"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "layers", "settings", "told"),
+    [
+        ("gpt_oss", ["sliding_attention", "full_attention"], {}, "type gpt_oss, whose attention has sinks"),
+        ("qwen2", ["full_attention", "sliding_attention"], {}, "type qwen2, which has layers of the kind sliding"),
+        ("qwen2", [], {"quantization": "nf4"}, "with quantization = nf4"),
+        ("qwen2", [], {"device_map": "auto"}, "with device_map = auto"),
+        ("qwen2", [], {"sharding": "fsdp"}, "with sharding = fsdp"),
+        ("qwen2", ["full_attention"], {}, ""),
+        ("gpt_oss", [], {"generation": "transformers"}, ""),
+    ],
+)
+def test_a_model_that_it_does_not_serve_is_told_before_it_is_loaded(
+    model_type: str, layers: list[str], settings: dict[str, Any], told: str
+) -> None:
+    given = defaults(**{"generation": "transformers-graphs", **settings})
+    if not told:
+        check_graphs(given, model_type, layers)
+        return
+    with pytest.raises(BadInput) as refused:
+        check_graphs(given, model_type, layers)
+    assert told in refused.value.message
+
+
+def test_the_plan_refuses_what_the_run_would() -> None:
+    given = defaults(generation="transformers-graphs", max_prompt_length=64)
+    with pytest.raises(BadInput, match="attention has sinks"):
+        plan(read_shape("openai/gpt-oss-20b")[0], given, {})
+    assert plan(read_shape("Qwen/Qwen2.5-0.5B")[0], given, {})["peak"] > 0
+
+
+def test_one_list_of_models_with_sinks() -> None:
+    assert set(graph_fields.SINKS) == attention.SINKS

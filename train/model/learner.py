@@ -15,6 +15,7 @@ import memory_plan
 import torch
 from model import adapters, models, tiny_model
 from model.errors import read_config
+from running.graph_fields import check_graphs
 from running.ranks import Ranks
 from running.run_directory import RunDirectory
 from running.trl_fields import Situation
@@ -103,6 +104,8 @@ def _load(
 ) -> Learner:
     """A pretrained model; what can be wrong is looked at before its weights are read."""
     config = read_config(settings)
+    text = config.get_text_config()
+    check_graphs(settings, text.model_type, getattr(text, "layer_types", None) or ())
     tokenizer, notes = models.load_tokenizer(settings)
     lengths = task.use_tokenizer(tokenizer, getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
     run.event("data", summary=task.describe(), lengths=lengths)

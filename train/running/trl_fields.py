@@ -271,22 +271,11 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         return arguments
     if at.device == "cpu":
         raise BadInput(f"generation = {kind} without a GPU", expected="a GPU", hint="--set generation=transformers")
-    if kind == "transformers-graphs":
-        _check_graphs(settings)
+    if kind == "transformers-graphs":  # TRL calls `generate`, which is ours then
         return arguments
     if kind == "vllm-server":
         return arguments | _server(settings)
     return arguments | _colocated(settings, installed, at, notes)
-
-
-def _check_graphs(settings: Mapping[str, Any]) -> None:
-    for name, unset in (("quantization", "none"), ("device_map", "")):
-        if settings[name] != unset:
-            raise BadInput(
-                f"generation = transformers-graphs with {name} = {settings[name]}",
-                expected="a whole model of weights in 16 or 32 bits on each GPU: nothing else was tried",
-                hint="--set generation=transformers",
-            )
 
 
 def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
