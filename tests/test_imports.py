@@ -161,7 +161,18 @@ def test_starting_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -
 
 # The trainer's rooms: each may import from itself and from those before it. It knows nothing of the tool.
 TRAINER = PACKAGE.parent / "train"
-TRAINER_ORDER = ["settings", "hub", "tasks", "memory", "memory_plan", "running", "model", "verl_engine", "programs"]
+TRAINER_ORDER = [
+    "settings",
+    "graph_fields",
+    "hub",
+    "tasks",
+    "memory",
+    "memory_plan",
+    "running",
+    "model",
+    "verl_engine",
+    "programs",
+]
 
 
 def trainer_room(path: Path) -> str:

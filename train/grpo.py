@@ -19,9 +19,9 @@ import sys
 import time
 from typing import Any
 
+from graph_fields import check_graphs
 from running.alarms import validate_names
 from running.fsdp_fields import check_sharding
-from running.graph_fields import check_graphs
 from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong

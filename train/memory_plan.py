@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from graph_fields import check_graphs
 from memory.phases import Phases, at_least
 from memory.shape import Shape, parse_config, read_shape, shape_of
-from running.graph_fields import check_graphs
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]

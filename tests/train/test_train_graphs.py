@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import graph_fields
 import pytest
+from graph_fields import check_graphs
 from memory_plan import plan, read_shape
 from model import attention
-from running import graph_fields
-from running.graph_fields import check_graphs
 from settings import BadInput
 from stacks import TINY, defaults, run_code
 

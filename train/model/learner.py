@@ -13,9 +13,9 @@ from typing import Any
 
 import memory_plan
 import torch
+from graph_fields import check_graphs
 from model import adapters, models, tiny_model
 from model.errors import read_config
-from running.graph_fields import check_graphs
 from running.ranks import Ranks
 from running.run_directory import RunDirectory
 from running.trl_fields import Situation
