@@ -10,8 +10,10 @@ from settings import BadInput
 SINKS = ("gpt_oss",)  # model types whose attention has a learnt sink, as model.attention knows them
 
 
-def check_graphs(settings: Mapping[str, Any], model_type: str = "", layer_types: Collection[str] = ()) -> None:
-    """Refuse settings, or a model of this type with layers of these kinds, that recorded steps were not shown for."""
+def check_graphs(
+    settings: Mapping[str, Any], model_type: str = "", layer_types: Collection[str] = (), experts: int = 0
+) -> None:
+    """Refuse settings, or a model of this type with such layers, that recorded steps were not shown for."""
     if settings["generation"] != "transformers-graphs":
         return
     other = sorted(set(layer_types) - {"full_attention"})
@@ -19,6 +21,8 @@ def check_graphs(settings: Mapping[str, Any], model_type: str = "", layer_types:
         why_not = f"with a model of type {model_type}, whose attention has sinks"
     elif other:
         why_not = f"with a model of type {model_type}, which has layers of the kind {other[0]}"
+    elif experts:  # whose tokens may be counted on the CPU, which ends a recording
+        why_not = f"with a model of type {model_type}, which has {experts} experts"
     else:
         unset = {"quantization": "none", "device_map": "", "sharding": "none"}
         found = [name for name, value in unset.items() if settings[name] != value]
@@ -26,7 +30,7 @@ def check_graphs(settings: Mapping[str, Any], model_type: str = "", layer_types:
     if why_not:
         raise BadInput(
             f"generation = transformers-graphs {why_not}",
-            expected="a decoder with full attention in every layer, whole on each GPU, its weights in 16 or 32 bits: "
-            "nothing else was tried",
+            expected="a dense decoder with full attention in every layer, whole on each GPU, its weights in 16 or "
+            "32 bits: nothing else was tried",
             hint="--set generation=vllm-colocate, or transformers",
         )

@@ -41,7 +41,7 @@ def plan(
     `prompt_tokens` and `completion_tokens` are the longest, if they were measured; `trl` is the installed version and
     `attention` what was chosen for "auto". Without them the settings, or a cautious guess that is noted.
     """
-    check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [])
+    check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [], shape.experts)
     known = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

@@ -11,7 +11,7 @@ from typing import Any
 import graph_fields
 import pytest
 from graph_fields import check_graphs
-from memory_plan import plan, read_shape
+from memory_plan import plan, read_shape, shape_of
 from model import attention
 from settings import BadInput
 from stacks import TINY, defaults, run_code
@@ -226,10 +226,19 @@ def test_a_model_that_it_does_not_serve_is_told_before_it_is_loaded(
     assert told in refused.value.message
 
 
+MOE = {
+    "model_type": "qwen3_moe", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}  # fmt: skip
+
+
 def test_the_plan_refuses_what_the_run_would() -> None:
     given = defaults(generation="transformers-graphs", max_prompt_length=64)
     with pytest.raises(BadInput, match="attention has sinks"):
         plan(read_shape("openai/gpt-oss-20b")[0], given, {})
+    with pytest.raises(BadInput, match="qwen3_moe, which has 4 experts"):
+        plan(shape_of(MOE), given, {})
     assert plan(read_shape("Qwen/Qwen2.5-0.5B")[0], given, {})["peak"] > 0
 
 

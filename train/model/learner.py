@@ -105,7 +105,8 @@ def _load(
     """A pretrained model; what can be wrong is looked at before its weights are read."""
     config = read_config(settings)
     text = config.get_text_config()
-    check_graphs(settings, text.model_type, getattr(text, "layer_types", None) or ())
+    experts = getattr(text, "num_local_experts", 0) or getattr(text, "num_experts", 0) or 0
+    check_graphs(settings, text.model_type, getattr(text, "layer_types", None) or (), experts)
     tokenizer, notes = models.load_tokenizer(settings)
     lengths = task.use_tokenizer(tokenizer, getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
     run.event("data", summary=task.describe(), lengths=lengths)
