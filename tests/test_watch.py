@@ -135,6 +135,16 @@ def test_a_finished_run_is_told_and_ends_with_0(run: Path) -> None:
     assert "entropy" not in shown, "null is left out"
 
 
+def test_who_comes_later_is_told_what_was_noted(run: Path, trainers: list[Trainer]) -> None:
+    trainers.append(Trainer(run, last=40, seconds=0.1))
+    while not (run / "events.jsonl").exists():
+        time.sleep(0.02)
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"t": time.time(), "event": "note", "message": "nothing came for 10 minutes"}) + "\n")
+    done = envdoctor("watch", run, home=run.parent.parent)
+    assert done.stderr.count("nothing came for 10 minutes") == 1
+
+
 def test_a_run_that_goes_on_is_followed_to_its_end(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, last=40, seconds=0.1))
     while not (run / "events.jsonl").exists():

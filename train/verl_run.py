@@ -14,8 +14,9 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from running.alarms import validate_names
 from running.program import answer_check, command_line, exit_status
@@ -23,6 +24,10 @@ from running.run_directory import RunDirectory, finite
 from settings import BadInput, Recipe, list_recipes, read_recipe, settle
 from verl_engine.check import FILE, contradictions, find_model, find_reward
 from verl_engine.data import check_data, check_held_out, count_steps
+
+if TYPE_CHECKING:
+    from verl_engine.process import Children
+    from verl_engine.recorder import Recorder
 
 
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
@@ -145,14 +150,9 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
         dumps=run.path / dumps if dumps else None,
     )
 
-    def take(line: str) -> None:
-        recorder.take(line)
-        if recorder.stopped_by:
-            children.stop()
-
     where = f"{at.nodes} x {at.gpus} GPUs" if at.nodes > 1 else f"{at.gpus} GPU{'s' * (at.gpus > 1)}"
     run.phase("train", f"steps {first_step + 1} to {steps} by {module} of verl {version} on {where}")
-    status = children.run(fill_in(started.argv), started.environment, run.path, take)
+    status = follow(children, recorder, fill_in(started.argv), started.environment)
     recorder.finish()
     last = checkpoints.newest()
     if children.asked:
@@ -208,6 +208,24 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     run.write_result(result)
     run.event("done", result=result)
     return 0
+
+
+def follow(children: Children, recorder: Recorder, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The trainer to its end, or to that by an alarm of stop_on: its exit status."""
+
+    def take(line: str) -> None:
+        recorder.take(line)
+        end_if_stopped()
+
+    def wait() -> None:
+        recorder.wait()
+        end_if_stopped()
+
+    def end_if_stopped() -> None:
+        if recorder.stopped_by:
+            children.stop()
+
+    return children.run(argv, environment, recorder.run.path, take, wait)
 
 
 def push(run: RunDirectory, repository: str) -> str | None:

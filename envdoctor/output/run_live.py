@@ -44,6 +44,8 @@ class LiveRun:
         if not self.greeted:
             self.greeted = True
             self.console.print(Text.assemble(("• ", "info"), f"{watched.recipe} in {watched.directory}"))
+            for note in watched.state.notes:
+                self.console.print(note_line(note), soft_wrap=self.live is None)
             for alarm in watched.state.alarms:
                 self.console.print(alarm_line(alarm), soft_wrap=self.live is None)
         if (watched.silent is not None) != self.silent:
@@ -87,7 +89,7 @@ def told(event: Event) -> list[Text]:
             alarm_line(Raised(text(event.get("name")), whole(event.get("step")), message, text(event.get("hint"))))
         ]
     if kind == "note":
-        return [Text.assemble(("  i ", "info"), message)]
+        return [note_line(message)]
     if kind == "error":
         return [Text(f"  {message}", style="error")]
     return _told_of_setup(kind, event)
@@ -112,6 +114,11 @@ def _told_of_setup(kind: object, event: Event) -> list[Text]:
 def look_line(look: Look) -> Text:
     """The held-out metrics of a look."""
     return Text(f"  held-out {look.when} (step {look.step}): {run_lines.look_metrics(look)}")
+
+
+def note_line(message: str) -> Text:
+    """What a run noted."""
+    return Text.assemble(("  i ", "info"), message)
 
 
 def alarm_line(alarm: Raised) -> Text:

@@ -48,6 +48,13 @@ def test_the_numbers_of_the_ppo_recipe_reach_every_version(verl: str) -> None:
     assert {name: found.get(name) for name in expected} == expected
 
 
+@pytest.mark.parametrize("recipe", ["verl-sft", "verl-ppo", "verl-grpo"])
+def test_a_look_after_the_last_step_alone_needs_a_frequency_above_zero(recipe: str) -> None:
+    """ray_trainer.py: "if self.config.trainer.test_freq > 0 and (is_last_step or ...)", in 0.7.1 and 0.9.1."""
+    found, _ = options(recipe, "0.9.1", eval_every=0)
+    assert found["trainer.test_freq"] > 10**6
+
+
 @pytest.mark.parametrize("verl", VERSIONS)
 def test_the_numbers_of_the_sft_recipe_reach_every_version(verl: str) -> None:
     found, _ = options("verl-sft", verl)

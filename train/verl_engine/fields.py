@@ -19,6 +19,8 @@ from verl_engine.sft_fields import sft_engine, sft_old
 
 OLDEST = Version("0.4.1")  # the first with verl/model_merger
 REPORTERS = {"tensorboard": "0.4.1", "wandb": "0.4.1", "mlflow": "0.4.1", "swanlab": "0.4.1", "trackio": "0.6.0"}
+# Steps between looks where the last step's alone is wanted: at -1 main_ppo leaves that out as well (ray_trainer.py).
+BEYOND_THE_LAST = 10**9
 
 
 def sft_module(version: Version) -> tuple[str, str]:
@@ -80,7 +82,7 @@ def _run(settings: Mapping[str, Any], version: Version, at: At, notes: list[str]
         "trainer.total_epochs": settings["epochs"],
         "trainer.total_training_steps": settings["steps"] or None,
         "trainer.save_freq": settings["save_every"] or -1,
-        "trainer.test_freq": settings["eval_every"] or -1,
+        "trainer.test_freq": settings["eval_every"] or BEYOND_THE_LAST,
         "trainer.default_local_dir": at.checkpoints,
         "trainer.project_name": at.project,
         "trainer.experiment_name": at.experiment,

@@ -36,6 +36,7 @@ SFT = {
     "learning_rate": ("train/lr",),
     "tokens": ("train/global_tokens",),
     "seconds": ("train/time(s)",),
+    "memory_gib": ("perf/max_memory_allocated_gb",),  # where that version says it
 }
 UPDATES = ("timing_s/update_actor", "timing_s/update_critic")
 # Of the answers that verl dumps: verl_engine/generations.py.

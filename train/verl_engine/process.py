@@ -16,6 +16,7 @@ from typing import IO
 
 # For torchrun's agents and Ray's driver to end what they started. The tool waits 60 s for us before it kills.
 GRACE_SECONDS = 40.0
+WAIT_SECONDS = 0.5  # for a line, before it is looked whether the child lives
 ORPHAN_SECONDS = 5.0  # for output of processes that outlive the one that was started
 
 
@@ -36,9 +37,13 @@ class Children:
         self._stop(self._running)
 
     def run(
-        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path, on_line: Callable[[str], None]
-    ) -> int:
-        """Run to the end; every line of its output goes to `on_line`. The exit status, negative for a signal."""
+        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path, on_line: Callable[[str], None],
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> int:  # fmt: skip
+        """Run to the end; every line of its output goes to `on_line`. The exit status, negative for a signal.
+
+        `on_wait` is called again and again while no line comes.
+        """
         with subprocess.Popen(
             list(argv), cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
@@ -48,19 +53,20 @@ class Children:
             try:
                 if self.asked:  # between two children
                     self._stop(child)
-                for line in read_lines(child):
+                for line in read_lines(child, on_wait):
                     on_line(line)
                 child.wait()
             finally:
                 self._running = None
                 if self._timer:
                     self._timer.cancel()
+                    self._timer = None
                 end_group(child.pid)
         return child.returncode
 
     def stop(self) -> None:
         """End the child that runs as a signal to us would; nobody asked for it, and `asked` stays as it is."""
-        if self._running is not None:
+        if self._running is not None and self._timer is None:  # a second signal would break off an end in order
             self._stop(self._running)
 
     def _stop(self, child: subprocess.Popen[str]) -> None:
@@ -74,15 +80,16 @@ class Children:
                 self._timer.start()
 
 
-def read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
+def read_lines(child: subprocess.Popen[str], on_wait: Callable[[], None]) -> Iterator[str]:
     """The child's lines to their end, or until a while after its own: a grandchild may hold the pipe open."""
     lines: queue.Queue[str | None] = queue.Queue(maxsize=10000)
     threading.Thread(target=_fill, args=(child.stdout, lines), daemon=True).start()
     ended = 0.0
     while True:
         try:
-            line = lines.get(timeout=0.5)
+            line = lines.get(timeout=WAIT_SECONDS)
         except queue.Empty:
+            on_wait()
             if child.poll() is not None:
                 ended = ended or time.monotonic()
                 if time.monotonic() - ended > ORPHAN_SECONDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,12 @@ from verl_engine.situation import Checkpoints
 from verl_engine.watch import Watch, spread_by_extremes
 
 KEPT_LINES = 60
-PREFIX = re.compile(r"^(?:\(.*?pid=.*?\)|\[rank\d+\]:)\s*")  # Ray's and torchrun's: whose line it is
+SILENCE_ERRORS = 3  # the last is often what followed from the first
+# Whose line it is, by Ray, a vLLM below it and torchrun; then the head of vLLM's log: "(vLLMHttpServer pid=9)
+# (Worker pid=11) ERROR 11-22 05:03:18 [multiproc_executor.py:949] RuntimeError: ...".
+PREFIX = re.compile(
+    r"^(?:(?:\([^()]*pid=[^()]*\)|\[rank\d+\]:)\s*)*(?:(?:ERROR|CRITICAL) [\d-]+ [\d:]+ \[[^\]]*\]\s*)?"
+)
 # The line of a traceback that says what went wrong: "torch.OutOfMemoryError: CUDA out of memory."
 CAUSE = re.compile(r"^(?:ray\.exceptions\.)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|NotImplemented)\b.*)$")
 
@@ -57,6 +63,8 @@ class Recorder:
         self._smooth: Numbers = {}
         self._began = time.monotonic()
         self._last: float | None = None
+        self._heard = self._began  # the last line, or the last numbers
+        self._silence_told = False
         self._watch = Watch(settings, held_out_rows)
         self._generations: Generations | None = None
         if run.writes:
@@ -86,6 +94,7 @@ class Recorder:
 
     def take(self, line: str) -> None:
         """One line of the trainer's output."""
+        self._hear()
         self.run.say(line.rstrip("\n"))
         self._tail.append(ANSI.sub("", line.rstrip()))
         self.steps = parse_total(line) or self.steps
@@ -96,6 +105,21 @@ class Recorder:
         else:
             self.read_file()
         self.see_checkpoint()
+
+    def wait(self) -> None:
+        """No line came for a moment. Numbers may have come, and a long silence is told, once.
+
+        verl waits without end, and without a word, for a vLLM that failed while it took new weights.
+        """
+        if self._file is not None:
+            self.read_file()
+        seconds, limit = time.monotonic() - self._heard, 60 * self.settings["quiet_minutes"]
+        if limit and seconds >= limit and not self._silence_told:
+            self._silence_told = True
+            self.run.note(self._describe_silence(seconds))
+
+    def _hear(self) -> None:
+        self._heard, self._silence_told = time.monotonic(), False
 
     def finish(self) -> None:
         """The trainer ended: what it wrote last."""
@@ -121,6 +145,7 @@ class Recorder:
 
     def numbers(self, step: int, numbers: Numbers) -> None:
         """One step's numbers, a look's among them or alone."""
+        self._hear()
         if not self.run.writes:
             self.step = max(self.step, step)
             return
@@ -181,9 +206,26 @@ class Recorder:
     def describe_end(self, status: int) -> str:
         """How the trainer ended: the last error that it named."""
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        plain = [PREFIX.sub("", line) for line in self._tail]
-        causes = [matched[1] for line in plain if (matched := CAUSE.match(line.strip()))]
+        return f"verl's trainer {how}: {self._last_errors()[-1][:500]}"
+
+    def _describe_silence(self, seconds: float) -> str:
+        """How long, what verl said last, and what to do."""
+        errors = list(dict.fromkeys(self._last_errors()))[-SILENCE_ERRORS:]
+        said = " | ".join(error[:300] for error in errors) or "nothing"
+        last = self._checkpoints.newest()
+        go_on = (
+            f"--resume latest goes on from step {self._checkpoints.step(last)}" if last else "no checkpoint was saved"
+        )
+        return (
+            f"neither a line nor numbers from verl for {seconds / 60:.3g} minutes, at step {self.step} of "
+            f"{self.steps}; it said last: {said}; it may wait for ever for a process that failed: "
+            f"tail -n {KEPT_LINES} {shlex.quote(str(self.run.path / 'train.log'))}; Ctrl-C ends the run, {go_on}"
+        )
+
+    def _last_errors(self) -> list[str]:
+        """The errors among the last lines, oldest first; without any, the last line."""
+        plain = [PREFIX.sub("", line).strip() for line in self._tail]
+        causes = [matched[1] for line in plain if (matched := CAUSE.match(line))]
         # torchrun ends with an error of its own, which says that a child failed.
         own = [cause for cause in causes if "ChildFailedError" not in cause]
-        last = next((line for line in reversed(plain) if line.strip()), "")
-        return f"verl's trainer {how}: {(own or causes or [last])[-1][:500]}"
+        return own or causes or [next((line for line in reversed(plain) if line), "")]
