@@ -133,7 +133,7 @@ class Bench:
             settings = settings | (SMALL_SFT if recipe == "verl-sft" else SMALL_SAMPLED)
         held_out, data = (self.folder / f"{name}.jsonl" for name in ("held_out", settings["data"]))
         passes = settings.get("mini_batch", settings["prompts_per_step"]) // self.gpus
-        if recipe != "verl-sft":  # at the end: told 0, verl's PPO does not look then either
+        if recipe != "verl-sft":
             settings = settings | {"save_every": settings["steps"], "eval_every": 0}
         made = {"model": model, "data": data, "held_out_data": held_out, "micro_batch": passes, "gpus": self.gpus}
         return [word for name, value in (settings | made).items() for word in ("--set", f"{name}={value}")]
