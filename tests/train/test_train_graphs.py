@@ -21,6 +21,7 @@ ANSWER = (
     + """
 import copy
 from model.graphs import GraphedGeneration
+from peft import LoraConfig, get_peft_model
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 where = "cuda" if given[0] else "cpu"
@@ -34,6 +35,10 @@ torch.manual_seed(0)
 kinds = {
     "qwen2": Qwen2ForCausalLM(Qwen2Config(**shape, num_key_value_heads=2)),
     "llama": LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=1)),
+    "lora": get_peft_model(
+        Qwen2ForCausalLM(Qwen2Config(**shape, num_key_value_heads=2)),
+        LoraConfig(target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM"),
+    ),
 }
 prompts = [[3, 4, 5, 6, 7], [8, 9], [10], [5, 5, 5, 5, 11], [12, 13, 14]]
 longest = max(map(len, prompts))
@@ -78,6 +83,11 @@ for kind, model in kinds.items():
                    full(graphs(ids, mask, asked(1)), 1)],
         shared=not graphs.pairs,
     )
+single = ids[2:3, -1:]  # a prompt of one token
+lone = GraphedGeneration(kinds["llama"], autocast="", longest_prompt=1)
+short = asked(5, do_sample=False)
+theirs = kinds["llama"].generate(input_ids=single, attention_mask=torch.ones_like(single), generation_config=short)
+lone = [theirs.tolist(), lone(single, torch.ones_like(single), short)[:, : theirs.shape[1]].tolist()]
 
 # Chance: many answers of two tokens to one prompt, against the model's own probabilities.
 model = kinds["qwen2"]
@@ -124,7 +134,7 @@ with torch.no_grad():
 half(ids, mask, asked(2, do_sample=False))
 say(
     found=found, drawn=drawn, same=same, again=again,
-    recorded=graphs.decoder.graph is not None,
+    recorded=graphs.decoder.graph is not None, lone=lone,
     twin=dict(dtype=str(twin.lm_head.weight.dtype), tied=twin.lm_head.weight is twin.model.embed_tokens.weight,
               apart=float((twin.lm_head.weight.float() - kinds["llama"].lm_head.weight).abs().max()),
               own=str(kinds["llama"].lm_head.weight.dtype), attention=kinds["llama"].config._attn_implementation),
@@ -142,6 +152,7 @@ def check(said: dict[str, Any]) -> None:
         assert found["moved"]
         assert found["shared"]
         assert found["batches"] == [1, 4, 4], kind  # three rows are filled up to four
+    assert said["lone"][0] == said["lone"][1]
     for name, drawn in said["drawn"].items():
         assert drawn["off"] < 5, (name, drawn)
         assert drawn["outside"] == 0, (name, drawn)
@@ -174,7 +185,7 @@ def test_a_recorded_step_answers_as_transformers(python: Path) -> None:
 REFUSE = (
     TINY
     + """
-from model.graphs import Choice, GraphedGeneration
+from model.graphs import Choice, GraphedGeneration, attend_folded
 from settings import BadInput
 from transformers import GenerationConfig
 
@@ -189,6 +200,7 @@ def said(make):
 
 say(
     sinks=said(lambda: GraphedGeneration(GptOssForCausalLM(gpt_oss_config()), autocast="", longest_prompt=4)),
+    softcap=said(lambda: attend_folded(None, *[torch.zeros(1, 1, 1, 1)] * 3, None, softcap=30.0)),
     penalty=said(lambda: Choice.of(GenerationConfig(repetition_penalty=1.2))),
 )
 """
@@ -199,6 +211,7 @@ say(
 def test_what_was_not_shown_is_refused(python: Path) -> None:
     said = run_code(python, REFUSE)
     assert "attention sinks; --set generation=" in said["sinks"]
+    assert "attention has softcap" in said["softcap"]
     assert "repetition_penalty = 1.2" in said["penalty"]
 
 

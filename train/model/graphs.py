@@ -30,6 +30,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 FOLDED = "folded_sdpa"
 ALIGNED = 16  # tokens that the cache's length is a multiple of: SDPA copies a mask of another length
+UNKNOWN = ("softcap", "position_bias", "s_aux")  # what some models tell their attention beyond scale and mask
 LOOK_EVERY = 16  # steps between two looks at whether all answers have ended: a look waits for the GPU
 
 
@@ -41,6 +42,12 @@ def attend_folded(
     The H/K queries that share a head of keys stand in the place of H/K positions, which see the same keys. Prompts
     (B, H, P, D) are the first that the cache holds, and see nothing behind them.
     """
+    if more_than_these := [name for name in UNKNOWN if more.get(name) is not None]:
+        raise BadInput(
+            f"generation = transformers-graphs: this model's attention has {more_than_these[0]}",
+            expected="plain attention",
+            hint="--set generation=vllm-colocate, or transformers",
+        )
     batch, heads, tokens, width = query.shape
     if tokens > 1:
         key, value = key[:, :, :tokens], value[:, :, :tokens]
@@ -237,7 +244,7 @@ class GraphedGeneration:
             torch._foreach_copy_([twin for twin, _ in self.pairs], [own for _, own in self.pairs])
         choice = Choice.of(generation_config)
         rows, length = input_ids.shape
-        prompt, answer = max(length, self.longest), generation_config.max_new_tokens
+        prompt, answer = max(length, self.longest, 2), generation_config.max_new_tokens  # one token is a step
         if self.decoder is None or not self.decoder.serves(choice, rows=rows, prompt=prompt, answer=answer):
             self.decoder = None  # its memory goes first
             self.decoder = Decoder(self.twin, choice, batch=rows, prompt=prompt, answer=answer)
