@@ -19,7 +19,7 @@ from test_fuzz import fuzz, mutated
 from envdoctor.runbook import audit_runbook
 
 GUIDES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "data/runbooks").glob("*.md"))]
-SECONDS = 3.0
+SECONDS = 10.0
 PIECES = ["```", "~~~", "$(", "${", "'", '"', "\\\n", "<<EOF\n", "&&", "|", ">=", "==", "-r ", "[", "]", "@",
 "#", "FROM ", "<pre>",
           "pip install ", "git+https://", ".whl", "=" * 50, "GRPOConfig(", "\r", "\u2028", "9" * 300]  # fmt: skip
@@ -66,5 +66,5 @@ HOSTILE = {
 def test_hostile_guide_is_audited_in_bounded_time(name: str) -> None:
     began = time.process_time()
     audit = audit_runbook(HOSTILE[name], name=name, today=date(2026, 11, 21))
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 60
     assert not [finding.message for finding in audit.findings if finding.status == "crashed"]
