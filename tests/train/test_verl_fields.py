@@ -162,12 +162,18 @@ def test_without_flash_attn_rows_are_padded_in_the_actor_and_the_critic() -> Non
 
 
 @pytest.mark.parametrize("verl", ["0.6.1", "0.7.1", "0.9.1"])
-def test_the_critic_s_own_attention_is_replaced_in_every_process_of_ray(verl: str) -> None:
+def test_the_critic_s_own_attention_is_replaced_in_every_process_of_ray(
+    verl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """verl's load_valuehead_model reads no option: without flash-attn it ended each run of PPO."""
+    monkeypatch.setenv("PYTHONPATH", "/users/own")
     variables = "++ray_kwargs.ray_init.runtime_env.env_vars."
     found, _ = options("verl-ppo", verl, At(gpus=8, attention="sdpa"))
-    module, folder = found[f"{variables}VERL_USE_EXTERNAL_MODULES"], found[f"{variables}PYTHONPATH"]
-    assert (Path(folder) / f"{module}.py").is_file()
+    folder, own = found[f"{variables}PYTHONPATH"].split(":")
+    assert (Path(folder) / f"{found[f'{variables}VERL_USE_EXTERNAL_MODULES']}.py").is_file()
+    assert own == "/users/own"
+    monkeypatch.delenv("PYTHONPATH")
+    assert options("verl-ppo", verl, At(gpus=8, attention="sdpa"))[0][f"{variables}PYTHONPATH"] == folder
     assert found[f"{variables}ENVDOCTOR_CRITIC_ATTENTION"] == "sdpa"
     for recipe, attention in (("verl-grpo", "sdpa"), ("verl-ppo", "flash_attention_2")):
         others, _ = options(recipe, verl, At(gpus=8, attention=attention))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,8 @@ def _critic(settings: Mapping[str, Any], version: Version, at: At) -> Options:
         options |= attention("critic.model", at.attention)
         if at.attention != "flash_attention_2":  # which verl loads the critic by all the same
             variables = {
-                "PYTHONPATH": str(IN_VERL),
+                # Before the user's own, which Ray's processes would else lose.
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(IN_VERL), os.environ.get("PYTHONPATH")])),
                 "VERL_USE_EXTERNAL_MODULES": "envdoctor_critic",
                 "ENVDOCTOR_CRITIC_ATTENTION": at.attention,
             }
