@@ -1,0 +1,199 @@
+"""The vLLM server that samples: waited for, asked, and refused where it cannot take weights. It answers here as
+vLLM 0.26's and TRL 1.9's servers do; on GPUs it is run by tests/benchmarks/trainer_gpu.py."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from loopback import Server, answering
+from running import served
+from settings import BadInput
+from stacks import defaults
+
+MODEL = "org/model"
+OWN = {  # of vLLM 0.26 in its development mode
+    "/health": {},
+    "/get_world_size": {"world_size": 2},
+    "/server_info": {"vllm_config": {"weight_transfer_config": {"backend": "nccl"}}},
+    "/v1/models": {"object": "list", "data": [{"id": "served", "root": MODEL, "max_model_len": 768}]},
+}
+TRLS = {"/health/": {"status": "ok"}, "/get_world_size/": {"world_size": 1}}  # of TRL 0.22.2 to 1.10
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """What stands in `served`; a path that lacks its last slash is sent there, as FastAPI does."""
+
+    served: dict[str, Any] = {}
+    busy: list[int] = []
+
+    def do_GET(self) -> None:
+        """One answer."""
+        path = self.path.partition("?")[0]
+        if self.busy and path == "/health":
+            return self.send_error(self.busy.pop())
+        if path not in self.served and f"{path}/" in self.served:
+            self.send_response(307)
+            self.send_header("Location", f"{path}/")
+            self.end_headers()
+            return None
+        if path not in self.served:
+            return self.send_error(404)
+        found = self.served[path]
+        content = found if isinstance(found, bytes) else json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        return None
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@contextmanager
+def serving(paths: dict[str, Any], busy: list[int] | None = None) -> Iterator[dict[str, Any]]:
+    server = Server(Answers, served=paths, busy=busy or [])
+    with answering(server):
+        yield settings_for(server.port)
+
+
+def settings_for(port: int) -> dict[str, Any]:
+    return defaults(model=MODEL, generation="vllm-server", vllm_server=f"127.0.0.1:{port}")
+
+
+def find(settings: dict[str, Any], patience: float = 30.0) -> tuple[served.Served, list[str]]:
+    notes: list[str] = []
+    found = served.find_server(settings, notes.append, patience)
+    assert found
+    return found, notes
+
+
+def refused(settings: dict[str, Any], patience: float = 0.0) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        find(settings, patience)
+    return caught.value
+
+
+def test_vllms_server_tells_its_model_and_length() -> None:
+    with serving(OWN) as settings:
+        found, notes = find(settings)
+    assert (found.gpus, found.model, found.most_tokens, notes) == (2, MODEL, 768, [])
+    served.check_length(found, 768, settings)
+    with pytest.raises(BadInput, match="takes 768 tokens, a prompt and answer need 769") as caught:
+        served.check_length(found, 769, settings)
+    assert caught.value.hint.endswith("--max_model_len 769")
+
+
+def test_trls_own_server_tells_less() -> None:
+    with serving(TRLS) as settings:
+        found, notes = find(settings)
+    assert (found.gpus, found.model, found.most_tokens, notes) == (1, "", 0, [])
+    served.check_length(found, 10**6, settings)
+
+
+def test_a_server_that_is_still_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "PAUSE", 0.02)
+    with serving(OWN, busy=[503, 503]) as settings:
+        found, notes = find(settings)
+    assert found.gpus == 2
+    assert len(notes) == 1
+    assert "yet (/health answers 503); waiting up to 30 s" in notes[0]
+    assert f"-m trl.scripts.vllm_serve --model {MODEL} --port " in notes[0]
+
+
+def test_a_server_that_comes_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "PAUSE", 0.02)
+    server = Server(Answers, served=OWN, busy=[])
+    settings, began = settings_for(server.port), threading.Event()
+    server.socket.close()  # the port is known, and nothing listens there
+
+    def come() -> None:
+        began.wait()
+        server.socket = socket.create_server(("127.0.0.1", server.port))
+        server.serve_forever(0.02)
+
+    thread = threading.Thread(target=come, daemon=True)
+    thread.start()
+    notes: list[str] = []
+
+    def note(message: str) -> None:
+        notes.append(message)
+        began.set()
+
+    found = served.find_server(settings, note, 30.0)
+    assert found
+    assert found.model == MODEL
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    assert "Connection refused" in notes[0]
+
+
+def test_no_server_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "PAUSE", 0.02)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    error = refused(settings_for(port), 0.1)
+    assert error.message == f"no vLLM server answers at http://127.0.0.1:{port} within 0.1 s: Connection refused"
+    assert error.hint.startswith("CUDA_VISIBLE_DEVICES=1 ")
+    assert error.hint.endswith(f" -m trl.scripts.vllm_serve --model {MODEL} --port {port}")
+
+
+def test_a_port_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "ANSWER", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        began = time.monotonic()
+        error = refused(settings_for(mute.getsockname()[1]))
+    assert "timed out" in error.message
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"/get_world_size": None}, "does not answer /get_world_size"),
+        ({"/get_world_size": {"world_size": "two"}}, "does not answer /get_world_size"),
+        ({"/get_world_size": b"<html>"}, "does not answer /get_world_size"),
+        ({"/server_info": {"vllm_config": {"weight_transfer_config": None}}}, "weight_transfer_config is empty"),
+    ],
+)
+def test_a_server_that_takes_no_weights_is_refused(changed: dict[str, Any], told: str) -> None:
+    with serving({path: found for path, found in (OWN | changed).items() if found is not None}) as settings:
+        error = refused(settings)
+    assert told in error.message
+    assert "that command" in error.expected
+
+
+def test_another_model_is_told() -> None:
+    with serving(OWN) as settings:
+        _, notes = find(settings | {"model": "org/other"})
+    assert len(notes) == 1
+    assert "serves org/model, and org/other is trained" in notes[0]
+
+
+@pytest.mark.parametrize("models", [{"data": []}, {"data": [{}]}, {"data": "x"}, {"data": ["x"]}, [], b"\xff", None])
+def test_a_list_of_models_that_says_nothing_stops_nobody(models: Any) -> None:
+    with serving(OWN | {"/v1/models": models}) as settings:
+        found, notes = find(settings)
+    assert (found.model, found.most_tokens, notes) == ("", 0, [])
+
+
+def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    models = {"data": [{"id": "x", "root": str(tmp_path / "link")}]}
+    with serving(OWN | {"/v1/models": models}) as settings:
+        assert find(settings | {"model": str(tmp_path / "model")})[1] == []
+
+
+def test_nobody_is_asked_where_the_trainer_samples_itself() -> None:
+    assert served.find_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) is None
+    served.check_length(None, 10**6, settings_for(9))
