@@ -3,9 +3,11 @@
     python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--steps N] [--gpus N] [--small]
 
 The work: a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with 32,000 words, tied), 8 prompts of 256 tokens with 8
-answers of 512 tokens each a step, full fine-tuning, one optimizer step a generation. Every case is a process of its
-own; the first two steps do not count. --gpus takes each case under torchrun, 8 prompts a GPU. --small takes a tiny
-model and short texts, to try the script on a CPU.
+answers of 512 tokens each a step, full fine-tuning, one optimizer step a generation. "gpt-oss" is one of 0.1 B with 8
+experts. Every case is a process of its own; the first two steps do not count. --gpus takes each case under torchrun,
+8 prompts a GPU; "ours, vLLM server" starts the server on the GPU after those. "gap" is how far vLLM's log-probability
+of a token lies from the model's own, mean: a tenth or more says that vLLM does not hold the weights that are trained.
+--small takes a tiny model and short texts, to try the script on a CPU.
 
 The floor, printed after all cases, is what the work costs at the rates that this GPU reaches (products of 8192 x 8192
 in bfloat16, copies of 4 GiB): for sampling, the weights and the keys and values that each token must read; for
@@ -15,12 +17,18 @@ learning, the products of one forward and one backward pass.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
+import os
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +40,11 @@ COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
 FUSED = COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}
 GRAPHS = {"generation": "transformers-graphs", "optimizer": "adamw_torch_fused"}
 LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
+EXPERTS = [f"{layer}.mlp.experts.{part}" for layer in (1, 6) for part in ("gate_up_proj", "down_proj")]
+GPT_OSS = {  # as the recipe vllm-colocate has it, on two layers of experts
+    "lora_rank": 4, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_target_parameters": EXPERTS,
+    "max_completion_length": 128, "learning_rate": 1e-3,
+}  # fmt: skip
 # name: (bare or ours, settings of ours or arguments of GRPOConfig)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bare, transformers": ("bare", {}),
@@ -51,6 +64,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ours, transformers, 128 tokens": ("ours", {"max_completion_length": 128}),
     "ours, vLLM, fused, uncorrected": ("ours", FUSED | {"vllm_correction": False}),
     "ours, vLLM, LoRA": ("ours", COLOCATE | LORA),
+    "ours, vLLM server": ("ours", {"generation": "vllm-server", "optimizer": "adamw_torch_fused"}),
+    "ours, gpt-oss, LoRA": ("ours", GPT_OSS),
+    "ours, gpt-oss, LoRA, vLLM": ("ours", GPT_OSS | COLOCATE),
     "ours, nf4, LoRA, 64 tokens": (
         "ours",
         LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_completion_length": 64},
@@ -60,7 +76,9 @@ MAKE = """
 import json, random, sys
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+)
 folder, size = sys.argv[1], json.loads(sys.argv[2])
 torch.manual_seed(0)
 words = {word: n for n, word in enumerate(["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(size["words"] - 3))])}
@@ -75,7 +93,14 @@ config = Qwen2Config(
     max_position_embeddings=1024, num_hidden_layers=size["layers"], num_attention_heads=size["heads"],
     num_key_value_heads=2, pad_token_id=0, eos_token_id=1, bos_token_id=None, tie_word_embeddings=True,
 )
-Qwen2ForCausalLM(config).save_pretrained(folder)
+model = Qwen2ForCausalLM(config)
+if "gpt-oss" in folder:
+    model = GptOssForCausalLM(GptOssConfig(
+        vocab_size=size["words"], hidden_size=512, intermediate_size=512, num_hidden_layers=8, num_local_experts=8,
+        num_experts_per_tok=4, num_attention_heads=8, num_key_value_heads=2, head_dim=64, sliding_window=128,
+        max_position_embeddings=1024, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    )).to(torch.bfloat16)
+model.save_pretrained(folder)
 rng = random.Random(0)
 with open(folder + "/rows.jsonl", "w") as file:
     for _ in range(256):
@@ -125,6 +150,32 @@ def run(argv: list[str]) -> str:
     return done.stdout
 
 
+@contextmanager
+def serving(python: str, settings: dict[str, Any], size: dict[str, Any], gpus: int, folder: Path) -> Iterator[None]:
+    """Meanwhile the vLLM server that the settings name runs on the GPU after the trainer's; else nothing does."""
+    if "vllm_server" not in settings:
+        yield
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus + 1)))).split(",")
+    most = str(size["prompt"] + size["completion"])
+    port = settings["vllm_server"].rpartition(":")[2]
+    server = [python, "-B", "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [*server, "--max_model_len", most, "--gpu_memory_utilization", "0.5"],
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": visible[gpus]},
+        )  # fmt: skip
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}\nthe server:\n{(folder / 'server.log').read_text()[-3000:]}") from error
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: int) -> dict[str, Any]:
     """Times of the steps, peak in GiB, and the parts' seconds where they are known."""
     kind, more = CASES[name]
@@ -137,15 +188,19 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
         (folder / "bare.py").write_text(BARE)
         said = run([*launch, str(folder / "bare.py"), model, json.dumps(size), json.dumps(more), str(out)])
         return dict(json.loads(next(line for line in said.splitlines() if line.startswith('{"times"'))))
-    settings = {
+    settings: dict[str, Any] = {
         "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
         "steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
         "max_completion_length": size["completion"], "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
         "save_every": 0, **more,
     }  # fmt: skip
+    if settings.get("generation") == "vllm-server":
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            settings["vllm_server"] = f"127.0.0.1:{free.getsockname()[1]}"
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
-    run([*launch, str(TRAIN / "grpo.py"), str(out)])
+    with serving(python, settings, size, gpus, folder):
+        run([*launch, str(TRAIN / "grpo.py"), str(out)])
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     result = json.loads((out / "result.json").read_text())
     steps = [event for event in events if event["event"] == "step"]
@@ -155,6 +210,7 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
     return {
         "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
         "parts": {part: statistics.median(row[f"{part}_seconds"] for row in counted) for part in PARTS},
+        "gap": max((row["sampling_gap"] or 0 for row in counted), default=0) or None,
     }  # fmt: skip
 
 
@@ -209,9 +265,10 @@ def main() -> None:
         size = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prompt": 16, "completion": 16}
     size["steps"] = asked.steps
     with tempfile.TemporaryDirectory() as shared:
-        model = Path(shared, "model")
-        run([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
         for name in asked.only or CASES:
+            model = Path(shared, "gpt-oss" if "gpt-oss" in name else "qwen2")
+            if not model.exists():
+                run([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
             print(f"{name:34} {measure(asked.python, name, size, model, asked.gpus)}", flush=True)
     if not asked.small and not asked.only:
         print(floor(asked.python, size))
@@ -230,6 +287,8 @@ def measure(python: str, name: str, size: dict[str, Any], model: Path, gpus: int
     seconds = [after - before for before, after in itertools.pairwise(found["times"])][FIRST - 1 :]
     memory = [f"{what} {found[what]:.1f} GiB" for what in ("peak", "planned") if found.get(what)]
     parts = [f"{part} {taken:.3f}" for part, taken in found.get("parts", {}).items()]
+    if found.get("gap"):
+        parts.append(f"gap {found['gap']:.4f}")
     return f"{statistics.median(seconds):6.2f} s (least {min(seconds):.2f})  {', '.join(memory + parts)}"
 
 

@@ -14,11 +14,12 @@ from running.run_directory import RunDirectory, Table, drop_old_checkpoints, mar
 from running.stopwatch import Stopwatch
 from transformers import TrainerCallback
 
-# Columns of metrics.csv after the task's own. `kl` stays empty at beta 0, a part's seconds where nobody works on it.
+# Columns of metrics.csv after the task's own. `kl` stays empty at beta 0, a part's seconds where nobody works on it;
+# `sampling_gap`, how far vLLM's log-probability of a token lies from the model's own, where vLLM does not sample.
 TRAINING_FIELDS = [
     "reward_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std", "completion_length",
-    "truncated", "tokens", "tokens_per_second", "seconds", "generate_seconds", "score_seconds", "update_seconds",
-    "sync_seconds", "memory_gib",
+    "truncated", "sampling_gap", "tokens", "tokens_per_second", "seconds", "generate_seconds", "score_seconds",
+    "update_seconds", "sync_seconds", "memory_gib",
 ]  # fmt: skip
 GIB = 2**30
 
@@ -125,6 +126,7 @@ class Recorder(TrainerCallback):
             **self.times,
             "completion_length": length,
             "truncated": logs.get("completions/clipped_ratio"),
+            "sampling_gap": logs.get("sampling/sampling_logp_difference/mean"),
             "tokens": tokens,
             "tokens_per_second": tokens / self.times["seconds"] if tokens and self.times else None,
             "memory_gib": self._memory(),
