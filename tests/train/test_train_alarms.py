@@ -176,6 +176,20 @@ def test_truncation_has_to_last() -> None:
     assert "--set max_completion_length=512" in alarm.hint
 
 
+def test_a_gap_to_what_sampled_has_to_last_and_clears() -> None:
+    alarms = Alarms({})
+    assert run(alarms, range(1, 60), lambda step: {"sampling_gap": 0.4 if step % 3 != 2 else 0.02}) == []
+    (alarm,) = run(alarms, range(60, 90), lambda _: {"sampling_gap": 0.4})
+    assert (alarm.name, alarm.step) == ("sampling-gap", 62)
+    assert "lies 0.4 from the model's" in alarm.message
+    assert "generation=transformers" in alarm.hint
+    assert run(alarms, range(90, 100), lambda _: {"sampling_gap": 0.07}) == [], "neither wide nor closed"
+    run(alarms, range(100, 101), lambda _: {"sampling_gap": 0.01})
+    assert len(run(alarms, range(101, 110), lambda _: {"sampling_gap": 0.4})) == 1, "raised again"
+    (cut,) = run(Alarms({"top_p": 0.9}), range(1, 9), lambda _: {"sampling_gap": 0.2})
+    assert cut.hint.startswith("--set top_p=1: 0.9 cuts")
+
+
 def looked(rewards: list[float], held_out: list[float], rows: int = 100) -> list[Alarm]:
     """Ten steps at each of these rewards, and a look after each."""
     alarms, raised = Alarms({}, rows), []

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from running.run_directory import RunDirectory
 from stacks import TRAIN
-from verl_engine.recorder import PREFIX
+from verl_engine.recorder import PREFIX, way_out
 
 LIMIT = 3.0  # seconds; a child on a busy machine is up before
 # The part of verl_run.py that starts the trainer and follows it, here with a trainer of ours.
@@ -82,7 +82,7 @@ def start(folder: Path, trainer: str, limit: float) -> subprocess.Popen[str]:
     folder.mkdir()
     return subprocess.Popen(
         [sys.executable, "-c", RUN, str(folder), trainer, str(limit)], text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": str(TRAIN)},
+        stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": str(TRAIN), "SLURM_JOB_ID": ""},
     )  # fmt: skip
 
 
@@ -129,6 +129,11 @@ def test_a_silence_is_told_once_and_the_run_goes_on_until_it_is_ended(tmp_path: 
     assert (ended["status"], ended["asked"]) == (-signal.SIGTERM, True)
     process = next(line for line in said.splitlines() if line.startswith("process ")).split()[1]
     assert not Path(f"/proc/{process}").exists()
+
+
+def test_a_batch_job_is_ended_by_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert way_out() == "scancel 17"
 
 
 def test_by_0_no_silence_is_told(tmp_path: Path) -> None:

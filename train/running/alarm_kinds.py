@@ -34,6 +34,9 @@ SPIKE_AFTER = 20  # steps before a median means something
 # Answers that are cut off get the reward of their length, not of their content: DAPO found this noise to destabilise
 # training (https://arxiv.org/abs/2503.14476, section 3.4). From one half, it is most of what is learnt from.
 TRUNCATED, TRUNCATED_CLEAR = 0.5, 0.25
+# Mean |log p_model - log p_vLLM| of a token. Healthy: 0.011, flat over a run of Qwen3-4B, and 0.036 where two engines
+# drift apart (https://github.com/vllm-project/vime/issues/64). Far from both, so that nobody is alarmed for rounding.
+GAP, GAP_CLEAR, GAP_STEPS = 0.1, 0.05, 3
 # PyTorch's GradScaler starts fp16 at a scale of 65536 and halves it at each overflow, skipping that step: a few
 # infinite norms at the start are its way (https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling).
 FP16_OVERFLOWS = 5
@@ -268,6 +271,29 @@ class Truncation:
             ),
             f"{longer}{length_penalty(self.settings)}{masked}",
         )
+
+
+class SamplingGap:
+    """vLLM samples by other probabilities than those that are trained."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.wide = 0
+
+    def __call__(self, metrics: Metrics) -> Verdict:
+        """GAP_STEPS in a row raise it, one below GAP_CLEAR clears it."""
+        gap = _number(metrics, "sampling_gap")
+        if gap is None:
+            return False
+        self.wide = self.wide + 1 if gap >= GAP else 0
+        if self.wide < GAP_STEPS:
+            return gap < GAP_CLEAR
+        top_p = float(self.settings.get("top_p", 1.0))
+        seen = f"vLLM's log-probability of a token lies {gap:.3g} from the model's (0.01 to 0.04 is usual)"
+        cause = "compare with --set generation=transformers: if it learns better, vLLM does not get these weights"
+        if top_p < 1:
+            cause = f"--set top_p=1: {top_p:g} cuts vLLM's probabilities alone"
+        return f"in {self.wide} steps in a row {seen}: the answers are not of the policy that is trained", cause
 
 
 class Overfitting:

@@ -17,12 +17,13 @@ from running.alarm_kinds import (
     NoSignal,
     NotANumber,
     Overfitting,
+    SamplingGap,
     Truncation,
     Verdict,
 )
 from settings import BadInput, suggest
 
-NAMES = ("no-signal", "collapse", "overfitting", "not-a-number", "gradient-spike", "truncation")
+NAMES = ("no-signal", "collapse", "overfitting", "not-a-number", "gradient-spike", "truncation", "sampling-gap")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Alarms:
             "collapse": Collapse(settings),
             "gradient-spike": GradientSpike(settings),
             "truncation": Truncation(settings),
+            "sampling-gap": SamplingGap(settings),
         }
         self._overfitting = Overfitting(settings, held_out_rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import re
 import shlex
 import time
@@ -219,7 +220,7 @@ class Recorder:
         return (
             f"neither a line nor numbers from verl for {seconds / 60:.3g} minutes, at step {self.step} of "
             f"{self.steps}; it said last: {said}; it may wait for ever for a process that failed: "
-            f"tail -n {KEPT_LINES} {shlex.quote(str(self.run.path / 'train.log'))}; Ctrl-C ends the run, {go_on}"
+            f"tail -n {KEPT_LINES} {shlex.quote(str(self.run.path / 'train.log'))}; {way_out()} ends the run, {go_on}"
         )
 
     def _last_errors(self) -> list[str]:
@@ -229,3 +230,9 @@ class Recorder:
         # torchrun ends with an error of its own, which says that a child failed.
         own = [cause for cause in causes if "ChildFailedError" not in cause]
         return own or causes or [next((line for line in reversed(plain) if line), "")]
+
+
+def way_out() -> str:
+    """What ends this run; nobody sits at the terminal of a batch job."""
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"scancel {job}" if job else "Ctrl-C"
