@@ -1,13 +1,15 @@
 """Run by a stack's Python: bytes that autograd really saves, and parameters that transformers really makes.
 
 Reads a JSON list on standard input, each {"config": {...}, "mode": ..., "attention": ..., "checkpointing": ...,
-"lora": [...], "sequences": n, "length": n}, or {"config": {...}, "count": true}; prints a JSON list of numbers.
+"lora": [...], "sequences": n, "length": n}, perhaps with "quantization": "nf4" or "int8", or
+{"config": {...}, "count": true}; prints a JSON list of numbers.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from typing import Any
 
 import torch
@@ -30,6 +32,21 @@ def count(config: dict[str, Any]) -> dict[str, Any]:
     return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "config": told}
 
 
+def quantised(model: Any, kind: str) -> Any:
+    """The model by bitsandbytes and PEFT, as the trainer loads and prepares it."""
+    from peft import prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig
+
+    four = {"load_in_4bit": True, "bnb_4bit_quant_type": kind, "bnb_4bit_compute_dtype": torch.bfloat16}
+    asked = BitsAndBytesConfig(**(four if kind != "int8" else {"load_in_8bit": True}))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loaded = AutoModelForCausalLM.from_pretrained(
+            folder, quantization_config=asked, device_map={"": "cpu"}, attn_implementation="sdpa"
+        )
+    return prepare_model_for_kbit_training(loaded, use_gradient_checkpointing=False)
+
+
 def saved(case: dict[str, Any]) -> int:
     """Without what is as large whatever the batch: bfloat16 copies that autocast makes of the weights."""
     return _saved(case, case["sequences"]) - _saved(case, case["sequences"] // 2)
@@ -37,7 +54,10 @@ def saved(case: dict[str, Any]) -> int:
 
 def _saved(case: dict[str, Any], sequences: int) -> int:
     torch.manual_seed(0)
-    model = make(case["config"], case["attention"]).to(DTYPES[case["mode"]]).train()
+    model = make(case["config"], case["attention"]).to(DTYPES[case["mode"]])
+    if case.get("quantization"):
+        model = quantised(model, case["quantization"])
+    model.train()
     if case["lora"]:
         from peft import LoraConfig, get_peft_model
 
@@ -59,7 +79,10 @@ def _saved(case: dict[str, Any], sequences: int) -> int:
     mask = torch.ones_like(ids)
     mask[:, :2] = 0
     inner = (model.base_model.model if case["lora"] else model).model
-    casting = torch.autocast("cpu", torch.bfloat16, enabled=case["mode"] == "mixed")
+    casts = case["mode"] == "mixed" or bool(
+        case.get("quantization")
+    )  # TRL turns autocast on beside a quantised model
+    casting = torch.autocast("cpu", torch.bfloat16, enabled=casts)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), casting:
         kept = inner(input_ids=ids, attention_mask=mask, use_cache=False)
     total = sum(seen.values())

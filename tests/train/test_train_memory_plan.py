@@ -1,9 +1,8 @@
-"""The memory plan against what was measured on an H200, what transformers really makes, and what autograd saves."""
+"""The memory plan against what was measured on an H200; what it refuses, and what it proposes."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from memory.shape import count_parameters, read_shape, shape_of
 from memory_plan import compare, plan
 from settings import BadInput
-from stacks import TRAIN, all_stacks, defaults, name_of
+from stacks import TRAIN, defaults
 
 GIB = 1 << 30
 # torch counts 139.8 of an H200's 140.4 GiB.
@@ -27,6 +26,9 @@ BARE = {"prompts_per_step": 8, "num_generations": 8, "max_prompt_length": 256, "
         "dtype": "float32", "optimizer": "adamw_torch_fused"}  # fmt: skip
 COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
 GRAPHS = {"generation": "transformers-graphs"}
+PLANNED = {"generation": "vllm-colocate"}
+LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
+NF4 = LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_completion_length": 64, "dtype": "auto"}
 
 
 def planned(trl: str, **changed: Any) -> dict[str, Any]:
@@ -55,8 +57,15 @@ def gpt_oss(gib: float, *, model: str = "openai/gpt-oss-20b", **changed: Any) ->
         ("1.16.0", COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}, 107),
         ("1.16.0", GRAPHS | {"liger_kernels": "on"}, 66.8),
         ("1.16.0", GRAPHS, 85.7),
+        ("1.16.0", GRAPHS | LORA | {"dtype": "auto"}, 75.4),
+        ("1.16.0", COLOCATE | LORA | {"dtype": "auto"}, 116.4),
+        ("1.16.0", NF4, 43.5),
         ("0.23.1", {}, 95),
-        ("0.23.1", COLOCATE | {"lora_rank": 4, "lora_targets": ["all-linear"]}, 128),
+        ("0.23.1", COLOCATE | LORA, 128),
+        ("0.23.1", PLANNED, 99.2),  # passes of 32 answers and vLLM's share are the plan's own
+        ("0.23.1", PLANNED | {"dtype": "bfloat16"}, 86.4),
+        ("0.23.1", GRAPHS, 96.6),
+        ("0.23.1", NF4, 44.1),
     ],
 )
 def test_peaks_measured_on_an_h200(trl: str, changed: dict[str, Any], measured: float) -> None:
@@ -147,7 +156,7 @@ def test_quantised_weights() -> None:
         made = plan(qwen, defaults(quantization=kind, lora_rank=8), card(80))
         (sizes[kind],) = [row["bytes"] / GIB for row in made["parts"] if row["part"] == "weights"]
     assert sizes["none"] == pytest.approx(14.19, abs=0.01)
-    assert 5 < sizes["nf4"] < 5.5  # 6.53 G in four bits, embeddings and head in sixteen
+    assert 7 < sizes["nf4"] < 7.5  # 6.53 G in four bits; embeddings and head, 1.09 G, in float32 by PEFT
     assert sizes["nf4"] < sizes["int8"] < sizes["none"]
     oss = plan(read_shape("openai/gpt-oss-20b")[0], defaults(quantization="nf4", lora_rank=8), card(80))
     assert any("bitsandbytes leaves them" in note for note in oss["notes"])
@@ -290,85 +299,3 @@ def test_no_request_ends_in_a_traceback(request_: bytes) -> None:
     status, found = answer(request_)
     assert (status, found["ok"]) == (2, False)
     assert all(found["error"].values())
-
-
-# --- against real libraries -----------------------------------------------------------------------------------------
-
-SMALL = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
-         "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
-EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-COUNTED: list[dict[str, Any]] = [
-    QWEN2_387M,
-    {"model_type": "qwen2", **SMALL, "tie_word_embeddings": False},
-    {"model_type": "llama", **SMALL, "tie_word_embeddings": False},
-    {"model_type": "llama", **SMALL, "attention_bias": True, "mlp_bias": True, "head_dim": 64,
-     "tie_word_embeddings": True},
-    {"model_type": "mistral", **SMALL, "tie_word_embeddings": False},
-    {"model_type": "qwen3", **SMALL, "head_dim": 64, "tie_word_embeddings": True},
-    {"model_type": "phi3", **SMALL, "tie_word_embeddings": False, "pad_token_id": 0},
-    {"model_type": "gemma2", **SMALL, "head_dim": 32},
-    {"model_type": "gemma3_text", **SMALL, "head_dim": 32},
-    {"model_type": "mixtral", **SMALL, **EXPERTS, "tie_word_embeddings": False},
-    {"model_type": "qwen2_moe", **SMALL, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
-     "shared_expert_intermediate_size": 192, "tie_word_embeddings": False},
-    {"model_type": "qwen3_moe", **SMALL, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
-     "head_dim": 32, "mlp_only_layers": [1], "decoder_sparse_step": 1, "tie_word_embeddings": False},
-    {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "tie_word_embeddings": False,
-     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
-    {"model_type": "gpt2", "vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128},
-]  # fmt: skip
-
-
-def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
-    done = subprocess.run(
-        [str(python), "-B", str(Path(__file__).parent / "saved_activations.py")], input=json.dumps(cases), text=True,
-        capture_output=True, timeout=200, check=False,
-        env=kept | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, f"{name_of(python)}: {done.stderr[-3000:]}"
-    return list(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
-@pytest.mark.stack
-def test_parameters_are_those_that_transformers_makes(stack_python: Path) -> None:
-    for python in all_stacks(stack_python):
-        made = in_stack(python, [{"config": config, "count": True} for config in COUNTED])
-        for config, really in zip(COUNTED, made, strict=True):
-            for told in (config, really["config"]):  # config.json, and what the trainer hands over
-                counted = sum(count_parameters(shape_of(told)).values())
-                assert counted == really["parameters"], f"{name_of(python)}: {told}"
-
-
-def activation_cases() -> list[dict[str, Any]]:
-    oss = {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "intermediate_size": 256,
-           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
-    dense = {"model_type": "qwen2", **SMALL, "intermediate_size": 1024, "tie_word_embeddings": True}
-    plain = {"checkpointing": False, "lora": [], "sequences": 4, "length": 96, "attention": "sdpa"}
-    attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    cases = [plain | {"config": dense, "mode": mode} for mode in ("float32", "mixed", "bfloat16")]
-    cases += [plain | {"config": dense, "mode": "bfloat16", "attention": "eager"}]
-    cases += [plain | {"config": dense, "mode": "mixed", "lora": lora} for lora in (["all-linear"], attention)]
-    cases += [plain | {"config": dense, "mode": mode, "checkpointing": True} for mode in ("float32", "bfloat16")]
-    cases += [plain | {"config": dense | {"model_type": "llama"}, "mode": mode} for mode in ("float32", "bfloat16")]
-    cases += [plain | {"config": oss, "mode": mode, "attention": "eager"} for mode in ("float32", "bfloat16")]
-    cases += [plain | {"config": oss, "mode": "bfloat16", "attention": "eager", "checkpointing": True}]
-    cases += [plain | {"config": dense | {"model_type": "qwen3", "head_dim": 64}, "mode": "bfloat16"}]
-    cases += [plain | {"config": {"model_type": "mixtral", **SMALL, **EXPERTS}, "mode": "bfloat16"}]
-    return cases
-
-
-@pytest.mark.stack
-def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
-    from memory.parts import Pass, stored_activations
-
-    cases = activation_cases()
-    for python in all_stacks(stack_python):
-        for case, really in zip(cases, in_stack(python, cases), strict=True):
-            lora = "" if not case["lora"] else "all" if case["lora"] == ["all-linear"] else "attention"
-            half = Pass(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
-                        case["checkpointing"], lora)  # fmt: skip
-            ratio = stored_activations(shape_of(case["config"]), half) / really
-            print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
-                  f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip
-            assert ratio == pytest.approx(1, abs=0.1), (name_of(python), case)

@@ -1,7 +1,7 @@
 """Formulas of the memory plan, in bytes: what one part of a GRPO step holds. Standard library only, no settings.
 
 Activations were calibrated by summing the storages that autograd saves (torch 2.8 and 2.13, transformers 4.57 and
-5.17; tests/train/test_train_memory_plan.py does it again). H hidden, I inner, A all heads' queries, T tokens of a
+5.17; tests/train/test_train_memory_real.py does it again). H hidden, I inner, A all heads' queries, T tokens of a
 sequence. A mode is float32, bfloat16 (float16 counts the same), or mixed: float32 weights under autocast.
 """
 
@@ -17,6 +17,7 @@ MXFP4_BYTES = 4.25 / 8  # 32 four-bit numbers share one byte of scale (OCP MX sp
 # NF4 and FP4: half a byte, and a float32 scale for 64 numbers; quantised twice that scale is one byte, and 256 of
 # those share a float32 (bitsandbytes, blocksize 64 and 256).
 FOUR_BIT, FOUR_BIT_DOUBLE = 0.5 + 4 / 64, 0.5 + 1 / 64 + 4 / (64 * 256)
+FOUR_BITS = ("nf4", "fp4")  # bitsandbytes' layers answer in the type that they were given: float32, by PEFT's norms
 CONTEXT = int(0.6 * GIB)  # CUDA context and cuBLAS workspace of one process
 NCCL = int(0.7 * GIB)  # its buffers, per process
 VLLM_OUTSIDE = int(1.0 * GIB)  # what vLLM's process needs beside its share: graphs, workspaces
@@ -37,6 +38,7 @@ class Pass:
     checkpointing: bool = False
     lora: str = ""  # "": all weights are trained; attention: no LoRA in the MLP; all
     liger: bool = False  # its layers by Liger's kernels, which compute again what they can
+    quantized: str = ""  # nf4, fp4 or int8, prepared by PEFT: what is between the layers is float32 then
 
     @property
     def length(self) -> int:
@@ -93,10 +95,11 @@ def _attention(shape: Shape, step: Pass) -> float:
 def _mlp(shape: Shape, step: Pass) -> float:
     size, inner = (4 if step.mode == "float32" else 2), shape.dense_intermediate
     kept = _inputs(shape, step, 1 if shape.family.fused else 2, trained=step.lora == "all")
+    wide = 4 if step.quantized in FOUR_BITS else size
     if shape.model_type == "gpt2":  # GELU from its parts: cube, scaled sum, tanh, product
-        return kept + 8 * inner * size
+        return kept + 8 * inner * wide
     # Gate, its SiLU (not by Liger), up, and their product, which nothing keeps if the last matrix is frozen.
-    return kept + ((3 if step.lora == "attention" else 4) - step.liger) * inner * size
+    return kept + (3 - step.liger) * inner * wide + (0 if step.lora == "attention" else inner * size)
 
 
 def _experts(shape: Shape, step: Pass) -> float:
@@ -112,9 +115,10 @@ def _experts(shape: Shape, step: Pass) -> float:
 
 def stored_activations(shape: Shape, step: Pass) -> int:
     """Bytes kept from the forward pass to the backward pass."""
-    ends = shape.hidden * (6 if step.mode == "bfloat16" and not shape.family.float_norm else 8)  # the last norm
+    narrow = step.mode == "bfloat16" and not step.quantized
+    ends = shape.hidden * (6 if narrow and not shape.family.float_norm else 8)  # the last norm
     if step.checkpointing:  # of each layer its input alone
-        return int(step.tokens * (ends + shape.layers * shape.hidden * (2 if step.mode == "bfloat16" else 4)))
+        return int(step.tokens * (ends + shape.layers * shape.hidden * (2 if narrow else 4)))
     dense = shape.dense_layers * layer_activations(shape, step, experts=False)
     routed = shape.expert_layers * layer_activations(shape, step, experts=True) if shape.experts else 0
     return int(step.tokens * (ends + dense + routed))
@@ -129,7 +133,7 @@ def passing_activations(shape: Shape, step: Pass) -> int:
 
 def forward_only(shape: Shape, step: Pass) -> int:
     """Bytes at the widest point of a layer without gradients: its inputs, gate, up and product."""
-    size = 4 if step.mode == "float32" else 2
+    size = 4 if step.mode == "float32" or step.quantized in FOUR_BITS else 2
     inner = shape.experts_per_token * shape.intermediate if shape.experts else shape.dense_intermediate
     scores = step.sequences * shape.heads * step.length**2 * (size + 4) if step.attention == "eager" else 0
     return int(step.tokens * (3 * inner + 4 * shape.hidden) * size + scores)
@@ -163,7 +167,8 @@ def weight_bytes(shape: Shape, size: float, quantization: str = "none", *, doubl
     if shape.model_type != "gpt_oss":  # whose experts are no nn.Linear: bitsandbytes leaves them as they are
         linear += parts["experts"]
     each = 1.0 if quantization == "int8" else FOUR_BIT_DOUBLE if double else FOUR_BIT
-    return int(linear * each + (total - linear) * 2)
+    rest = 2 if shape.experts else 4  # PEFT's prepare_model_for_kbit_training makes float32 of it
+    return int(linear * each + (total - linear) * rest)
 
 
 def mxfp4_bytes(shape: Shape) -> int:

@@ -55,6 +55,8 @@ class Phases:
         self.mode = "mixed" if self.dtype == "float32" and casts else self.dtype
         self.mode = "bfloat16" if self.mode == "mixed" and self.sharded else self.mode  # the layers are gathered so
         self.mode = "bfloat16" if self.mode == "float16" else self.mode
+        # With experts the model is not prepared by PEFT (models.prepare_for_training).
+        self.quantized = "" if asked["quantization"] == "none" or self.shape.experts else asked["quantization"]
         self.parameters = sum(count_parameters(self.shape).values())
         self.trained = (
             parts.lora_parameters(
@@ -115,7 +117,9 @@ class Phases:
         kind = ("all" if everywhere else "attention") if self.lora else ""
         checkpointing = bool(self.settings["gradient_checkpointing"])
         liger = self.settings["liger_kernels"] == "on"  # settled when the model was loaded
-        return Pass(self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger)
+        return Pass(
+            self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger, self.quantized
+        )
 
     def static(self) -> list[tuple[str, int, str]]:
         """What stays from the first step to the last: (part, bytes, why)."""
@@ -123,7 +127,8 @@ class Phases:
         weights = parts.weight_bytes(
             shape, self.size, asked["quantization"], double=asked["double_quantization"]
         ) // self.shares  # fmt: skip
-        what = self.dtype if asked["quantization"] == "none" else f"{asked['quantization']}, the rest {self.dtype}"
+        rest = "float32" if self.quantized else self.dtype
+        what = self.dtype if asked["quantization"] == "none" else f"{asked['quantization']}, the rest {rest}"
         why = f"{self.parameters:,} parameters in {what}" + (f", divided by {self.shares}" if self.sharded else "")
         if shape.checkpoint == "mxfp4" and asked["quantization"] == "none":
             why += ", dequantised from MXFP4"
@@ -217,7 +222,7 @@ class Phases:
         if self.settings["generation"] == "transformers-paged":
             self.notes.append("transformers' paged cache may take more: it fills what is free when it starts")
         # TRL lets transformers answer all prompts of a step at once, whatever the micro-batch.
-        every = Pass(self.answers, self.prompt, 0, self.mode, self.attention)
+        every = Pass(self.answers, self.prompt, 0, self.mode, self.attention, quantized=self.quantized)
         cache = parts.kv_cache(self.shape, self.answers, self.prompt + self.completion, self.size)
         rows = self.answers * self.shape.vocab * 4 * 4
         whole = gathered(self.shape, 2 if self.mode == "bfloat16" else 4).whole if self.sharded else 0

@@ -1,0 +1,125 @@
+"""The memory plan's formulas against real libraries: what transformers makes, and what autograd saves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory.parts import Pass, stored_activations
+from memory.shape import count_parameters, shape_of
+from stacks import all_stacks, name_of
+
+SMALL = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+COUNTED: list[dict[str, Any]] = [
+    {"model_type": "qwen2", "vocab_size": 32000, "hidden_size": 896, "intermediate_size": 4864,
+     "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    {"model_type": "qwen2", **SMALL, "tie_word_embeddings": False},
+    {"model_type": "llama", **SMALL, "tie_word_embeddings": False},
+    {"model_type": "llama", **SMALL, "attention_bias": True, "mlp_bias": True, "head_dim": 64,
+     "tie_word_embeddings": True},
+    {"model_type": "mistral", **SMALL, "tie_word_embeddings": False},
+    {"model_type": "qwen3", **SMALL, "head_dim": 64, "tie_word_embeddings": True},
+    {"model_type": "phi3", **SMALL, "tie_word_embeddings": False, "pad_token_id": 0},
+    {"model_type": "gemma2", **SMALL, "head_dim": 32},
+    {"model_type": "gemma3_text", **SMALL, "head_dim": 32},
+    {"model_type": "mixtral", **SMALL, **EXPERTS, "tie_word_embeddings": False},
+    {"model_type": "qwen2_moe", **SMALL, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+     "shared_expert_intermediate_size": 192, "tie_word_embeddings": False},
+    {"model_type": "qwen3_moe", **SMALL, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+     "head_dim": 32, "mlp_only_layers": [1], "decoder_sparse_step": 1, "tie_word_embeddings": False},
+    {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "tie_word_embeddings": False,
+     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    {"model_type": "gpt2", "vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128},
+]  # fmt: skip
+
+
+def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
+    done = subprocess.run(
+        [str(python), "-B", str(Path(__file__).parent / "saved_activations.py")], input=json.dumps(cases), text=True,
+        capture_output=True, timeout=200, check=False,
+        env=kept | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{name_of(python)}: {done.stderr[-3000:]}"
+    return list(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+# Bytes a token that autograd kept on a CPU (bitsandbytes 0.50.2, peft 0.21, transformers 5.17, 2026-11-22).
+QUANTISED = {("nf4", "all"): 65333, ("nf4", "attention"): 56048, ("int8", "all"): 46896, ("int8", "attention"): 37608}
+
+
+@pytest.mark.parametrize(("kind", "lora"), QUANTISED)
+def test_activations_of_a_quantised_model(kind: str, lora: str) -> None:
+    step = Pass(2, 0, 96, "bfloat16", "sdpa", lora=lora, quantized=kind)
+    kept = stored_activations(shape_of(quantised_config()), step) / step.tokens
+    assert kept == pytest.approx(QUANTISED[kind, lora], rel=0.06)
+
+
+def quantised_config() -> dict[str, Any]:
+    dense = {"model_type": "qwen2", **SMALL, "intermediate_size": 1024, "tie_word_embeddings": True}
+    return dense | {"num_attention_heads": 4}
+
+
+@pytest.mark.stack
+def test_those_activations_are_what_autograd_saves(stack_python: Path) -> None:
+    """Where a stack has bitsandbytes, which the CPU's lacks: ENVDOCTOR_STACK_PYTHONS names such ones."""
+    targets = {"all": ["all-linear"], "attention": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    plain = {"config": quantised_config(), "mode": "bfloat16", "attention": "sdpa", "checkpointing": False}
+    cases = [
+        plain | {"quantization": kind, "lora": targets[lora], "sequences": 4, "length": 96}
+        for kind, lora in QUANTISED
+    ]
+    having = [python for python in all_stacks(stack_python) if list(python.parents[1].glob("lib/*/*/bitsandbytes"))]
+    if not having:
+        pytest.skip("no stack with bitsandbytes")
+    for python in having:
+        for expected, really in zip(QUANTISED.values(), in_stack(python, cases), strict=True):
+            assert really / (2 * 96) == pytest.approx(expected, rel=0.02), name_of(python)
+
+
+@pytest.mark.stack
+def test_parameters_are_those_that_transformers_makes(stack_python: Path) -> None:
+    for python in all_stacks(stack_python):
+        made = in_stack(python, [{"config": config, "count": True} for config in COUNTED])
+        for config, really in zip(COUNTED, made, strict=True):
+            for told in (config, really["config"]):  # config.json, and what the trainer hands over
+                counted = sum(count_parameters(shape_of(told)).values())
+                assert counted == really["parameters"], f"{name_of(python)}: {told}"
+
+
+def activation_cases() -> list[dict[str, Any]]:
+    oss = {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "intermediate_size": 256,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
+    dense = {"model_type": "qwen2", **SMALL, "intermediate_size": 1024, "tie_word_embeddings": True}
+    plain = {"checkpointing": False, "lora": [], "sequences": 4, "length": 96, "attention": "sdpa"}
+    attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    cases = [plain | {"config": dense, "mode": mode} for mode in ("float32", "mixed", "bfloat16")]
+    cases += [plain | {"config": dense, "mode": "bfloat16", "attention": "eager"}]
+    cases += [plain | {"config": dense, "mode": "mixed", "lora": lora} for lora in (["all-linear"], attention)]
+    cases += [plain | {"config": dense, "mode": mode, "checkpointing": True} for mode in ("float32", "bfloat16")]
+    cases += [plain | {"config": dense | {"model_type": "llama"}, "mode": mode} for mode in ("float32", "bfloat16")]
+    cases += [plain | {"config": oss, "mode": mode, "attention": "eager"} for mode in ("float32", "bfloat16")]
+    cases += [plain | {"config": oss, "mode": "bfloat16", "attention": "eager", "checkpointing": True}]
+    cases += [plain | {"config": dense | {"model_type": "qwen3", "head_dim": 64}, "mode": "bfloat16"}]
+    cases += [plain | {"config": {"model_type": "mixtral", **SMALL, **EXPERTS}, "mode": "bfloat16"}]
+    return cases
+
+
+@pytest.mark.stack
+def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
+    cases = activation_cases()
+    for python in all_stacks(stack_python):
+        for case, really in zip(cases, in_stack(python, cases), strict=True):
+            lora = "" if not case["lora"] else "all" if case["lora"] == ["all-linear"] else "attention"
+            half = Pass(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
+                        case["checkpointing"], lora)  # fmt: skip
+            ratio = stored_activations(shape_of(case["config"]), half) / really
+            print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
+                  f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip
+            assert ratio == pytest.approx(1, abs=0.1), (name_of(python), case)
