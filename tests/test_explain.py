@@ -63,6 +63,19 @@ def test_colours_and_carriage_returns_do_not_hide_a_message() -> None:
     assert explain(io.BytesIO(text.encode())).causes[0].cause == "driver-too-old"
 
 
+def test_the_trainer_s_own_notes_are_no_evidence() -> None:
+    """A run without flash-attn says so, and goes on; what ended it on an H200 was another line."""
+    log = (
+        b"note: attention: flash-attn is not installed, which verl's own default needs; sdpa stands in for it\n"
+        b"PermissionError: [Errno 13] Permission denied: '/v/lib/site-packages/ray/core/src/ray/gcs/gcs_server'\n"
+    )
+    found = explain(io.BytesIO(log), None, None)
+    assert [cause.cause for cause in found.causes] == ["program-not-executable"]
+    assert found.causes[0].commands[1] == "uv pip install --reinstall ray"
+    assert "gcs_server" in found.causes[0].lines[0]
+    assert explain(io.BytesIO(log.splitlines()[0]), None, None).causes == ()
+
+
 def test_what_is_no_text_at_all_has_no_cause() -> None:
     assert explain(io.BytesIO(bytes(range(256)) * 4000)).causes == ()
     assert explain(io.BytesIO(b"")).causes == ()

@@ -32,6 +32,10 @@ PREFIX = re.compile(
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
 
+# What the trainer itself says of a run that goes on ("note: flash-attn is not installed, SDPA stands in for it"), and
+# pip and compilers beside the error.
+NOTE = re.compile(r"^note: [^\n]*", re.MULTILINE)
+
 
 class Hit(Record, frozen=True):
     """A pattern that was found: the line with its literal, and the named groups."""
@@ -77,6 +81,8 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         size += len(block)
         excerpt.add(block)
         text = block.decode("utf-8", "replace")
+        if "note: " in text:
+            text = NOTE.sub("", text)
         words = vocabulary(text)
         for search in open_searches:
             _search_block(search, text, words, first_line)
