@@ -197,10 +197,11 @@ def continue_from_step_2(python: Path, material: Path, run: Path, copy: Path) ->
 
 
 @pytest.mark.stack
+@pytest.mark.long  # CI compares adapters, below
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param({}, marks=pytest.mark.long),
+        {},
         {"model": "tied", "beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True},
     ],
 )
@@ -256,6 +257,7 @@ def test_a_divided_model_with_an_adapter(stack_python: Path, material: Path, tmp
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_bad_input_on_real_processes(stack_python: Path, material: Path, tmp_path: Path) -> None:
     grpo = TRAIN / "grpo.py"
     status, output = train(stack_python, material, tmp_path / "cpu", program=grpo, sharding="fsdp")
