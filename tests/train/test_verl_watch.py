@@ -186,7 +186,9 @@ def test_ppo_s_answers_are_compared_over_the_whole_step() -> None:
 
 
 def test_sft_says_which_alarms_it_has_and_refuses_to_wait_for_the_others(tmp_path: Path) -> None:
-    assert set(NAMES) - set(alarms_of("sft")) == {"no-signal", "collapse", "overfitting", "truncation"}
+    assert set(NAMES) - set(alarms_of("ppo")) == {"sampling-gap"}
+    assert set(alarms_of("ppo")) - set(alarms_of("sft")) == {"no-signal", "collapse", "overfitting", "truncation"}
+    assert "sampling-gap" not in untold("sft", dumped=False)[0]
     assert "collapse" in untold("sft", dumped=False)[0]
     with pytest.raises(BadInput, match="stop_on = collapse, which sft never raises"):
         recorder(tmp_path, "sft", stop_on=["collapse", "not-a-number"])
