@@ -17,7 +17,7 @@ Ending = Literal["", "done", "failed", "interrupted"]
 HISTORY = 120  # steps that are kept for the sparkline and the pace
 PACE_STEPS = 20  # steps that times and shares are taken over
 TOLD = 20  # alarms and notes that are kept
-PARTS = ("generate", "score", "update", "sync")
+PARTS = ("generate", "score", "update", "sync", "wait")
 SMOOTH = "_smooth"
 
 

@@ -206,10 +206,11 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
     steps = [event for event in events if event["event"] == "step"]
     peaks = [event["metrics"]["memory_gib"] or 0 for event in steps]
     counted = [event["metrics"] for event in steps[FIRST:]]
+    parts = (*PARTS, "wait") if gpus > 1 else PARTS
     planned = ((result["memory"] or {}).get("planned") or 0) / 2**30
     return {
         "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
-        "parts": {part: statistics.median(row[f"{part}_seconds"] for row in counted) for part in PARTS},
+        "parts": {part: statistics.median(row[f"{part}_seconds"] for row in counted) for part in parts},
         "gap": max((row["sampling_gap"] or 0 for row in counted), default=0) or None,
     }  # fmt: skip
 

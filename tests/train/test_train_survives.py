@@ -65,13 +65,32 @@ def test_a_disk_that_fills_while_saving_loses_no_earlier_checkpoint(stack_python
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == [str(step) for step in range(1, last + 5)]
 
 
-def start_two(python: Path, run: Path, *options: str) -> Any:
+# The trainer with a second process that takes half a second longer to sample.
+LATE = """
+import os, sys, time
+sys.path.insert(0, TRAIN)
+import grpo
+prepared = grpo.prepare_process
+def prepare(*arguments):
+    prepared(*arguments)
+    from transformers import GenerationMixin
+    generate = GenerationMixin.generate
+    def late(*arguments, **named):
+        time.sleep(0.5 * int(os.environ["RANK"]))
+        return generate(*arguments, **named)
+    GenerationMixin.generate = late
+grpo.prepare_process = prepare
+sys.exit(grpo.main())
+"""
+
+
+def start_two(python: Path, run: Path, *options: str, program: Path = TRAIN / "grpo.py") -> Any:
     import os
     import subprocess
 
     return subprocess.Popen(
         [str(python), "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-         str(TRAIN / "grpo.py"), str(run), *options],
+         str(program), str(run), *options],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -79,10 +98,16 @@ def start_two(python: Path, run: Path, *options: str) -> Any:
 
 def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
-    status, output = finish(start_two(stack_python, run))
+    (tmp_path / "late.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{LATE}")
+    status, output = finish(start_two(stack_python, run, program=tmp_path / "late.py"))
     assert status == 0, output
     result = json.loads((run / "result.json").read_text())
     assert (result["ranks"], result["steps"], result["status"]) == (2, 4, "done")
+    for row in read_rows(run / "metrics.csv"):
+        assert float(row["wait_seconds"]) > 0.3, "the first waits for the second"
+        parts = [float(row[f"{part}_seconds"]) for part in ("generate", "score", "update", "sync", "wait")]
+        assert sum(parts) == pytest.approx(float(row["seconds"]), rel=1e-3)
+    assert result["shares"]["wait"] > 0.1
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
     generations = read_rows(run / "generations.csv")
     assert len(generations) == 4 * 4 * 4  # steps, prompts, answers: those of both

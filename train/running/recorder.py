@@ -15,11 +15,12 @@ from running.stopwatch import Stopwatch
 from transformers import TrainerCallback
 
 # Columns of metrics.csv after the task's own. `kl` stays empty at beta 0, a part's seconds where nobody works on it;
-# `sampling_gap`, how far vLLM's log-probability of a token lies from the model's own, where vLLM does not sample.
+# `sampling_gap`, how far vLLM's log-probability of a token lies from the model's own, where vLLM does not sample;
+# `wait_seconds`, for the process that samples slowest, where there is one process alone.
 TRAINING_FIELDS = [
     "reward_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std", "completion_length",
     "truncated", "sampling_gap", "tokens", "tokens_per_second", "seconds", "generate_seconds", "score_seconds",
-    "update_seconds", "sync_seconds", "memory_gib",
+    "update_seconds", "sync_seconds", "wait_seconds", "memory_gib",
 ]  # fmt: skip
 GIB = 2**30
 
@@ -89,7 +90,10 @@ class Recorder(TrainerCallback):
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """The clock stops; who was asked to end saves first."""
         self.times = self.watch.end_step()
-        if self.ranks.any(self.interrupt.asked_at is not None):
+        everybody = self.ranks.gather([(self.times["generate_seconds"], self.interrupt.asked_at is not None)])
+        if self.ranks.count > 1:
+            self.times = tell_waiting(self.times, max(seconds for seconds, _ in everybody))
+        if any(asked for _, asked in everybody):  # ranks that stop at different steps would wait for each other
             self.interrupt.asked_at = self.interrupt.asked_at or time.monotonic()
             control.should_save = control.should_training_stop = True
 
@@ -190,6 +194,15 @@ class Recorder(TrainerCallback):
         whole = self.totals.get("seconds", 0.0)
         parts = {name.removesuffix("_seconds"): value for name, value in self.totals.items() if name != "seconds"}
         return {name: round(value / whole, 4) for name, value in parts.items()} if whole else {}
+
+
+def tell_waiting(times: dict[str, float], slowest: float) -> dict[str, float]:
+    """A step's times with `wait_seconds`: TRL gathers among the ranks when each has sampled, so all wait for one.
+
+    Without it that time would count as the update's. `slowest`: seconds that the slowest rank sampled for.
+    """
+    wait = max(0.0, slowest - times["generate_seconds"])
+    return times | {"wait_seconds": wait, "update_seconds": max(0.0, times["update_seconds"] - wait)}
 
 
 def text_of(messages: Any) -> str:
