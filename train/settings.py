@@ -271,10 +271,11 @@ def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
             f"epsilon_high = {settings['epsilon_high']} below epsilon = {settings['epsilon']}",
             "0 (the same as epsilon) or more than epsilon", "--set epsilon_high=0.28",
         ))  # fmt: skip
-    if settings["generation"] == "vllm-server" and not settings["vllm_server"]:
-        found.append(
-            ("generation = vllm-server without vllm_server", "HOST:PORT", "--set vllm_server=localhost:8000")
-        )
+    if settings["generation"] == "vllm-server":
+        host, _, port = settings["vllm_server"].rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            what = f"vllm_server = {settings['vllm_server']!r}" if settings["vllm_server"] else "no vllm_server"
+            found.append((f"generation = vllm-server with {what}", "HOST:PORT", "--set vllm_server=localhost:8000"))
     if settings["generation"].startswith("vllm") and not settings["model"]:
         found.append((
             f"generation = {settings['generation']} with the tiny model",

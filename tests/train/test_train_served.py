@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from loopback import Server, answering
 from running import served
-from settings import BadInput
+from settings import BadInput, Recipe, settle
 from stacks import defaults
 
 MODEL = "org/model"
@@ -192,6 +192,14 @@ def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
     models = {"data": [{"id": "x", "root": str(tmp_path / "link")}]}
     with serving(OWN | {"/v1/models": models}) as settings:
         assert find(settings | {"model": str(tmp_path / "model")})[1] == []
+
+
+@pytest.mark.parametrize("address", ["", "node7", "node7:", ":8000", "node7:http", "node7:0", "node7:70000"])
+def test_an_address_that_is_none_is_refused_before_anything_starts(address: str) -> None:
+    asked = {"model": MODEL, "data": "rows.jsonl", "generation": "vllm-server", "vllm_server": address}
+    with pytest.raises(BadInput, match=r"generation = vllm-server with (no vllm_server|vllm_server = ')") as caught:
+        settle(Recipe("mine", "", {"task": "dataset"}), asked)
+    assert caught.value.expected == "HOST:PORT"
 
 
 def test_nobody_is_asked_where_the_trainer_samples_itself() -> None:

@@ -280,12 +280,6 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
 
 def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
     host, _, port = settings["vllm_server"].rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise BadInput(
-            f"vllm_server = {settings['vllm_server']!r}",
-            expected="HOST:PORT",
-            hint="--set vllm_server=localhost:8000",
-        )
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_host": host, "vllm_server_port": int(port)}
 
 
