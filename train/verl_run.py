@@ -62,13 +62,14 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     from verl_engine.after import merge, model_card
     from verl_engine.commands import adapter_command, commands, fill_in, merge_command, trainer_environment
     from verl_engine.compose import compose_options, find_verl
+    from verl_engine.cpus import refuse_too_few
     from verl_engine.data import wait_for_data, write_data
     from verl_engine.fields import trainer_module, verl_options
     from verl_engine.parts import TRACKED_SFT, overrides
     from verl_engine.process import Children
     from verl_engine.recorder import Recorder
     from verl_engine.reward_file import needs_plain_numbers, reward_text
-    from verl_engine.situation import Checkpoints, look_at_machine, refuse_missing_gpus, situation
+    from verl_engine.situation import ON_CPU, Checkpoints, look_at_machine, refuse_missing_gpus, situation
     from verl_engine.watch import untold
 
     # 1. What to do.
@@ -114,6 +115,8 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
             print(f"# {command.where}: {command.why}\n{command.shell()}\n")
         return 0
     refuse_missing_gpus(settings, machine, at.gpus)
+    if ON_CPU not in settings["options"]:
+        refuse_too_few(settings, version, cpus=at.cpus, gpus=at.gpus)
     started = next(command for command in planned if command.argv[0] == sys.executable)  # a Ray of several nodes runs
 
     # 3. The rows in verl's form.

@@ -18,9 +18,9 @@ from settings import BadInput
 from stacks import TRAIN
 from verl_engine.after import describe, model_card
 from verl_engine.check import FILE
+from verl_engine.cpus import WITHOUT_QUEUE
 from verl_engine.process import Children
 from verl_engine.situation import (
-    WITHOUT_QUEUE,
     Checkpoints,
     Machine,
     choose_attention,

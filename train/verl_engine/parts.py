@@ -40,6 +40,7 @@ class At:
     experiment: str = "run"
     nodes: int = 1
     gpus: int = 1
+    cpus: int = 0  # of a node, as Ray counts them; 0: not known here
     attention: str = "flash_attention_2"
     tensor_parallel: int = 1
     resume: str = ""  # a checkpoint's folder; empty: a fresh start

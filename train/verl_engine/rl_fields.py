@@ -9,6 +9,7 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
+from verl_engine.cpus import UNITS, UNITS_USUAL, queue_units
 from verl_engine.parts import (
     ENGINE_DTYPE,
     FILE_LOGGER,
@@ -47,6 +48,9 @@ def rl_options(settings: Mapping[str, Any], version: Version, at: At, notes: lis
     if at.nodes > 1 and version >= FILE_LOGGER:
         # Ray runs before the driver, and the process that logs has Ray's variables, not the driver's.
         options[f"{RAY_VARIABLES}.VERL_FILE_LOGGER_PATH"] = at.metrics
+    if fewer := queue_units(version, settings["options"], cpus=at.nodes * at.cpus, gpus=at.nodes * at.gpus):
+        options |= fewer
+        notes.append(f"TransferQueue: {fewer[UNITS]} of verl's {UNITS_USUAL} units, one CPU each, on {at.cpus} CPUs")
     if settings["reward_function"]:
         path, _, name = settings["reward_function"].rpartition(":")
         path = at.reward_file if needs_plain_numbers(settings["reward_function"], version) else path

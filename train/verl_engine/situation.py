@@ -18,14 +18,12 @@ from packaging.version import Version
 from running.run_directory import RunDirectory
 from settings import BadInput
 from verl_engine.commands import choose_tensor_parallel
+from verl_engine.cpus import count_cpus, has_queue
 from verl_engine.parts import ANSWERS, At
 from verl_engine.process import Children
 
 GIB = 2**30
 ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can
-# main_ppo.py: from here on its trainer keeps the answers in a TransferQueue unless use_v1 is false. 0.9.0 does not
-# name that package, 0.9.1 in the extra verl-core alone.
-QUEUE, WITHOUT_QUEUE = Version("0.9.0"), "trainer.use_v1=false"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole (checkpoint_handler.py)
 # In a process of its own: torch takes seconds and memory, and would hold a GPU while the trainer runs.
 PROBE = """
@@ -93,6 +91,7 @@ def situation(
         experiment=run.path.name,
         nodes=settings["nodes"],
         gpus=gpus,
+        cpus=count_cpus() if machine.gpus or ON_CPU in settings["options"] else 0,  # not those of a login node
         attention=choose_attention(settings["attention"], machine, version, notes),
         tensor_parallel=tensor_parallel(settings, machine, gpus, notes) if settings["task"] != "sft" else 1,
         resume=str(checkpoint) if checkpoint else "",
@@ -138,7 +137,7 @@ def refuse_trl_without_value_head(version: Version) -> None:
 
 def refuse_missing_queue(options: list[str], version: Version) -> None:
     """verl's driver would start Ray first, and then end in a ModuleNotFoundError."""
-    if version < QUEUE or WITHOUT_QUEUE in options or importlib.util.find_spec("transfer_queue"):
+    if not has_queue(version, options) or importlib.util.find_spec("transfer_queue"):
         return
     raise BadInput(
         f"TransferQueue is not installed in {sys.prefix}, and verl {version}'s trainer keeps the answers in it",
