@@ -30,7 +30,7 @@ model.model.norm.weight.data[0] = float(sys.argv[2])
 model.save_pretrained(sys.argv[1])
 """
 
-# verl 0.7.1 makes NCCL's process group, and registers its FSDP engine for GPUs: what stands between it and a CPU.
+# What stands between verl (0.7.1, 0.9.1) and a CPU: it makes NCCL's process group, and registers its engine for GPUs.
 ON_CPU = """
 import torch
 import verl.utils.device
@@ -48,6 +48,29 @@ for name in none:
 torch.cpu.get_device_properties = lambda *_: type("Properties", (), {"total_memory": 1})
 torch.cpu.mem_get_info = lambda *_: (1, 1)
 torch.cpu.manual_seed = torch.manual_seed
+try:  # from 0.9: the device is asked of a platform, and NVIDIA's is taken where there is none
+    from verl.plugin.platform.platform_cuda import PlatformCUDA
+    from verl.plugin.platform.platform_manager import set_platform
+except ImportError:
+    pass
+else:
+    import contextlib
+    import torch.distributed
+    class PlatformCPU(PlatformCUDA):
+        device_name = "cpu"
+        device_module = torch.cpu
+        is_available = lambda self: True
+        current_device = lambda self: "cpu"
+        device_count = lambda self: 1
+        set_device = synchronize = set_allocator_settings = empty_cache = lambda self, *_: None
+        manual_seed = manual_seed_all = lambda self, seed: torch.manual_seed(seed)
+        communication_backend_name = lambda self: "gloo"
+        nvtx_range = lambda self, *_, **__: contextlib.nullcontext()
+    set_platform(PlatformCPU())
+    usual = torch.distributed.init_process_group
+    torch.distributed.init_process_group = lambda backend=None, **more: usual(
+        backend="gloo" if backend == "cpu:gloo,cpu:gloo" else backend, **more
+    )
 """
 # Of verl-sft, for the model and the rows that are made here.
 SETTINGS = {
