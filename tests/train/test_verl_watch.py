@@ -16,7 +16,7 @@ from settings import BadInput, read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.generations import Generations, compare, parse_dump
 from verl_engine.recorder import Recorder
-from verl_engine.reward_file import needs_plain_numbers
+from verl_engine.reward_file import ANY_NUMBER, needs_plain_numbers
 from verl_engine.situation import Checkpoints
 from verl_engine.watch import alarms_of, spread_by_extremes, untold
 from verl_formats import Formats, make_formats, needs_verl
@@ -136,6 +136,9 @@ def test_a_run_that_is_gone_on_with_counts_its_old_steps(written: Path) -> None:
 @pytest.mark.stack
 @needs_verl
 def test_a_reward_function_s_ints_would_end_verl_and_its_stand_in_does_not(formats: Formats) -> None:
+    if Version(formats.dumped["version"]) >= ANY_NUMBER:  # which makes numbers of what it dumps itself
+        assert len(formats.dumped["given"].splitlines()) == 2
+        return
     assert "not JSON serializable" in formats.dumped["given"]
     dumped = [json.loads(line) for line in formats.dumped["wrapped"].splitlines()]
     assert [(row["acc"], row["score"], row["kind"]) for row in dumped] == [(1.0, 1.0, "exact"), (0.0, 0.0, "exact")]

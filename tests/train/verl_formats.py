@@ -18,8 +18,9 @@ needs_verl = pytest.mark.skipif(
 # Twelve steps of four prompts with four answers each, for two runs. Everything that computes, logs or dumps is
 # verl's: data metrics, GRPO's advantages, console, JSON file, dump of the answers, the loading of a reward function.
 STEPS = """
-import json, os, sys, types
+import concurrent.futures, json, os, sys, types
 import numpy as np, torch
+import verl
 from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
@@ -31,13 +32,29 @@ from verl.utils.tracking import Tracking
 SCORES = {"same": [[0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]],
           "mixed": [[0, 1, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]}
 
+class AtOnce:
+    # In place of the thread that writes dumps from 0.8.0 on.
+    def submit(self, function, *given):
+        done = concurrent.futures.Future()
+        try:
+            done.set_result(function(*given))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+def dumping(trainer):
+    if write := RayPPOTrainer.__dict__.get("_write_generations"):
+        trainer._dump_executor, trainer._dump_futures = AtOnce(), []
+        trainer._write_generations = write.__get__(trainer)
+    return trainer
+
 class Words:
     def batch_decode(self, rows, skip_special_tokens):
         return [" ".join(f"w{number}" for number in row.tolist() if number) for row in rows]
 
 def make_run(folder, scores, last_loss):
     os.environ["VERL_FILE_LOGGER_PATH"] = folder + "/verl/metrics-0.jsonl"
-    trainer = types.SimpleNamespace(tokenizer=Words())
+    trainer = dumping(types.SimpleNamespace(tokenizer=Words()))
     trainer._dump_generations = types.MethodType(RayPPOTrainer._dump_generations, trainer)
     tracking = Tracking("envdoctor", "run", ["console", "file"], config={})
     for step in range(1, 13):
@@ -67,7 +84,7 @@ def dump_with(file, folder):
     given = {"path": file, "name": "score", "reward_kwargs": {}}
     score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": given}}))
     found = [score("s", text, "4", extra_info=None) for text in ("4", "5")]
-    trainer = types.SimpleNamespace(global_steps=1)
+    trainer = dumping(types.SimpleNamespace(global_steps=1))
     extra = {key: np.array([each[key] for each in found]) for key in found[0]}  # as in agent_loop.py
     try:
         RayPPOTrainer._dump_generations(trainer, ["p", "p"], ["4", "5"], ["4", "4"], [1.0, 0.0], extra, folder)
@@ -80,6 +97,7 @@ for kind, scores in SCORES.items():
     os.makedirs(f"{top}/{kind}/verl")
     make_run(f"{top}/{kind}", scores, float("nan") if kind == "mixed" else 0.01)
 said = {name: dump_with(f"{top}/{name}.py", f"{top}/{name}") for name in ("given", "wrapped")}
+said["version"] = verl.__version__
 print("DUMPED " + json.dumps(said))
 """
 
