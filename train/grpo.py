@@ -26,7 +26,7 @@ from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong
 from running.run_directory import RunDirectory, step_of
-from running.served import check_length, find_server
+from running.served import ask_server, check_length
 from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, settle
 from tasks.dataset_task import DatasetTask, check_dataset
 from tasks.sort_task import SortTask, check_sort
@@ -106,7 +106,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     situation = Situation(output=str(run.checkpoints), device=device, ranks=ranks.count)
     grpo_arguments(settings, installed, situation)  # what this TRL refuses is known before a model is loaded
     sharding.check_surroundings(settings, checkpoint)
-    served = find_server(settings, run.note) if ranks.first else None
+    most_tokens = ask_server(settings, run.note) if ranks.first else 0
     laps.end("load")
 
     # 3. Task, tokenizer, model.
@@ -121,7 +121,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     arguments, notes = grpo_arguments(settings, installed, learner.add_to(situation))
     for note in notes:
         run.note(note)
-    check_length(served, learner.longest_prompt + learner.completion, settings)
+    check_length(most_tokens, learner.longest_prompt + learner.completion, settings)
     config = make_config(GRPOConfig, arguments)
     if settings["sharding"] == "fsdp":
         sharding.settle_precision(config, learner.autocast)

@@ -69,41 +69,39 @@ def settings_for(port: int) -> dict[str, Any]:
     return defaults(model=MODEL, generation="vllm-server", vllm_server=f"127.0.0.1:{port}")
 
 
-def find(settings: dict[str, Any], patience: float = 30.0) -> tuple[served.Served, list[str]]:
+def ask(settings: dict[str, Any], patience: float = 30.0) -> tuple[int, list[str]]:
     notes: list[str] = []
-    found = served.find_server(settings, notes.append, patience)
-    assert found
-    return found, notes
+    return served.ask_server(settings, notes.append, patience), notes
 
 
 def refused(settings: dict[str, Any], patience: float = 0.0) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        find(settings, patience)
+        ask(settings, patience)
     return caught.value
 
 
 def test_vllms_server_tells_its_model_and_length() -> None:
     with serving(OWN) as settings:
-        found, notes = find(settings)
-    assert (found.gpus, found.model, found.most_tokens, notes) == (2, MODEL, 768, [])
-    served.check_length(found, 768, settings)
+        most, notes = ask(settings)
+    assert (most, notes) == (768, [])
+    served.check_length(most, 768, settings)
     with pytest.raises(BadInput, match="takes 768 tokens, a prompt and answer need 769") as caught:
-        served.check_length(found, 769, settings)
+        served.check_length(most, 769, settings)
     assert caught.value.hint.endswith("--max_model_len 769")
 
 
 def test_trls_own_server_tells_less() -> None:
     with serving(TRLS) as settings:
-        found, notes = find(settings)
-    assert (found.gpus, found.model, found.most_tokens, notes) == (1, "", 0, [])
-    served.check_length(found, 10**6, settings)
+        most, notes = ask(settings)
+    assert (most, notes) == (0, [])
+    served.check_length(most, 10**6, settings)
 
 
 def test_a_server_that_is_still_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "PAUSE", 0.02)
     with serving(OWN, busy=[503, 503]) as settings:
-        found, notes = find(settings)
-    assert found.gpus == 2
+        most, notes = ask(settings)
+    assert most == 768
     assert len(notes) == 1
     assert "yet (/health answers 503); waiting up to 30 s" in notes[0]
     assert f"-m trl.scripts.vllm_serve --model {MODEL} --port " in notes[0]
@@ -128,9 +126,7 @@ def test_a_server_that_comes_later_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         notes.append(message)
         began.set()
 
-    found = served.find_server(settings, note, 30.0)
-    assert found
-    assert found.model == MODEL
+    assert served.ask_server(settings, note, 30.0) == 768
     server.shutdown()
     server.server_close()
     thread.join()
@@ -174,7 +170,7 @@ def test_a_server_that_takes_no_weights_is_refused(changed: dict[str, Any], told
 
 def test_another_model_is_told() -> None:
     with serving(OWN) as settings:
-        _, notes = find(settings | {"model": "org/other"})
+        _, notes = ask(settings | {"model": "org/other"})
     assert len(notes) == 1
     assert "serves org/model, and org/other is trained" in notes[0]
 
@@ -182,8 +178,8 @@ def test_another_model_is_told() -> None:
 @pytest.mark.parametrize("models", [{"data": []}, {"data": [{}]}, {"data": "x"}, {"data": ["x"]}, [], b"\xff", None])
 def test_a_list_of_models_that_says_nothing_stops_nobody(models: Any) -> None:
     with serving(OWN | {"/v1/models": models}) as settings:
-        found, notes = find(settings)
-    assert (found.model, found.most_tokens, notes) == ("", 0, [])
+        most, notes = ask(settings)
+    assert (most, notes) == (0, [])
 
 
 def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
@@ -191,7 +187,7 @@ def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "model")
     models = {"data": [{"id": "x", "root": str(tmp_path / "link")}]}
     with serving(OWN | {"/v1/models": models}) as settings:
-        assert find(settings | {"model": str(tmp_path / "model")})[1] == []
+        assert ask(settings | {"model": str(tmp_path / "model")})[1] == []
 
 
 @pytest.mark.parametrize("address", ["", "node7", "node7:", ":8000", "node7:http", "node7:0", "node7:70000"])
@@ -203,5 +199,10 @@ def test_an_address_that_is_none_is_refused_before_anything_starts(address: str)
 
 
 def test_nobody_is_asked_where_the_trainer_samples_itself() -> None:
-    assert served.find_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) is None
-    served.check_length(None, 10**6, settings_for(9))
+    assert served.ask_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) == 0
+
+
+def test_the_command_survives_a_path_with_spaces() -> None:
+    assert "--model '/my models/a' --port 8000" in served.command_for(
+        {"model": "/my models/a", "vllm_server": "localhost:8000"}
+    )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +24,17 @@ PAUSE, ANSWER = 2.0, 10.0
 MOST_BYTES = 8 << 20
 
 
-@dataclass(frozen=True)
-class Served:
-    """What a server told: GPUs that its model is spread over, the model's name, its most tokens (0: not told)."""
+def ask_server(settings: dict[str, Any], note: Callable[[str], None], patience: float = PATIENCE) -> int:
+    """How many tokens the server takes at most, once it answers; 0: not told, or no server was asked for.
 
-    address: str
-    gpus: int
-    model: str = ""
-    most_tokens: int = 0
-
-
-def find_server(settings: dict[str, Any], note: Callable[[str], None], patience: float = PATIENCE) -> Served | None:
-    """The server, once it answers; refused when none does within `patience` seconds or it cannot take weights.
-
-    None: nobody asked for one.
+    Refused when none answers within `patience` seconds, or it cannot take weights.
     """
     if settings["generation"] != "vllm-server":
-        return None
+        return 0
     address, command = settings["vllm_server"], command_for(settings)
     base = f"http://{address}"
     _await(base, command, note, patience)
-    gpus = _at(_ask(f"{base}/get_world_size"), "world_size")
-    if not isinstance(gpus, int):
+    if not isinstance(_at(_ask(f"{base}/get_world_size"), "world_size"), int):
         raise BadInput(
             f"the server at {address} takes no weights: it does not answer /get_world_size",
             expected="one with VLLM_SERVER_DEV_MODE=1 in its environment, which that command sets",
@@ -66,14 +55,14 @@ def find_server(settings: dict[str, Any], note: Callable[[str], None], patience:
             f"the server at {address} serves {model}, and {settings['model']} is trained: its weights are "
             "handed over before the first answer, which works only if names and shapes are the same"
         )
-    return Served(address, gpus, model, most if isinstance(most, int) else 0)
+    return most if isinstance(most, int) else 0
 
 
-def check_length(served: Served | None, needed: int, settings: dict[str, Any]) -> None:
+def check_length(most: int, needed: int, settings: dict[str, Any]) -> None:
     """Refuse a server whose longest text is shorter than a prompt and its answer."""
-    if served and served.most_tokens and served.most_tokens < needed:
+    if 0 < most < needed:
         raise BadInput(
-            f"the server at {served.address} takes {served.most_tokens} tokens, a prompt and answer need {needed}",
+            f"the server at {settings['vllm_server']} takes {most} tokens, a prompt and answer need {needed}",
             expected="a server whose --max-model-len is at least that",
             hint=f"{command_for(settings)} --max_model_len {needed}",
         )
@@ -82,9 +71,8 @@ def check_length(served: Served | None, needed: int, settings: dict[str, Any]) -
 def command_for(settings: dict[str, Any]) -> str:
     """The command that starts such a server on the second GPU; every TRL from 0.15 on has it."""
     port = settings["vllm_server"].rpartition(":")[2]
-    return (
-        f"CUDA_VISIBLE_DEVICES=1 {sys.executable} -m trl.scripts.vllm_serve --model {settings['model']} --port {port}"
-    )
+    start = [sys.executable, "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]
+    return f"CUDA_VISIBLE_DEVICES=1 {shlex.join(start)}"
 
 
 def _same_model(served: str, trained: str) -> bool:
