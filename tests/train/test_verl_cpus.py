@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from packaging.version import Version
 from settings import BadInput, read_recipe, settle
 from verl_engine.check import FILE, contradictions
-from verl_engine.cpus import UNITS, count_cpus, queue_units, refuse_too_few
+from verl_engine.cpus import UNITS, queue_units, refuse_too_few
 from verl_engine.fields import verl_options
 from verl_engine.parts import At
+from verl_engine.situation import PROBE
 
 NEW = Version("0.9.1")
 
@@ -24,8 +29,8 @@ def settings_of(recipe: str, **changed: Any) -> dict[str, Any]:
     [
         ("0.9.1", 64, 8, None),
         ("0.9.1", 16, 1, None),
-        ("0.9.0", 12, 1, 7),
-        ("0.9.1", 8, 1, 3),  # a GPU's share of a node with 64 CPUs and 8 GPUs
+        ("0.9.0", 11, 1, 7),
+        ("0.9.1", 8, 1, 4),  # a GPU's share of a node with 64 CPUs and 8 GPUs
         ("0.9.1", 4, 2, 1),  # two nodes of two CPUs: eight units stood still there
         ("0.8.0", 8, 1, None),  # no queue
         ("0.9.1", 0, 8, None),  # not known
@@ -46,15 +51,15 @@ def test_what_a_person_says_stays(own: str) -> None:
 def test_it_becomes_an_option_and_is_told() -> None:
     settings = settings_of("verl-grpo", gpus=1)
     options, notes = verl_options(settings, NEW, At(cpus=8))
-    assert options[UNITS] == 3
-    assert "TransferQueue: 3 of verl's 8 units, one CPU each, on 8 CPUs" in notes
+    assert options[UNITS] == 4
+    assert "TransferQueue: 4 of verl's 8 units, one CPU each, on 8 CPUs" in notes
     assert UNITS not in verl_options(settings, NEW, At(cpus=64))[0]
     assert UNITS not in verl_options(settings_of("verl-sft"), NEW, At(cpus=1))[0]
 
 
 @pytest.mark.parametrize(
     ("version", "nodes", "gpus", "needed"),
-    [("0.9.1", 1, 1, 6), ("0.9.1", 1, 8, 27), ("0.9.1", 4, 8, 25), ("0.7.1", 1, 8, 25), ("0.6.1", 1, 8, 9)],
+    [("0.9.1", 1, 1, 5), ("0.9.1", 1, 8, 26), ("0.9.1", 4, 8, 25), ("0.7.1", 1, 8, 25), ("0.6.1", 1, 8, 9)],
 )
 def test_too_few_are_refused_before_ray_waits(version: str, nodes: int, gpus: int, needed: int) -> None:
     settings = settings_of("verl-ppo", nodes=nodes, gpus=gpus)
@@ -71,10 +76,33 @@ def test_sft_has_no_ray_and_a_person_may_tell_ray_another_number() -> None:
     refuse_too_few(told, NEW, cpus=1, gpus=8)
 
 
-def test_a_job_s_share_counts_where_our_launcher_started_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert count_cpus() == 64
-    monkeypatch.setenv("RAY_ADDRESS", "node1:6379")
-    assert count_cpus() == 3
+# Ray's own counting is in the stack; here it is left out, and where it is there it says what Ray would.
+COUNTING = """
+import sys, types
+sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
+if given := sys.argv.pop(1):
+    utils = types.ModuleType("ray._private.utils")
+    utils.get_num_cpus = lambda: float(given)
+    sys.modules |= {"ray": types.ModuleType("ray"), "ray._private": types.ModuleType("ray._private"),
+                    "ray._private.utils": utils}
+exec(sys.stdin.read())
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "ray", "address", "cpus"),
+    [
+        ("ppo", "3", "", 3),
+        ("sft", "3", "", os.cpu_count()),
+        ("ppo", "", "", os.cpu_count()),
+        ("ppo", "3", "node1:6379", len(os.sched_getaffinity(0))),
+    ],
+)
+def test_cpus_are_counted_as_the_ray_counts_that_will_run(task: str, ray: str, address: str, cpus: int) -> None:
+    environment = {"PATH": os.environ["PATH"], **({"RAY_ADDRESS": address} if address else {})}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", COUNTING, ray, task],
+        input=PROBE, capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["cpus"] == cpus

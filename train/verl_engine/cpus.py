@@ -7,7 +7,6 @@ of TransferQueue's eight units, and went on with one (2026-11-22).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,18 +17,10 @@ from settings import BadInput
 # name that package, 0.9.1 in the extra verl-core alone.
 QUEUE, WITHOUT_QUEUE = Version("0.9.0"), "trainer.use_v1=false"
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
-UNITS_USUAL = (
-    8  # config/transfer_queue/transfer_queue.yaml; each is an actor of one CPU, as the queue's controller is
-)
+# config/transfer_queue/transfer_queue.yaml. Each unit is an actor that holds a CPU, as the queue's controller does.
+UNITS_USUAL, CONTROLLER = 8, 1
 THREE_A_GPU = Version("0.7.0")  # ray_trainer.py, single_controller/ray/base.py: max_colocate_count, 1 before
 RAY = "ray_init.num_cpus"  # an option of verl's, by which Ray is told another number
-# Left for actors that hold no CPU, but need a free one to be placed: the driver's and the samplers'.
-SPARE = 1
-
-
-def count_cpus() -> int:
-    """CPUs of this node that its Ray has: the job's for a Ray of our launchers, else all that the machine has."""
-    return len(os.sched_getaffinity(0)) if "RAY_ADDRESS" in os.environ else os.cpu_count() or 1
 
 
 def has_queue(version: Version, options: Sequence[str]) -> bool:
@@ -42,6 +33,14 @@ def held_by_gpus(version: Version, gpus: int) -> int:
     return gpus * (3 if version >= THREE_A_GPU else 1)
 
 
+def held_once(version: Version, options: Sequence[str]) -> int:
+    """CPUs of the driver, which holds one up to 0.8 (main_ppo.py), or of the queue with one unit.
+
+    An actor that asks for no number holds none, and is placed where none is free (Ray 2.54).
+    """
+    return (0 if version >= QUEUE else 1) + (CONTROLLER + 1 if has_queue(version, options) else 0)
+
+
 def queue_units(version: Version, options: Sequence[str], *, cpus: int, gpus: int) -> dict[str, int]:
     """Fewer of the queue's units where Ray's CPUs do not do for all; nothing where they do, or are not known (0).
 
@@ -49,20 +48,19 @@ def queue_units(version: Version, options: Sequence[str], *, cpus: int, gpus: in
     """
     if not cpus or not has_queue(version, options) or any(name in each for each in options for name in (UNITS, RAY)):
         return {}
-    left = cpus - held_by_gpus(version, gpus) - 1 - SPARE
+    left = cpus - held_by_gpus(version, gpus) - CONTROLLER
     return {} if left >= UNITS_USUAL else {UNITS: max(1, left)}
 
 
 def refuse_too_few(settings: Mapping[str, Any], version: Version, *, cpus: int, gpus: int) -> None:
-    """Refuse what Ray would wait for: CPUs of the GPUs' placement groups, the driver, the queue and one unit.
+    """Refuse what Ray would wait for without end.
 
     `cpus` and `gpus` are a node's; what is needed once lies on any of the nodes.
     """
     options = settings["options"]
     if settings["task"] == "sft" or not cpus or any(RAY in each for each in options):
         return
-    once = SPARE + (2 if has_queue(version, options) else 0)
-    needed = held_by_gpus(version, gpus) + math.ceil(once / settings["nodes"])
+    needed = held_by_gpus(version, gpus) + math.ceil(held_once(version, options) / settings["nodes"])
     if cpus < needed:
         raise BadInput(
             f"{cpus} CPUs for {gpus} GPUs of a node: verl {version} asks Ray for {needed}, and Ray waits without end",

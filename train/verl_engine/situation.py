@@ -18,7 +18,7 @@ from packaging.version import Version
 from running.run_directory import RunDirectory
 from settings import BadInput
 from verl_engine.commands import choose_tensor_parallel
-from verl_engine.cpus import count_cpus, has_queue
+from verl_engine.cpus import has_queue
 from verl_engine.parts import ANSWERS, At
 from verl_engine.process import Children
 
@@ -26,12 +26,22 @@ GIB = 2**30
 ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole (checkpoint_handler.py)
 # In a process of its own: torch takes seconds and memory, and would hold a GPU while the trainer runs.
+# CPUs as Ray's own start counts them: a container's share, not the machine's. Its launchers count the job's.
 PROBE = """
-import json, torch
+import json, os, sys, torch
+cpus = os.cpu_count() or 1
+if "RAY_ADDRESS" in os.environ:
+    cpus = len(os.sched_getaffinity(0))
+elif sys.argv[1] != "sft":
+    try:
+        from ray._private.utils import get_num_cpus
+        cpus = int(get_num_cpus())
+    except Exception:
+        pass
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 one = torch.cuda.get_device_properties(0) if count else None
 seen = {"gib": one.total_memory / 2**30, "name": one.name} if one else {"gib": 0, "name": ""}
-print("\\n" + json.dumps({"gpus": count, **seen}))
+print("\\n" + json.dumps({"gpus": count, "cpus": cpus, **seen}))
 """
 
 
@@ -44,12 +54,13 @@ class Machine:
     name: str
     flash_attention: bool
     versions: dict[str, str] = field(default_factory=dict)
+    cpus: int = 0  # 0: not asked
 
 
 def look_at_machine(settings: Mapping[str, Any], children: Children) -> Machine:
     """GPUs and libraries of this environment."""
     lines: list[str] = []
-    status = children.run([sys.executable, "-c", PROBE], {}, Path.cwd(), lines.append)
+    status = children.run([sys.executable, "-c", PROBE, settings["task"]], {}, Path.cwd(), lines.append)
     try:
         seen = json.loads(lines[-1])
     except (IndexError, ValueError):
@@ -69,7 +80,7 @@ def look_at_machine(settings: Mapping[str, Any], children: Children) -> Machine:
             hint="envdoctor install --profile verl-8gpu",
         )  # fmt: skip
     flash = importlib.util.find_spec("flash_attn") is not None
-    return Machine(seen["gpus"], seen["gib"], seen["name"], flash, versions)
+    return Machine(seen["gpus"], seen["gib"], seen["name"], flash, versions, seen["cpus"])
 
 
 def situation(
@@ -91,7 +102,7 @@ def situation(
         experiment=run.path.name,
         nodes=settings["nodes"],
         gpus=gpus,
-        cpus=count_cpus() if machine.gpus or ON_CPU in settings["options"] else 0,  # not those of a login node
+        cpus=machine.cpus if machine.gpus or ON_CPU in settings["options"] else 0,  # not those of a login node
         attention=choose_attention(settings["attention"], machine, version, notes),
         tensor_parallel=tensor_parallel(settings, machine, gpus, notes) if settings["task"] != "sft" else 1,
         resume=str(checkpoint) if checkpoint else "",
