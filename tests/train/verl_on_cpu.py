@@ -98,16 +98,17 @@ def write_rows(file: Path, numbers: range) -> Path:
     return file
 
 
-def train_on_cpu(run: Path, settings: dict[str, Any]) -> None:
-    """A run of verl-sft to its end, in a directory that is made for it."""
+def train_on_cpu(run: Path, settings: dict[str, Any], **variables: str) -> str:
+    """What a run of verl-sft printed to its end, in a directory that is made for it."""
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "verl-sft", "settings": settings}))
     (run.parent / "cpu_for_verl.py").write_text(ON_CPU)
     given = os.environ | {
         "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(run.parent),
-        "VERL_USE_EXTERNAL_MODULES": "cpu_for_verl",
+        "VERL_USE_EXTERNAL_MODULES": "cpu_for_verl", **variables,
     }  # fmt: skip
     done = subprocess.run(
         [*program(), str(run)], capture_output=True, text=True, timeout=400, env=given, check=False, cwd=run.parent
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
