@@ -33,6 +33,8 @@ from pathlib import Path
 from typing import Any
 
 TRAIN = Path(__file__).resolve().parents[2] / "train"
+SIZE = {"words": 32000, "width": 896, "inner": 4864, "layers": 24, "heads": 14, "prompt": 256, "completion": 512}
+SMALL = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prompt": 16, "completion": 16}
 FIRST = 2
 PARTS = ("generate", "score", "update", "sync")
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
@@ -176,6 +178,22 @@ def serving(python: str, settings: dict[str, Any], size: dict[str, Any], gpus: i
         process.wait()
 
 
+def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any], gpus: int = 1) -> dict[str, Any]:
+    """A run directory of ours to start from; its settings."""
+    settings: dict[str, Any] = {
+        "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
+        "steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
+        "max_completion_length": size["completion"], "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
+        "save_every": 0, **more,
+    }  # fmt: skip
+    if settings.get("generation") == "vllm-server":
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            settings["vllm_server"] = f"127.0.0.1:{free.getsockname()[1]}"
+    out.mkdir()
+    (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
+    return settings
+
+
 def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: int) -> dict[str, Any]:
     """Times of the steps, peak in GiB, and the parts' seconds where they are known."""
     kind, more = CASES[name]
@@ -188,17 +206,7 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
         (folder / "bare.py").write_text(BARE)
         said = run([*launch, str(folder / "bare.py"), model, json.dumps(size), json.dumps(more), str(out)])
         return dict(json.loads(next(line for line in said.splitlines() if line.startswith('{"times"'))))
-    settings: dict[str, Any] = {
-        "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
-        "steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
-        "max_completion_length": size["completion"], "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
-        "save_every": 0, **more,
-    }  # fmt: skip
-    if settings.get("generation") == "vllm-server":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            settings["vllm_server"] = f"127.0.0.1:{free.getsockname()[1]}"
-    out.mkdir()
-    (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
+    settings = write_run(out, model, size, more, gpus)
     with serving(python, settings, size, gpus, folder):
         run([*launch, str(TRAIN / "grpo.py"), str(out)])
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
@@ -261,10 +269,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--gpus", type=int, default=1)
     asked = parser.parse_args()
-    size = {"words": 32000, "width": 896, "inner": 4864, "layers": 24, "heads": 14, "prompt": 256, "completion": 512}
-    if asked.small:
-        size = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prompt": 16, "completion": 16}
-    size["steps"] = asked.steps
+    size = (SMALL if asked.small else SIZE) | {"steps": asked.steps}
     with tempfile.TemporaryDirectory() as shared:
         for name in asked.only or CASES:
             model = Path(shared, "gpt-oss" if "gpt-oss" in name else "qwen2")
