@@ -91,7 +91,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     from model.learner import keep_reference, make_learner
     from model.looking import HeldOut
     from model.tiny_model import warm_up
-    from running.colocated import answer_lean, engine_of, hand_over_at_once, trainer_of
+    from running.colocated import answer_lean, hand_over_at_once, trainer_of
+    from running.engines import engine_of
     from running.ranks import Ranks
     from running.recorder import Recorder
     from running.trl_fields import Installed, Situation, grpo_arguments
@@ -161,7 +162,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     answer_lean(trainer, settings)
     graphs.put(sampler, learner.model)
     recorder.attach(trainer)
-    held_out.engine = engine_of(trainer, settings)
+    held_out.engine = engine_of(trainer, settings, ranks)
     laps.end("load")
     if checkpoint is None:
         run.phase("evaluate", "before GRPO")

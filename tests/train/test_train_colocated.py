@@ -123,8 +123,10 @@ def test_without_the_weights_something_else_is_learnt(learnt: dict[tuple[str, in
     assert abs(same["losses"][0] - noisy["losses"][0]) > 1e-4
 
 
-# TRL's own VLLMGeneration asks the engine; the engine alone is made here, since vLLM runs on GPUs only. It answers as
-# vLLM does: a record a token, or plain numbers when they are asked for.
+# TRL's own VLLMGeneration asks the engine; the engine alone is made here, since vLLM runs on GPUs only. It goes by
+# steps as vLLM's does: a batch whose order changes as answers end, a row without a token while a prompt is read,
+# one step too many for an answer that has ended. It answers with a record a token, or with plain numbers when they
+# are asked for.
 ANSWER = """
 import gc
 import math
@@ -132,6 +134,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy
 from running.colocated import answer_lean
 from torch import nn
 from trl.generation import vllm_generation
@@ -155,48 +158,106 @@ class SamplingParams:
 vllm_generation.SamplingParams = SamplingParams
 TOKENS = [[5, 6, 7], [8], [9, 10]]
 NUMBERS = [[-0.5, -1.25, -2.0], [-0.125], [math.nan, -3.0]]
+BATCHES = [[0, 1, 2], [2, 1, 0], [2, 0], [0, 2], [2, 0]]  # by then 1 has ended, and 2 goes on for a step too many
+READING = {(0, 0), (0, 2), (1, 2)}  # step, request
+
+
+class Scheduler:
+    def __init__(self):
+        self.tokens, self.numbers = [[], [], []], [[], [], []]
+
+    def update_from_output(self, scheduled, output):
+        for row, new in enumerate(output.sampled_token_ids):
+            request = scheduled[row]
+            if new and len(self.tokens[request]) < len(TOKENS[request]):
+                self.tokens[request] += new
+                if output.logprobs:
+                    self.numbers[request] += output.logprobs.logprobs[row : row + 1, 0].tolist()
 
 
 class Engine:
+    def __init__(self, naming=None):
+        self.naming, self.calls = naming, []
+        if naming:
+            self.scheduler = Scheduler()
+            core = SimpleNamespace(scheduler=self.scheduler)
+            self.llm_engine = SimpleNamespace(engine_core=SimpleNamespace(engine_core=core))
+
+    def step(self, number, batch, done, wanted):
+        tokens, numbers = [], []
+        for request in batch:
+            reads = (number, request) in READING
+            at = done[request]
+            over = at >= len(TOKENS[request])
+            tokens.append([] if reads else [99 if over else TOKENS[request][at]])
+            numbers.append(-77.0 if reads or over else NUMBERS[request][at])
+            done[request] += not reads
+        rows = numpy.array([[number, -88.0] for number in numbers])
+        said = SimpleNamespace(logprobs=rows, cu_num_generated_tokens=None) if wanted else None
+        names = [self.naming.format(request) for request in batch]
+        self.scheduler.update_from_output(
+            batch, SimpleNamespace(req_ids=names, sampled_token_ids=tokens, logprobs=said)
+        )
+
     def generate(self, prompts, sampling_params, *, use_tqdm):
         self.asked, self.collecting = sampling_params, gc.isenabled()
+        tokens, numbers = TOKENS, NUMBERS
+        if self.naming:
+            self.scheduler.__init__()
+            done = [0, 0, 0]
+            for number, batch in enumerate(BATCHES):
+                self.step(number, batch, done, sampling_params.logprobs is not None)
+            tokens, numbers = self.scheduler.tokens, self.scheduler.numbers
+            assert tokens == TOKENS
+        self.calls.append([len(row) for row in numbers])
         found = []
-        for prompt, tokens, numbers in zip(prompts, TOKENS, NUMBERS):
+        for name, (prompt, ids, row) in enumerate(zip(prompts, tokens, numbers)):
             if sampling_params.logprobs is None:
                 said = None
             elif sampling_params.flat_logprobs:
-                said = SimpleNamespace(logprobs=list(numbers))
+                said = SimpleNamespace(logprobs=list(row))
             else:
-                said = [{t: SimpleNamespace(logprob=n, rank=1)} for t, n in zip(tokens, numbers)]
-            answer = SimpleNamespace(token_ids=tokens, logprobs=said)
-            found.append(SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[answer]))
+                said = [{t: SimpleNamespace(logprob=n, rank=1)} for t, n in zip(ids, row)]
+            answer = SimpleNamespace(token_ids=ids, logprobs=said)
+            found.append(SimpleNamespace(
+                prompt_token_ids=prompt["prompt_token_ids"], outputs=[answer], request_id=str(name)
+            ))
         return found
 
 
-def ask(correction, lean):
+def ask(correction, lean, naming=None, calls=1):
     generation = object.__new__(VLLMGeneration)
     vars(generation).update(
-        mode="colocate", llm=Engine(), logprobs=0, generation_kwargs={"detokenize": False}, tensor_parallel_size=1,
-        enable_sleep_mode=False, structured_outputs_regex=None, repetition_penalty=1.0, temperature=1.0, top_p=1.0,
+        mode="colocate", llm=Engine(naming), logprobs=0, generation_kwargs={"detokenize": False},
+        tensor_parallel_size=1, enable_sleep_mode=False,
+        structured_outputs_regex=None, repetition_penalty=1.0, temperature=1.0, top_p=1.0,
         top_k=0, min_p=None, max_completion_length=4, model=nn.Module(),
         accelerator=SimpleNamespace(is_main_process=True, process_index=0), _llm_weights_sleeping=False,
     )
     if lean:
         trainer = SimpleNamespace(vllm_generation=generation)
         answer_lean(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
-    prompts, answers, numbers, _ = generation.generate(
-        prompts=[[1], [2], [3]], images=None, num_generations=1, profiler=nullcontext()
-    )
+    for _ in range(calls):
+        prompts, answers, numbers, _ = generation.generate(
+            prompts=[[1], [2], [3]], images=None, num_generations=1, profiler=nullcontext()
+        )
     engine = generation.llm
     return dict(
+        cut=engine.calls,
         prompts=prompts, answers=answers, flat=engine.asked.flat_logprobs, asked=engine.asked.logprobs,
         collecting=engine.collecting, after=gc.isenabled(),
         numbers=numbers and [[None if n[0] is None or math.isnan(n[0]) else n[0] for n in row] for row in numbers],
     )
 
 
-say(trl=ask(True, False), lean=ask(True, True), uncorrected=ask(False, True))
+say(
+    trl=ask(True, False), lean=ask(True, True), uncorrected=ask(False, True),
+    stepped=ask(True, False, "{}-0a1b2c3d"), kept=ask(True, True, "{}-0a1b2c3d", calls=2),
+    plain=ask(True, True, "{}"), strange=ask(True, True, "engine/{}"),
+    after_strange=ask(True, True, "engine/{}", calls=2), kept_uncorrected=ask(False, True, "{}"),
+)
 """
+SAME = ("prompts", "answers", "numbers")
 
 
 @pytest.mark.stack
@@ -204,11 +265,18 @@ def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> No
     found = run_code(stack_python, ANSWER, tmp_path)
     trl, lean, uncorrected = found["trl"], found["lean"], found["uncorrected"]
     assert trl["numbers"] == [[-0.5, -1.25, -2.0], [-0.125], [None, -3.0]]
-    assert [lean[key] for key in ("prompts", "answers", "numbers")] == [
-        trl[key] for key in ("prompts", "answers", "numbers")
-    ]
+    assert [lean[key] for key in SAME] == [trl[key] for key in SAME]
     assert (trl["flat"], lean["flat"]) == (False, True)
     assert (trl["collecting"], lean["collecting"], lean["after"]) == (True, False, True)
     assert uncorrected["asked"] is None
     assert uncorrected["answers"] == trl["answers"]
     assert uncorrected["numbers"] == [[None] * 3, [None], [None] * 2]
+    # Kept in a ledger: vLLM cuts nothing into rows, also the second time; its names may have a tail of their own.
+    assert found["stepped"]["cut"] == [[3, 1, 2]]
+    assert found["kept"]["cut"] == [[0, 0, 0]] * 2
+    for case in ("stepped", "kept", "plain", "after_strange"):
+        assert [found[case][key] for key in SAME] == [trl[key] for key in SAME], case
+    # Names that are not known: unknown once, then vLLM tells again.
+    assert found["strange"]["numbers"] == uncorrected["numbers"]
+    assert found["after_strange"]["cut"] == [[0, 0, 0], [3, 1, 2]]
+    assert found["kept_uncorrected"]["numbers"] == uncorrected["numbers"]

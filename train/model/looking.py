@@ -21,7 +21,7 @@ class HeldOut:
         self.run, self.task, self.learner, self.settings = run, task, learner, settings
         self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
         self.batch = settings["eval_batch"]
-        self.engine: Any = None  # a vLLM that answers in the model's place
+        self.engine: Any = None  # of `running.engines`: a vLLM that answers in the model's place
 
     def look(self, when: str, step: int, ranks: Ranks) -> dict[str, float]:
         """Greedy and sampled numbers; every rank answers its part."""
@@ -53,7 +53,7 @@ class HeldOut:
         tokenizer = self.learner.tokenizer
         prompts = encode(rows, tokenizer, self.settings) if rows else []
         asked: dict[str, Any] = {"length": self.learner.completion, "temperature": temperature, "seed": seed}
-        if not prompts:
+        if not self.engine and not prompts:
             return [], []
         if not self.engine:
             return answer(self.learner.model, tokenizer, prompts, batch=self.batch, **asked)

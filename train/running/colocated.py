@@ -1,16 +1,16 @@
-"""GRPO with vLLM in this process: what TRL does twice, or weight by weight, is done once; vLLM answers looks, too."""
+"""GRPO with vLLM in this process: what TRL does twice, or weight by weight, is done once."""
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from packaging.version import Version
+from running.ledger import ledger_of
 from running.trl_fields import Installed
 from trl import GRPOTrainer
 
@@ -106,8 +106,8 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
     """Let vLLM sample without what nobody reads: an object for each token's log-probability, collections amid it all.
 
     vLLM's scheduler is Python, and so are its outputs: on an H200 they, not the GPU, set the pace of a small model.
-    With the correction on, the log-probabilities come as plain numbers (vLLM's flat_logprobs, where it has them), and
-    TRL is handed those; with it off, none are asked for.
+    With the correction on, the log-probabilities are kept in a ledger and TRL is handed plain numbers; where the
+    engine has no place for one, they come as vLLM's flat_logprobs. With it off, none are asked for.
     """
     generation = getattr(trainer, "vllm_generation", None)
     if (
@@ -120,6 +120,7 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
         generation.logprobs = None
     sample, generate = generation.llm.generate, generation.generate
     said: list[list[float]] = []  # by the last call, an answer a row
+    ledgers = [ledger] if generation.logprobs == 0 and (ledger := ledger_of(generation.llm)) else []
 
     def sample_lean(prompts: Any, sampling_params: Any, **named: Any) -> Any:
         flat = sampling_params.logprobs == 0 and hasattr(sampling_params, "flat_logprobs")
@@ -127,7 +128,13 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
         with no_collections():
             found = sample(prompts, sampling_params, **named)
         answers = [answer for one in found for answer in one.outputs]
-        said[:] = [answer.logprobs.logprobs for answer in answers] if flat else []
+        if flat and ledgers:
+            rows = ledgers[0].read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
+            said[:] = [row or [math.nan] * len(answer.token_ids) for row, answer in zip(rows, answers, strict=True)]
+            if None in rows:  # another vLLM than those that are known: these count as unknown, it tells the next
+                ledgers.pop().close()
+        else:
+            said[:] = [answer.logprobs.logprobs for answer in answers] if flat else []
         for answer in answers if flat else []:
             answer.logprobs = None
         return found
@@ -153,33 +160,3 @@ def no_collections() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The run's own vLLM, asked for held-out answers."""
-
-    llm: Any
-    take_up: Callable[[], None]  # hands it the weights as they are now
-
-    def answer(
-        self, prompts: Sequence[list[int]], *, length: int, temperature: float = 0.0, seed: int = 0
-    ) -> list[list[int]]:
-        """One answer a prompt, in tokens, as `looking.answer`; the training's random state is left as it was."""
-        from vllm import SamplingParams
-
-        asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            found = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], asked, use_tqdm=False)
-        return [list(one.outputs[0].token_ids) for one in found]
-
-
-def engine_of(trainer: Any, settings: Mapping[str, Any]) -> Engine | None:
-    """vLLM in this process, many times faster than `generate`; none where it sleeps or several GPUs share one."""
-    if settings["generation"] != "vllm-colocate" or settings["vllm_sleep"] or settings["vllm_tensor_parallel"] > 1:
-        return None
-    generation = getattr(trainer, "vllm_generation", None)  # an object of its own from TRL 0.28
-    if generation is not None:
-        return Engine(generation.llm, generation.sync_weights)
-    return Engine(trainer.llm, trainer._move_model_to_vllm)  # noqa: SLF001
