@@ -1,0 +1,85 @@
+"""Who answers looks at held-out rows: vLLM in this process, or its server, asked by the first of several ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from stacks import TRAIN, run_code
+
+# Two real processes; the server's client is on the first alone, as TRL has it, and answers as TRL's does.
+SERVED = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+from types import SimpleNamespace
+from running.engines import engine_of
+from running.ranks import Ranks
+
+class Client:
+    calls = []
+
+    def generate(self, prompts, temperature, max_tokens):
+        self.calls.append([prompts, temperature, max_tokens])
+        return {"completion_ids": [[sum(ids)] * max_tokens for ids in prompts], "logprobs": None}
+
+ranks = Ranks("cpu")
+generation = SimpleNamespace(sync_weights=lambda: None)
+if ranks.first:
+    generation.vllm_client = Client()
+engine = engine_of(SimpleNamespace(vllm_generation=generation), {"generation": "vllm-server"}, ranks)
+found = [
+    engine.answer(ranks.share(rows), length=length, temperature=temperature, seed=ranks.number)
+    for rows, length, temperature in (([[1], [2, 3], [4]], 2, 0.0), ([[7]], 1, 0.5), ([], 1, 0.0))
+]
+with open(f"{sys.argv[2]}/{ranks.number}.json", "w") as file:
+    json.dump({"found": found, "calls": Client.calls}, file)
+ranks.leave()
+"""
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_server_answers_every_process_its_own_rows(stack_python: Path, tmp_path: Path, processes: int) -> None:
+    program = tmp_path / "served.py"
+    program.write_text(SERVED)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    launch = torchrun if processes > 1 else []
+    done = subprocess.run(
+        [str(stack_python), "-B", *launch, str(program), str(TRAIN), str(tmp_path)],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(processes)]
+    asked = [[1], [4], [2, 3]] if processes == 2 else [[1], [2, 3], [4]]  # the first's rows, then the second's
+    assert said[0]["calls"] == [[asked, 0.0, 2], [[[7]], 0.5, 1]]  # and nothing where nobody has a row
+    assert said[0]["found"] == [[[1, 1], [4, 4]] if processes == 2 else [[1, 1], [5, 5], [4, 4]], [[7]], []]
+    if processes == 2:
+        assert said[1] == {"found": [[[5, 5]], [], []], "calls": []}
+
+
+CHOICE = """
+from types import SimpleNamespace
+from running.engines import engine_of
+
+def kind(trainer, **settings):
+    found = engine_of(trainer, {"vllm_sleep": False, "vllm_tensor_parallel": 1} | settings, None)
+    return found and type(found).__name__
+
+new = SimpleNamespace(vllm_generation=SimpleNamespace(llm=1, sync_weights=2))
+old = SimpleNamespace(llm=1, _move_model_to_vllm=2)  # TRL before 0.28
+say(
+    new=[kind(new, generation=name) for name in ("vllm-colocate", "vllm-server", "transformers")],
+    old=[kind(old, generation=name) for name in ("vllm-colocate", "vllm-server", "transformers")],
+    sleeps=kind(new, generation="vllm-colocate", vllm_sleep=True),
+    shared=kind(new, generation="vllm-colocate", vllm_tensor_parallel=2),
+)
+"""
+
+
+@pytest.mark.stack
+def test_which_engine_answers(stack_python: Path) -> None:
+    assert run_code(stack_python, CHOICE) == {
+        "new": ["Colocated", "Served", None], "old": ["Colocated", None, None], "sleeps": None, "shared": None,
+    }  # fmt: skip
