@@ -21,7 +21,6 @@ from typing import Any
 
 from graph_fields import check_graphs
 from running.alarms import validate_names
-from running.cores import own_cores
 from running.fsdp_fields import check_sharding
 from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
@@ -283,10 +282,7 @@ def check_surroundings(settings: dict[str, Any]) -> None:
 
 
 def prepare_process(settings: dict[str, Any], run: RunDirectory) -> None:
-    """What the libraries read or inherit when they are imported: processor cores, environment variables."""
-    if settings["bind_cores"] and (cores := own_cores(os.environ)):
-        os.sched_setaffinity(0, cores)  # before any library starts its threads
-        run.note(f"this process keeps to {len(cores)} cores of its own, as each of the others does")
+    """The environment variables that the libraries read when they are imported."""
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))  # read by transformers 5
     os.environ.setdefault("WANDB_DIR", str(run.path))
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")

@@ -19,6 +19,7 @@ import socket
 import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from math import comb
 from pathlib import Path
@@ -43,6 +44,8 @@ def take_turns():
         def on_step_begin(self, *_, **__):
             if self.began is not None:
                 self.seconds.append(time.perf_counter() - self.began)
+                with open(os.environ["TURNS_OUT"], "w") as file:
+                    json.dump(self.seconds, file)
             self.pass_on()
             other.recv(1)
             if second and not self.seconds and self.began is None:
@@ -55,8 +58,6 @@ def take_turns():
 
         def on_train_end(self, *_, **__):
             self.pass_on()
-            with open(os.environ["TURNS_OUT"], "w") as file:
-                json.dump(self.seconds, file)
 
     begin = Trainer.__init__
 
@@ -80,8 +81,8 @@ sys.exit(grpo.main())
 """
 
 
-def both(python: str, folder: Path, model: str, size: dict[str, int]) -> tuple[list[float], list[float]]:
-    """Seconds of each step of the bare script and of ours, trained in turns."""
+def both(python: str, folder: Path, model: str, size: dict[str, int], limit: float) -> list[tuple[float, float]]:
+    """Seconds of each step of the bare script and of ours, trained in turns, for as long as the limit says."""
     write_run(folder / "run", model, size, {})
     programs = {
         "bare": (GATE + "take_turns()\n" + BARE, [model, json.dumps(size), "{}", str(folder / "out")]),
@@ -102,11 +103,16 @@ def both(python: str, folder: Path, model: str, size: dict[str, int]) -> tuple[l
             )  # fmt: skip
     for end in ends.values():
         end.close()  # so that the one learns of the other's end
+    ends_at = time.monotonic() + limit
     for name, process in started.items():
-        if process.wait():
-            raise RuntimeError((folder / f"{name}.log").read_text()[-3000:])
+        try:
+            if process.wait(max(0.0, ends_at - time.monotonic())):
+                raise RuntimeError((folder / f"{name}.log").read_text()[-3000:])
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     bare, ours = (json.loads((folder / f"{name}.json").read_text())[FIRST:] for name in programs)
-    return bare, ours
+    return list(zip(bare, ours, strict=False))  # cut off, the one may be a step ahead
 
 
 def interval(numbers: Sequence[float]) -> tuple[float, float]:
@@ -126,14 +132,16 @@ def main() -> None:
     parser.add_argument("python")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--seconds", type=float, default=3600, help="end then, with what was measured")
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
     size = (SMALL if asked.small else SIZE | {"completion": asked.tokens}) | {"steps": asked.steps}
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder, "model"))
         run([asked.python, "-B", "-c", MAKE, model, json.dumps(size)])
-        bare, ours = both(asked.python, Path(folder), model, size)
-    ratios = [ours_took / bare_took for bare_took, ours_took in zip(bare, ours, strict=True)]
+        steps = both(asked.python, Path(folder), model, size, asked.seconds)
+    bare, ours = ([step[which] for step in steps] for which in (0, 1))
+    ratios = [ours_took / bare_took for bare_took, ours_took in steps]
     low, high = interval(ratios)
     print(f"{len(ratios)} steps each: bare TRL {statistics.median(bare):.3f} s, ours {statistics.median(ours):.3f} s")
     print(f"ours / bare of the same step: median {statistics.median(ratios):.4f} (95 %: {low:.4f} to {high:.4f})")

@@ -1,0 +1,111 @@
+"""vLLM's sampling alone, as TRL uses it in the trainer's process: with the trainer's ledger and without, in turns.
+
+    python tests/benchmarks/sampling_gpu.py PYTHON_OF_THE_STACK [--gpus N] [--seconds N]
+
+64 answers of 512 tokens to 8 prompts of 256 by trainer_gpu.py's Qwen2 of 387 M random parameters, with the
+log-probability of each token. Every GPU has a vLLM of its own, and all begin each time together. Printed: whether the
+ledger's numbers are vLLM's own, the seconds of both ways, of the slowest GPU too, and the ratio of those that
+followed each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+from trainer_gpu import MAKE, SIZE, TRAIN, run
+
+PROGRAM = """
+import gc, json, os, random, sys, time
+model, seconds = sys.argv[1], float(sys.argv[2])
+sys.path.insert(0, TRAIN)
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+import torch
+import torch.distributed as dist
+from running.ledger import ledger_of
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+torch.cuda.set_device(rank)
+dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device(f"cuda:{rank}"))
+calm = dist.new_group(backend="gloo")  # to wait in NCCL would keep a processor core busy
+from vllm import LLM, SamplingParams
+
+llm = LLM(  # as TRL 1.16 makes it
+    model=model, gpu_memory_utilization=0.3, max_model_len=768, max_num_seqs=64, max_num_batched_tokens=4096,
+    distributed_executor_backend="external_launcher", seed=rank, logprobs_mode="processed_logprobs",
+)
+words = random.Random(rank)
+prompts = [[words.randrange(3, 31000) for _ in range(256)] for _ in range(8)]
+prompts = [{"prompt_token_ids": ids} for ids in prompts for _ in range(8)]
+
+def sample(with_ledger, temperature=1.0, length=512):
+    asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False, logprobs=0, ignore_eos=True)
+    asked.flat_logprobs = True
+    llm.reset_prefix_cache()
+    dist.barrier(group=calm)
+    gc.disable()
+    began = time.perf_counter()
+    ledger = ledger_of(llm) if with_ledger else None
+    found = llm.generate(prompts, asked, use_tqdm=False)
+    if ledger:
+        numbers = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
+        ledger.close()
+    else:
+        numbers = [list(one.outputs[0].logprobs.logprobs) for one in found]
+    took = time.perf_counter() - began
+    gc.enable()
+    assert all(row is not None and len(row) == length for row in numbers)
+    return took, numbers
+
+gc.collect()
+gc.freeze()
+for with_ledger in (False, True):
+    sample(with_ledger)
+same = sample(False, 0.0, 64)[1] == sample(True, 0.0, 64)[1]
+rounds, ends, more = [], time.monotonic() + seconds, [True]
+while more[0]:
+    took = {way: sample(way)[0] for way in ((False, True) if len(rounds) % 2 else (True, False))}
+    every = [None] * world
+    dist.all_gather_object(every, [took[False], took[True]], group=calm)
+    rounds.append(every)
+    more = [time.monotonic() < ends]
+    dist.broadcast_object_list(more, src=0, group=calm)
+alike = [None] * world
+dist.all_gather_object(alike, same, group=calm)
+if rank == 0:
+    print("FOUND " + json.dumps({"rounds": rounds, "same": all(alike)}), flush=True)
+dist.barrier(group=calm)
+dist.destroy_process_group()
+"""
+
+
+def main() -> None:
+    """All rounds, and what they say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("python")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=120)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model, program = Path(folder, "model"), Path(folder, "sampling.py")
+        run([asked.python, "-B", "-c", MAKE, str(model), json.dumps(SIZE)])
+        program.write_text(f"TRAIN = {str(TRAIN)!r}\n{PROGRAM}")
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={asked.gpus}"]
+        said = run([asked.python, "-B", *torchrun, str(program), str(model), str(asked.seconds)])
+    found = json.loads(next(line[6:] for line in said.splitlines() if line.startswith("FOUND ")))
+    rounds: list[list[list[float]]] = found["rounds"]  # round, GPU, (without, with)
+    print("the ledger's numbers are vLLM's own" if found["same"] else "THE LEDGER'S NUMBERS ARE NOT VLLM'S")
+    for way, name in enumerate(("without", "with")):
+        of_each = [statistics.median(one[gpu][way] for one in rounds) for gpu in range(asked.gpus)]
+        slowest = statistics.median(max(gpu[way] for gpu in one) for one in rounds)
+        print(f"{name:8} {', '.join(f'{took:.2f}' for took in of_each)} s; the slowest of all {slowest:.2f} s")
+    ratios = [with_it / without for one in rounds for without, with_it in one]
+    below = sum(ratio < 1 for ratio in ratios)
+    print(f"with / without: median {statistics.median(ratios):.3f}, below 1 in {below} of {len(ratios)}")
+
+
+if __name__ == "__main__":
+    main()
