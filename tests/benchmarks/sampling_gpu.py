@@ -25,7 +25,8 @@ sys.path.insert(0, TRAIN)
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 import torch.distributed as dist
-from running.ledger import ledger_of
+from contextlib import nullcontext
+from running.ledger import keeping
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.cuda.set_device(rank)
@@ -48,11 +49,10 @@ def sample(with_ledger, temperature=1.0, length=512):
     dist.barrier(group=calm)
     gc.disable()
     began = time.perf_counter()
-    ledger = ledger_of(llm) if with_ledger else None
-    found = llm.generate(prompts, asked, use_tqdm=False)
+    with keeping(llm) if with_ledger else nullcontext() as ledger:
+        found = llm.generate(prompts, asked, use_tqdm=False)
     if ledger:
         numbers = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
-        ledger.close()
     else:
         numbers = [list(one.outputs[0].logprobs.logprobs) for one in found]
     took = time.perf_counter() - began

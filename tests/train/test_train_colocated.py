@@ -141,8 +141,8 @@ from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
 
 
-@dataclass
-class SamplingParams:
+@dataclass(slots=True)
+class OldParams:
     n: int
     repetition_penalty: float
     temperature: float
@@ -152,10 +152,13 @@ class SamplingParams:
     max_tokens: int
     logprobs: int | None
     detokenize: bool = True
+
+
+@dataclass(slots=True)
+class SamplingParams(OldParams):
     flat_logprobs: bool = False
 
 
-vllm_generation.SamplingParams = SamplingParams
 TOKENS = [[5, 6, 7], [8], [9, 10]]
 NUMBERS = [[-0.5, -1.25, -2.0], [-0.125], [math.nan, -3.0]]
 BATCHES = [[0, 1, 2], [2, 1, 0], [2, 0], [0, 2], [2, 0]]  # by then 1 has ended, and 2 goes on for a step too many
@@ -214,7 +217,7 @@ class Engine:
         for name, (prompt, ids, row) in enumerate(zip(prompts, tokens, numbers)):
             if sampling_params.logprobs is None:
                 said = None
-            elif sampling_params.flat_logprobs:
+            elif getattr(sampling_params, "flat_logprobs", False):
                 said = SimpleNamespace(logprobs=list(row))
             else:
                 said = [{t: SimpleNamespace(logprob=n, rank=1)} for t, n in zip(ids, row)]
@@ -225,7 +228,8 @@ class Engine:
         return found
 
 
-def ask(correction, lean, naming=None, calls=1):
+def ask(correction, lean, naming=None, calls=1, params=SamplingParams):
+    vllm_generation.SamplingParams = params
     generation = object.__new__(VLLMGeneration)
     vars(generation).update(
         mode="colocate", llm=Engine(naming), logprobs=0, generation_kwargs={"detokenize": False},
@@ -244,7 +248,8 @@ def ask(correction, lean, naming=None, calls=1):
     engine = generation.llm
     return dict(
         cut=engine.calls,
-        prompts=prompts, answers=answers, flat=engine.asked.flat_logprobs, asked=engine.asked.logprobs,
+        prompts=prompts, answers=answers, asked=engine.asked.logprobs,
+        flat=getattr(engine.asked, "flat_logprobs", None),
         collecting=engine.collecting, after=gc.isenabled(),
         numbers=numbers and [[None if n[0] is None or math.isnan(n[0]) else n[0] for n in row] for row in numbers],
     )
@@ -255,6 +260,7 @@ say(
     stepped=ask(True, False, "{}-0a1b2c3d"), kept=ask(True, True, "{}-0a1b2c3d", calls=2),
     plain=ask(True, True, "{}"), strange=ask(True, True, "engine/{}"),
     after_strange=ask(True, True, "engine/{}", calls=2), kept_uncorrected=ask(False, True, "{}"),
+    old=ask(True, True, params=OldParams), old_kept=ask(True, True, "{}", calls=2, params=OldParams),
 )
 """
 SAME = ("prompts", "answers", "numbers")
@@ -274,7 +280,7 @@ def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> No
     # Kept in a ledger: vLLM cuts nothing into rows, also the second time; its names may have a tail of their own.
     assert found["stepped"]["cut"] == [[3, 1, 2]]
     assert found["kept"]["cut"] == [[0, 0, 0]] * 2
-    for case in ("stepped", "kept", "plain", "after_strange"):
+    for case in ("stepped", "kept", "plain", "after_strange", "old", "old_kept"):
         assert [found[case][key] for key in SAME] == [trl[key] for key in SAME], case
     # Names that are not known: unknown once, then vLLM tells again.
     assert found["strange"]["numbers"] == uncorrected["numbers"]

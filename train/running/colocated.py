@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from packaging.version import Version
-from running.ledger import ledger_of
+from running.ledger import keeping
 from running.trl_fields import Installed
 from trl import GRPOTrainer
 
@@ -118,36 +118,48 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
         return
     if not settings["vllm_correction"]:
         generation.logprobs = None
-    sample, generate = generation.llm.generate, generation.generate
-    said: list[list[float]] = []  # by the last call, an answer a row
-    ledgers = [ledger] if generation.logprobs == 0 and (ledger := ledger_of(generation.llm)) else []
-
-    def sample_lean(prompts: Any, sampling_params: Any, **named: Any) -> Any:
-        flat = sampling_params.logprobs == 0 and hasattr(sampling_params, "flat_logprobs")
-        sampling_params.flat_logprobs = flat
-        with no_collections():
-            found = sample(prompts, sampling_params, **named)
-        answers = [answer for one in found for answer in one.outputs]
-        if flat and ledgers:
-            rows = ledgers[0].read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
-            said[:] = [row or [math.nan] * len(answer.token_ids) for row, answer in zip(rows, answers, strict=True)]
-            if None in rows:  # another vLLM than those that are known: these count as unknown, it tells the next
-                ledgers.pop().close()
-        else:
-            said[:] = [answer.logprobs.logprobs for answer in answers] if flat else []
-        for answer in answers if flat else []:
-            answer.logprobs = None
-        return found
+    sampler, generate = LeanSampler(generation.llm), generation.generate
 
     def generate_lean(*arguments: Any, **named: Any) -> tuple[Any, Any, Any, Any]:
         prompts, answers, numbers, ids = generate(*arguments, **named)
+        said = sampler.said
         if generation.logprobs is None:
-            said[:] = [[math.nan] * len(answer) for answer in answers]  # as vLLM says "unknown"
+            said = [[math.nan] * len(answer) for answer in answers]  # as vLLM says "unknown"
         if said:
             numbers = [[[number] for number in row] for row in said]
         return prompts, answers, numbers, ids
 
-    generation.llm.generate, generation.generate = sample_lean, generate_lean
+    generation.llm.generate, generation.generate = sampler, generate_lean
+
+
+class LeanSampler:
+    """vLLM's `generate` for TRL, which asks for one answer a prompt."""
+
+    def __init__(self, llm: Any) -> None:
+        self.llm, self.generate = llm, llm.generate
+        self.keeps = True  # in a ledger
+        self.said: list[list[float]] = []  # log-probabilities by the last call, an answer a row; none: in its answers
+
+    def __call__(self, prompts: Any, sampling_params: Any, **named: Any) -> Any:
+        """As vLLM's, but with the log-probabilities in `said`."""
+        flat = sampling_params.logprobs == 0 and hasattr(sampling_params, "flat_logprobs")  # from vLLM 0.12 on
+        if flat:
+            sampling_params.flat_logprobs = True
+        with no_collections(), keeping(self.llm) if flat and self.keeps else nullcontext() as ledger:
+            found = self.generate(prompts, sampling_params, **named)
+        answers = [one.outputs[0] for one in found]
+        self.said = []
+        if ledger:
+            rows = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
+            self.said = [row or [math.nan] * len(answer.token_ids) for row, answer in zip(rows, answers, strict=True)]
+            self.keeps = (
+                None not in rows
+            )  # not made as is known: these count as unknown, and vLLM itself tells the next
+        elif flat:
+            self.said = [answer.logprobs.logprobs for answer in answers]
+        for answer in answers if flat else []:
+            answer.logprobs = None
+        return found
 
 
 @contextmanager

@@ -9,32 +9,26 @@ own, all 4,096 of 64 greedy answers (tests/benchmarks/sampling_gpu.py).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
 class Ledger:
     """Takes the numbers off what the model runner hands to the scheduler, and finds those of an answer again."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler, self._update = scheduler, scheduler.update_from_output
+    def __init__(self) -> None:
         self._steps: list[tuple[list[str], list[Any], list[float]]] = []  # request, its new tokens, number of each
-        scheduler.update_from_output = self._take
 
-    def _take(self, scheduled: Any, output: Any) -> Any:
+    def take(self, output: Any) -> None:
+        """What one step of vLLM's made (its ModelRunnerOutput, as from 0.11.1 to 0.32)."""
         numbers = output.logprobs
-        several = getattr(numbers, "cu_num_generated_tokens", None)  # tokens of one request: speculative decoding
-        if numbers is not None and several is None:
+        if numbers is not None and numbers.cu_num_generated_tokens is None:  # else several tokens of one request
             self._steps.append((list(output.req_ids), output.sampled_token_ids, numbers.logprobs[:, 0].tolist()))
             output.logprobs = None
-        return self._update(scheduled, output)
-
-    def close(self) -> None:
-        """Let vLLM do it again."""
-        self._scheduler.update_from_output = self._update
 
     def read(self, answers: Iterable[tuple[str, list[int]]]) -> list[list[float] | None]:
-        """The numbers of these answers (request, its tokens), which are all that was sampled since the last call.
+        """The numbers of these answers (request, its tokens), which are all that was sampled.
 
         None where the tokens are not those that were kept.
         """
@@ -44,8 +38,7 @@ class Ledger:
                 if len(new):  # none while a long prompt is read
                     tokens[request].append(int(new[0]))
                     numbers[request].append(number)
-        self._steps.clear()
-        # vLLM adds "-" and eight random characters to the name that it gives back (0.14 to 0.26 at least).
+        # Inside, vLLM from 0.14 on adds "-" and eight random characters to the name that it gives back.
         kept = {name: request for request in tokens for name in (request.rpartition("-")[0], request)}
         found: list[list[float] | None] = []
         for name, answer in answers:
@@ -55,8 +48,22 @@ class Ledger:
         return found
 
 
-def ledger_of(llm: Any) -> Ledger | None:
-    """A ledger for an engine that runs in this process, if it has the parts that a ledger needs."""
+@contextmanager
+def keeping(llm: Any) -> Iterator[Ledger | None]:
+    """A ledger of what is sampled inside; none where the engine does not run in this process."""
     core = getattr(getattr(getattr(llm, "llm_engine", None), "engine_core", None), "engine_core", None)
     scheduler = getattr(core, "scheduler", None)
-    return Ledger(scheduler) if hasattr(scheduler, "update_from_output") else None
+    if scheduler is None:
+        yield None
+        return
+    ledger, update = Ledger(), scheduler.update_from_output
+
+    def take_and_update(scheduled: Any, output: Any) -> Any:
+        ledger.take(output)
+        return update(scheduled, output)
+
+    scheduler.update_from_output = take_and_update
+    try:
+        yield ledger
+    finally:
+        scheduler.update_from_output = update
