@@ -1,10 +1,10 @@
-"""vLLM's sampling alone, as TRL uses it in the trainer's process: with the trainer's ledger and without, in turns.
+"""vLLM's sampling alone, as TRL uses it in the trainer's process: plain, with the trainer's ledger, in bursts too.
 
     python tests/benchmarks/sampling_gpu.py PYTHON_OF_THE_STACK [--gpus N] [--seconds N]
 
 64 answers of 512 tokens to 8 prompts of 256 by trainer_gpu.py's Qwen2 of 387 M random parameters, with the
 log-probability of each token. Every GPU has a vLLM of its own, and all begin each time together. Printed: whether the
-ledger's numbers are vLLM's own, the seconds of both ways, of the slowest GPU too, and the ratio of those that
+tokens and numbers are vLLM's own, the seconds of each way, of the slowest GPU too, and the ratios of those that
 followed each other.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from trainer_gpu import MAKE, SIZE, TRAIN, run
 
+WAYS = ("plain", "ledger", "bursts")
 PROGRAM = """
 import gc, json, os, random, sys, time
 model, seconds = sys.argv[1], float(sys.argv[2])
@@ -26,6 +27,7 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 import torch.distributed as dist
 from contextlib import nullcontext
+from running.bursts import in_bursts
 from running.ledger import keeping
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -42,41 +44,51 @@ words = random.Random(rank)
 prompts = [[words.randrange(3, 31000) for _ in range(256)] for _ in range(8)]
 prompts = [{"prompt_token_ids": ids} for ids in prompts for _ in range(8)]
 
-def sample(with_ledger, temperature=1.0, length=512):
+def sample(way, temperature=1.0, length=512, stop=()):
     asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False, logprobs=0, ignore_eos=True)
-    asked.flat_logprobs = True
+    asked.flat_logprobs, asked.stop_token_ids = True, list(stop)
     llm.reset_prefix_cache()
     dist.barrier(group=calm)
     gc.disable()
     began = time.perf_counter()
-    with keeping(llm) if with_ledger else nullcontext() as ledger:
+    with (
+        in_bursts(llm, asked) if way == "bursts" else nullcontext(True) as fits,
+        keeping(llm) if way != "plain" else nullcontext() as ledger,
+    ):
         found = llm.generate(prompts, asked, use_tqdm=False)
+    assert fits, "this vLLM does not sample in bursts"
     if ledger:
         numbers = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
     else:
         numbers = [list(one.outputs[0].logprobs.logprobs) for one in found]
     took = time.perf_counter() - began
     gc.enable()
-    assert all(row is not None and len(row) == length for row in numbers)
-    return took, numbers
+    tokens = [list(one.outputs[0].token_ids) for one in found]
+    assert [len(row) for row in numbers] == [len(row) for row in tokens]
+    assert stop or all(len(row) == length for row in tokens)
+    return took, tokens, numbers
 
 gc.collect()
 gc.freeze()
-for with_ledger in (False, True):
-    sample(with_ledger)
-same = sample(False, 0.0, 64)[1] == sample(True, 0.0, 64)[1]
+for way in WAYS:
+    sample(way)
+one, *others = [sample(way, 0.0, 64)[1:] for way in WAYS]
+same = [other == one for other in others]
+one, *others = [sample(way, 0.0, 200, range(0, 32000, 50))[1] for way in WAYS]
+stops = [[sum(a == b for a, b in zip(one, other)) for other in others], sum(map(len, one))]
 rounds, ends, more = [], time.monotonic() + seconds, [True]
 while more[0]:
-    took = {way: sample(way)[0] for way in ((False, True) if len(rounds) % 2 else (True, False))}
+    turn = len(rounds) % len(WAYS)
+    took = {way: sample(way)[0] for way in WAYS[turn:] + WAYS[:turn]}
     every = [None] * world
-    dist.all_gather_object(every, [took[False], took[True]], group=calm)
+    dist.all_gather_object(every, [took[way] for way in WAYS], group=calm)
     rounds.append(every)
     more = [time.monotonic() < ends]
     dist.broadcast_object_list(more, src=0, group=calm)
 alike = [None] * world
-dist.all_gather_object(alike, same, group=calm)
+dist.all_gather_object(alike, [same, stops], group=calm)
 if rank == 0:
-    print("FOUND " + json.dumps({"rounds": rounds, "same": all(alike)}), flush=True)
+    print("FOUND " + json.dumps({"rounds": rounds, "alike": alike}), flush=True)
 dist.barrier(group=calm)
 dist.destroy_process_group()
 """
@@ -92,19 +104,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model, program = Path(folder, "model"), Path(folder, "sampling.py")
         run([asked.python, "-B", "-c", MAKE, str(model), json.dumps(SIZE)])
-        program.write_text(f"TRAIN = {str(TRAIN)!r}\n{PROGRAM}")
+        program.write_text(f"TRAIN, WAYS = {str(TRAIN)!r}, {WAYS!r}\n{PROGRAM}")
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={asked.gpus}"]
         said = run([asked.python, "-B", *torchrun, str(program), str(model), str(asked.seconds)])
     found = json.loads(next(line[6:] for line in said.splitlines() if line.startswith("FOUND ")))
-    rounds: list[list[list[float]]] = found["rounds"]  # round, GPU, (without, with)
-    print("the ledger's numbers are vLLM's own" if found["same"] else "THE LEDGER'S NUMBERS ARE NOT VLLM'S")
-    for way, name in enumerate(("without", "with")):
+    rounds: list[list[list[float]]] = found["rounds"]  # round, GPU, way
+    for way, name in enumerate(WAYS[1:]):
+        same = all(gpu[0][way] for gpu in found["alike"])
+        print(f"{name}: {'tokens and numbers are' if same else 'NOT'} vLLM's own for 64 greedy answers of 64 tokens")
+        ended = [gpu[1][0][way] for gpu in found["alike"]]
+        print(f"{'':{len(name)}}  of 64 that a token ends, {ended} are the same, of {found['alike'][0][1][1]} tokens")
+    for way, name in enumerate(WAYS):
         of_each = [statistics.median(one[gpu][way] for one in rounds) for gpu in range(asked.gpus)]
         slowest = statistics.median(max(gpu[way] for gpu in one) for one in rounds)
         print(f"{name:8} {', '.join(f'{took:.2f}' for took in of_each)} s; the slowest of all {slowest:.2f} s")
-    ratios = [with_it / without for one in rounds for without, with_it in one]
-    below = sum(ratio < 1 for ratio in ratios)
-    print(f"with / without: median {statistics.median(ratios):.3f}, below 1 in {below} of {len(ratios)}")
+    for way, name in enumerate(WAYS[1:], 1):
+        ratios = [took[way] / took[0] for one in rounds for took in one]
+        below = sum(ratio < 1 for ratio in ratios)
+        print(f"{name} / plain: median {statistics.median(ratios):.3f}, below 1 in {below} of {len(ratios)}")
 
 
 if __name__ == "__main__":

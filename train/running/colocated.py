@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from packaging.version import Version
+from running.bursts import in_bursts
 from running.ledger import keeping
 from running.trl_fields import Installed
 from trl import GRPOTrainer
@@ -145,7 +146,9 @@ class LeanSampler:
         flat = sampling_params.logprobs == 0 and hasattr(sampling_params, "flat_logprobs")  # from vLLM 0.12 on
         if flat:
             sampling_params.flat_logprobs = True
-        with no_collections(), keeping(self.llm) if flat and self.keeps else nullcontext() as ledger:
+        keeps = flat and self.keeps
+        many = in_bursts(self.llm, sampling_params) if keeps or sampling_params.logprobs is None else nullcontext()
+        with no_collections(), many, keeping(self.llm) if keeps else nullcontext() as ledger:
             found = self.generate(prompts, sampling_params, **named)
         answers = [one.outputs[0] for one in found]
         self.said = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from running.bursts import in_bursts
 from running.ranks import Ranks
 
 
@@ -26,7 +27,7 @@ class Colocated:
         from vllm import SamplingParams
 
         asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False)
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), in_bursts(self.llm, asked):
             torch.manual_seed(seed)
             found = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], asked, use_tqdm=False)
         return [list(one.outputs[0].token_ids) for one in found]
