@@ -5,7 +5,6 @@ Importing a module of commands is what puts them on the application.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -13,6 +12,7 @@ import typer
 
 from envdoctor.cli import diagnosing, environments, fleet, keeping, planning, proving, runs, training
 from envdoctor.cli.shared import app
+from envdoctor.errors import EXIT_FAILED
 
 __all__ = ["app", "diagnosing", "environments", "fleet", "keeping", "main", "planning", "proving", "runs", "training"]
 
@@ -32,14 +32,22 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 def main() -> None:
     """Run the command line. Whatever goes wrong in here that nobody foresaw is told without a traceback."""
+    from envdoctor.output import streams
+
+    streams.prepare()
     try:
-        app()
-    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told
+    except streams.OutputLost as error:
+        from envdoctor.output.human import render_error
+
+        render_error(error)
+        sys.exit(error.exit_code)
     except Exception as error:
         _print_fault(error)
-        sys.exit(3)
+        sys.exit(EXIT_FAILED)
 
 
 def _print_fault(error: Exception) -> None:
@@ -47,7 +55,13 @@ def _print_fault(error: Exception) -> None:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="envdoctor-fault-", suffix=".log", delete=False) as file:
-        traceback.print_exception(error, file=file)
     typer.echo(f"error: envdoctor itself failed: {type(error).__name__}: {error}", err=True)
-    typer.echo(f"hint: please report it with {file.name}", err=True)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="envdoctor-fault-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            traceback.print_exception(error, file=file)
+    except OSError as full:
+        typer.echo(f"hint: please report it; its trace could not be kept: {full}", err=True)
+    else:
+        typer.echo(f"hint: please report it with {file.name}", err=True)

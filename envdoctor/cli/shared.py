@@ -102,8 +102,7 @@ def _print(command: str, form: Format, answer: Answer) -> None:
 
         render(answer)
     else:
-        text = _machine_form(form)(command, answer, None)
-        typer.echo(text, nl=bool(text))
+        _print_for_programs(_machine_form(form)(command, answer, None))
 
 
 def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
@@ -112,7 +111,12 @@ def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
 
         render_error(error)
     else:
-        typer.echo(_machine_form(form)(command, None, error))
+        _print_for_programs(_machine_form(form)(command, None, error))
+
+
+def _print_for_programs(text: str) -> None:
+    """Bytes of UTF-8, whatever the terminal's encoding is: JSON and annotations are read by programs."""
+    typer.echo(text.encode("utf-8", "replace"), nl=bool(text))
 
 
 def _machine_form(form: Format) -> Callable[[str, Answer | None, EnvdoctorError | None], str]:

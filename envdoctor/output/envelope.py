@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -37,4 +38,17 @@ def envelope(command: str, answer: Answer | None, error: EnvdoctorError | None =
 
 def to_json(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> str:
     """The envelope as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(envelope(command, answer, error)), indent=1).decode()
+    return json_text(envelope(command, answer, error))
+
+
+def json_text(data: object) -> str:
+    """Indented JSON."""
+    return msgspec.json.format(json_bytes(data), indent=1).decode()
+
+
+def json_bytes(data: object) -> bytes:
+    """JSON on one line. The names that a file system gives need not be UTF-8: `?` stands for a byte that is not."""
+    try:
+        return msgspec.json.encode(data, enc_hook=str)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(data, enc_hook=str), ensure_ascii=False).encode("utf-8", "replace")

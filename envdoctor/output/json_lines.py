@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from envdoctor.output.envelope import json_bytes
+
 if TYPE_CHECKING:
     from envdoctor.fetching.transfer import FetchProgress
     from envdoctor.handoff import Event
@@ -73,5 +75,5 @@ class JsonLines:
 
     def _print(self, kind: str, data: dict[str, Any]) -> None:
         line = {"progress": kind, "at": datetime.now(UTC).isoformat(timespec="seconds")} | data
-        sys.stderr.write(msgspec.json.encode(line, enc_hook=str).decode() + "\n")
+        sys.stderr.buffer.write(json_bytes(line) + b"\n")  # UTF-8 for programs, whatever the terminal's encoding is
         sys.stderr.flush()

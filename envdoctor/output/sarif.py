@@ -17,6 +17,7 @@ from envdoctor import __version__
 from envdoctor.documentation import severities, split_references
 from envdoctor.errors import EnvdoctorError
 from envdoctor.model import Finding
+from envdoctor.output.envelope import json_text
 from envdoctor.output.remarks import KINDS, Remark, remarks
 from envdoctor.results import Answer
 from envdoctor.rules import RULES
@@ -56,7 +57,7 @@ def to_sarif(command: str, answer: Answer | None, error: EnvdoctorError | None =
         ],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return msgspec.json.format(msgspec.json.encode(log), indent=1).decode()
+    return json_text(log)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

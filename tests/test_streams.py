@@ -1,0 +1,109 @@
+"""Standard streams as shells give them: closed, full, read to the half, without our letters."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import environment
+
+CHECK = ["check", "--machine", "h200"]
+UNKNOWN = ["check", "--machine", "nowhere"]
+FORMATS = ["human", "json", "github", "sarif"]
+
+
+def shell(arguments: list[str], redirection: str, home: Path, **extra: str) -> subprocess.CompletedProcess[bytes]:
+    """One command as a shell starts it, for its exit code."""
+    command = shlex.join([sys.executable, "-m", "envdoctor", *arguments])
+    return subprocess.run(
+        ["bash", "-c", f"{command} {redirection}"],
+        capture_output=True, env=environment(home, **extra), cwd=home, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "koi8-r"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(CHECK, 0), (UNKNOWN, 2), (["resolve", "--all", "--machine", "all"], 0)]
+)
+def test_an_encoding_without_our_marks_gets_others(
+    arguments: list[str], code: int, encoding: str, tmp_path: Path
+) -> None:
+    done = shell(arguments, "", tmp_path, PYTHONIOENCODING=encoding)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    if arguments == CHECK:
+        assert "v nothing wrong found" in done.stdout.decode(encoding)
+
+
+def test_what_has_no_letter_of_its_own_is_spelt(tmp_path: Path) -> None:
+    done = shell(["check", "--machine", "мой"], "", tmp_path, PYTHONIOENCODING="ascii")
+    assert (done.returncode, b"unknown machine '\\u043c\\u043e\\u0439'" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_name_that_is_no_text_is_told_in_every_form(form: str, tmp_path: Path) -> None:
+    done = shell(["audit", os.fsdecode(b"no\xff"), "--format", form], "", tmp_path)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+    if form in ("json", "sarif"):
+        assert "no?" in json.dumps(json.loads(done.stdout))
+
+
+def test_json_is_utf_8_in_any_locale(tmp_path: Path) -> None:
+    done = shell(["check", "--machine", "é", "--format", "json"], "", tmp_path, PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["error"]["message"] == "unknown machine 'é'"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(CHECK, 0), ([*CHECK, "--format", "json"], 0), (UNKNOWN, 2), (["--version"], 0), (["check", "--nonsense"], 2),
+     (["train", "sort", "--dry-run"], 0), (["check", "--from-report", "-"], 2)],
+)  # fmt: skip
+def test_a_closed_stream_changes_no_exit_code(arguments: list[str], code: int, closed: str, tmp_path: Path) -> None:
+    done = shell(arguments, closed, tmp_path)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"itself failed" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [CHECK, [*CHECK, "--format", "json"], ["--version"], ["check", "--help"]])
+def test_a_full_disk_below_the_answer_is_told(arguments: list[str], tmp_path: Path) -> None:
+    done = shell(arguments, ">/dev/full", tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.decode().splitlines() == [
+        "error: standard output cannot be written: No space left on device",
+        "expected: a terminal, a pipe or a file on a disk with room",
+        "hint: df -h .",
+    ]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(CHECK, 0), (UNKNOWN, 2), (["check", "--nonsense"], 2)])
+def test_messages_that_nobody_can_take_change_no_exit_code(arguments: list[str], code: int, tmp_path: Path) -> None:
+    assert shell(arguments, "2>/dev/full", tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_reader_that_stops_early_changes_no_exit_code(form: str, tmp_path: Path) -> None:
+    done = shell([*CHECK, "--format", form], "| exec true; exit ${PIPESTATUS[0]}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_pipe_that_may_not_wait_is_waited_for(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, False)
+    command = [sys.executable, "-m", "envdoctor", *CHECK, "--format", "json"]
+    with subprocess.Popen(command, stdout=writing, env=environment(tmp_path), cwd=tmp_path) as child:
+        os.close(writing)
+        time.sleep(1)
+        with os.fdopen(reading, "rb") as pipe:
+            assert json.loads(pipe.read())["ok"]
+    assert child.returncode == 0
