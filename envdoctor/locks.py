@@ -32,7 +32,7 @@ from envdoctor.errors import BadInput
 from envdoctor.model import Record
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.profiles.checks import BACKEND, NAME
-from envdoctor.records import read_text
+from envdoctor.records import cannot_write, read_text
 from envdoctor.resolve import BUILT_MARK, Lock, Package, Target
 
 LOCKED = "the bundled lock"  # as the source of a package
@@ -163,10 +163,11 @@ def write_lock(path: Path, file: LockFile) -> None:
     """A lock into its file; the folder is made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(lock_text(file))
+        path.write_text(lock_text(file), encoding="utf-8")
     except OSError as error:
-        raise BadInput(
-            f"cannot write {path}: {error.strerror}",
+        raise cannot_write(
+            path,
+            error,
             expected="a folder of yours: the locks of a profile lie beside its file",
             hint=f"copy the profile to a folder of yours, then envdoctor lock --profile ./{file.profile}.toml",
         ) from error

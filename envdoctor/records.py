@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import shlex
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from envdoctor.errors import BadInput, nearest
+from envdoctor.errors import BadInput, EnvdoctorError, nearest
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 FILE_BYTES = 4 << 20  # no profile, recipe or machine file comes near this; a larger one is not one
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 LINE_LENGTH, LINE_DOTS = 8000, 100  # tomllib's time grows with the square of a dotted key: 60,000 parts took 59 s
 
 
@@ -29,13 +32,19 @@ def read_text(path: Path, *, what: str, hint: str) -> str:
 
 
 def write_file(path: Path, text: str, *, hint: str) -> None:
-    """A file that the user named; BadInput where it cannot be written."""
+    """A file that the user named."""
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise BadInput(
-            f"cannot write {path}: {error.strerror}", expected="a file in a folder of yours", hint=hint
-        ) from error
+        raise cannot_write(path, error, expected="a file in a folder of yours", hint=hint) from error
+
+
+def cannot_write(path: Path, error: OSError, *, expected: str, hint: str) -> EnvdoctorError:
+    """BadInput, since the place was the user's choice, unless it is the disk that is at fault."""
+    said = f"cannot write {path}: {error.strerror}"
+    if error.errno in DISK_FAULTS:
+        return EnvdoctorError(said, expected="a disk with room", hint=f"df -h {shlex.quote(str(path.parent))}")
+    return BadInput(said, expected=expected, hint=hint)
 
 
 def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:

@@ -107,3 +107,27 @@ def test_a_pipe_that_may_not_wait_is_waited_for(tmp_path: Path) -> None:
         with os.fdopen(reading, "rb") as pipe:
             assert json.loads(pipe.read())["ok"]
     assert child.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["report", "--output"], ["check", "--save"], ["export", "--profile", "cpu", "--output"],
+     ["profiles", "new", "--from-venv", sys.prefix, "--output"]],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_a_full_disk_below_a_file_is_no_wrong_input(arguments: list[str], tmp_path: Path) -> None:
+    done = shell([*arguments, "/dev/full"], "", tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.decode().splitlines() == [
+        "error: cannot write /dev/full: No space left on device",
+        "expected: a disk with room",
+        "hint: df -h /dev",
+    ]
+
+
+def test_a_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
+    bare = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    (tmp_path / "SETUP.md").write_text("```bash\npip install 'torch>=2.8' # größer\n```\n", encoding="utf-8")
+    for arguments in (["report", "--output", "r.md"], ["audit", "SETUP.md", "--fix", "."]):
+        done = shell(arguments, "", tmp_path, **bare)
+        assert (done.returncode, done.stderr) == (0, b"")
