@@ -48,25 +48,35 @@ def audit(target: str, recorded: str, facts: list[str], fix: str) -> Answer:
 def _audited(target: str, machine: Machine | None, fix: str) -> Audited:
     path = Path(target)
     if path.is_dir():
-        if fix:
-            raise BadInput("--fix with an environment", expected="a guide or a requirements file", hint=HINT)
+        _refuse_to_fix("an environment", fix)
         return _environment(target, machine)
     text = read_text(path, what=WHAT, hint=HINT)
     if path.suffix.lower() in GUIDES or "```" in text:
         return _guide(text, target, machine, fix, kind="guide")
     if text.startswith("# profile:"):
+        _refuse_to_fix("a lock", fix)
         return _lock(text, target, machine)
     return _guide(text, target, machine, fix, kind="requirements")
 
 
+def _refuse_to_fix(what: str, fix: str) -> None:
+    if fix:
+        raise BadInput(f"--fix with {what}", expected="a guide or a requirements file", hint=HINT)
+
+
 def _environment(target: str, machine: Machine | None) -> Audited:
     stack = stack_of(target, "", search=False)
+    if not (stack and stack.distributions.value):
+        raise _nothing("package", target)
     findings = evaluate(machine or machine_of("", ()), stack)
     return Audited(name=target, kind="environment", findings=tuple(f for f in findings if f.status != "unknown"))
 
 
 def _lock(text: str, target: str, machine: Machine | None) -> Audited:
-    told = (_at_line(finding, text) for finding in audit_lock(locks.parse_lock(text, where=target), machine))
+    lock = locks.parse_lock(text, where=target)
+    if not lock.packages:
+        raise _nothing("package", target, text)
+    told = (_at_line(finding, text) for finding in audit_lock(lock, machine))
     return Audited(name=target, kind="lock", findings=tuple(told))
 
 
@@ -83,6 +93,8 @@ def _guide(
 ) -> Audited:
     wrapped = text if kind == "guide" else "\n".join((*BEFORE, text.rstrip("\n"), *AFTER)) + "\n"
     told = audit_runbook(wrapped, name=Path(target).name, machine=machine)
+    if not told.judged and not told.findings:
+        raise _nothing("requirement" if kind == "requirements" else "step to follow", target, text)
     findings = told.findings if kind == "guide" else tuple(_unwrapped(finding) for finding in told.findings)
     return Audited(
         name=target,
@@ -103,6 +115,12 @@ def _unwrapped(finding: Finding) -> Finding:
     shown = tuple(msgspec.structs.replace(each, source=own(each.source)) for each in finding.evidence)
     line = max(finding.line - len(BEFORE), 1)
     return msgspec.structs.replace(finding, line=line, message=own(finding.message), evidence=shown)
+
+
+def _nothing(what: str, target: str, text: str = "") -> BadInput:
+    """Where there is nothing to judge, "nothing wrong found" would be no answer."""
+    size = f" ({len(text.splitlines())} lines)" if text else ""
+    return BadInput(f"there is no {what} in {target}{size}", expected=WHAT, hint=HINT)
 
 
 def _write(told: RunbookAudit, source: Path, folder: Path) -> tuple[str, ...]:

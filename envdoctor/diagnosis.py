@@ -112,7 +112,7 @@ def _with_proofs(answer: Answer, stack: Stack, machine: Machine) -> Answer:
 
 
 def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
-    from envdoctor.pasted import parse_report
+    from envdoctor.pasted import parse_report, says_nothing
     from envdoctor.rules import RULES
 
     if request.machine or request.venv or request.python:
@@ -122,7 +122,8 @@ def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
             hint="envdoctor check --from-report FILE",
         )
     report = parse_report(_read_start(request.report))
-    if not report.kinds and not report.errors.strip():
+    told = diagnose_report(report)
+    if says_nothing(report) and not told:
         raise BadInput(
             f"nothing of a report is in {_name(request.report)}",
             expected="what collect_env, nvidia-smi, pip freeze, accelerate env or ds_report print",
@@ -131,9 +132,10 @@ def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
     if request.facts:
         machine = machines.override(report.machine, list(request.facts))
         report = msgspec.structs.replace(report, machine=machine)
+        told = diagnose_report(report)
     if request.save:
         _save(report.machine, Path(request.save))
-    return _checked(report.machine, report.stack, wanted.of(diagnose_report(report)), len(RULES), report.kinds)
+    return _checked(report.machine, report.stack, wanted.of(told), len(RULES), report.kinds)
 
 
 def diagnose_report(report: Report) -> list[Finding]:

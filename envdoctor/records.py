@@ -24,7 +24,7 @@ def read_text(path: Path, *, what: str, hint: str) -> str:
     try:
         if path.stat().st_size > FILE_BYTES:
             raise BadInput(f"{path} has {path.stat().st_size} bytes", expected=f"{what} below 4 MiB", hint=hint)
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Windows' editors put a mark of three bytes in front
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=what, hint=hint) from error
     except UnicodeDecodeError as error:

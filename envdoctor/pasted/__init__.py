@@ -27,7 +27,7 @@ from envdoctor.pasted.said import Line, Said
 from envdoctor.pasted.tools import parse_ds_report, parse_env_list, parse_sglang, parse_xformers_info
 from envdoctor.pasted.written import parse_written
 
-__all__ = ["Report", "parse_report"]
+__all__ = ["Report", "parse_report", "says_nothing"]
 
 # Facts from these do not make a text a report: they may stand in any log.
 UNNAMED = frozenset({"log lines", "signs of a container", "notes", "package versions"})
@@ -61,6 +61,12 @@ def parse_report(text: str) -> Report:
         kinds=kinds,
         errors=_leftovers(raw, lines, said),
     )
+
+
+def says_nothing(report: Report) -> bool:
+    """Whether a report gives no fact, as a letter does."""
+    blank = parse_report("")
+    return (report.machine, report.stack) == (blank.machine, blank.stack)
 
 
 def _read(lines: list[Line], text: str) -> list[Said]:

@@ -46,6 +46,7 @@ class RunbookAudit(Record, frozen=True, kw_only=True):
     name: str
     architecture: str
     steps: tuple[Step, ...]
+    judged: int  # requirements that the steps name, other steps, and pieces of Python
     findings: tuple[Finding, ...]  # in the order of the lines
     environment: Stack  # what the guide ends up with today
     requirements: tuple[str, ...]  # exact pins that work together
@@ -70,6 +71,8 @@ def audit_runbook(text: str, *, name: str, machine: Machine | None = None, today
         name=name,
         architecture=case.platform,
         steps=tuple(Step(each.line, each.command, _does(each)) for each in case.guide.actions if each.command),
+        judged=sum(len(each.wanted) if isinstance(each, Install) else 1 for each in case.guide.actions)
+        + len(case.guide.code),
         findings=tuple(run_checks(case)),
         environment=stack_of(where.state if where else State()),
         requirements=tuple(each.spec for each in pins),
