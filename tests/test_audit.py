@@ -78,6 +78,8 @@ def test_corrected_pins_are_written_and_sound(tmp_path: Path) -> None:
     assert "transformers==4.57.1" in (tmp_path / "SETUP.requirements.txt").read_text()
     again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
     assert envelope(again)["data"]["findings"] == []
+    sound = envdoctor("audit", "SETUP.requirements.txt", "--fix", ".", home=tmp_path)
+    assert "wrote SETUP.requirements.requirements.txt" in sound.stdout  # nothing wrong, and written all the same
     shown = envdoctor("profiles", "show", "./SETUP.toml", "--format", "json", home=tmp_path)
     assert shown.returncode == 0, shown.stderr
 

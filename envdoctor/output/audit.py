@@ -19,7 +19,7 @@ def audited(data: Audited) -> list[RenderableType]:
         Text.assemble((data.name, "title"), f"  {data.kind}: {read}{len(data.findings)} findings")
     ]
     if not data.findings:
-        return [*parts, Text.assemble(("  ✓ ", "ok"), "nothing wrong found")]
+        parts.append(Text.assemble(("  ✓ ", "ok"), "nothing wrong found"))
     for finding in data.findings:
         parts += _finding(finding)
     if data.requirements:
