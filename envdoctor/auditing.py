@@ -13,6 +13,7 @@ from envdoctor.diagnosis import machine_of, stack_of
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.lock_audit import audit_lock
 from envdoctor.model import Finding, Machine, Record
+from envdoctor.paths import is_folder
 from envdoctor.records import read_text, write_file
 from envdoctor.results import Answer
 from envdoctor.rules import evaluate
@@ -47,7 +48,7 @@ def audit(target: str, recorded: str, facts: list[str], fix: str) -> Answer:
 
 def _audited(target: str, machine: Machine | None, fix: str) -> Audited:
     path = Path(target)
-    if path.is_dir():
+    if is_folder(path):
         _refuse_to_fix("an environment", fix)
         return _environment(target, machine)
     text = read_text(path, what=WHAT, hint=HINT)
@@ -125,7 +126,7 @@ def _nothing(what: str, target: str, text: str = "") -> BadInput:
 
 def _write(told: RunbookAudit, source: Path, folder: Path) -> tuple[str, ...]:
     """The corrected pins as a requirements file and as a profile."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise BadInput(f"--fix {folder} is no folder", expected="a folder to write into", hint="mkdir it first")
     requirements = folder / f"{source.stem}.requirements.txt"
     write_file(requirements, "\n".join(told.requirements) + "\n", hint=HINT)

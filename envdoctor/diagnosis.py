@@ -17,6 +17,7 @@ import msgspec
 from envdoctor import __version__, machines
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest
 from envdoctor.model import Finding, Machine, Record, Stack
+from envdoctor.paths import exists
 from envdoctor.records import write_file
 from envdoctor.results import Answer, Checked, Documentation, Made, RuleList, RuleText, Written
 
@@ -359,7 +360,7 @@ def _opened(text: str) -> BinaryIO:
             expected="an error text, a file, a rule, a cause, or text on standard input",
             hint="envdoctor explain train.log",
         )
-    if "\n" not in text and len(text) < 1024 and Path(text).exists():
+    if "\n" not in text and len(text) < 1024 and exists(text):
         return _open_file(Path(text))
     if "\n" not in text and " " not in text and Path(text).suffix in (".log", ".txt", ".out", ".err"):
         return _open_file(Path(text))  # says that it is not there, instead of explaining the name

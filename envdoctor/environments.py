@@ -23,6 +23,7 @@ import msgspec
 
 from envdoctor.errors import BadInput
 from envdoctor.model import Record
+from envdoctor.paths import is_link
 
 MARKER = "envdoctor.json"
 LOCK_FILE = "envdoctor-lock.txt"
@@ -160,12 +161,19 @@ def write_installed(venv: Path, installed: Installed) -> None:
 def interpreter_of(venv: Path) -> Path:
     """The interpreter of an environment; BadInput where there is none."""
     python = venv / "bin" / "python"
-    if not python.exists():
+    try:
+        python.stat()
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        why = f"bin/python: {getattr(error, 'strerror', error)}"
+        if isinstance(error, FileNotFoundError):
+            why = "no bin/python"
+        if is_link(python):
+            why = f"bin/python is a link to {python.readlink()}, which is gone"
         raise BadInput(
-            f"there is no environment at {venv} (no bin/python)",
+            f"there is no environment at {venv} ({why})",
             expected="an environment made by `envdoctor install`",
             hint="envdoctor install",
-        )
+        ) from error
     return python
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
 from typing import Any
 
 EXIT_OK = 0
@@ -50,6 +53,27 @@ class Interrupted(EnvdoctorError):  # noqa: N818
 
     exit_code = EXIT_INTERRUPTED
     kind = "interrupted"
+
+
+# What a machine refuses: rights, room, limits. Nothing of it is a fault in the program that asked.
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+REFUSALS = (
+    *DISK_FAULTS, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETXTBSY, errno.EAGAIN,
+)  # fmt: skip
+
+
+def refused_by_the_machine(error: OSError) -> EnvdoctorError | None:
+    """The error for a file or folder that cannot be used, wherever that came up; None for what is a fault of ours."""
+    if error.errno not in REFUSALS:
+        return None
+    place = shlex.quote(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else "."
+    full = error.errno in DISK_FAULTS
+    return EnvdoctorError(
+        f"{place}: {error.strerror}" if error.filename else str(error.strerror),
+        expected="a disk with room" if full else "files and folders that you may use",
+        hint=f"df -h {place}" if full else f"ls -ld {place}",
+    )
 
 
 def nearest(name: str, known: list[str]) -> str:

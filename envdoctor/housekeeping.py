@@ -17,6 +17,7 @@ from envdoctor.installing.journal import ROLLBACK, Journal, read_journal, unfini
 from envdoctor.installing.kept_builds import held_build, unused_builds
 from envdoctor.installing.swap import go_back, remove, settle
 from envdoctor.model import Record
+from envdoctor.paths import is_folder
 from envdoctor.profiles.files import user_folder
 from envdoctor.proving.proof import driver_and_gpus, read_proof, read_speed, verified_state
 from envdoctor.provisioning import environments_list, log_file, state_folder
@@ -388,7 +389,7 @@ def _places() -> Iterator[Kept]:
 
 
 def _kept(path: Path, use: str, how: str) -> Kept:
-    return Kept(str(path), use, size_on_disk(path) if path.is_dir() else None, how)
+    return Kept(str(path), use, size_on_disk(path) if is_folder(path) else None, how)
 
 
 def _uv_cache() -> Path:

@@ -11,6 +11,7 @@ import msgspec
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput, unknown_name
 from envdoctor.model import MACHINE_SCHEMA, Machine
+from envdoctor.paths import is_file
 from envdoctor.records import convert, read_text
 
 WHAT = "a machine file as `envdoctor check --save FILE` writes it"
@@ -25,7 +26,7 @@ def machine_names() -> list[str]:
 def read_recorded(name_or_file: str) -> Machine:
     """A machine from a file, or a bundled one by name."""
     path = Path(name_or_file)
-    if path.suffix == ".json" or "/" in name_or_file or path.is_file():
+    if path.suffix == ".json" or "/" in name_or_file or is_file(path):
         return parse_machine(read_text(path, what=WHAT, hint=HINT), where=name_or_file)
     if name_or_file not in machine_names():
         raise unknown_name("machine", name_or_file, machine_names(), hint="or give the path of a machine file")

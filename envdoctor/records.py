@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shlex
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from envdoctor.errors import BadInput, EnvdoctorError, nearest
+from envdoctor.errors import DISK_FAULTS, BadInput, EnvdoctorError, nearest
+from envdoctor.paths import exists, is_file
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 FILE_BYTES = 4 << 20  # no profile, recipe or machine file comes near this; a larger one is not one
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 LINE_LENGTH, LINE_DOTS = 8000, 100  # tomllib's time grows with the square of a dotted key: 60,000 parts took 59 s
 
 
@@ -54,7 +53,7 @@ def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
 
 def read_toml_text(path: Path, *, what: str, hint: str) -> str:
     """The text of a TOML file; a pipe or device is refused, since it may have no end."""
-    if path.exists() and not path.is_file():
+    if exists(path) and not is_file(path):
         raise BadInput(f"{path} is no regular file", expected=what, hint=hint)
     return read_text(path, what=what, hint=hint)
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from envdoctor.errors import BadInput
 from envdoctor.facts.environment import redact
 from envdoctor.model import Record
+from envdoctor.paths import exists, is_file
 
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy",
             "default-timeout", "timeout", "trusted-host")  # fmt: skip
@@ -79,7 +80,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> Sources:
         return values.get(name, ("", ""))[0].strip()
 
     links = [_absolute(link) for link in text("find-links").split()]
-    missing = [link for link in links if link.startswith("/") and not Path(link).exists()]
+    missing = [link for link in links if link.startswith("/") and not exists(link)]
     extra_indexes = tuple(text("extra-index-url").split())
     of_uv = values.get("extra-index-url", ("", ""))[1].startswith("UV_")
     return Sources(
@@ -116,11 +117,11 @@ def config_files(environ: Mapping[str, str]) -> list[Path]:
     files = [
         *shared,
         Path("/etc/pip.conf"),
-        *([] if named and Path(named).exists() else own),
+        *([] if named and exists(named) else own),
         Path(sys.prefix, "pip.conf"),
         *([Path(named)] if named else []),
     ]
-    return [path for path in files if path.is_file()]
+    return [path for path in files if is_file(path)]
 
 
 def uv_environment(sources: Sources) -> dict[str, str]:

@@ -226,13 +226,13 @@ def _situation(ask: Ask) -> Situation:
 
 
 def _python_to_show(request: TrainRequest) -> Path:
-    """The interpreter that would be used; a dry run needs none."""
+    """The interpreter that would be used; a dry run needs none, but one that is named must be there."""
     from envdoctor.proving import proof
 
     try:
         return proof.interpreter_for(request.venv, request.python)
     except BadInput:
-        if request.venv:
+        if request.venv or request.python:
             raise
         return Path("PYTHON")
 

@@ -95,6 +95,8 @@ def write_bad_files(folder: Path) -> None:
     (folder / "file").write_text("mine")
     (folder / "foreign").mkdir()
     (folder / "foreign/pyvenv.cfg").write_text("home = /usr")
+    (folder / "gone/bin").mkdir(parents=True)
+    (folder / "gone/bin/python").symlink_to("/no/python3.9")
     (folder / "full").mkdir()
     (folder / "full/thesis.txt").write_text("mine")
 
@@ -125,6 +127,15 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "folder of others": (["install", "--profile", "cpu", "--venv", "full"], "did not make"),
     "no environment": (["verify", "--venv", "nowhere"], "no environment at"),
     "no interpreter": (["verify", "--python", "nowhere/python"], "nowhere/python"),
+    "no interpreter, seen before anything is planned": (
+        ["train", "sort", "--dry-run", "--python", "pyton3"],
+        "pyton3",
+    ),
+    "no interpreter for a run": (["train", "sort", "--unverified", "--python", "pyton3"], "not on PATH"),
+    "an environment whose Python is gone": (
+        ["train", "sort", "--venv", "gone"],
+        "bin/python is a link to /no/python3.9",
+    ),
     "two interpreters": (["verify", "--venv", "a", "--python", "b"], "both given"),
     "unknown probe": (["verify", "--python", sys.executable, "--only", "torch_matmull"], "'torch_matmul'"),
     "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
@@ -176,6 +187,16 @@ def test_training_in_an_unverified_environment_is_refused(home: Path) -> None:
     assert "has not been verified" in done.stderr
     assert "--unverified" in done.stderr
     assert not (home / "runs").exists()
+
+
+def test_an_interpreter_is_found_on_path_by_its_name(home: Path) -> None:
+    (home / "bin").mkdir()
+    (home / "bin/python3.99").symlink_to(sys.executable)
+    path = f"{home / 'bin'}:/usr/bin:/bin"
+    done = envdoctor("train", "sort", "--dry-run", "--python", "python3.99", home=home, PATH=path, COLUMNS="400")
+    assert (done.returncode, f"$ {home}/bin/python3.99 " in done.stdout) == (0, True), done.stdout + done.stderr
+    done = envdoctor("verify", "--python", "python3.99", "--only", "torch_matmul", home=home, PATH=path)
+    assert done.returncode in (0, 1), done.stderr
 
 
 def test_a_saved_machine_gives_the_same_answers(home: Path) -> None:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "envdoctor"
 
 # Each room may import from itself and from those before it. A room is a folder, or a module beside the folders.
 ORDER = [
-    {"errors", "bundled", "model", "records"},
+    {"errors", "bundled", "model", "paths", "records"},
     {"process", "environments"},
     {"facts", "knowledge", "stack"},
     {"profiles"},

@@ -50,7 +50,9 @@ ProfileOption = Annotated[
     str, typer.Option("--profile", metavar="NAME|FILE", help="A bundled profile, or a TOML file of yours.")
 ]
 VenvOption = Annotated[str, typer.Option("--venv", metavar="PATH", help="The environment's folder.")]
-PythonOption = Annotated[str, typer.Option("--python", metavar="PATH", help="An interpreter that holds the stack.")]
+PythonOption = Annotated[
+    str, typer.Option("--python", metavar="PATH", help="What holds the stack: a path, or a name on PATH.")
+]
 PythonVersionOption = Annotated[
     str, typer.Option("--python", metavar="X.Y", help="The Python version to resolve for.")
 ]
@@ -75,7 +77,7 @@ def finish(
     progress: ProgressForm = ProgressForm.auto,
 ) -> None:
     """Do the work, print its answer or its error, and end with its exit code."""
-    from envdoctor.errors import EXIT_INTERRUPTED, EnvdoctorError
+    from envdoctor.errors import EXIT_INTERRUPTED, EnvdoctorError, refused_by_the_machine
     from envdoctor.output.reporter import Reporter
     from envdoctor.process import ended_as_by_ctrl_c
 
@@ -83,10 +85,13 @@ def finish(
     try:
         with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
             answer = work(reporter)
-    except EnvdoctorError as error:
+    except (EnvdoctorError, OSError) as error:
         reporter.close()
-        _print_error(command, form, error)
-        raise typer.Exit(error.exit_code) from None
+        told = error if isinstance(error, EnvdoctorError) else refused_by_the_machine(error)
+        if told is None:
+            raise
+        _print_error(command, form, told)
+        raise typer.Exit(told.exit_code) from None
     except KeyboardInterrupt:
         reporter.close()
         typer.echo("interrupted", err=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from envdoctor.errors import EnvdoctorError
 from envdoctor.model import CudaToolkit, Fact, absent, known, unreadable
+from envdoctor.paths import is_file
 from envdoctor.process import run
 
 VERSION_SECONDS = 5.0
@@ -35,12 +36,12 @@ def find_nvcc(environ: Mapping[str, str]) -> Fact[str]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if home := environ.get(variable):
             path = Path(home, "bin/nvcc")
-            if path.is_file():
+            if is_file(path):
                 return known(str(path), variable)
     if on_path := shutil.which("nvcc", path=environ.get("PATH", "")):
         return known(on_path, "PATH")
     default = Path("/usr/local/cuda/bin/nvcc")
-    return known(str(default), "/usr/local/cuda") if default.is_file() else absent("CUDA_HOME, PATH, /usr/local/cuda")
+    return known(str(default), "/usr/local/cuda") if is_file(default) else absent("CUDA_HOME, PATH, /usr/local/cuda")
 
 
 def read_nvcc_version(nvcc: Path) -> Fact[str]:
@@ -55,7 +56,7 @@ def read_nvcc_version(nvcc: Path) -> Fact[str]:
 
 def _read_ptxas_version(nvcc: Fact[str], version: Fact[str], environ: Mapping[str, str]) -> Fact[str]:
     """ptxas of the same toolkit has nvcc's version; one that lies elsewhere is asked."""
-    if nvcc.value and Path(nvcc.value).with_name("ptxas").is_file():
+    if nvcc.value and is_file(Path(nvcc.value).with_name("ptxas")):
         return version
     path = environ.get("TRITON_PTXAS_PATH") or shutil.which("ptxas", path=environ.get("PATH", ""))
     if not path:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envdoctor.model import Fact, Interpreter, absent, known
+from envdoctor.paths import is_file
 
 OLDEST = (3, 9)  # no current wheel of these stacks is for an older one
 NAME = re.compile(r"python3(\.\d+)?")
@@ -42,7 +43,7 @@ def version_key(text: str) -> tuple[int, ...]:
 
 def has_headers(interpreter: Path, version: str) -> bool:
     """Whether Python.h lies beside this interpreter (`PREFIX/include/python3.11/Python.h`)."""
-    return (interpreter.parent.parent / "include" / f"python{version}" / "Python.h").is_file()
+    return is_file(interpreter.parent.parent / "include" / f"python{version}" / "Python.h")
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -53,13 +54,18 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
     for versions in (pyenv / "versions", uv):
-        for folder in sorted(versions.glob("*/bin"), key=lambda path: version_key(path.parent.name), reverse=True):
-            yield from _named_in(folder)
+        for folder in sorted(_entries(versions), key=lambda path: version_key(path.name), reverse=True):
+            yield from _named_in(folder / "bin")
 
 
 def _named_in(directory: Path) -> list[Path]:
+    return sorted(entry for entry in _entries(directory) if NAME.fullmatch(entry.name))
+
+
+def _entries(directory: Path) -> list[Path]:
+    """What lies in a folder; nothing where it is not there or may not be read."""
     try:
-        return sorted(entry for entry in directory.iterdir() if NAME.fullmatch(entry.name))
+        return list(directory.iterdir())
     except OSError:
         return []
 

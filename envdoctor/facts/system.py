@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from envdoctor.model import Fact, System, absent, known, unreadable
+from envdoctor.paths import exists
 
 # MIDR implementer and part numbers of the Arm server cores that rented machines have
 # (Linux arch/arm64/include/asm/cputype.h).
@@ -57,7 +58,7 @@ def parse_cpu_model(text: str) -> str:
 def read_container(root: Path, environ: Mapping[str, str]) -> Fact[str]:
     """The container runtime: its marker file first, then what it puts into the environment, then cgroup names."""
     for marker, runtime in ((".dockerenv", "docker"), ("run/.containerenv", "podman")):
-        if (root / marker).exists():
+        if exists(root / marker):
             return known(runtime, f"/{marker}")
     for variable, runtime in (
         ("APPTAINER_CONTAINER", "apptainer"),

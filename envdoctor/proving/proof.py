@@ -16,6 +16,7 @@ from envdoctor.facts.storage import environments_home
 from envdoctor.model import Verification
 from envdoctor.proving.kept import bench_path, read_bench, read_verification, stale_reason, verification_path
 from envdoctor.results import Proof, Speed
+from envdoctor.stack.find import interpreter_named
 
 __all__ = [
     "driver_and_gpus", "interpreter_for", "proof_line", "proof_words", "read_proof", "read_speed", "require_verified",
@@ -30,7 +31,8 @@ def interpreter_for(venv: str, python: str) -> Path:
     if python and venv:
         raise BadInput("--python and --venv are both given", expected="one of them", hint="envdoctor verify --help")
     if python:
-        return Path(python).absolute()
+        named = interpreter_named(python, os.environ, hint="envdoctor verify --python PATH")
+        return interpreter_of(named) if named.is_dir() else named
     if venv:
         return interpreter_of(Path(venv).absolute())
     home = environments_home(os.environ)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from envdoctor.errors import BadInput
-from envdoctor.stack.paths import exists
+from envdoctor.paths import exists, is_folder, is_link
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
+EXPECTED_PYTHON = "a Python interpreter: a path, or a name on PATH such as python3.12"
 
 
 def find_stack(venv: str, python: str, environ: Mapping[str, str]) -> Path | None:
@@ -46,7 +47,7 @@ def _named_venv(text: str) -> Path:
     expected = "the folder of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
     if problem := _problem_of(path):
         raise BadInput(f"--venv {text}: {problem}", expected=expected, hint=HINT_VENV)
-    if not path.is_dir():
+    if not is_folder(path):
         raise BadInput(f"--venv {text} is a file", expected=expected, hint=f"envdoctor check --python {text}")
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
         return path
@@ -62,18 +63,24 @@ def _named_venv(text: str) -> Path:
     raise BadInput(f"--venv {text} holds no pyvenv.cfg and no conda-meta", expected=expected, hint=HINT_VENV)
 
 
-def _named_python(text: str, environ: Mapping[str, str]) -> Path:
-    expected = "a Python interpreter: a path, or a name on PATH such as python3.12"
+def interpreter_named(text: str, environ: Mapping[str, str], *, hint: str = HINT_PYTHON) -> Path:
+    """What `--python` names: a path, or a name on PATH. It is there, and may be looked at."""
     path = None if "/" in text else _on_path(text, environ)
     if path is None and ("/" in text or exists(text)):
         path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100
     if path is None:
-        raise BadInput(f"--python {text}: not on PATH", expected=expected, hint=HINT_PYTHON)
+        raise BadInput(f"--python {text}: not on PATH, nor here", expected=EXPECTED_PYTHON, hint=hint)
     if problem := _problem_of(path):
-        raise BadInput(f"--python {text}: {problem}", expected=expected, hint=HINT_PYTHON)
+        raise BadInput(f"--python {text}: {problem}", expected=EXPECTED_PYTHON, hint=hint)
+    return path
+
+
+def _named_python(text: str, environ: Mapping[str, str]) -> Path:
+    expected = EXPECTED_PYTHON
+    path = interpreter_named(text, environ)
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
         return path  # as uv takes `--python .venv`
-    if path.is_dir():
+    if is_folder(path):
         raise BadInput(f"--python {text} is a folder", expected=expected, hint=f"envdoctor check --venv {text}")
     if inside := environment_of(path):
         return inside
@@ -112,10 +119,10 @@ def _problem_of(path: Path) -> str:
     """Why a path cannot be looked at; empty where it can."""
     try:
         path.stat()
-        if path.is_dir():
+        if is_folder(path):
             os.listdir(path)  # noqa: PTH208
     except OSError as error:
-        return (error.strerror or str(error)) + (f" ({path})" if path.is_symlink() else "")
+        return (error.strerror or str(error)) + (f" (a link to {path.readlink()})" if is_link(path) else "")
     except ValueError as error:  # a null byte
         return str(error)
     return ""

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envdoctor.model import Distribution, Extension, Fact, Stack, TorchBuild, absent, known, unreadable
+from envdoctor.paths import is_file
 from envdoctor.stack.cache import FileCache
 from envdoctor.stack.distributions import Installed, describe_notes, find_metadata, read_distributions
 from envdoctor.stack.extensions import CompiledPath, Reading, judge, read_files
 from envdoctor.stack.layout import Layout, read_layout
 from envdoctor.stack.libraries import read_libstdcxx
 from envdoctor.stack.metadata import compiled_files, editable_folder
-from envdoctor.stack.paths import is_file
 from envdoctor.stack.torch_build import read_torch_build
 
 WALKED = 20_000  # folders and files of a distribution without a RECORD that are looked at

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.model import Fact, absent, known, unreadable
+from envdoctor.paths import follow, is_file, is_folder
 from envdoctor.stack.elf import ElfError, open_elf
-from envdoctor.stack.paths import follow, is_file, is_folder
 
 
 class Folder(NamedTuple):

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from envdoctor.model import Fact, absent, known, unreadable
+from envdoctor.paths import exists
 from envdoctor.stack.elf import highest_version
-from envdoctor.stack.paths import exists
 
 CACHE_FILE = Path("/etc/ld.so.cache")
 MAGIC = b"glibc-ld.so.cache1.1"

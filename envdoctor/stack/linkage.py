@@ -16,9 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from envdoctor.paths import exists, is_file
 from envdoctor.stack.elf import Elf, ElfError, open_elf
 from envdoctor.stack.libraries import CACHE_FILE, DRIVER, MAGIC, expand
-from envdoctor.stack.paths import exists, is_file
 
 # What the driver's libraries define: libcuda's cuInit and NVML's nvmlInit_v2. Where they are absent nobody can look.
 DRIVER_SYMBOL = re.compile(rb"cu[A-Z]|nvml[A-Z]|__cu(da)?_?[A-Z]|Nv[A-Z]|cuvid|nvcuvid")

@@ -21,6 +21,11 @@ def is_file(path: Path | str) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def is_link(path: Path | str) -> bool:
+    """Whether a link can be seen at a path."""
+    return os.path.islink(path)  # noqa: PTH114
+
+
 def follow(path: Path) -> Path:
     """Where the links of a path end; links in a circle are left as they are."""
     return Path(os.path.realpath(path))
