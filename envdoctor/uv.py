@@ -21,6 +21,9 @@ UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 LOCKED_OUT = re.compile(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
+CANNOT_WRITE = re.compile(
+    r"Failed to initialize cache|No space left on device|Disk quota exceeded|Read-only file system|Input/output error"
+)
 REASON_LENGTH = 500
 
 
@@ -54,7 +57,7 @@ def run_uv(
     """Run uv where no project of the user's can bend it: its folder is empty, so no pyproject.toml is found."""
     fixed = {"UV_NO_COLOR": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as neutral:
-        return run(
+        done = run(
             [find_uv(), *arguments],
             env=fixed | dict(environment),
             cwd=Path(neutral),
@@ -62,6 +65,21 @@ def run_uv(
             log=log,
             poll=poll,
             keep_open=keep_open,
+        )
+    if not done.ok and log is None:  # who keeps a log says there what went wrong
+        refuse_a_broken_cache(done.output)
+    return done
+
+
+def refuse_a_broken_cache(output: str) -> None:
+    """EnvdoctorError where uv could not write: that is no answer to what it was asked."""
+    complaint = parse_complaint(output)
+    told = [*complaint["error"], *complaint["cause"]]
+    if any(CANNOT_WRITE.search(each) for each in told):
+        raise EnvdoctorError(
+            f"uv cannot write its cache: {told[-1]}",
+            expected="a folder of yours, with room: uv unpacks what it downloads there",
+            hint="export UV_CACHE_DIR=/a/folder/of/yours, then run this again",
         )
 
 

@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
+from command import ROOT, envdoctor
 
 from envdoctor import uv
+from envdoctor.errors import EnvdoctorError
 
 # What uv 0.8.13 printed for the same failures; the dependency allows it.
 OLD_NO_WHEELS = """\
@@ -66,3 +71,33 @@ def test_older_words_of_uv_are_understood() -> None:
 )
 def test_a_complaint_becomes_one_line(output: str, told: str) -> None:
     assert uv.reason(output) == told
+
+
+# uv 0.9 with its cache on a file system of 64 KiB.
+FULL_CACHE = """\
+error: Failed to inspect Python interpreter from first executable in the search path at `/usr/bin/python3.11`
+  cause: Failed to query Python interpreter
+  cause: failed to write to file `/small/uv/.tmpDbcOX0/python/packaging/_manylinux.py`: No space left on device (os error 28)
+"""  # noqa: E501
+
+
+def test_a_cache_without_room_is_no_answer_about_packages() -> None:
+    with pytest.raises(
+        EnvdoctorError, match=r"uv cannot write its cache: failed to write .* No space left"
+    ) as raised:
+        uv.refuse_a_broken_cache(FULL_CACHE)
+    assert raised.value.hint.startswith("export UV_CACHE_DIR=")
+    for text in (OLD_NO_WHEELS, OLD_LOCKED_OUT, OLD_REFUSED):
+        uv.refuse_a_broken_cache(text)
+
+
+@pytest.mark.parametrize("command", ["resolve", "install --venv ./venv", "lock", "fetch --dest wheels"])
+@pytest.mark.parametrize("variable", ["UV_CACHE_DIR", "HOME"])
+def test_a_cache_that_cannot_be_made_is_named(command: str, variable: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    shutil.copy(ROOT / "profiles/cpu.toml", tmp_path / "mine.toml")
+    done = envdoctor(*command.split(), "--profile", "./mine.toml", home=tmp_path, **{variable: str(file)})
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"error: uv cannot write its cache: failed to create directory `{file}" in done.stderr
+    assert "hint: export UV_CACHE_DIR=/a/folder/of/yours" in done.stderr
