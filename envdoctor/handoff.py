@@ -158,17 +158,29 @@ def newest_run(recipe: str, base: Path) -> Path:
     return runs[-1]
 
 
-def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
-    """Make the run's folder and write the resolved configuration into it, before anything is started."""
+def require_new(planned: Run) -> None:
+    """Refuse a run's folder that holds something, unless it is what a run left that was turned away."""
     directory = Path(planned.directory)
-    launch = planned.launch
-    refused = was_refused(directory)
-    if directory.exists() and any(directory.iterdir()) and not refused:
+    if directory.exists() and not directory.is_dir():
+        raise BadInput(
+            f"{directory} is a file",
+            expected="a new folder for the run",
+            hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER",
+        )
+    if directory.exists() and any(directory.iterdir()) and not was_refused(directory):
         raise BadInput(
             f"{directory} is not empty",
             expected="a new folder for the run",
             hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER, or --resume latest",
         )
+
+
+def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
+    """Make the run's folder and write the resolved configuration into it, before anything is started."""
+    directory = Path(planned.directory)
+    launch = planned.launch
+    require_new(planned)
+    refused = was_refused(directory)
     if launch and launch.submits:
         try_job(launch)
     directory.mkdir(parents=True, exist_ok=True)

@@ -199,6 +199,8 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
         environment=_profile_environment(python),
     )  # fmt: skip
     if request.dry_run:
+        if not request.resume:
+            handoff.require_new(planned)
         return Answer(Trained(planned, summary, dry_run=True))
     reporter.phase(_what_is_proven(python))
     if request.resume:

@@ -144,6 +144,8 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "setting without a value": (["train", "sort", "--set", "steps"], "KEY=VALUE"),
     "no data": (["train", "tes"], "data is not set"),
     "data nowhere": (["train", "tes", "--set", "data=nowhere"], "nowhere"),
+    "a run's folder in use": (["train", "sort", "--run", "full", "--dry-run"], "full is not empty"),
+    "a run's folder that is a file": (["train", "sort", "--run", "file", "--dry-run"], "file is a file"),
     "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),
     "resume what is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
     "neither profile nor all": (["resolve"], "neither --profile nor --all"),
