@@ -199,7 +199,7 @@ def _answer(request: bytes) -> dict[str, Any]:
         recipe, settings = ("", dict(asked["settings"])) if "settings" in asked else _settled(asked)
         model, machine = str(asked.get("model") or settings.get("model", "")), dict(asked.get("machine") or {})
         sizes = {key: int(machine[key]) for key in ("gpus", "memory", "free") if machine.get(key) is not None}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"standard input: {type(error).__name__}: {error}"
         raise BadInput(problem, expected=expected, hint="pipe one JSON object in") from None
     known = {key: asked[key] for key in ("prompt_tokens", "completion_tokens", "trl", "attention") if asked.get(key)}

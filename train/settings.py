@@ -6,6 +6,7 @@ import difflib
 import functools
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ RECIPES = HERE / "recipes"
 TYPE_NAMES = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list, as a,b",
 }  # fmt: skip
-LARGEST = 1e9  # stands for "no bound": the number has to be finite all the same
+LARGEST = 1e9  # of a setting without a bound of its own
 REPORTERS = ("tensorboard", "trackio", "wandb")
 VOCABULARY = "vocabulary.toml"  # another engine has one of its own: verl_vocabulary.toml
 
@@ -100,7 +101,7 @@ def read_recipe(name: str) -> Recipe:
         raise BadInput(
             f"{path}: {error.strerror}", expected="a recipe in TOML", hint="envdoctor train --list"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits, and tables too deep
         raise BadInput(f"{path} is not TOML: {error}", expected=form, hint=f"correct {path}") from None
     keys = ["name", "summary", "engine", "settings"]
     extra = [key for key in table if key not in keys]
@@ -139,9 +140,9 @@ def _parse(word: Word, text: str) -> Any:
         if kind is list:
             return [part.strip() for part in text.split(",") if part.strip()]
         return kind(text)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         raise BadInput(
-            f"--set {word.name}={text}",
+            f"--set {word.name}={_shorten(text)}",
             expected=f"{word.name} is {TYPE_NAMES[kind]} (default {show(word.default)})",
             hint=f"--set {word.name}={show(word.default)}",
         ) from None
@@ -186,7 +187,7 @@ def settle(
 def _coerce(word: Word, value: object, source: str) -> Any:
     kind = type(word.default)
     if kind is float and type(value) is int:
-        return float(value)
+        return float(value) if abs(value) <= LARGEST else value  # which float() may not hold; it is refused below
     if kind is list and type(value) is list:
         return [str(part) for part in value]
     if type(value) is not kind:  # `is`, since True is an int for isinstance
@@ -206,10 +207,9 @@ def _check_value(word: Word, value: Any, source: str) -> None:
             hint=f"--set {word.name}={word.default}",
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not word.least <= value <= word.most:
-        limit = f"at least {word.least:g}" if word.most >= LARGEST else f"from {word.least:g} to {word.most:g}"
         raise BadInput(
-            f"{source}: {word.name} = {value}",  # also nan, which is in no range
-            expected=f"{word.name} is {limit}",
+            f"{source}: {word.name} = {_shorten(str(value))}",  # also nan, which is in no range
+            expected=f"{word.name} is from {word.least:g} to {word.most:g}",
             hint=f"change --set {word.name}=...",
         )
 
@@ -272,9 +272,10 @@ def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
             "0 (the same as epsilon) or more than epsilon", "--set epsilon_high=0.28",
         ))  # fmt: skip
     if settings["generation"] == "vllm-server":
-        host, _, port = settings["vllm_server"].rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            what = f"vllm_server = {settings['vllm_server']!r}" if settings["vllm_server"] else "no vllm_server"
+        address = settings["vllm_server"]
+        host, _, port = address.rpartition(":")
+        if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+            what = f"vllm_server = {_shorten(repr(address))}" if address else "no vllm_server"
             found.append((f"generation = vllm-server with {what}", "HOST:PORT", "--set vllm_server=localhost:8000"))
     if settings["generation"].startswith("vllm") and not settings["model"]:
         found.append((
@@ -297,5 +298,8 @@ def show(value: Any) -> str:
 
 
 def _describe(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return f"{_shorten(repr(value))} ({type(value).__name__})"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -83,7 +83,7 @@ def test_bad_settings_are_named(tmp_path: Path, settings: dict[str, Any], seen: 
     assert seen in error_of(check("sort", tmp_path, **settings))["message"]
 
 
-@pytest.mark.parametrize("request_bytes", [b"", b"{", b"[]", b'{"settings": {}}', b"\xff"])
+@pytest.mark.parametrize("request_bytes", [b"", b"{", b"[]", b'{"settings": {}}', b"\xff", b"[" * 100_000])
 def test_a_request_that_is_none_is_refused(tmp_path: Path, request_bytes: bytes) -> None:
     assert "standard input" in error_of(check_bytes(request_bytes, tmp_path))["message"]
 

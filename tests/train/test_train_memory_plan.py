@@ -293,6 +293,7 @@ def test_the_command_line_answers_in_json() -> None:
         json.dumps({"model": "", "settings": defaults(task="sort"), "machine": {"gpus": "two"}}).encode(),
         json.dumps({"model": "", "settings": defaults(task="sort"), "machine": {"memory": "much"}}).encode(),
         json.dumps({"model": "", "settings": defaults(task="sort") | {"layers": "two"}}).encode(),
+        b"[" * 100_000, b'{"recipe": "sort", "assignments": ["layers=1e400"]}',
     ],
 )  # fmt: skip
 def test_no_request_ends_in_a_traceback(request_: bytes) -> None:

@@ -53,7 +53,7 @@ def answer_check(request: bytes, check: Check, *, recipe: str, vocabulary: str) 
         try:
             asked = json.loads(request)
             name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadInput(
                 f"standard input: {type(error).__name__}: {error}",
                 expected=f'{{"recipe": "{recipe}", "settings": {{}}}}',

@@ -38,7 +38,7 @@ class RunDirectory:
             run = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadInput(f"{file} cannot be read: {error.strerror}", expected=expected, hint=hint) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{file} is not JSON: {error}", expected=expected, hint=hint) from None
         if not isinstance(run, dict) or run.get("schema") != 1 or not isinstance(run.get("recipe"), str):
             seen = (

@@ -1,0 +1,46 @@
+"""Settings as a person gives them: what is too large, what would be ignored, what contradicts itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
+
+OWN = Recipe("mine", "", {"task": "dataset", "model": "a/b"})
+
+
+def refused(recipe: Recipe, **given: Any) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        settle(recipe, given)
+    assert caught.value.expected
+    assert caught.value.hint
+    assert len(caught.value.message) < 200
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"steps": 10**30}, "steps is from 0 to 1e+09"),
+        ({"steps": 10**400}, "steps is from 0 to 1e+09"),
+        ({"learning_rate": 10**400}, "learning_rate is from 0 to 1"),
+        ({"learning_rate": float("inf")}, "learning_rate is from 0 to 1"),
+        ({"max_prompt_length": 1 << 63}, "max_prompt_length is from 0 to 1e+09"),
+    ],
+)
+def test_a_number_too_large_is_refused_with_the_limit(given: dict[str, Any], expected: str) -> None:
+    assert refused(OWN, **given).expected == expected
+
+
+def test_a_number_of_five_thousand_digits(tmp_path: Path) -> None:
+    digits = "9" * 5000  # Python reads no more than 4300 at once
+    with pytest.raises(BadInput, match="--set steps=999"):
+        parse_assignments([f"steps={digits}"])
+    for content in (f"[settings]\nsteps = {digits}", "x = " + "[" * 5000):
+        file = tmp_path / "own.toml"
+        file.write_text(content)
+        with pytest.raises(BadInput, match="is not TOML"):
+            read_recipe(str(file))
+    assert "vllm_server" in refused(OWN, generation="vllm-server", vllm_server=f"node:{digits}").message
