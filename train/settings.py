@@ -178,7 +178,7 @@ def settle(
             word = _word(key, origin, file)
             settings[key] = _coerce(word, value, origin)
             _check_value(word, settings[key], origin)
-    _refuse_what_is_ignored(settings, given, source, file)
+    _refuse_what_is_ignored(settings, given, recipe.settings, source, file)
     for problem, expected, hint in (contradictions or _contradictions)(settings):
         raise BadInput(f"{source}: {problem}", expected=expected, hint=hint)
     return settings
@@ -214,13 +214,18 @@ def _check_value(word: Word, value: Any, source: str) -> None:
         )
 
 
-def _refuse_what_is_ignored(settings: dict[str, Any], given: Mapping[str, Any], source: str, file: str) -> None:
+def _refuse_what_is_ignored(
+    settings: dict[str, Any], given: Mapping[str, Any], recipe: Mapping[str, Any], source: str, file: str
+) -> None:
     """A setting that would change nothing is told, not dropped.
 
     But what the recipe says of a way that was left for another one goes with it: its share for vLLM, without vLLM.
     """
     for word in vocabulary(file).values():
-        if settings[word.name] == word.default:
+        name, _, values = word.beside.partition("=")
+        # A default that was asked for beside a recipe that goes another way: --set epochs=1 where it counts steps.
+        asked = word.name in given and name in recipe and name not in given
+        if settings[word.name] == word.default and not asked:
             continue
         if word.tasks and settings["task"] not in word.tasks:
             raise BadInput(
@@ -229,8 +234,7 @@ def _refuse_what_is_ignored(settings: dict[str, Any], given: Mapping[str, Any], 
                 expected=f"settings of task {settings['task']}",
                 hint=f"leave {word.name} out",
             )
-        name, _, values = word.beside.partition("=")
-        if name and (settings[name] not in values.split(",") if values else not settings[name]):
+        if name and (show(settings[name]) not in values.split(",") if values else not settings[name]):
             if name in given and word.name not in given:
                 settings[word.name] = word.default
                 continue

@@ -44,3 +44,18 @@ def test_a_number_of_five_thousand_digits(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="is not TOML"):
             read_recipe(str(file))
     assert "vllm_server" in refused(OWN, generation="vllm-server", vllm_server=f"node:{digits}").message
+
+
+def test_epochs_beside_steps_are_refused_and_one_of_them_given_replaces_a_recipes_other() -> None:
+    sort = read_recipe("sort")
+    for epochs in (1.0, 3.0):  # also the default, where somebody asks for it
+        error = refused(sort, epochs=epochs)
+        assert error.message == f"settings: epochs = {epochs} does nothing with steps = 300"
+        assert "--set steps=0" in error.hint
+    settled = settle(sort, {"epochs": 3.0, "steps": 0})
+    assert (settled["epochs"], settled["steps"]) == (3.0, 0)
+    by_epochs = Recipe("mine", "", {"task": "sort", "epochs": 5.0})
+    assert settle(by_epochs, {})["epochs"] == 5.0
+    settled = settle(by_epochs, {"steps": 7})  # the recipe's way goes with it
+    assert (settled["epochs"], settled["steps"]) == (1.0, 7)
+    assert settle(sort, settled) == settled  # as run.json has it: every setting
