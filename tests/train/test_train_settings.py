@@ -59,3 +59,12 @@ def test_epochs_beside_steps_are_refused_and_one_of_them_given_replaces_a_recipe
     settled = settle(by_epochs, {"steps": 7})  # the recipe's way goes with it
     assert (settled["epochs"], settled["steps"]) == (1.0, 7)
     assert settle(sort, settled) == settled  # as run.json has it: every setting
+
+
+def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
+    """transformers' get_constant_schedule takes no num_warmup_steps (optimization.py, 4.56 and 5.17)."""
+    error = refused(OWN, lr_warmup_steps=10)
+    assert error.message == "settings: lr_warmup_steps = 10 does nothing with lr_schedule = constant"
+    assert error.hint.startswith("--set lr_schedule=constant_with_warmup")
+    for schedule in ("constant_with_warmup", "linear", "cosine"):
+        assert settle(OWN, {"lr_warmup_steps": 10, "lr_schedule": schedule})["lr_warmup_steps"] == 10
