@@ -68,3 +68,11 @@ def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
     assert error.hint.startswith("--set lr_schedule=constant_with_warmup")
     for schedule in ("constant_with_warmup", "linear", "cosine"):
         assert settle(OWN, {"lr_warmup_steps": 10, "lr_schedule": schedule})["lr_warmup_steps"] == 10
+
+
+@pytest.mark.parametrize("given", [{"dtype": "bfloat16"}, {"liger_kernels": "on"}, {"liger_kernels": "auto"}])
+def test_a_model_made_on_the_spot_takes_neither_a_type_nor_other_kernels(given: dict[str, Any]) -> None:
+    """tiny_model.make_model: float32, as transformers writes its layers."""
+    (name,) = given
+    assert f"{name} = {given[name]}, which belongs to task dataset" in refused(read_recipe("sort"), **given).message
+    assert settle(OWN, given)[name] == given[name]
