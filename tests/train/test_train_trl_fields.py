@@ -12,6 +12,7 @@ import pytest
 from packaging.version import Version
 from running.trl_fields import Installed, Situation, grpo_arguments
 from settings import BadInput, Recipe, settle
+from stacks import run_code
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
@@ -175,13 +176,60 @@ def test_answers_that_do_not_divide() -> None:
     assert "micro_batch = 64 for 32 answers a GPU" in refused("1.16.0", at=two, micro_batch=64)
 
 
-def test_an_optimizer_that_is_none_or_lacks_its_package() -> None:
-    known = frozenset({"adamw_torch", "paged_adamw_8bit", "adamw_8bit"})
-    here = Installed(Version("1.16.0"), frozenset(COMMON | FIELDS["1.16.0"]), None, known, bitsandbytes=False)
-    for name, seen in (("adamw_8bitt", "did you mean 'adamw_8bit'?"), ("paged_adamw_8bit", "bitsandbytes is not")):
-        with pytest.raises(BadInput) as caught:
-            grpo_arguments(settle(Recipe("test", "", {"model": "a/b"}), {"optimizer": name}), here, ON_GPU)
-        assert seen in caught.value.message
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("adamw_8bitt", "did you mean 'adamw_8bit'?"),
+        ("galore_adamw", "which wants optim_target_modules"),
+        ("paged_adamw_8bit", "bitsandbytes is not"),
+        ("lion_32bit", "bitsandbytes is not"),
+        ("ademamix", "bitsandbytes is not"),
+        ("rmsprop_bnb_32bit", "bitsandbytes is not"),
+        ("adamw_torch_4bit", "torchao is not"),
+        ("lomo", "lomo-optim is not"),
+        ("schedule_free_radam", "schedulefree is not"),
+        ("stable_adamw", "torch-optimi is not"),
+    ],
+)
+def test_an_optimizer_that_is_none_or_lacks_its_package(name: str, seen: str) -> None:
+    known = frozenset({
+        "adamw_torch", "paged_adamw_8bit", "adamw_8bit", "galore_adamw", "lion_32bit", "ademamix",
+        "rmsprop_bnb_32bit", "adamw_torch_4bit", "lomo", "schedule_free_radam", "stable_adamw", "rmsprop",
+        "adamw_torch_fused",
+    })  # fmt: skip
+    here = Installed(Version("1.16.0"), frozenset(COMMON | FIELDS["1.16.0"]), None, known)
+    settled = settle(Recipe("test", "", {"model": "a/b"}), {"optimizer": name})
+    with pytest.raises(BadInput) as caught:
+        grpo_arguments(settled, here, ON_GPU)
+    assert seen in caught.value.message
+    for free in ("rmsprop", "adamw_torch_fused"):
+        assert grpo_arguments(settled | {"optimizer": free}, here, ON_GPU)[0]["optim"] == free
+
+
+OPTIMIZERS = """
+from running.optimizers import NEEDS, TARGETED, find_packages
+from transformers import TrainingArguments, Trainer
+from transformers.training_args import OptimizerNames
+names = sorted(str(name.value) for name in OptimizerNames)
+found = {}
+for name in names:
+    try:
+        arguments = TrainingArguments(output_dir=given[0], optim=name, use_cpu=True, report_to="none")
+        Trainer.get_optimizer_cls_and_kwargs(arguments, model=None)
+        found[name] = ""
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"
+needed = {name: next((module for part, (module, _) in NEEDS.items() if part in name), "") for name in names}
+say(found=found, needed=needed, targeted=TARGETED, packages=sorted(find_packages()))
+"""
+
+
+@pytest.mark.stack
+def test_every_optimizer_that_transformers_has_no_package_for_is_known(python: Path, tmp_path: Path) -> None:
+    made = run_code(python, OPTIMIZERS, tmp_path)
+    for name, error in made["found"].items():
+        if not name.startswith(tuple(made["targeted"])):
+            assert bool(error) == (made["needed"][name] not in ("", *made["packages"])), (name, error)
 
 
 def test_steps_or_epochs() -> None:

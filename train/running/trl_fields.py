@@ -16,11 +16,11 @@ from typing import Any
 
 from packaging.version import Version
 from running.fsdp_fields import LEAST, fsdp_fields
-from settings import BadInput, suggest
+from running.optimizers import check_optimizer, find_packages
+from settings import BadInput
 
 # Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
 LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
-BITSANDBYTES_8BIT = ("adamw_8bit", "ademamix_8bit", "lion_8bit")
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
 
 
@@ -32,7 +32,7 @@ class Installed:
     fields: frozenset[str]
     liger: Version | None = None
     optimizers: frozenset[str] = frozenset()  # that transformers names; empty: not known
-    bitsandbytes: bool = True
+    packages: frozenset[str] = frozenset()  # of those that optimizers need
     versions: Mapping[str, Version | None] = dataclasses.field(default_factory=dict)  # of what FSDP needs
 
     @classmethod
@@ -53,7 +53,7 @@ class Installed:
             fields,
             version_of("liger-kernel"),
             frozenset(str(name.value) for name in OptimizerNames),
-            version_of("bitsandbytes") is not None,
+            find_packages(),
             {name: version_of(name) for name in LEAST},
         )
 
@@ -158,20 +158,8 @@ def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
 
 
 def _optimisation(settings: Mapping[str, Any], installed: Installed) -> dict[str, Any]:
-    name = settings["optimizer"]
-    if installed.optimizers and name not in installed.optimizers:
-        raise BadInput(
-            f"optimizer = {name!r}{suggest(name, sorted(installed.optimizers))}",
-            expected="an optimizer that transformers names",
-            hint="--set optimizer=adamw_torch",
-        )
-    # transformers finds out when the training begins, after the first look.
-    if not installed.bitsandbytes and ("bnb" in name or "paged" in name or name in BITSANDBYTES_8BIT):
-        raise BadInput(
-            f"optimizer = {name}, but bitsandbytes is not installed",
-            expected="the package bitsandbytes beside torch and TRL",
-            hint="--set optimizer=adamw_torch",
-        )
+    if installed.optimizers:
+        check_optimizer(settings["optimizer"], installed.optimizers, installed.packages)
     return {
         "learning_rate": settings["learning_rate"],
         "lr_scheduler_type": settings["lr_schedule"],

@@ -1,0 +1,50 @@
+"""Which optimizers of transformers can be had here: each package that one needs, known before a model is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection
+
+from settings import BadInput, suggest
+
+LEAVE = "--set optimizer=adamw_torch"
+# Parts of names -> (module, where it comes from); the first that matches. transformers' trainer_optimizer.py (5.17)
+# and trainer.py (4.56 to 5.0) ask for each when the training begins, after the first look.
+NEEDS = {
+    "bnb": ("bitsandbytes", "bitsandbytes"),
+    "paged": ("bitsandbytes", "bitsandbytes"),
+    "lion": ("bitsandbytes", "bitsandbytes"),
+    "ademamix": ("bitsandbytes", "bitsandbytes"),
+    "adamw_8bit": ("bitsandbytes", "bitsandbytes"),
+    "torch_4bit": ("torchao", "torchao"),
+    "torch_8bit": ("torchao", "torchao"),
+    "lomo": ("lomo_optim", "lomo-optim"),
+    "grokadamw": ("grokadamw", "grokadamw"),
+    "schedule_free": ("schedulefree", "schedulefree"),
+    "stable_adamw": ("optimi", "torch-optimi"),
+    "apex": ("apex", "apex"),
+    "anyprecision": ("torchdistx", "torchdistx"),
+    "xla": ("torch_xla", "torch_xla"),
+    "npu": ("torch_npu", "torch_npu"),
+}
+TARGETED = ("galore", "apollo")  # which want optim_target_modules, for which there is no setting
+
+
+def find_packages() -> frozenset[str]:
+    """The modules of NEEDS that this environment has."""
+    return frozenset(module for module, _ in NEEDS.values() if importlib.util.find_spec(module))
+
+
+def check_optimizer(name: str, known: Collection[str], installed: Collection[str]) -> None:
+    """Refuse a name that transformers does not know, and an optimizer whose package is missing."""
+    usable = [each for each in known if not each.startswith(TARGETED)]
+    if name not in usable:
+        why = ", which wants optim_target_modules" if name in known else suggest(name, sorted(usable))
+        raise BadInput(f"optimizer = {name!r}{why}", expected=f"one of {', '.join(sorted(usable))}", hint=LEAVE)
+    module, package = next((needed for part, needed in NEEDS.items() if part in name), ("", ""))
+    if module and module not in installed:
+        raise BadInput(
+            f"optimizer = {name}, but {package} is not installed",
+            expected=f"the package {package} beside torch and TRL",
+            hint=LEAVE,
+        )
