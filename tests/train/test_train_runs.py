@@ -122,6 +122,17 @@ def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path,
     assert ("sdpa instead of flash_attention_2" in output) == (wanted != used)
 
 
+def test_an_attention_that_a_model_made_on_the_spot_cannot_have_is_bad_input(
+    stack_python: Path, tmp_path: Path
+) -> None:
+    for wanted, why in (("sdpaa", "it is none of eager, sdpa"), ("flash_attention_2", "flash_attn is not installed")):
+        run = write_run(tmp_path / wanted, "sort", steps=1, attention=wanted)
+        status, output = finish(start(stack_python, run))
+        assert status == 2, output
+        assert f"attention = {wanted}: " in output
+        assert why in output
+
+
 def test_a_killed_run_is_continued_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=40, save_every=4)
     process = start(stack_python, run)

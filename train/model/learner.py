@@ -75,20 +75,22 @@ def make_learner(
     """The model that the settings name."""
     if settings["model"]:
         return _load(run, task, settings, device=device, proven=proven, ranks=ranks)
-    learner = _make_tiny(run, task, settings)
+    learner = _make_tiny(run, task, settings, device=device, proven=proven)
     learner.model.to(device)
     return learner
 
 
-def _make_tiny(run: RunDirectory, task: Any, settings: dict[str, Any]) -> Learner:
+def _make_tiny(
+    run: RunDirectory, task: Any, settings: dict[str, Any], *, device: str, proven: Mapping[str, Any]
+) -> Learner:
     tokenizer = tiny_model.make_tokenizer(task.symbols)
     longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
     completion = settings["max_completion_length"]
-    # An environment in which no wheel of FlashAttention could be had names what stands in for it.
-    wanted = settings["attention"] if settings["attention"] != "auto" else os.environ.get("ATTN_IMPL", "")
-    attention, instead = tiny_model.choose_attention(wanted)
-    if instead:
-        run.note(instead)
+    facts = {"has_sinks": False, "dtype": "float32", "device": device, "installed": models.find_packages()}
+    wanted = settings["attention"], os.environ.get("ATTN_IMPL", "")
+    attention, notes = models.choose_attention(*wanted, dict(proven) or None, **facts)
+    for note in notes:
+        run.note(note)
     model = tiny_model.make_model(settings, tokenizer, longest + completion, attention)
     return Learner(model, tokenizer, model.config._attn_implementation, longest, completion)  # noqa: SLF001
 

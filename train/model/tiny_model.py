@@ -33,15 +33,8 @@ def make_tokenizer(symbols: list[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def choose_attention(wanted: str) -> tuple[str, str]:
-    """What of ATTN_IMPL this model can use ("" is transformers' own choice), and why that is something else."""
-    if wanted.startswith("flash_attention"):
-        return "sdpa", f"sdpa instead of {wanted}, which takes no float32"
-    return wanted, ""
-
-
 def make_model(
-    settings: dict[str, Any], tokenizer: PreTrainedTokenizerFast, longest: int, attention: str = ""
+    settings: dict[str, Any], tokenizer: PreTrainedTokenizerFast, longest: int, attention: str
 ) -> Qwen2ForCausalLM:
     """Random weights, float32: bfloat16 would gain nothing at this size and loses the small updates."""
     config = Qwen2Config(
@@ -57,8 +50,7 @@ def make_model(
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    chosen = {"attn_implementation": attention} if attention else {}
-    return AutoModelForCausalLM.from_config(config, **chosen)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
 
 
 def warm_up(learner: Learner, task: Any, settings: dict[str, Any], run: RunDirectory) -> None:
