@@ -264,11 +264,12 @@ def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
             f"a divisor of prompts_per_step * num_generations = {answers}",
             f"--set micro_batch={math.gcd(answers, settings['micro_batch'])}",
         ))  # fmt: skip
-    if settings["save_every"] % settings["num_iterations"]:
+    every, updates = settings["save_every"], settings["num_iterations"]
+    if every % updates:
         found.append((
-            f"save_every = {settings['save_every']} with num_iterations = {settings['num_iterations']}",
+            f"save_every = {every} with num_iterations = {updates}",
             "a checkpoint only after all updates of a batch of answers: the answers themselves are not saved",
-            f"--set save_every={settings['save_every'] // settings['num_iterations'] * settings['num_iterations']}",
+            f"--set save_every={math.ceil(every / updates) * updates}",  # down to 0 it would be none
         ))  # fmt: skip
     if settings["epsilon_high"] and settings["epsilon_high"] < settings["epsilon"]:
         found.append((

@@ -100,6 +100,7 @@ def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) 
     else:
         assert "matplotlib" in result["no_curves"]
     events = read_events(run)
+    assert "no checkpoint before the end" not in output
     assert [event["step"] for event in events if event["event"] == "warmup"] == [1, 2, 3]
     assert [(event["when"], event["step"]) for event in events if event["event"] == "eval"] == [
         ("before", 0), ("during", 2), ("during", 4), ("after", 5),
@@ -118,6 +119,7 @@ def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path,
     run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
     status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
     assert status == 0, output
+    assert "save_every = 0 of 1 steps: no checkpoint before the end; a killed run begins anew" in output
     assert json.loads((run / "result.json").read_text())["attention"] == used
     assert ("sdpa instead of flash_attention_2" in output) == (wanted != used)
 

@@ -76,3 +76,8 @@ def test_a_model_made_on_the_spot_takes_neither_a_type_nor_other_kernels(given: 
     (name,) = given
     assert f"{name} = {given[name]}, which belongs to task dataset" in refused(read_recipe("sort"), **given).message
     assert settle(OWN, given)[name] == given[name]
+
+
+def test_a_way_out_never_takes_the_checkpoints_away() -> None:
+    assert refused(OWN, num_iterations=100).hint == "--set save_every=100"  # the default is 50
+    assert refused(OWN, num_iterations=4, save_every=6).hint == "--set save_every=8"

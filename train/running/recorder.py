@@ -83,6 +83,13 @@ class Recorder(TrainerCallback):
         self.current = self.task.summarise(everybody)
         return [score["reward"] for score in scores]
 
+    def on_train_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """What would be lost is told while it can still be changed; by epochs, nobody knew the steps before."""
+        every, done, steps = self.settings["save_every"], state.global_step, state.max_steps
+        if self.ranks.first and (not every or (done // every + 1) * every >= steps):
+            lost = f"goes on from step {done}" if done else "begins anew"
+            self.run.note(f"save_every = {every} of {steps} steps: no checkpoint before the end; a killed run {lost}")
+
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """The clock starts."""
         self.watch.start_step()
