@@ -160,7 +160,7 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
 
 
 def _trl_version(request: PlanRequest) -> str:
-    """The installed TRL's version: from 1.16 on it holds no logits. Empty where no environment was named."""
+    """The installed TRL's version: from 1.15 on it holds no logits. Empty where no environment was named."""
     stack = stack_of(request.venv, request.python, search=False)
     found = (stack.distributions.value or {}).get("trl") if stack else None
     return found.version if found else ""

@@ -142,7 +142,7 @@ def _candidates(shape: Shape, settings: dict[str, Any], made: dict[str, Any], kn
     divisors = [n for n in range(made["micro_batch"] - 1, 0, -1) if made["answers"] % n == 0]
     colocate, lora = settings["generation"] == "vllm-colocate", settings["lora_rank"] > 0
     changes = [({"micro_batch": n}, "fewer answers in one pass; the step is the same") for n in _spaced(divisors)]
-    if not at_least(known["trl"], (1, 16)):  # whose own head holds no logits either
+    if not at_least(known["trl"], (1, 15)):  # whose own head holds no logits either
         changes.append(({"liger_loss": True}, "never holds a batch's logits"))
     if settings["vllm_share"]:
         changes.append(({"vllm_share": 0.0}, "the share that this plan computes"))

@@ -192,6 +192,23 @@ def qwen_bytes() -> int:
     return 2 * 494_032_768
 
 
+@pytest.mark.parametrize(
+    ("trl", "liger", "how"),
+    [
+        ("1.13.0", False, "held"), ("1.13.0", True, "liger"), ("1.14.0", False, "held"), ("1.14.0", True, "fused"),
+        ("1.15.0", False, "fused"), ("1.15.0", True, "fused"), ("", False, "held"),
+    ],
+)  # fmt: skip
+def test_who_holds_the_logits(trl: str, liger: bool, how: str) -> None:
+    """Read in TRL's wheels: grpo_trainer.py of 1.13.0, 1.14.0 and 1.15.0."""
+    said = {"held": "three copies in float32", "liger": "Liger: one answer at a time", "fused": "TRL's head in tiles"}
+    (why,) = [row["why"] for row in planned(trl, liger_loss=liger)["parts"] if row["part"] == "logits"]
+    assert said[how] in why
+    needs_it = plan(shape_of(QWEN2_387M), defaults(**BARE | {"micro_batch": 1}), card(8), trl=trl)
+    advised = [row["set"] for row in needs_it["remedies"]]
+    assert {"liger_loss": True} not in advised or how != "fused"
+
+
 def test_parts_add_up_to_the_peak() -> None:
     for made in (planned("0.23.1", **COLOCATE), planned("1.16.0"), gpt_oss(79.6, vllm_sleep=True)):
         assert sum(row["bytes"] for row in made["parts"]) == pytest.approx(made["peak"], abs=16)

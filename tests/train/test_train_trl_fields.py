@@ -32,6 +32,10 @@ FIELDS = {
     "0.23.1": {"max_prompt_length", "use_liger_loss", "use_transformers_paged", "vllm_enable_sleep_mode", CORRECTION},
     "0.27.1": {"max_prompt_length", "use_liger_loss", "use_liger_kernel", "use_transformers_paged",
                "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+    "1.14.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
+               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+    "1.15.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
+               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
     "1.16.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
                "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
 }  # fmt: skip
@@ -116,9 +120,17 @@ def test_ligers_loss_has_a_name_of_its_own_in_each_version() -> None:
     new, _ = arguments("0.27.1", **given)
     assert new["use_liger_kernel"] is True
     assert "use_liger_loss" not in new  # deprecated there
-    newest, notes = arguments("1.16.0", liger_loss=True)
-    assert not [name for name in newest if "liger" in name]
+    for trl in ("1.15.0", "1.16.0"):
+        newest, notes = arguments(trl, liger_loss=True)
+        assert not [name for name in newest if "liger" in name]
+        assert "in chunks" in notes[0]
+    # 1.14 does so where use_liger_kernel is set, and only there; no loss of Liger's: any kind goes, weighed or not.
+    with_vllm = {"liger_loss": True, "generation": "vllm-colocate", "loss_type": "sapo"}
+    chunked, notes = arguments("1.14.0", **with_vllm, liger="0.8.2")
+    assert chunked["use_liger_kernel"] is True
+    assert CORRECTION not in chunked
     assert "in chunks" in notes[0]
+    assert "not installed" in refused("1.14.0", liger_loss=True)
     assert "not installed" in refused("0.23.1", liger_loss=True)
     assert "dapo with liger-kernel 0.6.3" in refused("0.23.1", liger_loss=True, liger="0.6.3")
     assert arguments("0.23.1", liger_loss=True, liger="0.6.4")[0]["loss_type"] == "dapo"

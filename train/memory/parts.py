@@ -140,7 +140,7 @@ def forward_only(shape: Shape, step: Pass) -> int:
 
 
 def logits(shape: Shape, step: Pass, how: str, *, backward: bool) -> int:
-    """Logits of the completions. `how`: held, liger (a sequence at a time), fused (TRL 1.16's own head, in tiles)."""
+    """Logits of the completions. `how`: held, liger (a sequence at a time), fused (TRL's own head, in tiles)."""
     if how == "fused":  # tiles of a few MiB; the gradients of the hidden states and the head's in float32
         return (step.sequences * step.completion + shape.vocab * backward) * shape.hidden * 4
     # A copy in float32 (accelerate converts what autocast gives), the same divided by the temperature, and with

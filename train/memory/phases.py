@@ -102,9 +102,12 @@ class Phases:
 
     def logits_held(self) -> str:
         """How the loss goes about the logits: held, liger or fused."""
-        if at_least(self.trl, (1, 16)):
-            return "fused"  # TRL 1.16 computes log-probabilities in tiles of the head
-        return "liger" if self.settings["liger_loss"] else "held"
+        asked = self.settings["liger_loss"]
+        # TRL computes log-probabilities in tiles of the head: 1.14 with use_liger_kernel (_chunked_logps), 1.15 and
+        # newer always (add_fused_lm_head).
+        if at_least(self.trl, (1, 15)) or (asked and at_least(self.trl, (1, 14))):
+            return "fused"
+        return "liger" if asked else "held"
 
     def _pass(self, *, backward: bool) -> Pass:
         mode = self.mode

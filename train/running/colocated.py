@@ -62,7 +62,7 @@ def scores_once(settings: Mapping[str, Any], installed: Installed) -> bool:
         and settings["vllm_correction"]
         and settings["num_iterations"] == 1
         and installed.has("vllm_importance_sampling_clip_max")  # from 1.9, with the log-probabilities handed on
-        and not (settings["liger_loss"] and installed.trl < Version("1.14"))  # Liger's loss is computed elsewhere
+        and not (settings["liger_loss"] and installed.trl < Version("1.14"))  # Liger's own loss is computed elsewhere
     )
 
 

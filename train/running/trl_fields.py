@@ -16,11 +16,10 @@ from typing import Any
 
 from packaging.version import Version
 from running.fsdp_fields import LEAST, fsdp_fields
+from running.loss_fields import CORRECTION, loss_fields
 from running.optimizers import check_optimizer, find_packages
 from settings import BadInput
 
-# Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
-LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
 
 
@@ -94,7 +93,7 @@ def grpo_arguments(
     arguments = {
         **_batches(settings, at.ranks),
         **_optimisation(settings, installed),
-        **_loss(settings, installed, notes),
+        **loss_fields(settings, installed, notes),
         **_generation(settings, installed, at, notes),
         "output_dir": at.output,
         "seed": settings["seed"],
@@ -170,62 +169,6 @@ def _optimisation(settings: Mapping[str, Any], installed: Installed) -> dict[str
     }
 
 
-def _loss(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
-    kind, since = settings["loss_type"], LOSSES.get(settings["loss_type"], "0")
-    if installed.trl < Version(since):
-        raise BadInput(
-            f"loss_type = {kind} with TRL {installed.trl}",
-            expected=f"TRL {since} or newer for {kind}",
-            hint="--set loss_type=dapo",
-        )
-    return {
-        "loss_type": kind,
-        "scale_rewards": settings["scale_rewards"],
-        "epsilon": settings["epsilon"],
-        "epsilon_high": settings["epsilon_high"] or None,
-        "beta": settings["beta"],
-        "mask_truncated_completions": settings["mask_truncated"],
-        **(_liger(settings, installed, notes) if settings["liger_loss"] else {}),
-    }
-
-
-def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
-    """Liger's fused loss: a field of its own up to 0.26, then use_liger_kernel, gone from 1.14."""
-    if installed.trl >= Version("1.14"):
-        notes.append(
-            f"liger_loss: TRL {installed.trl} computes log-probabilities in chunks by itself, which saves the same "
-            "memory; Liger's loss is gone from it"
-        )
-        return {}
-    if installed.liger is None:
-        raise BadInput(
-            "liger_loss = true, but liger-kernel is not installed",
-            expected="liger-kernel in the environment",
-            hint="--set liger_loss=false",
-        )
-    # gh:linkedin/Liger-Kernel: loss_type "dapo" is known from 0.6.4.
-    if settings["loss_type"] == "dapo" and installed.liger < Version("0.6.4"):
-        raise BadInput(
-            f"loss_type = dapo with liger-kernel {installed.liger}",
-            expected="liger-kernel 0.6.4 or newer for dapo",
-            hint="--set loss_type=bnpo, the same mean over tokens but within a pass, or --set liger_loss=false",
-        )
-    arguments = {"use_liger_loss" if installed.trl < Version("0.27") else "use_liger_kernel": True}
-    weighs = installed.trl >= Version("0.29") and installed.liger >= Version("0.7")
-    if (
-        settings["generation"].startswith("vllm")
-        and not weighs
-        and installed.has("vllm_importance_sampling_correction")
-    ):
-        # It would be computed, logged, and left out of the loss. Off, at least nothing claims it.
-        arguments["vllm_importance_sampling_correction"] = False
-        notes.append(
-            f"liger_loss with vLLM: TRL {installed.trl} and liger-kernel {installed.liger} leave the "
-            "importance-sampling correction out of the loss (TRL 0.29 with liger-kernel 0.7 has it): switched off"
-        )
-    return arguments
-
-
 def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "max_completion_length": at.completion,
@@ -237,9 +180,8 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         # before training, by us, the same on every version.
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
-    correction = "vllm_importance_sampling_correction"
-    if kind.startswith("vllm") and not settings["vllm_correction"] and installed.has(correction):  # none before 0.23
-        arguments[correction] = False
+    if kind.startswith("vllm") and not settings["vllm_correction"] and installed.has(CORRECTION):  # none before 0.23
+        arguments[CORRECTION] = False
     if kind == "transformers-paged":
         field = next((name for name in PAGED if installed.has(name)), "")
         if at.device == "cpu":

@@ -1,0 +1,79 @@
+"""The loss as fields of the installed TRL's GRPOConfig: its kind, its limits, who computes it. Pure, as trl_fields.
+
+What each version has was read in its wheel (0.22.2 to 1.16.0, 2026-11-22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+from settings import BadInput
+
+if TYPE_CHECKING:
+    from running.trl_fields import Installed
+
+# Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
+LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
+CORRECTION = "vllm_importance_sampling_correction"
+WITHOUT = "--set liger_loss=false"
+
+
+def loss_fields(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+    """GRPOConfig's fields for the loss."""
+    kind, since = settings["loss_type"], LOSSES.get(settings["loss_type"], "0")
+    if installed.trl < Version(since):
+        raise BadInput(
+            f"loss_type = {kind} with TRL {installed.trl}",
+            expected=f"TRL {since} or newer for {kind}",
+            hint="--set loss_type=dapo",
+        )
+    return {
+        "loss_type": kind,
+        "scale_rewards": settings["scale_rewards"],
+        "epsilon": settings["epsilon"],
+        "epsilon_high": settings["epsilon_high"] or None,
+        "beta": settings["beta"],
+        "mask_truncated_completions": settings["mask_truncated"],
+        **(_liger(settings, installed, notes) if settings["liger_loss"] else {}),
+    }
+
+
+def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+    """No batch's logits: by Liger's loss up to 1.13, by TRL's own head in 1.14 if asked, from 1.15 on always."""
+    if installed.trl >= Version("1.15"):
+        notes.append(
+            f"liger_loss: TRL {installed.trl} computes log-probabilities in chunks by itself, which saves the same "
+            "memory; Liger's loss is gone from it"
+        )
+        return {}
+    if installed.liger is None:
+        raise BadInput(
+            "liger_loss = true, but liger-kernel is not installed",
+            expected="liger-kernel in the environment",
+            hint=WITHOUT,
+        )
+    arguments = {"use_liger_loss" if installed.trl < Version("0.27") else "use_liger_kernel": True}
+    if installed.trl >= Version("1.14"):
+        notes.append(
+            f"liger_loss: TRL {installed.trl} computes log-probabilities in chunks by itself, which saves the same "
+            "memory; Liger's loss is gone from it, its kernels in the layers come along"
+        )
+        return arguments
+    # gh:linkedin/Liger-Kernel: loss_type "dapo" is known from 0.6.4.
+    if settings["loss_type"] == "dapo" and installed.liger < Version("0.6.4"):
+        raise BadInput(
+            f"loss_type = dapo with liger-kernel {installed.liger}",
+            expected="liger-kernel 0.6.4 or newer for dapo",
+            hint=f"--set loss_type=bnpo, the same mean over tokens but within a pass, or {WITHOUT}",
+        )
+    weighs = installed.trl >= Version("0.29") and installed.liger >= Version("0.7")
+    if settings["generation"].startswith("vllm") and not weighs and installed.has(CORRECTION):
+        # It would be computed, logged, and left out of the loss. Off, at least nothing claims it.
+        arguments[CORRECTION] = False
+        notes.append(
+            f"liger_loss with vLLM: TRL {installed.trl} and liger-kernel {installed.liger} leave the "
+            "importance-sampling correction out of the loss (TRL 0.29 with liger-kernel 0.7 has it): switched off"
+        )
+    return arguments
