@@ -39,13 +39,16 @@ FIELDS = {
     "1.16.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
                "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
 }  # fmt: skip
+LIGER_LEAST = {"1.11": "0.8.2", "0.26": "0.6.4", "0.22": "0.5.8"}  # import_utils.py of 0.22.2, 0.27.2 and 1.14.0
 ON_GPU = Situation(
     output="run", device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200, vllm_share=0.3
 )
 
 
 def installed(trl: str, liger: str = "") -> Installed:
-    return Installed(Version(trl), frozenset(COMMON | FIELDS[trl]), Version(liger) if liger else None)
+    least = next(least for since, least in LIGER_LEAST.items() if Version(since) <= Version(trl))
+    fields = frozenset(COMMON | FIELDS[trl])
+    return Installed(Version(trl), fields, Version(liger) if liger else None, Version(least))
 
 
 def arguments(
@@ -117,7 +120,7 @@ def test_sleep_is_refused_where_waking_loads_other_weights(trl: str, sleeps: boo
 def test_ligers_loss_has_a_name_of_its_own_in_each_version() -> None:
     given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3"}
     assert arguments("0.22.2", **given)[0]["use_liger_loss"] is True
-    new, _ = arguments("0.27.1", **given)
+    new, _ = arguments("0.27.1", **given | {"liger": "0.6.4"})
     assert new["use_liger_kernel"] is True
     assert "use_liger_loss" not in new  # deprecated there
     for trl in ("1.15.0", "1.16.0"):
@@ -132,8 +135,23 @@ def test_ligers_loss_has_a_name_of_its_own_in_each_version() -> None:
     assert "in chunks" in notes[0]
     assert "not installed" in refused("1.14.0", liger_loss=True)
     assert "not installed" in refused("0.23.1", liger_loss=True)
-    assert "dapo with liger-kernel 0.6.3" in refused("0.23.1", liger_loss=True, liger="0.6.3")
+    assert "dapo and liger-kernel 0.6.3" in refused("0.23.1", liger_loss=True, liger="0.6.3")
     assert arguments("0.23.1", liger_loss=True, liger="0.6.4")[0]["loss_type"] == "dapo"
+
+
+@pytest.mark.parametrize(
+    ("trl", "liger", "kind", "seen"),
+    [
+        ("0.23.1", "0.5.7", "bnpo", "liger-kernel 0.5.7 is installed"),  # TRL would raise ImportError
+        ("0.27.1", "0.6.3", "bnpo", "liger-kernel 0.6.3 is installed"),
+        ("1.14.0", "0.8.0", "bnpo", "liger-kernel 0.8.0 is installed"),
+        ("0.27.1", "0.6.5", "sapo", "loss_type = sapo and liger-kernel 0.6.5"),  # Liger: Unknown loss type
+        ("0.27.1", "0.6.5", "cispo", "loss_type = cispo and liger-kernel 0.6.5"),
+    ],
+)
+def test_a_liger_too_old_for_this_trl_or_this_loss_is_bad_input(trl: str, liger: str, kind: str, seen: str) -> None:
+    given = {"epsilon_high": 5.0} if kind == "cispo" else {}
+    assert seen in refused(trl, liger=liger, liger_loss=True, loss_type=kind, **given)
 
 
 def test_liger_with_vllm_says_that_the_correction_is_left_out() -> None:
@@ -209,7 +227,7 @@ def test_an_optimizer_that_is_none_or_lacks_its_package(name: str, seen: str) ->
         "rmsprop_bnb_32bit", "adamw_torch_4bit", "lomo", "schedule_free_radam", "stable_adamw", "rmsprop",
         "adamw_torch_fused",
     })  # fmt: skip
-    here = Installed(Version("1.16.0"), frozenset(COMMON | FIELDS["1.16.0"]), None, known)
+    here = dataclasses.replace(installed("1.16.0"), optimizers=known)
     settled = settle(Recipe("test", "", {"model": "a/b"}), {"optimizer": name})
     with pytest.raises(BadInput) as caught:
         grpo_arguments(settled, here, ON_GPU)

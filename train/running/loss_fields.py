@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
 LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
+# Loss types by the first liger-kernel whose loss knows them (chunked_loss/grpo_loss.py of 0.5.10 to 0.8.0).
+LIGERS = {"dapo": "0.6.4", "cispo": "0.7", "sapo": "0.7", "luspo": "0.8", "vespo": "0.8"}
 CORRECTION = "vllm_importance_sampling_correction"
 WITHOUT = "--set liger_loss=false"
 
@@ -48,10 +50,12 @@ def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) 
             "memory; Liger's loss is gone from it"
         )
         return {}
-    if installed.liger is None:
+    least = installed.liger_least or Version("0")
+    if installed.liger is None or installed.liger < least:  # TRL finds out when the model is loaded
+        here = f"{installed.liger} is" if installed.liger else "is not"
         raise BadInput(
-            "liger_loss = true, but liger-kernel is not installed",
-            expected="liger-kernel in the environment",
+            f"liger_loss = true, but liger-kernel {here} installed",
+            expected=f"liger-kernel {least} or newer, by TRL {installed.trl}",
             hint=WITHOUT,
         )
     arguments = {"use_liger_loss" if installed.trl < Version("0.27") else "use_liger_kernel": True}
@@ -61,12 +65,13 @@ def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) 
             "memory; Liger's loss is gone from it, its kernels in the layers come along"
         )
         return arguments
-    # gh:linkedin/Liger-Kernel: loss_type "dapo" is known from 0.6.4.
-    if settings["loss_type"] == "dapo" and installed.liger < Version("0.6.4"):
+    kind, since = settings["loss_type"], LIGERS.get(settings["loss_type"], "0")
+    if installed.liger < Version(since):
+        other = "--set loss_type=bnpo, the same mean over tokens but within a pass, or " if kind == "dapo" else ""
         raise BadInput(
-            f"loss_type = dapo with liger-kernel {installed.liger}",
-            expected="liger-kernel 0.6.4 or newer for dapo",
-            hint=f"--set loss_type=bnpo, the same mean over tokens but within a pass, or {WITHOUT}",
+            f"liger_loss with loss_type = {kind} and liger-kernel {installed.liger}",
+            expected=f"liger-kernel {since} or newer for {kind}",
+            hint=f"{other}{WITHOUT}",
         )
     weighs = installed.trl >= Version("0.29") and installed.liger >= Version("0.7")
     if settings["generation"].startswith("vllm") and not weighs and installed.has(CORRECTION):

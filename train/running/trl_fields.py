@@ -30,6 +30,7 @@ class Installed:
     trl: Version
     fields: frozenset[str]
     liger: Version | None = None
+    liger_least: Version | None = None  # that this TRL takes
     optimizers: frozenset[str] = frozenset()  # that transformers names; empty: not known
     packages: frozenset[str] = frozenset()  # of those that optimizers need
     versions: Mapping[str, Version | None] = dataclasses.field(default_factory=dict)  # of what FSDP needs
@@ -44,6 +45,8 @@ class Installed:
             except importlib.metadata.PackageNotFoundError:
                 return None
 
+        from trl import import_utils
+
         fields = frozenset(field.name for field in dataclasses.fields(config))
         from transformers.training_args import OptimizerNames
 
@@ -51,6 +54,7 @@ class Installed:
             Version(importlib.metadata.version("trl")),
             fields,
             version_of("liger-kernel"),
+            Version(getattr(import_utils, "LIGER_KERNEL_MIN_VERSION", "0")),
             frozenset(str(name.value) for name in OptimizerNames),
             find_packages(),
             {name: version_of(name) for name in LEAST},
