@@ -247,6 +247,10 @@ def _refuse_what_is_ignored(
 
 def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
     """Settings that do not go together: what is seen, what is expected, a way out."""
+    return [*_of_the_model(settings), *_of_the_steps(settings), *_of_the_loss(settings), *_of_what_samples(settings)]
+
+
+def _of_the_model(settings: Mapping[str, Any]) -> list[Contradiction]:
     found = []
     hidden, heads = settings["hidden_size"], settings["heads"]
     if hidden % (2 * heads):
@@ -257,6 +261,11 @@ def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
         ))  # fmt: skip
     if settings["task"] == "dataset" and not settings["model"]:
         found.append(("model is empty", "a folder or a hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct"))
+    return found
+
+
+def _of_the_steps(settings: Mapping[str, Any]) -> list[Contradiction]:
+    found = []
     answers = settings["prompts_per_step"] * settings["num_generations"]
     if settings["micro_batch"] and answers % settings["micro_batch"]:
         found.append((
@@ -271,11 +280,27 @@ def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
             "a checkpoint only after all updates of a batch of answers: the answers themselves are not saved",
             f"--set save_every={math.ceil(every / updates) * updates}",  # down to 0 it would be none
         ))  # fmt: skip
-    if settings["epsilon_high"] and settings["epsilon_high"] < settings["epsilon"]:
-        found.append((
-            f"epsilon_high = {settings['epsilon_high']} below epsilon = {settings['epsilon']}",
-            "0 (the same as epsilon) or more than epsilon", "--set epsilon_high=0.28",
-        ))  # fmt: skip
+    unknown = [name for name in settings["report_to"] if name not in REPORTERS]
+    if unknown:
+        found.append(
+            (f"report_to = {unknown[0]!r}{suggest(unknown[0], REPORTERS)}", ", ".join(REPORTERS), "leave it out")
+        )
+    return found
+
+
+def _of_the_loss(settings: Mapping[str, Any]) -> list[Contradiction]:
+    kind, low, high = settings["loss_type"], settings["epsilon"], settings["epsilon_high"]
+    if kind == "cispo" and high < 1:
+        seen = f"loss_type = cispo with epsilon_high = {high}, the cap of the ratio: every answer would count so much"
+        return [(seen, "at least 1; its paper has 5", "--set epsilon_high=5")]
+    if high and high < low:
+        expected = "0 (the same as epsilon) or more than epsilon"
+        return [(f"epsilon_high = {high} below epsilon = {low}", expected, "--set epsilon_high=0.28")]
+    return []
+
+
+def _of_what_samples(settings: Mapping[str, Any]) -> list[Contradiction]:
+    found = []
     if settings["generation"] == "vllm-server":
         address = settings["vllm_server"]
         host, _, port = address.rpartition(":")
@@ -287,11 +312,6 @@ def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
             f"generation = {settings['generation']} with the tiny model",
             "a model from a folder or a hub: vLLM loads it by its name", "--set generation=transformers",
         ))  # fmt: skip
-    unknown = [name for name in settings["report_to"] if name not in REPORTERS]
-    if unknown:
-        found.append(
-            (f"report_to = {unknown[0]!r}{suggest(unknown[0], REPORTERS)}", ", ".join(REPORTERS), "leave it out")
-        )
     return found
 
 

@@ -81,3 +81,15 @@ def test_a_model_made_on_the_spot_takes_neither_a_type_nor_other_kernels(given: 
 def test_a_way_out_never_takes_the_checkpoints_away() -> None:
     assert refused(OWN, num_iterations=100).hint == "--set save_every=100"  # the default is 50
     assert refused(OWN, num_iterations=4, save_every=6).hint == "--set save_every=8"
+
+
+def test_each_loss_takes_its_own_limits() -> None:
+    """TRL's _compute_loss, 0.26 to 1.16: cispo clamps the ratio to epsilon_high; sapo and vespo clip nothing."""
+    for kind in ("cispo", "sapo", "vespo"):
+        error = refused(OWN, loss_type=kind, epsilon=0.3, epsilon_high=5.0 if kind == "cispo" else 0.0)
+        assert f"epsilon = 0.3 does nothing with loss_type = {kind}" in error.message
+    assert "epsilon_high = 5.0 does nothing" in refused(OWN, loss_type="sapo", epsilon_high=5.0).message
+    error = refused(OWN, loss_type="cispo")
+    assert "loss_type = cispo with epsilon_high = 0.0" in error.message
+    assert error.hint == "--set epsilon_high=5"
+    assert settle(OWN, {"loss_type": "cispo", "epsilon_high": 5})["epsilon_high"] == 5.0
