@@ -168,6 +168,18 @@ def test_a_loss_that_the_version_does_not_know() -> None:
     assert arguments("1.16.0", loss_type="vespo")[0]["loss_type"] == "vespo"
 
 
+def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
+    """TRL's default for luspo is another loss, that for vespo beside vLLM a ValueError (1.0 to 1.16)."""
+    assert arguments("1.16.0", loss_type="luspo")[0]["importance_sampling_level"] == "sequence"
+    assert "importance_sampling_level" not in arguments("1.16.0")[0]
+    given, notes = arguments("1.16.0", loss_type="vespo", generation="vllm-colocate")
+    assert given["vllm_importance_sampling_mode"] == "token_truncate"
+    assert "weighed by token_truncate" in notes[0]
+    for other in ({}, {"generation": "vllm-colocate", "vllm_correction": False}):
+        given, notes = arguments("1.16.0", loss_type="vespo", **other)
+        assert ("vllm_importance_sampling_mode" in given, notes) == (False, [])
+
+
 def test_paged_generation_follows_its_name() -> None:
     assert arguments("0.23.1", generation="transformers-paged")[0]["use_transformers_paged"] is True
     assert arguments("1.16.0", generation="transformers-paged")[0]["use_transformers_continuous_batching"] is True

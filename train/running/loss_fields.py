@@ -38,8 +38,21 @@ def loss_fields(settings: Mapping[str, Any], installed: Installed, notes: list[s
         "epsilon_high": settings["epsilon_high"] or None,
         "beta": settings["beta"],
         "mask_truncated_completions": settings["mask_truncated"],
+        **_weights(settings, notes),
         **(_liger(settings, installed, notes) if settings["liger_loss"] else {}),
     }
+
+
+def _weights(settings: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """What two kinds of loss want of the ratios that they weigh by, and TRL does not choose for them."""
+    kind = settings["loss_type"]
+    if kind == "luspo":  # token by token, TRL's default, it is another loss: TRL warns, and computes that
+        return {"importance_sampling_level": "sequence"}
+    if kind == "vespo" and settings["generation"].startswith("vllm") and settings["vllm_correction"]:
+        mode = "token_truncate"
+        notes.append(f"loss_type = vespo: vLLM's answers are weighed by {mode}; TRL refuses whole answers")
+        return {"vllm_importance_sampling_mode": mode}
+    return {}
 
 
 def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
@@ -72,6 +85,12 @@ def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) 
             f"liger_loss with loss_type = {kind} and liger-kernel {installed.liger}",
             expected=f"liger-kernel {since} or newer for {kind}",
             hint=f"{other}{WITHOUT}",
+        )
+    if kind == "luspo" and installed.trl < Version("1.0"):  # NotImplementedError, when the model is loaded
+        raise BadInput(
+            f"liger_loss with loss_type = luspo and TRL {installed.trl}, whose Liger loss weighs tokens alone",
+            expected="TRL 1.0 or newer for both",
+            hint=WITHOUT,
         )
     weighs = installed.trl >= Version("0.29") and installed.liger >= Version("0.7")
     if settings["generation"].startswith("vllm") and not weighs and installed.has(CORRECTION):
