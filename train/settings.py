@@ -295,7 +295,7 @@ def _of_the_loss(settings: Mapping[str, Any]) -> list[Contradiction]:
         return [(seen, "at least 1; its paper has 5", "--set epsilon_high=5")]
     if high and high < low:
         expected = "0 (the same as epsilon) or more than epsilon"
-        return [(f"epsilon_high = {high} below epsilon = {low}", expected, "--set epsilon_high=0.28")]
+        return [(f"epsilon_high = {high} below epsilon = {low}", expected, f"--set epsilon_high={max(low, 0.28)}")]
     return []
 
 

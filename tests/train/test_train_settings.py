@@ -93,3 +93,9 @@ def test_each_loss_takes_its_own_limits() -> None:
     assert "loss_type = cispo with epsilon_high = 0.0" in error.message
     assert error.hint == "--set epsilon_high=5"
     assert settle(OWN, {"loss_type": "cispo", "epsilon_high": 5})["epsilon_high"] == 5.0
+
+
+def test_the_way_out_of_a_contradiction_is_none_itself() -> None:
+    for given in ({"epsilon": 0.5, "epsilon_high": 0.3}, {"num_iterations": 7}, {"micro_batch": 48}):
+        name, _, value = refused(OWN, **given).hint.removeprefix("--set ").partition("=")
+        settle(OWN, given | parse_assignments([f"{name}={value}"]))
