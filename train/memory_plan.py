@@ -16,8 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from graph_fields import check_graphs
+from memory.config import parse_config, shape_of
 from memory.phases import Phases, at_least
-from memory.shape import Shape, parse_config, read_shape, shape_of
+from memory.places import read_shape
+from memory.shape import Shape
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory.shape import count_parameters, read_shape, shape_of
+from memory.config import shape_of
+from memory.places import read_shape
+from memory.shape import count_parameters
 from memory_plan import compare, plan
 from settings import BadInput
 from stacks import TRAIN, defaults

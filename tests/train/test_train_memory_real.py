@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory.config import shape_of
 from memory.parts import Pass, stored_activations
-from memory.shape import count_parameters, shape_of
+from memory.shape import count_parameters
 from stacks import all_stacks, name_of
 
 SMALL = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory.shape import shape_of
+from memory.config import shape_of
 from memory_plan import plan
 from packaging.version import Version
 from running.fsdp_fields import LEAST, fsdp_fields

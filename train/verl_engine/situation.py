@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memory.shape import Shape, count_parameters, read_shape
+from memory.places import read_shape
+from memory.shape import Shape, count_parameters
 from packaging.version import Version
 from running.run_directory import RunDirectory
 from settings import BadInput
