@@ -233,7 +233,7 @@ def _tiny(settings: dict[str, Any]) -> tuple[Shape, str]:
         )
     sizes = {"hidden_size": "hidden_size", "intermediate_size": "intermediate_size", "layers": "num_hidden_layers",
              "heads": "num_attention_heads"}  # fmt: skip
-    config = {theirs: settings[ours] for ours, theirs in sizes.items()}
+    config = {theirs: settings[ours] for ours, theirs in sizes.items()} | {"num_key_value_heads": settings["heads"]}
     return shape_of({"model_type": "qwen2", "vocab_size": 32, **config}), "made on the spot"
 
 

@@ -142,7 +142,7 @@ def _parse(word: Word, text: str) -> Any:
         return kind(text)
     except (KeyError, ValueError, RecursionError):
         raise BadInput(
-            f"--set {word.name}={_shorten(text)}",
+            f"--set {word.name}={shorten(text)}",
             expected=f"{word.name} is {TYPE_NAMES[kind]} (default {show(word.default)})",
             hint=f"--set {word.name}={show(word.default)}",
         ) from None
@@ -208,7 +208,7 @@ def _check_value(word: Word, value: Any, source: str) -> None:
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not word.least <= value <= word.most:
         raise BadInput(
-            f"{source}: {word.name} = {_shorten(str(value))}",  # also nan, which is in no range
+            f"{source}: {word.name} = {shorten(str(value))}",  # also nan, which is in no range
             expected=f"{word.name} is from {word.least:g} to {word.most:g}",
             hint=f"change --set {word.name}=...",
         )
@@ -305,7 +305,7 @@ def _of_what_samples(settings: Mapping[str, Any]) -> list[Contradiction]:
         address = settings["vllm_server"]
         host, _, port = address.rpartition(":")
         if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-            what = f"vllm_server = {_shorten(repr(address))}" if address else "no vllm_server"
+            what = f"vllm_server = {shorten(repr(address))}" if address else "no vllm_server"
             found.append((f"generation = vllm-server with {what}", "HOST:PORT", "--set vllm_server=localhost:8000"))
     if settings["generation"].startswith("vllm") and not settings["model"]:
         found.append((
@@ -323,8 +323,9 @@ def show(value: Any) -> str:
 
 
 def _describe(value: object) -> str:
-    return f"{_shorten(repr(value))} ({type(value).__name__})"
+    return f"{shorten(repr(value))} ({type(value).__name__})"
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """What was given, in a message of one line."""
     return text if len(text) <= 60 else text[:57] + "..."

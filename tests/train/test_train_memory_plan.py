@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 from memory.config import shape_of
 from memory.places import read_shape
-from memory.shape import count_parameters
+from memory.shape import FAMILIES, count_parameters
 from memory_plan import compare, plan
 from settings import BadInput
-from stacks import TRAIN, defaults
+from stacks import TRAIN, defaults, run_code
 
 GIB = 1 << 30
 # torch counts 139.8 of an H200's 140.4 GiB.
@@ -244,6 +245,22 @@ def test_a_model_far_too_large_is_told_all_that_helps() -> None:
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"num_hidden_layers": -24}, "num_hidden_layers is -24"),
+        ({"vocab_size": 10**30}, "vocab_size is 1000000"),
+        ({"num_hidden_layers": 1e400}, "num_hidden_layers is inf"),
+        ({"hidden_size": 897}, "hidden_size is 897"),
+        ({"head_dim": "64"}, "head_dim is '64'"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings is 1"),
+        ({"sliding_window": "4096"}, "sliding_window is '4096'"),
+        ({"sliding_window": -1}, "sliding_window is -1"),
+        ({"sliding_window": 9, "use_sliding_window": "no"}, "use_sliding_window is 'no'"),
+        ({"sliding_window": 9, "use_sliding_window": True, "layer_types": ["sliding_attention"]}, "layer_types is"),
+        ({"num_experts": "8"}, "num_experts is '8'"),
+        ({"num_experts": -8}, "num_experts is -8"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok is 9"),
+        ({"num_experts": 8, "decoder_sparse_step": -1}, "decoder_sparse_step is -1"),
+        ({"num_experts": 8, "mlp_only_layers": ["1"]}, "mlp_only_layers is"),
     ],
 )
 def test_a_config_that_cannot_be_used_is_named_by_its_key(changed: dict[str, Any], named: str) -> None:
@@ -251,6 +268,36 @@ def test_a_config_that_cannot_be_used_is_named_by_its_key(changed: dict[str, Any
         shape_of({**QWEN2_387M, **changed}, "config.json")
     assert caught.value.expected
     assert "envdoctor plan --model" in caught.value.hint
+
+
+UNSAID = """
+from transformers import CONFIG_MAPPING
+say(**{name: CONFIG_MAPPING[name]().to_dict() for name in given[0]})
+"""
+
+
+@pytest.mark.stack
+def test_what_a_config_leaves_out_is_as_transformers_has_it(python: Path) -> None:
+    """save_pretrained leaves out what equals the class's defaults, and so do files of the hub."""
+    for name, config in run_code(python, UNSAID, sorted(FAMILIES)).items():
+        bare = shape_of({"model_type": name})
+        assert "taken as transformers has it" in bare.notes[0]
+        said = shape_of(config)
+        assert dataclasses.replace(bare, notes=(), checkpoint="") == dataclasses.replace(
+            said, notes=(), checkpoint=""
+        ), name
+
+
+def test_a_key_that_is_null_is_not_one_that_is_left_out() -> None:
+    """transformers: num_key_value_heads is num_attention_heads where it is None; MistralConfig's default is 8."""
+    sizes = {"model_type": "mistral", "vocab_size": 32000, "hidden_size": 4096, "num_attention_heads": 16}
+    assert shape_of(sizes).kv_heads == 8
+    assert shape_of({**sizes, "num_key_value_heads": None}).kv_heads == 16
+    qwen3 = {**sizes, "model_type": "qwen3", "num_key_value_heads": 4}
+    assert shape_of(qwen3).head_dim == 128
+    assert shape_of({**qwen3, "head_dim": None}).head_dim == 256
+    assert shape_of({**sizes, "model_type": "gemma2"}).tied
+    assert shape_of(QWEN2_387M).notes == ()
 
 
 def test_nested_and_unknown_configs() -> None:

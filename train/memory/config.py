@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from memory.shape import FAMILIES, Shape
-from settings import BadInput
+from settings import BadInput, shorten
 
 GIVE_CONFIG = "save the model's config.json and run: envdoctor plan --model ./config.json"
+LARGEST = 1 << 24  # of any size: 60 times the largest vocabulary there is
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+EXPERTS_A_TOKEN = ("num_experts_per_tok", "experts_per_token")
+ALIASES = (EXPERTS, EXPERTS_A_TOKEN)
 # gpt2 has names of its own.
 GPT2_NAMES = {
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
@@ -29,6 +36,12 @@ def shape_of(config: dict[str, Any], source: str = "the model's config") -> Shap
 parse_config = shape_of
 
 
+@functools.cache
+def architectures() -> dict[str, dict[str, Any]]:
+    """What a config of each model_type leaves unsaid."""
+    return tomllib.loads((Path(__file__).parent / "architectures.toml").read_text(encoding="utf-8"))
+
+
 class _Reader:
     """One config while it is read: every key is checked, what is assumed is noted."""
 
@@ -44,30 +57,49 @@ class _Reader:
         if self.type not in FAMILIES:
             self.notes.append(f"model_type {self.type!r} is not known here: counted as a Llama of these sizes")
         self.family = FAMILIES.get(self.type, FAMILIES["llama"])
+        self.fill()
 
-    def number(self, *keys: str, default: int | None = None) -> int:
-        """The first of these keys that the config has, a positive whole number."""
+    def fill(self) -> None:
+        """What the config does not say, as transformers would have it."""
+        unsaid = {
+            key: value
+            for key, value in architectures().get(self.type, {}).items()
+            if not any(name in self.config for name in next((names for names in ALIASES if key in names), (key,)))
+        }
+        self.config |= unsaid
+        if unsaid:
+            said = ", ".join(f"{key} = {str(value).lower()}" for key, value in unsaid.items())
+            self.notes.append(f"not in the config, taken as transformers has it for {self.type}: {said}")
+
+    def number(self, *keys: str, default: int | None = None, least: int = 1) -> int:
+        """The first of these keys that the config has, a whole number."""
         for key in keys:
             value = self.config.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                self.refuse(f"{key} is {value!r}", f"{key} as a whole number above 0")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+                wanted = f"{key} as a whole number from {least} to {LARGEST:,}"
+                self.refuse(f"{key} is {shorten(repr(value))}", wanted)
             return value
         if default is None:
             self.refuse(f"{keys[0]} is missing", f"the key {' or '.join(keys)}")
         return default
+
+    def switch(self, key: str) -> bool:
+        """This key, which is on or off; `null` is off, as transformers has it."""
+        value = self.config.get(key)
+        if not isinstance(value, bool | None):
+            self.refuse(f"{key} is {shorten(repr(value))}", f"{key} as true or false")
+        return bool(value)
 
     def refuse(self, seen: str, expected: str) -> Any:
         """Stop: the config cannot be used."""
         raise BadInput(f"{self.source}: {seen}", expected=f"a causal language model's config with {expected}",
                        hint=GIVE_CONFIG)  # fmt: skip
 
-    def switch(self, rule: str) -> bool:
-        """A family's "yes", "no", or the config's own key; Qwen2-MoE's qkv_bias is on where it is not said."""
-        if rule in ("yes", "no"):
-            return rule == "yes"
-        return bool(self.config.get(rule, rule == "qkv_bias"))
+    def bias(self, rule: str) -> bool:
+        """A family's "yes", "no", or the config's own key."""
+        return rule == "yes" if rule in ("yes", "no") else self.switch(rule)
 
     def shape(self) -> Shape:
         """All sizes."""
@@ -76,44 +108,53 @@ class _Reader:
         kv_heads = heads if self.type == "gpt2" else self.number("num_key_value_heads", default=heads)
         if heads % kv_heads:
             self.refuse(f"num_key_value_heads is {kv_heads}", f"a divisor of num_attention_heads = {heads}")
-        head_dim = self.number("head_dim", default=hidden // heads or 1)
+        if hidden % heads and self.config.get("head_dim") is None:
+            self.refuse(f"hidden_size is {hidden}", f"a multiple of num_attention_heads = {heads}, or with head_dim")
+        head_dim = self.number("head_dim", default=hidden // heads)
         dense = self.number("intermediate_size", default=4 * hidden if self.type == "gpt2" else None)
-        expert_keys = ("num_local_experts", "num_experts", "n_routed_experts")
-        experts = next((self.number(k) for k in expert_keys if self.config.get(k)), 0)
+        experts = self.number(*EXPERTS, default=0, least=0)
+        each_token = self.number(*EXPERTS_A_TOKEN, default=1) if experts else 0
+        if each_token > experts:
+            self.refuse(f"{EXPERTS_A_TOKEN[0]} is {each_token}", f"no more of them than the {experts} experts")
         dense_layers = self.count_dense_layers(layers) if experts else layers
         window, window_layers = self.window(layers)
         return Shape(
             model_type=self.type, vocab=self.number("vocab_size"), hidden=hidden, layers=layers, heads=heads,
             kv_heads=kv_heads, head_dim=head_dim,
             intermediate=self.number("moe_intermediate_size", default=dense) if experts else dense,
-            experts=experts,
-            experts_per_token=self.number("num_experts_per_tok", "experts_per_token", default=1) if experts else 0,
+            experts=experts, experts_per_token=each_token,
             dense_layers=dense_layers, dense_intermediate=dense,
-            shared_intermediate=self.number("shared_expert_intermediate_size", default=0) if experts else 0,
-            positions=self.number("max_position_embeddings", default=1024) if self.type == "gpt2" else 0,
-            tied=bool(self.config.get("tie_word_embeddings", self.family.tied)),
-            qkv_bias=self.switch(self.family.qkv_bias), output_bias=self.switch(self.family.output_bias),
-            mlp_bias=self.type == "gpt2" or bool(self.config.get("mlp_bias")),
+            shared_intermediate=self.number("shared_expert_intermediate_size", default=0, least=0) if experts else 0,
+            positions=self.number("max_position_embeddings") if self.type == "gpt2" else 0,
+            tied=self.switch("tie_word_embeddings"),
+            qkv_bias=self.bias(self.family.qkv_bias), output_bias=self.bias(self.family.output_bias),
+            mlp_bias=self.type == "gpt2" or self.switch("mlp_bias"),
             window=window, window_layers=window_layers, checkpoint=self.checkpoint(), notes=tuple(self.notes),
         )  # fmt: skip
 
     def count_dense_layers(self, layers: int) -> int:
         """Layers of a mixture of experts that have none (Qwen's mlp_only_layers and decoder_sparse_step)."""
-        only, step = self.config.get("mlp_only_layers") or [], self.config.get("decoder_sparse_step") or 1
-        if not isinstance(only, list) or not isinstance(step, int):
-            self.refuse("mlp_only_layers or decoder_sparse_step is odd", "a list of layers and a whole number")
+        only, step = self.config.get("mlp_only_layers") or [], self.number("decoder_sparse_step", default=1)
+        if not isinstance(only, list) or not all(type(layer) is int for layer in only):
+            self.refuse(f"mlp_only_layers is {shorten(repr(only))}", "mlp_only_layers as a list of layers")
         return sum(1 for layer in range(layers) if layer in only or (layer + 1) % step)
 
     def window(self, layers: int) -> tuple[int, int]:
         """The sliding window, and the layers that have it."""
-        window = self.config.get("sliding_window")
-        if not isinstance(window, int) or self.config.get("use_sliding_window") is False or window < 1:
+        window = self.number("sliding_window", default=0, least=0)
+        if not window or (self.type.startswith("qwen") and not self.switch("use_sliding_window")):
             return 0, 0
         types = self.config.get("layer_types")
-        if isinstance(types, list):
+        if types is not None:
+            if not isinstance(types, list) or len(types) != layers:
+                self.refuse(f"layer_types is {shorten(repr(types))}", f"layer_types as a list of {layers} layers")
             return window, sum(1 for kind in types if kind == "sliding_attention")
         if self.type in ("gpt_oss", "gemma2"):
             return window, (layers + 1) // 2  # they alternate, the first one slides
+        if self.type == "gemma3_text":  # each sixth looks back over everything
+            return window, layers - layers // self.number("sliding_window_pattern", default=6)
+        if self.type in ("qwen2", "qwen3"):
+            return window, max(0, layers - self.number("max_window_layers", default=28, least=0))
         return window, layers if self.type in ("mistral", "phi3", "mixtral") else 0
 
     def checkpoint(self) -> str:

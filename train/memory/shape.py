@@ -12,7 +12,6 @@ class Family:
     qkv_bias: str = "attention_bias"  # a key of the config, "yes" or "no"
     output_bias: str = "attention_bias"
     norms: int = 2  # a layer
-    tied: bool = False  # what a config that does not say tie_word_embeddings means
     qk_norm: bool = False  # norms on each head's query and key
     fused: bool = False  # q, k and v, as gate and up, are one matrix each
     float_norm: bool = False  # the norm multiplies in float32, and keeps that product's operand
@@ -25,13 +24,13 @@ FAMILIES = {
     "qwen2": Family("yes", "no"),
     "qwen3": Family(qk_norm=True),
     "phi3": Family("no", "no", fused=True),
-    "gemma2": Family(norms=4, tied=True, float_norm=True),
-    "gemma3_text": Family(norms=4, tied=True, qk_norm=True, float_norm=True),
+    "gemma2": Family(norms=4, float_norm=True),
+    "gemma3_text": Family(norms=4, qk_norm=True, float_norm=True),
     "mixtral": Family("no", "no"),
     "qwen2_moe": Family("qkv_bias", "no"),
     "qwen3_moe": Family(qk_norm=True),
     "gpt_oss": Family("yes", "yes", float_norm=True),
-    "gpt2": Family("yes", "yes", tied=True, fused=True),
+    "gpt2": Family("yes", "yes", fused=True),
 }
 
 
