@@ -20,6 +20,7 @@ from memory.config import parse_config, shape_of
 from memory.phases import Phases, at_least
 from memory.places import read_shape
 from memory.shape import Shape
+from model.quantization import METHODS, check_quantization
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]
@@ -43,6 +44,8 @@ def plan(
     `prompt_tokens` and `completion_tokens` are the longest, if they were measured; `trl` is the installed version and
     `attention` what was chosen for "auto". Without them the settings, or a cautious guess that is noted.
     """
+    where, method = "cpu" if settings["device"] == "cpu" else "cuda", shape.checkpoint
+    check_quantization(settings, method if method in METHODS else "", device=where, installed=("bitsandbytes",))
     check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [], shape.experts)
     known = {
         "prompt_tokens": prompt_tokens,
@@ -162,7 +165,7 @@ def _candidates(shape: Shape, settings: dict[str, Any], made: dict[str, Any], kn
         changes.append(({"optimizer": "paged_adamw_8bit"}, "optimizer states in 8 bits, on the host when short"))
     if not lora:
         changes.append(({"lora_rank": 16}, "trains an adapter, which wants a higher learning rate"))
-    if settings["quantization"] == "none" and shape.model_type != "gpt_oss":
+    if settings["quantization"] == "none" and not shape.quantized and shape.model_type != "gpt_oss":
         changes.append(
             ({"quantization": "nf4", "lora_rank": settings["lora_rank"] or 16}, "frozen weights in 4 bits")
         )
@@ -207,7 +210,7 @@ def _answer(request: bytes) -> dict[str, Any]:
     known = {key: asked[key] for key in ("prompt_tokens", "completion_tokens", "trl", "attention") if asked.get(key)}
     try:
         shape, source = read_shape(model, revision=settings["revision"]) if model else _tiny(settings)
-        made = plan(shape, settings, machine | sizes, **known)
+        made = plan(shape, settings | {"model": model}, machine | sizes, **known)
     except (KeyError, TypeError) as error:
         problem = f"standard input: settings: {type(error).__name__}: {error}"
         raise BadInput(problem, expected="every key of vocabulary.toml, checked", hint="grpo.py --check") from None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from memory.config import shape_of
-from memory.places import read_shape
+from memory.places import known_models, read_shape
 from memory.shape import FAMILIES, count_parameters
 from memory_plan import compare, plan
 from settings import BadInput
@@ -161,8 +161,53 @@ def test_quantised_weights() -> None:
     assert sizes["none"] == pytest.approx(14.19, abs=0.01)
     assert 7 < sizes["nf4"] < 7.5  # 6.53 G in four bits; embeddings and head, 1.09 G, in float32 by PEFT
     assert sizes["nf4"] < sizes["int8"] < sizes["none"]
-    oss = plan(read_shape("openai/gpt-oss-20b")[0], defaults(quantization="nf4", lora_rank=8), card(80))
+    oss = plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(quantization="nf4", lora_rank=8), card(80))
     assert any("bitsandbytes leaves them" in note for note in oss["notes"])
+
+
+def quantised_7b(**said: Any) -> dict[str, Any]:
+    (row,) = (row for row in known_models() if "Qwen/Qwen2.5-7B" in row["names"])
+    return {**row["config"], "quantization_config": said}
+
+
+NF4_7B = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        (NF4_7B | {"quant_method": "bitsandbytes"}, {"quantization": "nf4"}),
+        (NF4_7B, {"quantization": "nf4"}),  # an older one, which names no method
+        ({"load_in_4bit": True}, {"quantization": "fp4", "double_quantization": False}),  # bitsandbytes' defaults
+        ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, {"quantization": "int8"}),
+    ],
+)
+def test_a_checkpoint_that_bitsandbytes_wrote_counts_as_such(said: dict[str, Any], asked: dict[str, Any]) -> None:
+    as_is = plan(shape_of(quantised_7b(**said)), defaults(lora_rank=8), card(80))
+    made_so = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **asked), card(80))
+    assert as_is["parts"] == made_so["parts"]
+    vllm = {"lora_rank": 8, "generation": "vllm-colocate", "micro_batch": 1}
+    served = plan(shape_of(quantised_7b(**said)), defaults(**vllm), card(80))
+    wide = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**vllm, **asked), card(80))
+    assert served["needed"] < wide["needed"]  # whose engine holds 16 bits
+    with pytest.raises(BadInput, match="lora_rank = 0 trains every weight"):
+        plan(shape_of(quantised_7b(**said)), defaults(), card(80))
+    again = plan(shape_of(quantised_7b(**said)), defaults(lora_rank=8, quantization="int8"), card(80))
+    assert any("counts for nothing" in note for note in again["notes"])
+    assert not any("quantization" in row["set"] for row in plan(
+        shape_of(quantised_7b(**said)), defaults(lora_rank=8), card(6))["remedies"])  # fmt: skip
+
+
+def test_other_ways_to_quantise_a_checkpoint() -> None:
+    shape = shape_of(quantised_7b(quant_method="gptq", bits=4))
+    assert (shape.quantized, shape.checkpoint) == ("", "gptq")
+    assert any("quantised by gptq" in note for note in shape.notes)
+    with pytest.raises(BadInput, match="bnb_4bit_quant_type is 'nf5'"):
+        shape_of(quantised_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
+    with pytest.raises(BadInput, match="load_in_4bit is 'yes'"):
+        shape_of(quantised_7b(load_in_4bit="yes"))
+    with pytest.raises(BadInput, match="which bitsandbytes cannot take"):  # as the trainer refuses it
+        plan(read_shape("openai/gpt-oss-20b")[0], defaults(lora_rank=8, quantization="nf4"), card(80))
 
 
 def test_every_setting_that_costs_memory_is_counted() -> None:

@@ -36,6 +36,24 @@ def shape_of(config: dict[str, Any], source: str = "the model's config") -> Shap
 parse_config = shape_of
 
 
+def said_by(found: Any) -> dict[str, Any]:
+    """A `quantization_config` as a dict: a loaded model's holds an object."""
+    return found if isinstance(found, dict) else dict(getattr(found, "__dict__", {}))
+
+
+def quantization_method(found: Any) -> str:
+    """The method of a `quantization_config`; empty for none.
+
+    Older checkpoints of bitsandbytes name no method: transformers tells them by load_in_4bit and load_in_8bit
+    (quantizers/auto.py of 4.56.2 and 5.17.0).
+    """
+    said = said_by(found)
+    method = said.get("quant_method")
+    if not method and (said.get("load_in_4bit") or said.get("load_in_8bit")):
+        return "bitsandbytes"
+    return str(getattr(method, "value", method) or "")
+
+
 @functools.cache
 def architectures() -> dict[str, dict[str, Any]]:
     """What a config of each model_type leaves unsaid."""
@@ -85,9 +103,9 @@ class _Reader:
             self.refuse(f"{keys[0]} is missing", f"the key {' or '.join(keys)}")
         return default
 
-    def switch(self, key: str) -> bool:
-        """This key, which is on or off; `null` is off, as transformers has it."""
-        value = self.config.get(key)
+    def switch(self, key: str, said: dict[str, Any] | None = None) -> bool:
+        """This key, of the config or of a part of it, which is on or off; `null` is off, as transformers has it."""
+        value = (self.config if said is None else said).get(key)
         if not isinstance(value, bool | None):
             self.refuse(f"{key} is {shorten(repr(value))}", f"{key} as true or false")
         return bool(value)
@@ -118,6 +136,7 @@ class _Reader:
             self.refuse(f"{EXPERTS_A_TOKEN[0]} is {each_token}", f"no more of them than the {experts} experts")
         dense_layers = self.count_dense_layers(layers) if experts else layers
         window, window_layers = self.window(layers)
+        quantized, double = self.quantization()
         return Shape(
             model_type=self.type, vocab=self.number("vocab_size"), hidden=hidden, layers=layers, heads=heads,
             kv_heads=kv_heads, head_dim=head_dim,
@@ -129,7 +148,8 @@ class _Reader:
             tied=self.switch("tie_word_embeddings"),
             qkv_bias=self.bias(self.family.qkv_bias), output_bias=self.bias(self.family.output_bias),
             mlp_bias=self.type == "gpt2" or self.switch("mlp_bias"),
-            window=window, window_layers=window_layers, checkpoint=self.checkpoint(), notes=tuple(self.notes),
+            window=window, window_layers=window_layers, checkpoint=self.checkpoint(), quantized=quantized,
+            double=double, notes=tuple(self.notes),
         )  # fmt: skip
 
     def count_dense_layers(self, layers: int) -> int:
@@ -159,9 +179,21 @@ class _Reader:
 
     def checkpoint(self) -> str:
         """How the weights lie on disk."""
-        quantised = self.config.get("quantization_config")
-        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
-        method = method or getattr(quantised, "quant_method", None)  # a loaded model's config holds an object
-        if method:
-            return str(getattr(method, "value", method))
-        return str(self.config.get("dtype") or self.config.get("torch_dtype") or "").removeprefix("torch.")
+        method = quantization_method(self.config.get("quantization_config"))
+        if method not in ("", "mxfp4", "bitsandbytes"):
+            self.notes.append(f"the checkpoint is quantised by {method}: counted in 16 bits, more than it may need")
+        dtype = self.config.get("dtype") or self.config.get("torch_dtype") or ""
+        return method or str(dtype).removeprefix("torch.")
+
+    def quantization(self) -> tuple[str, bool]:
+        """(nf4, fp4 or int8, as bitsandbytes wrote the linear layers; whether their scales are quantised, too)."""
+        found = said_by(self.config.get("quantization_config"))
+        if quantization_method(found) != "bitsandbytes":
+            return "", False
+        eight, four, double = (
+            self.switch(key, found) for key in ("load_in_8bit", "load_in_4bit", "bnb_4bit_use_double_quant")
+        )
+        kind = found.get("bnb_4bit_quant_type", "fp4")  # BitsAndBytesConfig's default
+        if kind not in ("nf4", "fp4"):
+            self.refuse(f"bnb_4bit_quant_type is {shorten(repr(kind))}", "bnb_4bit_quant_type as nf4 or fp4")
+        return "int8" if eight else str(kind) if four else "", double

@@ -48,6 +48,11 @@ class Phases:
         self.answers = max(1, math.ceil(asked["prompts_per_step"] * asked["num_generations"] / self.world))
         self.micro = min(asked["micro_batch"] or self.answers, self.answers)
         self.lora = asked["lora_rank"] > 0
+        # What bitsandbytes wrote stays as it is, whatever is asked for (quantization.quantize_options).
+        self.quantization = self.shape.quantized or asked["quantization"]
+        self.double = self.shape.double if self.shape.quantized else asked["double_quantization"]
+        if self.shape.quantized and asked["quantization"] != "none":
+            self.notes.append("the checkpoint is quantised by bitsandbytes already; quantization counts for nothing")
         self.dtype = self._dtype()
         self.size = parts.SIZES[self.dtype]
         # TRL turns autocast on where there is a GPU, and float32 weights then run as bfloat16 copies.
@@ -56,7 +61,7 @@ class Phases:
         self.mode = "bfloat16" if self.mode == "mixed" and self.sharded else self.mode  # the layers are gathered so
         self.mode = "bfloat16" if self.mode == "float16" else self.mode
         # With experts the model is not prepared by PEFT (models.prepare_for_training).
-        self.quantized = "" if asked["quantization"] == "none" or self.shape.experts else asked["quantization"]
+        self.quantized = "" if self.quantization == "none" or self.shape.experts else self.quantization
         self.parameters = sum(count_parameters(self.shape).values())
         self.trained = (
             parts.lora_parameters(
@@ -72,7 +77,7 @@ class Phases:
 
     def _dtype(self) -> str:
         asked = self.settings["dtype"]
-        if self.settings["quantization"] != "none":
+        if self.quantization != "none":
             return "bfloat16"  # what is not quantised
         if asked != "auto":
             return str(asked)
@@ -128,14 +133,14 @@ class Phases:
         """What stays from the first step to the last: (part, bytes, why)."""
         asked, shape = self.settings, self.shape
         weights = parts.weight_bytes(
-            shape, self.size, asked["quantization"], double=asked["double_quantization"]
+            shape, self.size, self.quantization, double=self.double
         ) // self.shares  # fmt: skip
         rest = "float32" if self.quantized else self.dtype
-        what = self.dtype if asked["quantization"] == "none" else f"{asked['quantization']}, the rest {rest}"
+        what = self.dtype if self.quantization == "none" else f"{self.quantization}, the rest {rest}"
         why = f"{self.parameters:,} parameters in {what}" + (f", divided by {self.shares}" if self.sharded else "")
-        if shape.checkpoint == "mxfp4" and asked["quantization"] == "none":
+        if shape.checkpoint == "mxfp4" and self.quantization == "none":
             why += ", dequantised from MXFP4"
-        if asked["quantization"] != "none" and shape.model_type == "gpt_oss":
+        if self.quantization != "none" and shape.model_type == "gpt_oss":
             self.notes.append("gpt-oss's experts are no linear layers: bitsandbytes leaves them in bfloat16")
         rows = [("weights", weights, why)]
         if asked["beta"] > 0 and not self.lora:
@@ -181,7 +186,7 @@ class Phases:
             update.append(
                 ("bfloat16 copies", self.parameters // spread * 2, "autocast's, of float32 weights, until backward")
             )
-        if asked["quantization"] != "none":
+        if self.quantization != "none":
             update.append(("dequantised", largest, "the largest matrix"))
         if self.lora and asked["lora_target_parameters"]:
             deltas = parts.expert_deltas(shape, list(asked["lora_target_parameters"]), self.size)
@@ -241,7 +246,8 @@ class Phases:
         """(least, most) that vLLM makes use of on one GPU: weights and one group's cache; all answers' cache."""
         asked, shape = self.settings, self.shape
         # It holds float32 checkpoints in 16 bits.
-        weights = parts.mxfp4_bytes(shape) if shape.checkpoint == "mxfp4" else parts.weight_bytes(shape, 2)
+        weights = parts.weight_bytes(shape, 2, shape.quantized or "none", double=shape.double)
+        weights = parts.mxfp4_bytes(shape) if shape.checkpoint == "mxfp4" else weights
         length = asked["vllm_max_model_length"] or self.prompt + self.completion
         together = asked["vllm_tensor_parallel"]
         group = parts.kv_cache(shape, asked["num_generations"], length, 2)

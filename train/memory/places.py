@@ -33,8 +33,7 @@ def read_shape(model: str, environment: Mapping[str, str] | None = None, revisio
     cached = find_cached(model, environment)
     if cached:
         return shape_of(_read_json(cached), str(cached)), str(cached)
-    models = tomllib.loads(KNOWN_MODELS.read_text(encoding="utf-8"))["model"]
-    known = {name: row for row in models for name in row["names"]}
+    known = {name: row for row in known_models() for name in row["names"]}
     if model in known:
         row = known[model]
         return shape_of(row["config"], f"known_models.toml: {model}"), row["source"]
@@ -54,6 +53,12 @@ def read_shape(model: str, environment: Mapping[str, str] | None = None, revisio
         raise BadInput(f"{seen}, and from the hub: {trouble.reason}{meant}", expected=expected, hint=hint) from None
     place = f"{hub.endpoint()}/{model}, config.json{f' at {revision}' if revision else ''}"
     return shape_of(_parse_json(content, place), place), place
+
+
+def known_models() -> list[dict[str, Any]]:
+    """The rows of known_models.toml."""
+    rows: list[dict[str, Any]] = tomllib.loads(KNOWN_MODELS.read_text(encoding="utf-8"))["model"]
+    return rows
 
 
 def find_cached(model: str, environment: Any) -> Path | None:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+from memory.config import quantization_method
 from model.errors import first_line
 from settings import BadInput
 
+METHODS = ("mxfp4", "bitsandbytes")  # that a checkpoint may be quantised by
 BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
 
 
@@ -43,9 +45,7 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
 
 def quantization_of(config: Any) -> str:
     """The method that the checkpoint is quantised with ("" for none): mxfp4, bitsandbytes, ..."""
-    found = getattr(config, "quantization_config", None)
-    method = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", "")
-    return str(getattr(method, "value", method) or "")
+    return quantization_method(getattr(config, "quantization_config", None))
 
 
 def check_quantization(settings: dict[str, Any], stored: str, *, device: str, installed: Collection[str]) -> None:
