@@ -20,7 +20,7 @@ from memory.config import parse_config, shape_of
 from memory.phases import Phases, at_least
 from memory.places import read_shape
 from memory.shape import Shape
-from model.quantization import METHODS, check_quantization
+from model.quantization import check_quantization
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]
@@ -44,8 +44,8 @@ def plan(
     `prompt_tokens` and `completion_tokens` are the longest, if they were measured; `trl` is the installed version and
     `attention` what was chosen for "auto". Without them the settings, or a cautious guess that is noted.
     """
-    where, method = "cpu" if settings["device"] == "cpu" else "cuda", shape.checkpoint
-    check_quantization(settings, method if method in METHODS else "", device=where, installed=("bitsandbytes",))
+    where = "cpu" if settings["device"] == "cpu" else "cuda"
+    check_quantization(settings, shape.method, device=where, installed=("bitsandbytes",))
     check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [], shape.experts)
     known = {
         "prompt_tokens": prompt_tokens,

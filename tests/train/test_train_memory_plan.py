@@ -200,7 +200,7 @@ def test_a_checkpoint_that_bitsandbytes_wrote_counts_as_such(said: dict[str, Any
 
 def test_other_ways_to_quantise_a_checkpoint() -> None:
     shape = shape_of(quantised_7b(quant_method="gptq", bits=4))
-    assert (shape.quantized, shape.checkpoint) == ("", "gptq")
+    assert (shape.quantized, shape.method) == ("", "gptq")
     assert any("quantised by gptq" in note for note in shape.notes)
     with pytest.raises(BadInput, match="bnb_4bit_quant_type is 'nf5'"):
         shape_of(quantised_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
@@ -328,9 +328,7 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(python: Path) -> Non
         bare = shape_of({"model_type": name})
         assert "taken as transformers has it" in bare.notes[0]
         said = shape_of(config)
-        assert dataclasses.replace(bare, notes=(), checkpoint="") == dataclasses.replace(
-            said, notes=(), checkpoint=""
-        ), name
+        assert dataclasses.replace(bare, notes=()) == dataclasses.replace(said, notes=()), name
 
 
 def test_a_key_that_is_null_is_not_one_that_is_left_out() -> None:

@@ -148,7 +148,7 @@ class _Reader:
             tied=self.switch("tie_word_embeddings"),
             qkv_bias=self.bias(self.family.qkv_bias), output_bias=self.bias(self.family.output_bias),
             mlp_bias=self.type == "gpt2" or self.switch("mlp_bias"),
-            window=window, window_layers=window_layers, checkpoint=self.checkpoint(), quantized=quantized,
+            window=window, window_layers=window_layers, method=self.method(), quantized=quantized,
             double=double, notes=tuple(self.notes),
         )  # fmt: skip
 
@@ -177,13 +177,12 @@ class _Reader:
             return window, max(0, layers - self.number("max_window_layers", default=28, least=0))
         return window, layers if self.type in ("mistral", "phi3", "mixtral") else 0
 
-    def checkpoint(self) -> str:
-        """How the weights lie on disk."""
+    def method(self) -> str:
+        """What the checkpoint is quantised by."""
         method = quantization_method(self.config.get("quantization_config"))
         if method not in ("", "mxfp4", "bitsandbytes"):
             self.notes.append(f"the checkpoint is quantised by {method}: counted in 16 bits, more than it may need")
-        dtype = self.config.get("dtype") or self.config.get("torch_dtype") or ""
-        return method or str(dtype).removeprefix("torch.")
+        return method
 
     def quantization(self) -> tuple[str, bool]:
         """(nf4, fp4 or int8, as bitsandbytes wrote the linear layers; whether their scales are quantised, too)."""

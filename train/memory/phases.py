@@ -138,7 +138,7 @@ class Phases:
         rest = "float32" if self.quantized else self.dtype
         what = self.dtype if self.quantization == "none" else f"{self.quantization}, the rest {rest}"
         why = f"{self.parameters:,} parameters in {what}" + (f", divided by {self.shares}" if self.sharded else "")
-        if shape.checkpoint == "mxfp4" and self.quantization == "none":
+        if shape.method == "mxfp4" and self.quantization == "none":
             why += ", dequantised from MXFP4"
         if self.quantization != "none" and shape.model_type == "gpt_oss":
             self.notes.append("gpt-oss's experts are no linear layers: bitsandbytes leaves them in bfloat16")
@@ -247,7 +247,7 @@ class Phases:
         asked, shape = self.settings, self.shape
         # It holds float32 checkpoints in 16 bits.
         weights = parts.weight_bytes(shape, 2, shape.quantized or "none", double=shape.double)
-        weights = parts.mxfp4_bytes(shape) if shape.checkpoint == "mxfp4" else weights
+        weights = parts.mxfp4_bytes(shape) if shape.method == "mxfp4" else weights
         length = asked["vllm_max_model_length"] or self.prompt + self.completion
         together = asked["vllm_tensor_parallel"]
         group = parts.kv_cache(shape, asked["num_generations"], length, 2)

@@ -58,7 +58,7 @@ class Shape:
     mlp_bias: bool
     window: int  # 0: none
     window_layers: int  # layers that look back over the window alone
-    checkpoint: str  # mxfp4, bitsandbytes, or the dtype of the weights on disk; empty: not said
+    method: str  # that the checkpoint is quantised by: mxfp4, bitsandbytes, ...; empty: none
     quantized: str = ""  # nf4, fp4 or int8, where bitsandbytes wrote the checkpoint
     double: bool = False  # the scales of nf4 and fp4 are quantised, too
     notes: tuple[str, ...] = ()

@@ -10,7 +10,6 @@ from memory.config import quantization_method
 from model.errors import first_line
 from settings import BadInput
 
-METHODS = ("mxfp4", "bitsandbytes")  # that a checkpoint may be quantised by
 BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
 
 
@@ -57,15 +56,16 @@ def check_quantization(settings: dict[str, Any], stored: str, *, device: str, in
             expected="quantization none (MXFP4 is unpacked to bfloat16), or a bfloat16 copy of the model",
             hint="--set quantization=none",
         )
-    frozen = wanted in BITSANDBYTES or stored == "bitsandbytes"
-    if frozen and not settings["lora_rank"]:
+    by_bitsandbytes = wanted in BITSANDBYTES or stored == "bitsandbytes"
+    # transformers finds out when the trainer is made (validate_quantization_for_training); MXFP4 is unpacked.
+    if (by_bitsandbytes or stored not in ("", "mxfp4")) and not settings["lora_rank"]:
         what = f"quantization = {wanted}" if wanted != "none" else f"{settings['model']} is quantised"
         raise BadInput(
             f"{what}, and lora_rank = 0 trains every weight",
             expected="an adapter: quantised weights are frozen",
             hint="--set lora_rank=16",
         )
-    if frozen and "bitsandbytes" not in installed:
+    if by_bitsandbytes and "bitsandbytes" not in installed:
         raise BadInput(
             f"quantization = {wanted if wanted != 'none' else stored}, but bitsandbytes is not installed",
             expected="an environment that holds bitsandbytes",
