@@ -17,10 +17,13 @@ from typing import Any
 
 from graph_fields import check_graphs
 from memory.config import parse_config, shape_of
-from memory.phases import Phases, at_least
+from memory.phases import Phases
 from memory.places import read_shape
 from memory.shape import Shape
 from model.quantization import check_quantization
+from running.batches import check_batches
+from running.fsdp_fields import check_places, check_sharding
+from running.versions import at_least, check_sleep
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]
@@ -44,9 +47,7 @@ def plan(
     `prompt_tokens` and `completion_tokens` are the longest, if they were measured; `trl` is the installed version and
     `attention` what was chosen for "auto". Without them the settings, or a cautious guess that is noted.
     """
-    where = "cpu" if settings["device"] == "cpu" else "cuda"
-    check_quantization(settings, shape.method, device=where, installed=("bitsandbytes",))
-    check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [], shape.experts)
+    check(shape, settings, machine, trl)
     known = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -58,6 +59,19 @@ def plan(
         made = _in_passes(shape, settings, machine, made, known)
     made["remedies"] = [] if made["fits"] is not False else _remedies(shape, settings, machine, made, known)
     return made
+
+
+def check(shape: Shape, settings: dict[str, Any], machine: dict[str, Any], trl: str) -> None:
+    """Refuse what the trainer would refuse for this model, on so many GPUs, with this TRL ("": any)."""
+    device = "cpu" if settings["device"] == "cpu" else "cuda"
+    ranks = 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1))
+    check_quantization(settings, shape.method, device=device, installed=("bitsandbytes",))
+    check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [], shape.experts)
+    check_batches(settings, ranks)
+    check_sleep(settings, trl)
+    if settings["sharding"] == "fsdp":
+        check_places(device, ranks)
+        check_sharding(settings)
 
 
 def _in_passes(

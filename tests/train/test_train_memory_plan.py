@@ -49,7 +49,7 @@ def gpt_oss(gib: float, *, model: str = "openai/gpt-oss-20b", **changed: Any) ->
         "max_completion_length": 4096, "lora_rank": 8, "lora_target_parameters": experts, "liger_loss": True,
         "gradient_checkpointing": True, "attention": "flex_attention", "generation": "vllm-colocate",
     }  # fmt: skip
-    return plan(read_shape(model)[0], defaults(**settings | changed), card(gib), trl="0.27.1")
+    return plan(read_shape(model)[0], defaults(**settings | changed), card(gib), trl="0.23.1")
 
 
 @pytest.mark.parametrize(
@@ -255,6 +255,25 @@ def test_who_holds_the_logits(trl: str, liger: bool, how: str) -> None:
     needs_it = plan(shape_of(QWEN2_387M), defaults(**BARE | {"micro_batch": 1}), card(8), trl=trl)
     advised = [row["set"] for row in needs_it["remedies"]]
     assert {"liger_loss": True} not in advised or how != "fused"
+
+
+@pytest.mark.parametrize(
+    ("changed", "gpus", "trl", "seen"),
+    [
+        ({}, 3, "", "64 answers a step (prompts_per_step * num_generations) on 3 GPUs"),
+        ({"micro_batch": 64}, 2, "", "micro_batch = 64 for 32 answers a GPU"),
+        ({"generation": "vllm-colocate", "vllm_tensor_parallel": 2}, 1, "", "vllm_tensor_parallel = 2 on 1 GPUs"),
+        ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "0.22.2", "vllm_sleep = true with TRL 0.22.2"),
+        ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "1.9.0", "does not bring the trained weights back"),
+        ({"sharding": "fsdp"}, 1, "", "sharding = fsdp in one process"),
+        ({"sharding": "fsdp", "compile": True}, 2, "", "sharding = fsdp with compile = true"),
+        ({"sharding": "fsdp", "device": "cpu"}, 2, "", "sharding = fsdp on device = cpu"),
+    ],
+)
+def test_what_the_trainer_refuses_is_not_planned(changed: dict[str, Any], gpus: int, trl: str, seen: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        plan(shape_of(QWEN2_387M), defaults(**changed), H200 | {"gpus": gpus}, trl=trl)
+    assert seen in caught.value.message
 
 
 def test_parts_add_up_to_the_peak() -> None:

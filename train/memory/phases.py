@@ -7,7 +7,6 @@ optimizer's step. The peak is the largest of them, and nothing is counted twice:
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from memory import parts
 from memory.gathered import gathered
 from memory.parts import GIB, Pass
 from memory.shape import Shape, count_parameters
+from running.versions import at_least
 
 PROMPT_TOKENS = 512  # where nothing says how long prompts are
 TASK_PROMPT_TOKENS = 64  # of sort and tes, whose prompts are symbols
@@ -321,9 +321,3 @@ class Phases:
         asleep = self.settings["generation"] == "vllm-colocate" and self.settings["vllm_sleep"]
         weights = self.vllm_needs()[0] - parts.VLLM_INSIDE if asleep else 0
         return self.optimizer()[1] + weights
-
-
-def at_least(version: str, wanted: tuple[int, ...]) -> bool:
-    """Whether "1.16.0" is at least (1, 16); an unknown version is not."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[: len(wanted)])
-    return bool(numbers) and numbers >= wanted

@@ -29,7 +29,8 @@ def fsdp_fields(
     """GRPOConfig's fields for `sharding`; none without it. What does not go with it is refused."""
     if settings["sharding"] != "fsdp":
         return {}
-    for message, expected, hint in (*_places(device, ranks), *_versions(versions)):
+    check_places(device, ranks)
+    for message, expected, hint in _versions(versions):
         raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
     check_sharding(settings)
     return {
@@ -54,18 +55,20 @@ def check_sharding(settings: Mapping[str, Any]) -> None:
         raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
 
 
-def _places(device: str, ranks: int) -> list[tuple[str, str, str]]:
-    found = []
+def check_places(device: str, ranks: int) -> None:
+    """Refuse processes among which nothing can be divided."""
     if device not in DEVICES:
-        found.append((
-            f"on device = {device}", "a GPU each process: on a CPU accelerate makes DDP of it without a word", OFF,
-        ))  # fmt: skip
+        raise BadInput(
+            f"sharding = fsdp on device = {device}",
+            expected="a GPU each process: on a CPU accelerate makes DDP of it without a word",
+            hint=OFF,
+        )
     if ranks < 2:
-        found.append((
-            "in one process, which has nobody to share with", "two GPUs or more, a process each",
-            f"envdoctor train --gpus 2, or {OFF}",
-        ))  # fmt: skip
-    return found
+        raise BadInput(
+            "sharding = fsdp in one process, which has nobody to share with",
+            expected="two GPUs or more, a process each",
+            hint=f"--gpus 2, or {OFF}",
+        )
 
 
 def _versions(versions: Mapping[str, Version | None]) -> list[tuple[str, str, str]]:

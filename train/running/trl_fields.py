@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
+from running.batches import check_batches
 from running.fsdp_fields import LEAST, fsdp_fields
 from running.loss_fields import CORRECTION, loss_fields
 from running.optimizers import check_optimizer, find_packages
+from running.versions import check_sleep
 from settings import BadInput
 
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
@@ -63,10 +64,6 @@ class Installed:
     def has(self, field: str) -> bool:
         """Whether this GRPOConfig takes the field."""
         return field in self.fields
-
-    def between(self, first: str, end: str) -> bool:
-        """Whether first <= TRL < end."""
-        return Version(first) <= self.trl < Version(end)
 
 
 @dataclass(frozen=True)
@@ -136,21 +133,7 @@ def grpo_arguments(
 
 def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     """One generation per optimizer step: all its answers are sampled at once, and learnt from in passes."""
-    answers = settings["prompts_per_step"] * settings["num_generations"]
-    if answers % ranks:
-        raise BadInput(
-            f"{answers} answers a step (prompts_per_step * num_generations) on {ranks} GPUs",
-            expected=f"a multiple of {ranks}",
-            hint=f"--set prompts_per_step={math.ceil(settings['prompts_per_step'] / ranks) * ranks}",
-        )
-    each = answers // ranks
-    micro = settings["micro_batch"] or each
-    if each % micro:
-        raise BadInput(
-            f"micro_batch = {micro} for {each} answers a GPU ({answers} on {ranks})",
-            expected=f"a divisor of {each}",
-            hint=f"--set micro_batch={math.gcd(each, micro)}",
-        )
+    each, micro = check_batches(settings, ranks)
     length = {"max_steps": settings["steps"]} if settings["steps"] else {"num_train_epochs": settings["epochs"]}
     return length | {
         "per_device_train_batch_size": micro,
@@ -218,18 +201,11 @@ def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
-    tensor_parallel = settings["vllm_tensor_parallel"]
-    if at.ranks % tensor_parallel:
-        raise BadInput(
-            f"vllm_tensor_parallel = {tensor_parallel} on {at.ranks} GPUs",
-            expected=f"a divisor of {at.ranks}",
-            hint="--set vllm_tensor_parallel=1",
-        )
     arguments: dict[str, Any] = {
         "use_vllm": True,
         "vllm_mode": "colocate",  # the default was "server" up to 0.29
         "vllm_gpu_memory_utilization": at.vllm_share,
-        "vllm_tensor_parallel_size": tensor_parallel,
+        "vllm_tensor_parallel_size": settings["vllm_tensor_parallel"],
         "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone; text costs time at each of them
     }
     needed = at.longest_prompt + at.completion
@@ -249,21 +225,6 @@ def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation,
             f"vllm_max_model_length: TRL {installed.trl} has no such field; {length} goes by max_prompt_length"
         )
     if settings["vllm_sleep"]:
-        arguments["vllm_enable_sleep_mode"] = _sleep(installed)
+        check_sleep(settings, str(installed.trl))
+        arguments["vllm_enable_sleep_mode"] = True
     return arguments
-
-
-def _sleep(installed: Installed) -> bool:
-    """Level 1 keeps the weights (0.23, 0.24); later level 2 drops them, and what waking brings back differs."""
-    leave = "--set vllm_sleep=false, and a smaller --set vllm_share"
-    if not installed.has("vllm_enable_sleep_mode"):
-        raise BadInput(f"vllm_sleep = true with TRL {installed.trl}", expected="TRL 0.23 or newer", hint=leave)
-    if installed.between("0.25", "1.10"):
-        # 0.26 to 1.9 call reload_weights at wake-up, which loads the first checkpoint again
-        # (gh:huggingface/trl/issues/5312); 0.25 drops them and brings nothing back unless a step lies between.
-        raise BadInput(
-            f"vllm_sleep = true with TRL {installed.trl}, in which waking does not bring the trained weights back",
-            expected="TRL 0.23, 0.24, or 1.10 and newer",
-            hint=leave,
-        )
-    return True

@@ -1,0 +1,36 @@
+"""A step's answers among GPUs and passes. Standard library only: a plan asks, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from settings import BadInput
+
+
+def check_batches(settings: Mapping[str, Any], ranks: int) -> tuple[int, int]:
+    """(answers a GPU and step, answers a pass); BadInput where they do not come out even."""
+    answers = settings["prompts_per_step"] * settings["num_generations"]
+    if answers % ranks:
+        raise BadInput(
+            f"{answers} answers a step (prompts_per_step * num_generations) on {ranks} GPUs",
+            expected=f"a multiple of {ranks}",
+            hint=f"--set prompts_per_step={math.ceil(settings['prompts_per_step'] / ranks) * ranks}",
+        )
+    each = answers // ranks
+    micro = settings["micro_batch"] or each
+    if each % micro:
+        raise BadInput(
+            f"micro_batch = {micro} for {each} answers a GPU ({answers} on {ranks})",
+            expected=f"a divisor of {each}",
+            hint=f"--set micro_batch={math.gcd(each, micro)}",
+        )
+    together = settings["vllm_tensor_parallel"]
+    if ranks % together:
+        raise BadInput(
+            f"vllm_tensor_parallel = {together} on {ranks} GPUs",
+            expected=f"a divisor of {ranks}",
+            hint="--set vllm_tensor_parallel=1",
+        )
+    return each, micro

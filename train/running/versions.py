@@ -1,0 +1,38 @@
+"""What TRL's version decides for a plan as for a run. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from settings import BadInput
+
+WAKES = "TRL 0.23, 0.24, or 1.10 and newer"
+
+
+def at_least(version: str, wanted: tuple[int, ...]) -> bool:
+    """Whether "1.16.0" is at least (1, 16); an unknown version is not."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[: len(wanted)])
+    return bool(numbers) and numbers >= wanted
+
+
+def wakes_right(trl: str) -> bool:
+    """Whether a vLLM that slept wakes with the weights that it had.
+
+    Level 1 keeps them (0.23, 0.24). Later level 2 drops them: 0.26 to 1.9 call reload_weights at wake-up, which loads
+    the first checkpoint again (gh:huggingface/trl/issues/5312); 0.25 brings nothing back unless a step lies between.
+    """
+    return at_least(trl, (0, 23)) and (not at_least(trl, (0, 25)) or at_least(trl, (1, 10)))
+
+
+def check_sleep(settings: Mapping[str, Any], trl: str) -> None:
+    """Refuse vllm_sleep where it is not there, or wakes with other weights; an unknown TRL is not judged."""
+    if not settings["vllm_sleep"] or not trl or wakes_right(trl):
+        return
+    why = ", in which waking does not bring the trained weights back" if at_least(trl, (0, 23)) else ""
+    raise BadInput(
+        f"vllm_sleep = true with TRL {trl}{why}",
+        expected=WAKES,
+        hint="--set vllm_sleep=false, and a smaller --set vllm_share",
+    )
