@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from envdoctor.launching.start import raise_limits, submit, try_job, write_files
 from envdoctor.model import Record
 from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml
+from envdoctor.trainer_lock import find_trainer, is_local
 
 CHECK_SECONDS = 30.0
 SAVE_SECONDS = 60.0  # for the step that runs and a checkpoint, when it is interrupted
@@ -167,6 +168,7 @@ def require_new(planned: Run) -> None:
             expected="a new folder for the run",
             hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER",
         )
+    refuse_a_trained_run(directory)
     if directory.exists() and any(directory.iterdir()) and not was_refused(directory):
         raise BadInput(
             f"{directory} is not empty",
@@ -214,8 +216,20 @@ def was_refused(directory: Path) -> bool:
         return False
 
 
+def refuse_a_trained_run(directory: Path) -> None:
+    """A second trainer would be refused by the first one's lock, but files would have been written by then."""
+    trainer, process = find_trainer(directory, local=is_local(directory))
+    if trainer == "running":
+        raise BadInput(
+            f"{directory} is being trained by process {process or 'unknown'}",
+            expected="one trainer for a run",
+            hint=f"envdoctor watch {directory}; to end it: kill -INT {process or 'PROCESS'}",
+        )
+
+
 def prepare_again(planned: Run) -> None:
     """What a run that is gone on with needs beside its configuration, which stays as it is."""
+    refuse_a_trained_run(Path(planned.directory))
     if planned.launch and planned.launch.submits:
         try_job(planned.launch)
     if planned.launch:
@@ -313,13 +327,13 @@ def read_result(directory: Path) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def read_error(directory: Path) -> Event:
-    """The error that ended a run, as its trainer told it; empty if it told none."""
-    last: Event = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in (directory / "events.jsonl").read_bytes().splitlines():
-            last = json.loads(line)
-    return last if last.get("event") == "error" else {}
+def parse_refusal(output: str) -> BadInput | None:
+    r"""What the trainer refused, by its last words: into a run that is another's it writes nothing.
+
+    Sample: "error: steps = 0\nexpected: steps is at least 1\nhint: change --set steps=...\n"
+    """
+    told = re.findall(r"^error: (.*)\nexpected: (.*)\nhint: (.*)$", output, re.MULTILINE)
+    return BadInput(told[-1][0], expected=told[-1][1], hint=told[-1][2]) if told else None
 
 
 class EventReader:

@@ -19,7 +19,8 @@ from envdoctor.model import Record
 from envdoctor.packing_secrets import Secrets
 from envdoctor.results import Answer
 from envdoctor.run_state import Course
-from envdoctor.watching import EVENTS, LOCK, EventTail, find_run, find_trainer, is_local, read_run_json
+from envdoctor.trainer_lock import LOCK, find_trainer, is_local
+from envdoctor.watching import EVENTS, EventTail, find_run, read_run_json
 
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
@@ -120,7 +121,7 @@ def pack(request: PackRequest) -> Answer:
 
 def _refuse_a_trained_run(folder: Path, *, force: bool) -> None:
     """A model that is being saved, or a table in the middle of a row, is not what anyone wants to hand on."""
-    trainer, process = find_trainer(folder / LOCK, local=is_local(folder))
+    trainer, process = find_trainer(folder, local=is_local(folder))
     if trainer == "running" and not force:
         raise Refused(
             f"{folder} is being trained by process {process or 'unknown'}",

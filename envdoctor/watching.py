@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from envdoctor.launching.job_state import Job, describe, explain_end, next_comma
 from envdoctor.model import Record
 from envdoctor.results import Answer
 from envdoctor.run_state import Course, Event, RunState, Trouble, text
+from envdoctor.trainer_lock import Trainer, find_trainer, is_local
 
 POLL_SECONDS = 1.0
 CHUNK = 1 << 20  # bytes read at a time: the events of a week are tens of MiB
@@ -24,11 +24,7 @@ SILENT_STEPS, SILENT_LEAST = 10, 30.0  # a step late by ten others; a step of mi
 SILENT_PHASE = 600.0  # loading a large model, starting vLLM
 JOB_SECONDS = 30.0  # between two questions to SLURM's controller, which everybody asks
 JUST_ENDED = 10.0  # a trainer that wrote its end is on its way out; one that lives on longer was resumed
-NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "fuse.")
-LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.gocryptfs", "fuse.encfs", "fuse.bindfs", "fuse.ntfs-3g")
-RUN_JSON, EVENTS, LOCK = "run.json", "events.jsonl", ".lock"
-
-Trainer = Literal["running", "gone", "unknown", "not started"]
+RUN_JSON, EVENTS = "run.json", "events.jsonl"
 
 
 class Watched(Record, frozen=True, kw_only=True):
@@ -121,7 +117,7 @@ class Watcher:
 
     def look(self, on_event: Callable[[Event], None]) -> Watched:
         """Look at the trainer's process, then read what is new: one that is seen gone has written all it had."""
-        trainer, process = find_trainer(self.folder / LOCK, local=self.local)
+        trainer, process = find_trainer(self.folder, local=self.local)
         first, self.first = self.first, False
         for event in self.tail.read_new():
             self.course.take(event)
@@ -281,66 +277,3 @@ def read_run_json(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, msgspec.DecodeError):
         return {}
     return read if isinstance(read, dict) else {}
-
-
-def find_trainer(lock: Path, *, local: bool) -> tuple[Trainer, int]:
-    """Whether the trainer's process lives, and its number, by the lock that it holds.
-
-    A process of that number here that has the lock open is it. Else, on a disk of this machine, the lock itself
-    tells: it goes with its process, in a container too. Over a network file system it tells nothing.
-    """
-    try:
-        content = lock.read_text()
-    except OSError:
-        return ("not started" if local else "unknown"), 0
-    process = int(content) if content.isascii() and content.strip().isdigit() and len(content) < 12 else 0
-    if process and _has_open(process, lock):
-        return "running", process
-    if not local:
-        return "unknown", process
-    return ("running" if is_locked(lock) else "gone"), process
-
-
-def _has_open(process: int, file: Path) -> bool:
-    try:
-        return any(link.is_symlink() and link.readlink() == file for link in Path(f"/proc/{process}/fd").iterdir())
-    except OSError:  # no such process, or not ours to look into
-        return False
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether a process holds the lock. It is asked for, shared, for an instant: a trainer that starts in this very
-    instant would be refused, so it is only asked where no process is seen to have it."""
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def is_network(folder: Path, mounts: str) -> bool:
-    """Whether a folder lies on another machine, by /proc/self/mounts.
-
-    Sample: "server:/home /home nfs4 rw,relatime 0 0"
-    """
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        parts = line.split()
-        if len(parts) < 3:
-            continue
-        point = parts[1].replace("\\040", " ")
-        if folder.is_relative_to(point) and len(point) >= len(best):
-            best, kind = point, parts[2]
-    return kind.startswith(NETWORK) and kind not in LOCAL_FUSE
-
-
-def is_local(folder: Path) -> bool:
-    """Whether a folder lies on a disk of this machine."""
-    try:
-        mounts = Path("/proc/self/mounts").read_text(errors="replace")
-    except OSError:
-        return True
-    return not is_network(folder.resolve(), mounts)

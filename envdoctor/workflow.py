@@ -274,8 +274,15 @@ def _provenance(python: Path) -> dict[str, Any]:
 def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answer:
     from envdoctor import handoff
 
+    last: Event = {}  # of this start: what lies there may end in an error of an earlier one
+
+    def hear(event: Event) -> None:
+        nonlocal last
+        last = event
+        reporter.event(event)
+
     try:
-        finished = handoff.start_run(planned, _profile_environment(Path(planned.python)), reporter.event)
+        finished = handoff.start_run(planned, _profile_environment(Path(planned.python)), hear)
     except KeyboardInterrupt:
         raise Interrupted(
             f"the run in {planned.directory} was interrupted",
@@ -283,9 +290,10 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answe
         ) from None
     result = handoff.read_result(Path(planned.directory))
     if not finished.ok:
-        told = handoff.read_error(Path(planned.directory))
-        if told.get("kind") == "bad-input":
-            raise BadInput(told["message"], expected=told.get("expected", ""), hint=told.get("hint", ""))
+        if last.get("kind") == "bad-input":
+            raise BadInput(last["message"], expected=last.get("expected", ""), hint=last.get("hint", ""))
+        if refusal := handoff.parse_refusal(finished.output):
+            raise refusal
         with diagnosis.explaining(machine_of("", ()), Path(planned.python)):
             raise _run_failed(planned, finished.ending, finished.output)
     code = EXIT_NO if result.get("status") == "stopped" else EXIT_OK

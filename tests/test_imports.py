@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "envdoctor"
 # Each room may import from itself and from those before it. A room is a folder, or a module beside the folders.
 ORDER = [
     {"errors", "bundled", "model", "paths", "records"},
-    {"process", "environments"},
+    {"process", "environments", "trainer_lock"},
     {"facts", "knowledge", "stack"},
     {"profiles"},
     {"pasted", "rules", "machines", "sources", "scrub"},

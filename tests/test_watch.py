@@ -22,7 +22,8 @@ from test_schema import faults
 from envdoctor.output.run_lines import lines, plain, span, sparkline
 from envdoctor.output.schema import schema_of
 from envdoctor.run_state import Course, RunState
-from envdoctor.watching import EventTail, find_run, find_trainer, is_network, parse_event
+from envdoctor.trainer_lock import find_trainer, is_network
+from envdoctor.watching import EventTail, find_run, parse_event
 
 # A trainer without torch: the real RunDirectory, steps as fast as asked, then what it was told to do.
 TRAINER = """
@@ -213,7 +214,7 @@ def test_a_trainer_that_starts_again_is_waited_for(run: Path, trainers: list[Tra
     """Its lock is held, but the last event is the old end."""
     Trainer(run, end="interrupted", ago=60.0).wait()
     trainers.append(Trainer(run, first=21, last=22, seconds=1.5))
-    while find_trainer(run / ".lock", local=True)[0] != "running":
+    while find_trainer(run, local=True)[0] != "running":
         time.sleep(0.01)
     assert watched(run)[0] == 0
 
@@ -234,12 +235,12 @@ def test_over_a_network_only_a_process_of_this_machine_is_certain(run: Path, tra
     trainers.append(Trainer(run, end="hang"))
     trainers[0].wait_until_it_hangs()
     lock, process = run / ".lock", trainers[0].process.pid
-    assert find_trainer(lock, local=False) == ("running", process)
+    assert find_trainer(run, local=False) == ("running", process)
     trainers[0].kill()
-    assert find_trainer(lock, local=False) == ("unknown", process)
-    assert find_trainer(lock, local=True) == ("gone", process)
+    assert find_trainer(run, local=False) == ("unknown", process)
+    assert find_trainer(run, local=True) == ("gone", process)
     lock.write_text("not a number")
-    assert find_trainer(lock, local=True) == ("gone", 0)
+    assert find_trainer(run, local=True) == ("gone", 0)
 
 
 def test_the_lock_tells_where_the_process_number_does_not(run: Path, trainers: list[Trainer]) -> None:
@@ -247,7 +248,7 @@ def test_the_lock_tells_where_the_process_number_does_not(run: Path, trainers: l
     trainers.append(Trainer(run, end="hang"))
     trainers[0].wait_until_it_hangs()
     (run / ".lock").write_text(str(os.getpid()))
-    assert find_trainer(run / ".lock", local=True) == ("running", os.getpid())
+    assert find_trainer(run, local=True) == ("running", os.getpid())
 
 
 def test_network_file_systems_are_known() -> None:

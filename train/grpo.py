@@ -65,6 +65,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     interrupt, laps = Interrupt(), Laps()
 
     # 1. What to do. Nothing heavy is imported before the input is known to be good.
+    run.hold()
     configuration = run.read()
     name = configuration["recipe"]
     # A run outlives its recipe's file: run.json holds every setting, a bundled recipe's may be left out.

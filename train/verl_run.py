@@ -73,15 +73,14 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     from verl_engine.watch import untold
 
     # 1. What to do.
+    run.hold()
     configuration = run.read()
     name = configuration["recipe"]
     # A run outlives its recipe's file: run.json holds every setting, a bundled recipe's may be left out.
     recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})
     settings, summary = check(recipe, configuration.get("settings", {}), str(run.path / "run.json"))
-    if run.writes:
-        run.hold()
-        if not resume:
-            run.refuse_a_used_directory()
+    if run.writes and not resume:
+        run.refuse_a_used_directory()
 
     # 2. verl as it is installed, and its options. Composed and checked by its own configuration before anything runs.
     children = Children()

@@ -158,7 +158,7 @@ def test_a_used_directory_is_not_overwritten(tmp_path: Path, arguments: list[str
 def test_a_directory_without_a_run_is_told(tmp_path: Path) -> None:
     done = start(tmp_path / "nothing")
     assert done.returncode == 2
-    assert "run.json cannot be read" in done.stderr
+    assert "nothing cannot be written to: No such file or directory" in done.stderr
 
 
 # Its parts

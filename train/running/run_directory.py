@@ -52,10 +52,21 @@ class RunDirectory:
 
         The lock is the file's, not its content's: it goes when the process does, however it ends.
         """
-        self._lock = (self.path / ".lock").open("a+", encoding="utf-8")
+        if not self.writes:
+            return
+        try:
+            self._lock = (self.path / ".lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            self.writes = False
+            raise BadInput(
+                f"the run's folder {self.path} cannot be written to: {error.strerror}",
+                expected="a folder with run.json, that is yours to write",
+                hint="envdoctor train --run FOLDER",
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self.writes = False  # what happens here is the other one's to tell
             self._lock.seek(0)
             raise BadInput(
                 f"{self.path} is being trained by process {self._lock.read().strip() or 'unknown'}",
@@ -71,13 +82,12 @@ class RunDirectory:
         self._lock.close()
 
     def take_up(self, resume: str | None) -> Path | None:
-        """The checkpoint to go on from, none for a fresh start; this run is then held by this process.
+        """The checkpoint to go on from, none for a fresh start.
 
         Newer checkpoints that are not whole are told and removed: what is trained again would be written into them.
         """
         if not self.writes:
             return choose_checkpoint(self.checkpoints, resume)[0] if resume else None
-        self.hold()
         if not resume:
             self.refuse_a_used_directory()
             return None

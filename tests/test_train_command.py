@@ -1,0 +1,84 @@
+"""`envdoctor train` around the trainer: who may train in a folder, which run is gone on with, what is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import ROOT, envdoctor, snapshot
+
+# Holds a run as the trainer does.
+HOLDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from running.run_directory import RunDirectory
+run = RunDirectory(Path(sys.argv[2]))
+run.hold()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def write_run(folder: Path, recipe: str = "sort", created: str = "2026-11-21T10:00:00+00:00") -> Path:
+    folder.mkdir(parents=True)
+    configuration = {"schema": 1, "recipe": recipe, "settings": {"task": "sort"}, "created": created}
+    (folder / "run.json").write_text(json.dumps(configuration))
+    return folder
+
+
+def train(home: Path, *words: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    """In this interpreter, which has no torch: what is refused before, is refused all the same."""
+    return envdoctor("train", *words, "--python", sys.executable, "--unverified", home=home, **extra)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Path]:
+    """A run that a trainer has."""
+    run = write_run(tmp_path / "runs/sort-1")
+    (run / "events.jsonl").write_text('{"t": 1.0, "event": "step", "step": 3, "steps": 9, "metrics": {}}\n')
+    argv = [sys.executable, "-c", HOLDER, str(ROOT / "train"), str(run)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        yield run
+        holder.kill()
+
+
+@pytest.mark.parametrize("words", [["--resume", "latest"], ["--run", "runs/sort-1"]])
+def test_a_run_that_is_trained_is_left_as_it_is(held: Path, tmp_path: Path, words: list[str]) -> None:
+    before = snapshot(tmp_path)
+    done = train(tmp_path, "sort", *words)
+    assert done.returncode == 2
+    assert f"{held} is being trained by process {(held / '.lock').read_text()}" in " ".join(done.stderr.split())
+    assert "envdoctor watch" in done.stderr
+    assert snapshot(tmp_path) == before
+
+
+def test_a_trainer_writes_nothing_into_a_run_of_another(held: Path) -> None:
+    (held / "run.json").write_text("{")  # even what is wrong with it is not told there
+    before = snapshot(held)
+    argv = [sys.executable, "-B", str(ROOT / "train/grpo.py"), str(held), "--resume", "latest"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "is being trained by process" in done.stderr
+    assert snapshot(held) == before
+
+
+def test_a_trainer_that_says_nothing_is_not_told_by_an_earlier_error(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs/sort-1")
+    old = {"t": 1.0, "event": "error", "kind": "bad-input", "message": "the judge is away", "hint": "ask again"}
+    (run / "events.jsonl").write_text(json.dumps(old) + "\n")
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no Python here' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    done = envdoctor(
+        "train", "--run", run, "--resume", "latest", "--python", broken, "--unverified", home=tmp_path, COLUMNS="400"
+    )
+    assert done.returncode == 3
+    assert "the judge is away" not in done.stderr
+    assert "no Python here" in done.stderr
