@@ -60,7 +60,7 @@ def main() -> int:
     return exit_status(run, lambda: train(run, arguments.resume), tells=run.writes)
 
 
-def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read from top to bottom)
+def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (read from top to bottom)
     """One run, from run.json to result.json."""
     interrupt, laps = Interrupt(), Laps()
 
@@ -73,11 +73,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     settings, summary = check(recipe, configuration.get("settings", {}), str(run.path / "run.json"))
     checkpoint = run.take_up(resume)
     first_step = step_of(checkpoint) if checkpoint else 0
-    if settings["steps"] and first_step > settings["steps"]:
-        raise BadInput(
-            f"{checkpoint} is past steps = {settings['steps']}", expected="an earlier one", hint="--resume latest"
-        )
-
+    if checkpoint and run.is_over(checkpoint, settings["steps"]):
+        return 0
     proven = configuration.get("proven") or {}
     refuse_what_is_wrong(settings, proven)
     check_surroundings(settings)
@@ -95,7 +92,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     from running.colocated import answer_lean, hand_over_at_once, trainer_of
     from running.engines import engine_of
     from running.ranks import Ranks
-    from running.recorder import Recorder
+    from running.recorder import NothingLeft, Recorder
     from running.trl_fields import Installed, Situation, grpo_arguments
     from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
@@ -179,6 +176,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: PLR0915  (read
     gc.freeze()  # what is loaded stays: each later collection would walk it all, many times a step of vLLM's objects
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except NothingLeft:
+        run.note(f"step {first_step} was the last one: it is looked at and saved")
     except Exception:
         recorder.rescue()
         raise

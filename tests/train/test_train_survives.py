@@ -24,6 +24,12 @@ def steady(run: Path) -> list[dict[str, str]]:
     return [{name: cell for name, cell in row.items() if not name.endswith(UNSTEADY)} for row in rows]
 
 
+def contents(run: Path) -> dict[Path, bytes]:
+    """Every file but those that each start writes to."""
+    files = (path for path in run.rglob("*") if path.is_file() and path.name not in ("events.jsonl", ".lock"))
+    return {path: path.read_bytes() for path in files}
+
+
 def test_the_same_seed_gives_the_same_steps_and_going_on_changes_nothing(stack_python: Path, tmp_path: Path) -> None:
     whole = write_run(tmp_path / "whole", "sort", steps=4, warmup_steps=20, micro_batch=8, beta=0.05, seed=7)
     status, output = finish(start(stack_python, whole))
@@ -231,3 +237,32 @@ def test_a_pretrained_model_learns_on_rows_of_ones_own(python: Path, tmp_path: P
         assert 0 < result["trained_parameters"] < result["parameters"] / 4
         assert result["attention"] == "eager"
     assert str(tmp_path) not in (run / "model" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("length", [{"steps": 4}, {"steps": 0, "epochs": 0.005}])
+def test_a_run_killed_after_its_last_step_is_ended_without_another(
+    stack_python: Path, tmp_path: Path, length: dict[str, Any]
+) -> None:
+    run = write_run(tmp_path / "run", "sort", warmup_steps=20, seed=7, **length)
+    status, output = finish(start(stack_python, run))
+    assert status == 0, output
+    whole = json.loads((run / "result.json").read_text())
+    steps, weights = steady(run), (run / "model" / "model.safetensors").read_bytes()
+    # As if it had been killed while it looked at the held-out rows for the last time.
+    events = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(events) if '"event": "checkpoint"' in line)
+    (run / "events.jsonl").write_text("".join(events[: last + 1]))
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "model")
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    again = json.loads((run / "result.json").read_text())
+    assert (again["steps"], again["after"]) == (whole["steps"], whole["after"])
+    assert steady(run) == steps
+    assert (run / "model" / "model.safetensors").read_bytes() == weights
+    # Now nothing at all is left, and nothing is done.
+    before = contents(run)
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert (status, "nothing is left to do" in output) == (0, True)
+    assert contents(run) == before
+    assert [event["event"] for event in read_events(run)][-2:] == ["done", "note"]

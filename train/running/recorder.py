@@ -25,6 +25,10 @@ TRAINING_FIELDS = [
 GIB = 2**30
 
 
+class NothingLeft(Exception):  # noqa: N818  (no error)
+    """The last step is done: what is left is to look and to save."""
+
+
 class Recorder(TrainerCallback):
     """Keeps metrics.csv, generations.csv and events.jsonl of a run; TRL's reward function is its method `reward`."""
 
@@ -84,8 +88,13 @@ class Recorder(TrainerCallback):
         return [score["reward"] for score in scores]
 
     def on_train_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """What would be lost is told while it can still be changed; by epochs, nobody knew the steps before."""
+        """A checkpoint of the last step is loaded by now: the loop would make one more before it looks.
+
+        What would be lost is told while it can still be changed; by epochs, nobody knew the steps before.
+        """
         every, done, steps = self.settings["save_every"], state.global_step, state.max_steps
+        if done >= steps:
+            raise NothingLeft
         if self.ranks.first and (not every or (done // every + 1) * every >= steps):
             lost = f"goes on from step {done}" if done else "begins anew"
             self.run.note(f"save_every = {every} of {steps} steps: no checkpoint before the end; a killed run {lost}")

@@ -152,6 +152,26 @@ class RunDirectory:
             )
         return dict(looks[-1]["metrics"])
 
+    def is_over(self, checkpoint: Path, steps: int) -> bool:
+        """Whether nothing is left to do after a checkpoint, which is told. `steps`: the run's, 0 by epochs."""
+        step = step_of(checkpoint)
+        if steps and step > steps:
+            raise BadInput(f"{checkpoint} is past steps = {steps}", expected="an earlier one", hint="--resume latest")
+        end = self.read_end()
+        over = end.get("status") == "done" and end.get("steps") == step == (steps or step)
+        if over:
+            self.note(f"nothing is left to do: step {step} was the last one, and result.json is written")
+        return over
+
+    def read_end(self) -> dict[str, Any]:
+        """The result of a run that came to its very end: the event `done`, written last, tells it too; else empty."""
+        try:
+            result = json.loads((self.path / "result.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        done = self.read_events("done")
+        return result if done and done[-1].get("result") == result else {}
+
     def write_result(self, result: dict[str, Any]) -> None:
         """Write result.json whole or not at all."""
         if not self.writes:
