@@ -21,11 +21,12 @@ from typing import Any
 
 from graph_fields import check_graphs
 from running.alarms import validate_names
+from running.checkpoints import step_of
 from running.fsdp_fields import check_sharding
 from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong
-from running.run_directory import RunDirectory, step_of
+from running.run_directory import RunDirectory
 from running.served import ask_server, check_length
 from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, settle
 from tasks.dataset_task import DatasetTask, check_dataset
@@ -133,6 +134,9 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         laps.end("warmup")
     if settings["beta"] > 0:
         keep_reference(run, learner, fresh=checkpoint is None, ranks=ranks)
+
+    if checkpoint:
+        run.go_on_from(checkpoint)
 
     # 6. GRPO. A twin that samples is made of the model before TRL's trainer wraps its forward pass.
     sampler = graphs.make(learner, settings)

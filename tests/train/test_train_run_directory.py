@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from running.run_directory import (
-    RunDirectory,
-    Table,
+from running.checkpoints import (
     choose_checkpoint,
     drop_old_checkpoints,
     find_defect,
     list_checkpoints,
     mark_complete,
-    parse_rows,
+    put_aside,
 )
+from running.run_directory import RunDirectory, Table, parse_rows
 from settings import BadInput
 
 HEADER = ["step", "reward", "reward_smooth"]
@@ -121,6 +120,35 @@ def test_taking_up_a_run_removes_what_is_half_written(tmp_path: Path) -> None:
     assert not half.exists()
     (event,) = run.read_events("checkpoint_skipped")
     assert event["path"] == "checkpoints/checkpoint-100"
+
+
+def test_what_came_later_is_put_aside_whole_each_time(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    for step in (50, 100, 150):
+        make_checkpoint(checkpoints, step)
+    (tmp_path / "metrics.csv").write_text("step\r\n150\r\n")
+    (tmp_path / "result.json").write_text("{}")
+    place = put_aside(tmp_path, checkpoints, 50)
+    assert place == checkpoints / "aside-1"
+    assert {path.name for path in place.iterdir()} == {
+        "checkpoint-100", "checkpoint-150", "metrics.csv", "result.json",
+    }  # fmt: skip
+    assert find_defect(place / "checkpoint-150") == ""
+    assert [path.name for path in list_checkpoints(checkpoints)] == ["checkpoint-50"]
+    assert choose_checkpoint(checkpoints, "latest")[0].name == "checkpoint-50"
+    assert put_aside(tmp_path, checkpoints, 50) is None  # nothing came later
+    make_checkpoint(checkpoints, 100)
+    assert put_aside(tmp_path, checkpoints, 50) == checkpoints / "aside-2"
+    drop_old_checkpoints(checkpoints, keep=1)
+    assert find_defect(place / "checkpoint-100") == ""
+
+
+def test_a_checkpoint_is_named_or_pointed_at_and_is_the_runs_own(tmp_path: Path) -> None:
+    own, other = (make_checkpoint(tmp_path / name / "checkpoints", 50) for name in ("run", "other"))
+    for wanted in ("checkpoint-50", str(own)):
+        assert choose_checkpoint(own.parent, wanted) == (own, [])
+    with pytest.raises(BadInput, match=f"--resume {other}: it is no checkpoint-STEP in {own.parent}"):
+        choose_checkpoint(own.parent, str(other))
 
 
 def test_nothing_to_resume_from(tmp_path: Path) -> None:

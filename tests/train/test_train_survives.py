@@ -36,9 +36,13 @@ def test_the_same_seed_gives_the_same_steps_and_going_on_changes_nothing(stack_p
     assert status == 0, output
     taken_up = tmp_path / "taken_up"
     shutil.copytree(whole, taken_up)
-    (taken_up / "result.json").unlink()
-    status, output = finish(start(stack_python, taken_up, "--resume", str(taken_up / "checkpoints/checkpoint-2")))
+    status, output = finish(start(stack_python, taken_up, "--resume", "checkpoint-2"))
     assert status == 0, output
+    aside = taken_up / "checkpoints/aside-1"
+    assert "checkpoint-4, generations.csv, metrics.csv, result.json of the course until now lie in" in output
+    for name in ("checkpoint-4/complete.json", "metrics.csv", "result.json"):
+        first = (whole / "checkpoints" if name.startswith("checkpoint") else whole) / name
+        assert (aside / name).read_bytes() == first.read_bytes()
     assert steady(taken_up) == steady(whole)
     assert read_rows(taken_up / "generations.csv") == read_rows(whole / "generations.csv")
     results = [json.loads((run / "result.json").read_text()) for run in (whole, taken_up)]

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from running.alarms import Alarms, parse_row
+from running.checkpoints import drop_old_checkpoints, mark_complete
 from running.interrupt import Interrupt
 from running.ranks import Ranks
-from running.run_directory import RunDirectory, Table, drop_old_checkpoints, mark_complete
+from running.run_directory import RunDirectory, Table
 from running.stopwatch import Stopwatch
 from transformers import TrainerCallback
 

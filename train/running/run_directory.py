@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from running.checkpoints import choose_checkpoint, put_aside, step_of
 from settings import BadInput
 
 csv.field_size_limit(sys.maxsize)  # an answer may be longer than the 128 KiB that csv takes by itself
-COMPLETE = "complete.json"  # written last into a checkpoint, with every file's size
 
 
 class RunDirectory:
@@ -96,6 +96,13 @@ class RunDirectory:
             self.event("checkpoint_skipped", path=str(path.relative_to(self.path)), reason=defect)
             shutil.rmtree(path)
         return checkpoint
+
+    def go_on_from(self, checkpoint: Path) -> None:
+        """The run's course is now the one that led to this checkpoint; what came later is put aside."""
+        place = put_aside(self.path, self.checkpoints, step_of(checkpoint)) if self.writes else None
+        if place:
+            held = ", ".join(sorted(path.name for path in place.iterdir()))
+            self.note(f"on from step {step_of(checkpoint)}: {held} of the course until now lie in {place}")
 
     def refuse_a_used_directory(self) -> None:
         """A fresh start must not overwrite a run."""
@@ -226,89 +233,6 @@ def format_cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def mark_complete(checkpoint: Path) -> None:
-    """Say that a checkpoint is whole: its files and their sizes, written last, when they are on the disk."""
-    sizes = {}
-    for file in sorted(checkpoint.rglob("*")):
-        if file.is_file() and file.name != COMPLETE:
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-            sizes[str(file.relative_to(checkpoint))] = file.stat().st_size
-    temporary = checkpoint / f"{COMPLETE}.part"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump({"files": sizes}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(checkpoint / COMPLETE)
-
-
-def find_defect(checkpoint: Path) -> str:
-    """Why a checkpoint cannot be resumed from; empty when it can."""
-    try:
-        sizes = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["files"]
-    except OSError:
-        return f"{COMPLETE} is missing: it was not written to its end"
-    except (ValueError, KeyError, TypeError):
-        return f"{COMPLETE} is damaged"
-    for name, size in sizes.items():
-        file = checkpoint / name
-        if not file.exists():
-            return f"{name} is missing"
-        if file.stat().st_size != size:
-            return f"{name} has {file.stat().st_size} bytes, not {size}"
-    return ""
-
-
-def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[Path, str]]]:
-    """The checkpoint that `--resume wanted` means, and the newer ones skipped, each with its defect."""
-    found = list_checkpoints(checkpoints)
-    if wanted != "latest":
-        path = Path(wanted).resolve()
-        defect = find_defect(path) if path.is_dir() else "there is no such directory"
-        if defect or not step_of(path):
-            raise BadInput(
-                f"--resume {wanted}: {defect or 'its name is not checkpoint-STEP'}",
-                expected=f"a checkpoint of this run: {', '.join(p.name for p in found) or 'it has none'}",
-                hint="--resume latest",
-            )
-        return path, []
-    skipped = []
-    for path in reversed(found):
-        defect = find_defect(path)
-        if not defect:
-            return path, skipped
-        skipped.append((path, defect))
-    seen = "; ".join(f"{path.name}: {defect}" for path, defect in skipped) or "it holds no checkpoint-STEP"
-    raise BadInput(
-        f"--resume latest: no complete checkpoint in {checkpoints} ({seen})",
-        expected="a run that went on past its first save_every steps",
-        hint="start the run again in a new directory, without --resume",
-    )
-
-
-def drop_old_checkpoints(checkpoints: Path, keep: int) -> None:
-    """Remove all but the newest `keep` complete ones, and what is older than those."""
-    whole = [path for path in list_checkpoints(checkpoints) if not find_defect(path)]
-    if len(whole) <= keep:
-        return
-    oldest = step_of(whole[-keep])
-    for path in list_checkpoints(checkpoints):
-        if step_of(path) < oldest:
-            shutil.rmtree(path)
-
-
-def list_checkpoints(checkpoints: Path) -> list[Path]:
-    """Every checkpoint-STEP directory, oldest first."""
-    found = [path for path in checkpoints.glob("checkpoint-*") if path.is_dir() and step_of(path)]
-    return sorted(found, key=step_of)
-
-
-def step_of(checkpoint: Path) -> int:
-    """50 for .../checkpoint-50, else 0."""
-    number = checkpoint.name.rpartition("checkpoint-")[2]
-    return int(number) if number.isdigit() else 0
 
 
 def finite(value: Any) -> Any:

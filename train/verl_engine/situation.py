@@ -254,7 +254,7 @@ class Checkpoints:
     def choose(self, wanted: str) -> Path:
         """What `--resume wanted` means."""
         path = self.newest() if wanted == "latest" else Path(wanted).resolve()
-        if path and path.is_dir() and self.step(path):
+        if path and path.is_dir() and self.step(path) and path.parent == self.folder.resolve():
             return path
         seen = ", ".join(sorted(found.name for found in self.folder.glob("global_step_*"))) or "none"
         raise BadInput(
