@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from envdoctor import __version__
 from envdoctor.bundled import bundled
@@ -20,18 +20,16 @@ from envdoctor.launching.start import raise_limits, submit, try_job, write_files
 from envdoctor.model import Record
 from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml
-from envdoctor.trainer_lock import find_trainer, is_local
+from envdoctor.run_folders import REFUSED, Engine, refuse_a_trained_run, require_new, was_refused
 
 CHECK_SECONDS = 30.0
 SAVE_SECONDS = 60.0  # for the step that runs and a checkpoint, when it is interrupted
 RUN_SECONDS = 30 * 24 * 3600.0  # a run is stopped by its user or its end, not by us
-REFUSED = ("run.json", "events.jsonl", "train.log", ".lock")  # all that a run leaves that was refused at its start
 WHAT = "a recipe in TOML"
 HINT = "envdoctor train --list"
 
 Setting = str | int | float | bool | list[str | int | float]
 Event = dict[str, Any]
-Engine = Literal["grpo", "verl"]
 VOCABULARIES: dict[Engine, str] = {"grpo": "vocabulary.toml", "verl": "verl_vocabulary.toml"}
 PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
 
@@ -92,6 +90,12 @@ def read_recipe(name_or_file: str) -> Recipe:
     return convert(decode_toml(path, what=WHAT, hint=HINT), Recipe, where=str(path), what=WHAT, hint=HINT)
 
 
+def recipe_name(name_or_file: str) -> str:
+    """What a recipe's runs call it: a file of one's own says its name, or has one."""
+    own = Path(name_or_file).expanduser()
+    return read_recipe(name_or_file).name or own.stem if own.suffix == ".toml" and own.is_file() else name_or_file
+
+
 def check_settings(recipe: str, assignments: Sequence[str] = ()) -> Checked:
     """Let the trainer settle a recipe with `key=value` assignments and look at the data; nothing is written.
 
@@ -143,45 +147,10 @@ def trainer(engine: Engine = "grpo") -> Path:
     return bundled("train") / PROGRAMS[engine]
 
 
-def new_run_directory(recipe: str, base: Path) -> Path:
-    """A name for a new run; nothing is made yet."""
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return base / f"{recipe}-{stamp}"
-
-
-def newest_run(recipe: str, base: Path) -> Path:
-    """The newest run of a recipe below `base`, to resume it."""
-    runs = sorted(path.parent for path in base.glob(f"{recipe}-*/run.json"))
-    if not runs:
-        raise BadInput(
-            f"there is no run of {recipe} below {base}", expected="a run to resume", hint=f"envdoctor train {recipe}"
-        )
-    return runs[-1]
-
-
-def require_new(planned: Run) -> None:
-    """Refuse a run's folder that holds something, unless it is what a run left that was turned away."""
-    directory = Path(planned.directory)
-    if directory.exists() and not directory.is_dir():
-        raise BadInput(
-            f"{directory} is a file",
-            expected="a new folder for the run",
-            hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER",
-        )
-    refuse_a_trained_run(directory)
-    if directory.exists() and any(directory.iterdir()) and not was_refused(directory):
-        raise BadInput(
-            f"{directory} is not empty",
-            expected="a new folder for the run",
-            hint=f"envdoctor train {planned.recipe} --run NEW_FOLDER, or --resume latest",
-        )
-
-
 def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     """Make the run's folder and write the resolved configuration into it, before anything is started."""
-    directory = Path(planned.directory)
-    launch = planned.launch
-    require_new(planned)
+    directory, launch = Path(planned.directory), planned.launch
+    require_new(directory, planned.recipe)
     refused = was_refused(directory)
     if launch and launch.submits:
         try_job(launch)
@@ -205,28 +174,6 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
         write_files(launch, directory)
 
 
-def was_refused(directory: Path) -> bool:
-    """Whether a run was turned away here before it did anything: it left its settings and the reason, no more."""
-    try:
-        if not {path.name for path in directory.iterdir()} <= set(REFUSED):
-            return False
-        last = json.loads((directory / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-        return (last["event"], last["kind"]) == ("error", "bad-input")
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
-
-
-def refuse_a_trained_run(directory: Path) -> None:
-    """A second trainer would be refused by the first one's lock, but files would have been written by then."""
-    trainer, process = find_trainer(directory, local=is_local(directory))
-    if trainer == "running":
-        raise BadInput(
-            f"{directory} is being trained by process {process or 'unknown'}",
-            expected="one trainer for a run",
-            hint=f"envdoctor watch {directory}; to end it: kill -INT {process or 'PROCESS'}",
-        )
-
-
 def prepare_again(planned: Run) -> None:
     """What a run that is gone on with needs beside its configuration, which stays as it is."""
     refuse_a_trained_run(Path(planned.directory))
@@ -234,20 +181,6 @@ def prepare_again(planned: Run) -> None:
         try_job(planned.launch)
     if planned.launch:
         write_files(planned.launch, Path(planned.directory))
-
-
-def read_run(directory: Path) -> tuple[str, dict[str, Any], Engine]:
-    """Recipe, settings and trainer of a run that is there, to be gone on with."""
-    try:
-        configuration = json.loads((directory / "run.json").read_text())
-        engine: Engine = "verl" if configuration.get("engine") == "verl" else "grpo"
-        return str(configuration["recipe"]), dict(configuration["settings"]), engine
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(
-            f"{directory} holds no run.json that can be read ({error})",
-            expected="the folder of a run",
-            hint="envdoctor train RECIPE --run FOLDER --resume latest",
-        ) from error
 
 
 def plan_run(

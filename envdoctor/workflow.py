@@ -174,6 +174,7 @@ def list_settings(recipe: str) -> Answer:
 def train(request: TrainRequest, reporter: Reporter) -> Answer:
     """Check settings and data, then the environment, write the run directory, and start the trainer."""
     from envdoctor import handoff
+    from envdoctor.run_folders import new_run_directory, read_run, require_new, resumed_run
 
     runs = Path("runs").absolute()
     place = _situation(request.ask)
@@ -184,15 +185,15 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
                 expected="the settings that the run began with",
                 hint=f"envdoctor train {request.recipe} --resume latest",
             )
-        directory = Path(request.run).absolute() if request.run else handoff.newest_run(request.recipe, runs)
-        recipe, settings, engine = handoff.read_run(directory)
+        directory = _named_run(request) or resumed_run(request.resume, handoff.recipe_name(request.recipe), runs)
+        recipe, settings, engine = read_run(directory)
         summary = {}
     else:
         engine = handoff.engine_of(request.recipe)
         sizes = handoff.size_assignments(request.ask, engine, request.assignments)
         checked = handoff.check_settings(request.recipe, (*request.assignments, *sizes))
         recipe, settings, summary = checked.recipe, checked.settings, checked.summary
-        directory = Path(request.run).absolute() if request.run else handoff.new_run_directory(recipe, runs)
+        directory = _named_run(request) or new_run_directory(recipe, runs)
     python = _python_to_show(request) if request.dry_run else _ready_python(request)
     planned = handoff.plan_run(
         directory, recipe, settings, python, place=place, ask=request.ask, resume=request.resume, engine=engine,
@@ -200,7 +201,7 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
     )  # fmt: skip
     if request.dry_run:
         if not request.resume:
-            handoff.require_new(planned)
+            require_new(directory, recipe)
         return Answer(Trained(planned, summary, dry_run=True))
     reporter.phase(_what_is_proven(python))
     if request.resume:
@@ -212,6 +213,10 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
     for line in planned.launch.elsewhere if planned.launch else ():
         reporter.phase(f"On each other node: {line}")
     return _started(planned, summary, reporter)
+
+
+def _named_run(request: TrainRequest) -> Path | None:
+    return Path(request.run).absolute() if request.run else None
 
 
 def _what_is_proven(python: Path) -> str:

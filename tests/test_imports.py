@@ -23,7 +23,7 @@ ORDER = [
     {"explain", "documentation", "runbook"},
     {"launching", "uv", "resolve", "web"},
     {"facts_check", "torch_index"},
-    {"locks"},
+    {"locks", "run_folders"},
     {"lock_audit"},
     {"export", "installing", "handoff"},
     {"results", "run_state"},

@@ -82,3 +82,40 @@ def test_a_trainer_that_says_nothing_is_not_told_by_an_earlier_error(tmp_path: P
     assert done.returncode == 3
     assert "the judge is away" not in done.stderr
     assert "no Python here" in done.stderr
+
+
+def resumed(home: Path, *words: str | Path) -> str:
+    """The run that would be gone on with, or why none."""
+    done = train(home, *words, "--dry-run", "--format", "json")
+    answer = json.loads(done.stdout)
+    return str(answer["data"]["run"]["directory"]) if answer["data"] else answer["error"]["message"]
+
+
+def test_the_newest_run_of_a_recipe_is_found_by_what_it_trains(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs/sort-20261121-100000")
+    newest = write_run(tmp_path / "runs/my try", created="2026-11-22T10:00:00+00:00")
+    write_run(tmp_path / "runs/sort-zzz", recipe="sort-zzz", created="2026-11-23T10:00:00+00:00")
+    (tmp_path / "runs/sort-half").mkdir()
+    (tmp_path / "runs/sort-half/run.json").write_text("{")
+    assert resumed(tmp_path, "sort", "--resume", "latest") == str(newest)
+    own = write_run(tmp_path / "runs/other", recipe="my recipe")
+    (tmp_path / "mine.toml").write_text('name = "my recipe"\n[settings]\ntask = "sort"\n')
+    assert resumed(tmp_path, "mine.toml", "--resume", "latest") == str(own)
+    said = resumed(tmp_path, "gsm8k", "--resume", "latest")
+    assert "no run of gsm8k below" in said
+    assert "there are runs of my recipe, sort, sort-zzz" in said
+
+
+def test_a_checkpoint_tells_its_run(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "runs/old")
+    write_run(tmp_path / "runs/new", created="2026-11-22T10:00:00+00:00")
+    (old / "checkpoints/checkpoint-50").mkdir(parents=True)
+    assert resumed(tmp_path, "sort", "--resume", "runs/old/checkpoints/checkpoint-50") == str(old)
+
+
+def test_a_recipe_of_any_name_has_its_run_below_runs(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "../a b/c"\n[settings]\ntask = "sort"\n')
+    answer = json.loads(train(tmp_path, "mine.toml", "--dry-run", "--format", "json").stdout)
+    folder = Path(answer["data"]["run"]["directory"])
+    assert folder.parent == tmp_path / "runs"
+    assert folder.name.startswith("..-a-b-c-20")

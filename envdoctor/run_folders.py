@@ -1,0 +1,111 @@
+"""The folders of runs: the name of a new one, the one to go on with, and whether a trainer may begin in one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from envdoctor.errors import BadInput
+from envdoctor.trainer_lock import find_trainer, is_local
+
+REFUSED = ("run.json", "events.jsonl", "train.log", ".lock")  # all that a run leaves that was refused at its start
+
+Engine = Literal["grpo", "verl"]
+
+
+def new_run_directory(recipe: str, base: Path) -> Path:
+    """A name for a new run; nothing is made yet."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = re.sub(r"[^\w.-]+", "-", recipe)  # a recipe of one's own has any name
+    return base / f"{name}-{stamp}"
+
+
+def resumed_run(resume: str, recipe: str, base: Path) -> Path:
+    """The run that --resume means where no folder is named: the one that holds the checkpoint, else the newest."""
+    checkpoint = Path(resume).absolute()
+    run = checkpoint.parent.parent
+    if checkpoint.is_dir() and (run / "run.json").is_file():
+        return run
+    return newest_run(recipe, base)
+
+
+def newest_run(recipe: str, base: Path) -> Path:
+    """The newest run of a recipe below `base`, to resume it: by what run.json says, since a folder has any name."""
+    runs = [(_created(path), path.parent) for path in base.glob("*/run.json")]
+    found = sorted((created, folder) for (of, created), folder in runs if of == recipe)
+    if not found:
+        others = sorted({of for (of, _), _ in runs if of})
+        seen = f" (there are runs of {', '.join(others)})" if others else ""
+        hint = f"envdoctor train {shlex.quote((others or [recipe])[0])}{' --resume latest' if others else ''}"
+        raise BadInput(
+            f"there is no run of {recipe} below {base}{seen}",
+            expected="a run to resume",
+            hint=hint,
+        )
+    return found[-1][1]
+
+
+def _created(run_json: Path) -> tuple[str, str]:
+    """Recipe and time of a run; empty where its file is damaged."""
+    try:
+        configuration = json.loads(run_json.read_bytes())
+        return str(configuration["recipe"]), str(configuration.get("created", ""))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return "", ""
+
+
+def require_new(directory: Path, recipe: str) -> None:
+    """Refuse a run's folder that holds something, unless it is what a run left that was turned away."""
+    if directory.exists() and not directory.is_dir():
+        raise BadInput(
+            f"{directory} is a file",
+            expected="a new folder for the run",
+            hint=f"envdoctor train {recipe} --run NEW_FOLDER",
+        )
+    refuse_a_trained_run(directory)
+    if directory.exists() and any(directory.iterdir()) and not was_refused(directory):
+        raise BadInput(
+            f"{directory} is not empty",
+            expected="a new folder for the run",
+            hint=f"envdoctor train {recipe} --run NEW_FOLDER, or --resume latest",
+        )
+
+
+def was_refused(directory: Path) -> bool:
+    """Whether a run was turned away here before it did anything: it left its settings and the reason, no more."""
+    try:
+        if not {path.name for path in directory.iterdir()} <= set(REFUSED):
+            return False
+        last = json.loads((directory / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+        return (last["event"], last["kind"]) == ("error", "bad-input")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def refuse_a_trained_run(directory: Path) -> None:
+    """A second trainer would be refused by the first one's lock, but files would have been written by then."""
+    trainer, process = find_trainer(directory, local=is_local(directory))
+    if trainer == "running":
+        raise BadInput(
+            f"{directory} is being trained by process {process or 'unknown'}",
+            expected="one trainer for a run",
+            hint=f"envdoctor watch {directory}; to end it: kill -INT {process or 'PROCESS'}",
+        )
+
+
+def read_run(directory: Path) -> tuple[str, dict[str, Any], Engine]:
+    """Recipe, settings and trainer of a run that is there, to be gone on with."""
+    try:
+        configuration = json.loads((directory / "run.json").read_text())
+        engine: Engine = "verl" if configuration.get("engine") == "verl" else "grpo"
+        return str(configuration["recipe"]), dict(configuration["settings"]), engine
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{directory} holds no run.json that can be read ({error})",
+            expected="the folder of a run",
+            hint="envdoctor train RECIPE --run FOLDER --resume latest",
+        ) from error
