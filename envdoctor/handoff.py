@@ -20,7 +20,7 @@ from envdoctor.launching.start import raise_limits, submit, try_job, write_files
 from envdoctor.model import Record
 from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml
-from envdoctor.run_folders import REFUSED, Engine, refuse_a_trained_run, require_new, was_refused
+from envdoctor.run_folders import LOG, REFUSED, Engine, refuse_a_trained_run, require_new, was_refused, writing_into
 
 CHECK_SECONDS = 30.0
 SAVE_SECONDS = 60.0  # for the step that runs and a checkpoint, when it is interrupted
@@ -154,9 +154,6 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
     refused = was_refused(directory)
     if launch and launch.submits:
         try_job(launch)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in REFUSED if refused else ():
-        (directory / name).unlink(missing_ok=True)
     configuration = {
         "schema": 1,
         "recipe": planned.recipe,
@@ -169,18 +166,25 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
         "launcher": launch.launcher if launch else "local",
         **provenance,
     }
-    (directory / "run.json").write_text(json.dumps(configuration, indent=1) + "\n")
-    if launch:
-        write_files(launch, directory)
+    with writing_into(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in REFUSED if refused else ():
+            (directory / name).unlink(missing_ok=True)
+        (directory / "run.json").write_text(json.dumps(configuration, indent=1) + "\n")
+        if launch:
+            write_files(launch, directory)
 
 
 def prepare_again(planned: Run) -> None:
     """What a run that is gone on with needs beside its configuration, which stays as it is."""
-    refuse_a_trained_run(Path(planned.directory))
+    directory = Path(planned.directory)
+    refuse_a_trained_run(directory)
     if planned.launch and planned.launch.submits:
         try_job(planned.launch)
-    if planned.launch:
-        write_files(planned.launch, Path(planned.directory))
+    with writing_into(directory):
+        (directory / LOG).open("ab").close()
+        if planned.launch:
+            write_files(planned.launch, directory)
 
 
 def plan_run(
@@ -245,7 +249,7 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
         planned.command,
         deadline=RUN_SECONDS,
         env=quiet | ours | dict(environment),
-        log=directory / "train.log",
+        log=directory / LOG,
         poll=poll,
         grace=SAVE_SECONDS,
     )

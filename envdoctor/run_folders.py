@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import re
 import shlex
+import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from envdoctor.errors import BadInput
+from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.trainer_lock import find_trainer, is_local
 
-REFUSED = ("run.json", "events.jsonl", "train.log", ".lock")  # all that a run leaves that was refused at its start
+LOG = "train.log"
+REFUSED = ("run.json", "events.jsonl", LOG, ".lock")  # all that a run leaves that was refused at its start
 
 Engine = Literal["grpo", "verl"]
 
@@ -60,19 +66,32 @@ def _created(run_json: Path) -> tuple[str, str]:
 
 def require_new(directory: Path, recipe: str) -> None:
     """Refuse a run's folder that holds something, unless it is what a run left that was turned away."""
-    if directory.exists() and not directory.is_dir():
-        raise BadInput(
-            f"{directory} is a file",
-            expected="a new folder for the run",
-            hint=f"envdoctor train {recipe} --run NEW_FOLDER",
-        )
-    refuse_a_trained_run(directory)
-    if directory.exists() and any(directory.iterdir()) and not was_refused(directory):
+    with writing_into(directory):
+        refuse_a_trained_run(directory)
+        used = directory.exists() and any(directory.iterdir()) and not was_refused(directory)
+    if used:
         raise BadInput(
             f"{directory} is not empty",
             expected="a new folder for the run",
             hint=f"envdoctor train {recipe} --run NEW_FOLDER, or --resume latest",
         )
+
+
+@contextlib.contextmanager
+def writing_into(directory: Path) -> Iterator[None]:
+    """Say in one line why a run's folder cannot be written; one that was made for it goes again."""
+    there = os.path.lexists(directory)
+    try:
+        yield
+    except OSError as error:
+        if not there:
+            shutil.rmtree(directory, ignore_errors=True)
+        kind = EnvdoctorError if error.errno in (errno.ENOSPC, errno.EDQUOT) else BadInput
+        raise kind(
+            f"the run's folder {directory} cannot be written: {error.strerror}",
+            expected="a folder of yours, with room in it",
+            hint="envdoctor train --run FOLDER",
+        ) from error
 
 
 def was_refused(directory: Path) -> bool:

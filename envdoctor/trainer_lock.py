@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -74,4 +75,4 @@ def is_local(folder: Path) -> bool:
         mounts = Path("/proc/self/mounts").read_text(errors="replace")
     except OSError:
         return True
-    return not is_network(folder.resolve(), mounts)
+    return not is_network(Path(os.path.realpath(folder)), mounts)  # resolve() raises where links go round

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import ROOT, envdoctor, snapshot
+from command import ROOT, envdoctor, environment, snapshot
 
 # Holds a run as the trainer does.
 HOLDER = """
@@ -119,3 +120,50 @@ def test_a_recipe_of_any_name_has_its_run_below_runs(tmp_path: Path) -> None:
     folder = Path(answer["data"]["run"]["directory"])
     assert folder.parent == tmp_path / "runs"
     assert folder.name.startswith("..-a-b-c-20")
+
+
+def train_with_mount(home: Path, script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """`envdoctor train` as "$@" of a shell that may mount what it likes: it goes with the shell."""
+    command = [sys.executable, "-m", "envdoctor", "train", "sort", *map(str, words)]
+    return subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *command, "--python", sys.executable, "--unverified"],
+        env=environment(home), capture_output=True, text=True, timeout=60, check=False, cwd=home,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("folder", "seen"),
+    [("file", "Not a directory"), ("file/run", "Not a directory"), ("a" * 300, "File name too long"),
+     ("/proc/run", "No such file or directory"), ("loop", "loop")],
+)  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, folder: str, seen: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "loop").symlink_to("loop")
+    before = snapshot(tmp_path)
+    for words in ([], ["--resume", "latest"]):
+        done = train(tmp_path, "sort", "--run", folder, *words)
+        assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+        assert snapshot(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of one's own needs root")
+def test_a_read_only_folder_is_one_line(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs/sort-1")
+    before = snapshot(tmp_path)
+    script = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && exec "$@"'
+    for words in (["--run", "new"], ["--run", str(run), "--resume", "latest"]):
+        done = train_with_mount(tmp_path, script, *words)
+        assert done.returncode == 2, done.stderr
+        assert "cannot be written: Read-only file system" in done.stderr
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of one's own needs root")
+def test_a_full_disk_leaves_no_half_run(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    fill = f"mount -t tmpfs -o size=16k tmpfs {place} && (dd if=/dev/zero of={place}/ballast bs=1k; true) 2>/dev/null"
+    done = train_with_mount(tmp_path, f'{fill}; "$@"; code=$?; ls -A {place}; exit $code', "--run", place / "run")
+    assert done.returncode == 3, done.stderr
+    assert "cannot be written: No space left on device" in done.stderr
+    assert done.stdout == "ballast\n"

@@ -33,11 +33,12 @@ def exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> 
     except BadInput as error:
         if tells:
             print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
-        if run.path.is_dir():
+        with contextlib.suppress(OSError):
             run.event("error", kind="bad-input", **error.as_record())
         return 2
     except KeyboardInterrupt:
-        run.event("interrupted", step=None)
+        with contextlib.suppress(OSError):
+            run.event("interrupted", step=None)
         return 130
     except Exception as error:
         traceback.print_exc()
