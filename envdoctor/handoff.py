@@ -147,8 +147,11 @@ def trainer(engine: Engine = "grpo") -> Path:
     return bundled("train") / PROGRAMS[engine]
 
 
-def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
-    """Make the run's folder and write the resolved configuration into it, before anything is started."""
+def prepare_run(planned: Run, provenance: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Make the run's folder and write the resolved configuration into it, before anything is started.
+
+    `asked`: what the person gave, to begin or go on alike: {"recipe", "assignments", "options"}.
+    """
     directory, launch = Path(planned.directory), planned.launch
     require_new(directory, planned.recipe)
     refused = was_refused(directory)
@@ -164,6 +167,7 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any]) -> None:
         "python": planned.python,
         "command": list(planned.command),
         "launcher": launch.launcher if launch else "local",
+        "asked": asked,
         **provenance,
     }
     with writing_into(directory):

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -57,11 +57,17 @@ def newest_run(recipe: str, base: Path) -> Path:
 
 def _created(run_json: Path) -> tuple[str, str]:
     """Recipe and time of a run; empty where its file is damaged."""
+    configuration = _read_object(run_json)
+    return str(configuration.get("recipe", "")), str(configuration.get("created", ""))
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """A file's JSON object; empty where there is none."""
     try:
-        configuration = json.loads(run_json.read_bytes())
-        return str(configuration["recipe"]), str(configuration.get("created", ""))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return "", ""
+        read = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
 
 
 def require_new(directory: Path, recipe: str) -> None:
@@ -103,6 +109,29 @@ def was_refused(directory: Path) -> bool:
         return (last["event"], last["kind"]) == ("error", "bad-input")
     except (OSError, ValueError, LookupError, TypeError):
         return False
+
+
+def go_on(directory: Path, options: Sequence[str] | None = None) -> str:
+    """What to do next with a run that ended early: the command to paste, as it was started, by run.json.
+
+    `options` of the start that ended, where they are known: a run may be resumed in another environment.
+    """
+    run_json = _read_object(directory / "run.json")
+    recipe, asked = str(run_json.get("recipe", "RECIPE")), run_json.get("asked")
+    asked = asked if isinstance(asked, dict) else {}
+    words = map(str, asked.get("options", ()) if options is None else options)
+    if has_checkpoint(directory):
+        again = ["envdoctor", "train", recipe, "--run", str(directory), "--resume", "latest", *words]
+        return f"go on with: {shlex.join(again)}"
+    sets = [part for each in asked.get("assignments", ()) for part in ("--set", str(each))]
+    again = ["envdoctor", "train", str(asked.get("recipe", recipe)), *sets, *words]
+    return f"no checkpoint was saved; begin again with: {shlex.join(again)}"
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether --resume latest finds something: of the bundled trainer a marked checkpoint, of verl any."""
+    places = ("checkpoint-*/complete.json", "global_step_*")
+    return any(next((directory / "checkpoints").glob(place), None) for place in places)
 
 
 def refuse_a_trained_run(directory: Path) -> None:

@@ -15,6 +15,7 @@ from envdoctor.facts.gpu_now import GpuNow, read_gpus_now
 from envdoctor.launching.job_state import Job, describe, explain_end, next_command, read_job
 from envdoctor.model import Record
 from envdoctor.results import Answer
+from envdoctor.run_folders import go_on
 from envdoctor.run_state import Course, Event, RunState, Trouble, text
 from envdoctor.trainer_lock import Trainer, find_trainer, is_local
 
@@ -171,7 +172,7 @@ class Watcher:
             return msgspec.structs.replace(state, notes=(*state.notes, describe(job) + waits))
         message, command = explain_end(job, str(self.folder))
         if job.in_allocation:  # there is no file to submit again
-            command = f"envdoctor train {self.recipe} --run {self.folder} --resume latest"
+            command = go_on(self.folder)
         if job.state == "COMPLETED" and trainer == "unknown":  # its last events may not have come over the network
             return msgspec.structs.replace(state, notes=(*state.notes, message))
         if state.ending == "interrupted":  # it was warned, and saved
@@ -200,8 +201,7 @@ class Watcher:
             f"the trainer (process {process}) is gone without a word, at step {state.step} of {state.steps}: "
             "killed, out of memory, or the machine went down",
             "an event done, error or interrupted",
-            f"read {self.folder}/train.log; go on with: "
-            f"envdoctor train {self.recipe} --run {self.folder} --resume latest",
+            f"read {self.folder}/train.log; {go_on(self.folder)}",
         )
         return msgspec.structs.replace(state, ending="failed", trouble=trouble)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +13,7 @@ import msgspec
 
 from envdoctor import diagnosis, provisioning
 from envdoctor.diagnosis import CheckRequest, check, machine_of
-from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
 from envdoctor.launching.records import Ask
 from envdoctor.model import ProbeResult, Record, Verification
 from envdoctor.profiles import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from envdoctor.installing.install import InstallResult
     from envdoctor.installing.meter import Progress
     from envdoctor.launching.records import Situation
+    from envdoctor.process import Finished
     from envdoctor.resolve import Attempt
 
 
@@ -58,6 +60,19 @@ class TrainRequest(Record, frozen=True):
     dry_run: bool = False
     unverified: bool = False
     ask: Ask = Ask()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Where and how it was to run, as words for another start of the same."""
+        places = {"venv": self.venv, "python": self.python}
+        named = {name: Path(place).absolute() if place else "" for name, place in places.items()}
+        return (*_words(named), *(["--unverified"] if self.unverified else []), *_words(self.ask.named()))
+
+
+def _words(named: Mapping[str, object]) -> Iterator[str]:
+    for name, value in named.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            yield from (f"--{name}", str(each)) if each else ()
 
 
 def new_profile(venv: str, name: str, output: str) -> Answer:
@@ -207,12 +222,13 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
     if request.resume:
         handoff.prepare_again(planned)
     else:
-        handoff.prepare_run(planned, _provenance(python))
+        asked = {"recipe": request.recipe, "assignments": request.assignments, "options": request.options}
+        handoff.prepare_run(planned, _provenance(python), asked)
     if planned.launch and planned.launch.submits:
         return Answer(Trained(planned, summary, job=handoff.submit_run(planned)))
     for line in planned.launch.elsewhere if planned.launch else ():
         reporter.phase(f"On each other node: {line}")
-    return _started(planned, summary, reporter)
+    return _started(planned, summary, reporter, request.options)
 
 
 def _named_run(request: TrainRequest) -> Path | None:
@@ -276,8 +292,11 @@ def _provenance(python: Path) -> dict[str, Any]:
     return known
 
 
-def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answer:
+def _started(planned: Run, summary: dict[str, Any], reporter: Reporter, options: Sequence[str]) -> Answer:
     from envdoctor import handoff
+    from envdoctor.run_folders import go_on
+
+    directory = Path(planned.directory)
 
     last: Event = {}  # of this start: what lies there may end in an error of an earlier one
 
@@ -289,31 +308,32 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter) -> Answe
     try:
         finished = handoff.start_run(planned, _profile_environment(Path(planned.python)), hear)
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"the run in {planned.directory} was interrupted",
-            hint=f"go on with: envdoctor train {planned.recipe} --run {planned.directory} --resume latest",
-        ) from None
-    result = handoff.read_result(Path(planned.directory))
+        raise Interrupted(f"the run in {directory} was interrupted", hint=go_on(directory, options)) from None
+    result = handoff.read_result(directory)
     if not finished.ok:
+        asked_to_end = finished.returncode == EXIT_INTERRUPTED or finished.signal in (signal.SIGINT, signal.SIGTERM)
+        if asked_to_end or last.get("event") == "interrupted":  # by a signal that came to the trainer alone
+            raise Interrupted(f"the run in {directory} was interrupted", hint=go_on(directory, options))
         if last.get("kind") == "bad-input":
             raise BadInput(last["message"], expected=last.get("expected", ""), hint=last.get("hint", ""))
         if refusal := handoff.parse_refusal(finished.output):
             raise refusal
         with diagnosis.explaining(machine_of("", ()), Path(planned.python)):
-            raise _run_failed(planned, finished.ending, finished.output)
+            raise _run_failed(directory, finished, options)
     code = EXIT_NO if result.get("status") == "stopped" else EXIT_OK
     return Answer(Trained(planned, summary, result, finished.seconds), code)
 
 
-def _run_failed(planned: Run, ending: str, output: str) -> EnvdoctorError:
-    last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
+def _run_failed(directory: Path, finished: Finished, options: Sequence[str]) -> EnvdoctorError:
+    from envdoctor.run_folders import go_on
+
+    last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
     error = EnvdoctorError(
-        f"the trainer {ending}: {last.strip()}",
+        f"the trainer {finished.ending}: {last.strip()}",
         expected="exit code 0",
-        hint=f"read {planned.directory}/train.log; go on with: "
-        f"envdoctor train {planned.recipe} --run {planned.directory} --resume latest",
+        hint=f"read {directory}/train.log; {go_on(directory, options)}",
     )
-    error.log = str(Path(planned.directory) / "train.log")
+    error.log = str(directory / "train.log")
     return error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -167,3 +168,41 @@ def test_a_full_disk_leaves_no_half_run(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "cannot be written: No space left on device" in done.stderr
     assert done.stdout == "ballast\n"
+
+
+# A stack's interpreter in the shape of a script: it lets the trainer's events be written by hand.
+SCRIPT = """#!/bin/sh
+run=$2
+mkdir -p "$run/checkpoints/checkpoint-2"
+{marked}
+echo '{{"t": 1.0, "event": "interrupted", "step": 2}}' >> "$run/events.jsonl"
+exit 130
+"""
+
+
+def interrupted(home: Path, marked: str) -> list[str]:
+    """The words of the command that a run hints at, when its trainer alone was sent a signal."""
+    python = home / "my python"
+    python.write_text(SCRIPT.format(marked=marked))
+    python.chmod(0o755)
+    words = ["train", "sort", "--set", "steps=7", "--python", "my python", "--unverified", "--run", "a run"]
+    done = envdoctor(*words, home=home)
+    assert done.returncode == 130, done.stderr
+    hint = done.stderr.splitlines()[-1]
+    watched = envdoctor("watch", "a run", home=home, COLUMNS="40").stdout.splitlines()[-1]
+    assert hint.removeprefix("hint: ") == watched, "whoever watches is told the same, on one line"
+    return shlex.split(hint.partition(" with: ")[2])
+
+
+def test_a_run_that_was_interrupted_hints_at_a_command_that_goes_on(tmp_path: Path) -> None:
+    words = interrupted(tmp_path, 'echo {} > "$run/checkpoints/checkpoint-2/complete.json"')
+    given = ["--python", str(tmp_path / "my python"), "--unverified"]
+    assert words == ["envdoctor", "train", "sort", "--run", str(tmp_path / "a run"), "--resume", "latest", *given]
+    again = envdoctor(*words[1:], home=tmp_path)
+    assert again.returncode == 130, "it starts, and is interrupted again"
+
+
+def test_without_a_checkpoint_it_hints_at_a_new_beginning(tmp_path: Path) -> None:
+    words = interrupted(tmp_path, ":")
+    given = ["--python", str(tmp_path / "my python"), "--unverified"]
+    assert words == ["envdoctor", "train", "sort", "--set", "steps=7", *given]

@@ -92,6 +92,8 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "runs" / "sort-1"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"schema": 1, "recipe": "sort", "settings": {}}')
+    (folder / "checkpoints/checkpoint-5").mkdir(parents=True)
+    (folder / "checkpoints/checkpoint-5/complete.json").write_text("{}")
     return folder
 
 

@@ -37,6 +37,12 @@ class Ask(Record, frozen=True):
     interface: str = ""
     job: JobOptions = JobOptions()
 
+    def named(self) -> dict[str, object]:
+        """By the options of the command line; several of one as a tuple."""
+        whole = {name: getattr(self, name) for name in ("launcher", "gpus", "nodes", "interface")}
+        job = {name: getattr(self.job, name) for name in ("partition", "time", "nodelist", "account", "container")}
+        return whole | job | {"module": self.job.modules, "slurm-option": self.job.options}
+
 
 class Allocation(Record, frozen=True):
     """The SLURM allocation that this process runs in."""

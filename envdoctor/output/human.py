@@ -23,9 +23,9 @@ GIB = 1 << 30
 
 
 def render(answer: Answer) -> None:
-    """Print a result on stdout."""
+    """Print a result on stdout. A text that says no_wrap is to be pasted: neither broken nor cut."""
     for part in _renderer(type(answer.data).__name__)(answer.data):
-        out().print(part)
+        out().print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
 def render_error(error: EnvdoctorError) -> None:
@@ -35,7 +35,7 @@ def render_error(error: EnvdoctorError) -> None:
     if error.expected:
         console.print(Text.assemble(("expected: ", "dim"), error.expected))
     if error.hint:
-        console.print(Text.assemble(("hint: ", "info"), error.hint))
+        console.print(Text.assemble(("hint: ", "info"), error.hint), soft_wrap=True)  # to be pasted: not broken
     if error.causes:
         from envdoctor.output.diagnosis import likely
 

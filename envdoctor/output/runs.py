@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -10,6 +12,7 @@ from envdoctor.output.console import out, table
 from envdoctor.output.run_live import alarm_line, look_line, silence_line, trainer_line
 from envdoctor.packing import Manifest, PackChecked, Packed
 from envdoctor.plotting import Plotted
+from envdoctor.run_folders import go_on
 from envdoctor.run_state import Look
 from envdoctor.watching import Watched
 
@@ -33,12 +36,12 @@ def watched(data: Watched) -> list[RenderableType]:
         parts.append(silence_line(data))
     parts.append(trainer_line(data))
     if state.trouble:
-        named = (("expected", state.trouble.expected), ("hint", state.trouble.hint))
-        parts.append(Text.assemble(("error: ", "error"), state.trouble.message))
-        parts += [Text.assemble((f"{name}: ", "info"), words) for name, words in named if words]
+        trouble = state.trouble
+        parts.append(Text.assemble(("error: ", "error"), trouble.message))
+        parts += [Text.assemble(("expected: ", "info"), trouble.expected)] if trouble.expected else []
+        parts += [Text.assemble(("hint: ", "info"), trouble.hint, no_wrap=True)] if trouble.hint else []
     if state.ending == "interrupted":
-        command = f"envdoctor train {data.recipe} --run {data.directory} --resume latest"
-        parts.append(Text.assemble(("go on with: ", "info"), command))
+        parts.append(Text(go_on(Path(data.directory)), style="info", no_wrap=True))
     return parts
 
 
