@@ -63,7 +63,7 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
 def read_looks(folder: Path) -> list[dict[str, Any]]:
     """The held-out looks in events.jsonl, one a step (a repeated step's last one counts), oldest first."""
     try:
-        lines = (folder / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (folder / "events.jsonl").read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return []
     return parse_looks(lines)

@@ -46,6 +46,32 @@ def test_a_table_continues_where_the_checkpoint_stood(tmp_path: Path) -> None:
     assert path.read_text().split() == ["step,reward,reward_smooth", "1,0.1,0.05", "2,0.2,0.1", "3,0.3,0.15", "4,1,"]
 
 
+def test_a_kill_in_the_middle_of_a_letter_costs_that_row_alone(tmp_path: Path) -> None:
+    path = tmp_path / "generations.csv"
+    header = ["step", "completion", "reward"]
+    Table(path, header).append([{"step": step, "completion": "größer, 好", "reward": 0.5} for step in (1, 2)])
+    whole = path.read_bytes()
+    start = whole.rindex(b"\r\n", 0, -2) + 2  # of the last row
+    for end in range(start, len(whole)):
+        path.write_bytes(whole[:end])
+        kept = Table(path, header, keep_up_to=1).read()
+        assert kept == [{"step": "1", "completion": "größer, 好", "reward": "0.5"}]
+
+
+def test_events_end_in_the_middle_of_a_letter_or_hold_marks_of_lines(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.event("eval", when="before", metrics={"reward": 0.5}, said="a\u2028b\x85c")
+    run.event("note", message="größer")
+    file = tmp_path / "events.jsonl"
+    whole = file.read_bytes()
+    for end in range(whole.index(b"\n") + 1, len(whole)):
+        file.write_bytes(whole[:end])
+        again = RunDirectory(tmp_path)
+        assert again.read_look_before() == {"reward": 0.5}
+        again.event("phase")
+        assert [json.loads(line)["event"] for line in file.read_bytes().splitlines()] == ["eval", "phase"]
+
+
 def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("step,reward,reward_smooth\n1,0.5,0.5\n")
     assert Table(tmp_path / "metrics.csv", HEADER).read() == []

@@ -144,7 +144,7 @@ class RunDirectory:
     def read_events(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         """Events of a kind whose fields have these values, oldest first."""
         file = self.path / "events.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        lines = file.read_bytes().split(b"\n") if file.exists() else []
         events = [parsed for line in lines if (parsed := _parse_json(line)) and parsed.get("event") == kind]
         return [event for event in events if all(event.get(key) == value for key, value in fields.items())]
 
@@ -197,7 +197,7 @@ class Table:
         temporary = path.with_suffix(".csv.part")
         with (
             temporary.open("w", encoding="utf-8", newline="") as new,
-            path.open(encoding="utf-8", newline="") as old,
+            path.open(encoding="utf-8", errors="replace", newline="") as old,  # a kill may have cut a letter in two
         ):
             table = csv.writer(new)
             table.writerow(header)
@@ -223,7 +223,7 @@ def parse_rows(lines: Iterable[str], header: list[str], keep_up_to: int) -> Iter
     rows = csv.reader(lines)
     columns = next(rows, [])
     for row in rows:
-        if len(row) == len(columns) and row[0].isdigit() and int(row[0]) <= keep_up_to:
+        if len(row) == len(columns) and row[0].isdecimal() and int(row[0]) <= keep_up_to:
             named = dict(zip(columns, row, strict=True))  # another version may have had other columns
             yield [named.get(name, "") for name in header]
 
@@ -250,7 +250,7 @@ def _drop_half_line(file: Path) -> None:
         file.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
-def _parse_json(line: str) -> dict[str, Any] | None:
+def _parse_json(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except ValueError:
