@@ -30,6 +30,7 @@ from running.run_directory import RunDirectory
 from running.served import ask_server, check_length
 from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, settle
 from tasks.dataset_task import DatasetTask, check_dataset
+from tasks.enough import refuse_too_few
 from tasks.sort_task import SortTask, check_sort
 from tasks.tes_task import TesTask, check_tes
 
@@ -114,6 +115,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     torch.manual_seed(settings["seed"])
     task = TASKS[settings["task"]][1](settings)
     learner = make_learner(run, task, settings, device=device, proven=proven, ranks=ranks)
+    refuse_too_few(len(task.train), settings)  # some may have been too long
     held_out = HeldOut(run, task, learner, settings)
     laps.end("data")
 

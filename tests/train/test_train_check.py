@@ -77,6 +77,7 @@ def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
         ({"heads": 5}, "hidden_size = 64 with heads = 5"),
         ({"held_out_multisets": 715}, "held_out_multisets = 715"),
         ({"max_completion_length": 4}, "max_completion_length = 4 for 4 digits"),
+        ({"digits": 2, "held_out_multisets": 53}, "(of 2 multisets of 2 digits), prompts_per_step = 32"),
     ],
 )
 def test_bad_settings_are_named(tmp_path: Path, settings: dict[str, Any], seen: str) -> None:
@@ -115,6 +116,17 @@ def test_a_renamed_twin_of_the_held_out_week_does_not_leak(tmp_path: Path) -> No
     write_rows(tmp_path / "a_copy_q_dataset.csv", make_rows("2025-05-05", 2))
     _, record = check("tes", tmp_path, data=".")
     assert (record["summary"]["train_rows"], record["summary"]["dropped_shared_rows"]) == (20, 10)
+
+
+def test_fewer_prompts_than_a_step_takes_are_told_with_the_numbers(tmp_path: Path) -> None:
+    write_weeks(tmp_path)
+    _, record = check("tes", tmp_path, data=".")
+    rows = record["summary"]["train_rows"]
+    error = error_of(check("tes", tmp_path, data=".", augment=2, prompts_per_step=2 * rows + 1))
+    assert error["message"] == (
+        f"{2 * rows} training prompts ({rows} rows, augment = 2), prompts_per_step = {2 * rows + 1}"
+    )
+    assert check("tes", tmp_path, data=".", augment=2, prompts_per_step=2 * rows)[0] == 0
 
 
 def test_harmony_files_alone_are_used(tmp_path: Path) -> None:

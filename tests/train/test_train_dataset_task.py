@@ -51,6 +51,14 @@ def test_tes_measures_what_the_task_tes_measures(tmp_path: Path) -> None:
     assert task.headline == ["greedy_mean_regret", "sampled_mean_regret"]
 
 
+def test_fewer_rows_than_a_step_takes_are_told_with_the_numbers(sums: Path) -> None:
+    _, summary = check_dataset(settings_of(sums, prompts_per_step=27))
+    assert summary["train_rows"] == 27
+    with pytest.raises(BadInput, match=r"27 training prompts \(.*sums\.jsonl\), prompts_per_step = 28") as caught:
+        check_dataset(settings_of(sums, prompts_per_step=28))
+    assert "prompts_per_step=27" in caught.value.hint
+
+
 def test_tes_baselines_are_those_of_the_task_tes(tmp_path: Path) -> None:
     settings = settings_of(write_weeks(tmp_path))
     found, expected = DatasetTask(settings).baselines(), TesTask(settings).baselines()

@@ -8,6 +8,7 @@ from typing import Any
 from settings import BadInput
 from tasks import lengths
 from tasks.answers import read_action, read_number, say_number
+from tasks.enough import refuse_too_few
 from tasks.rewards import Rewards, check_rewards, q_value
 from tasks.row_files import Source, find_source
 from tasks.row_split import Halves, split_rows
@@ -149,6 +150,7 @@ def check_dataset(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
         return settings, {"files": named, "note": f"{where}: {LATER}"}
     _, halves, settings = read_data(source, settings)
     summary = halves.summary | {"rewards": settings["rewards"]}
+    refuse_too_few(summary["train_rows"], settings, source.name)
     return settings, summary
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from settings import BadInput
+from tasks.enough import refuse_too_few
 
 DIGITS = "0123456789"
+MOST_ORDERS = 24  # of a multiset's digits that are prompts: all there are of four
 
 
 class SortTask:
@@ -91,6 +93,9 @@ def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
             hint=f"--set max_completion_length={settings['digits'] + 2}",
         )
     held_out = settings["held_out_multisets"]
+    training, _ = split_multisets(settings["digits"], held_out, settings["seed"])
+    prompts = sum(min(MOST_ORDERS, _count_arrangements(multiset)) for multiset in training)
+    refuse_too_few(prompts, settings, f"of {total - held_out} multisets of {settings['digits']} digits")
     return settings, {"train_multisets": total - held_out, "held_out_multisets": held_out}
 
 
@@ -106,11 +111,11 @@ def split_multisets(digits: int, held_out: int, seed: int) -> tuple[list[str], l
     return multisets[held_out:], multisets[:held_out]
 
 
-def _arrangements(multiset: str, order: random.Random, most: int = 24) -> list[str]:
+def _arrangements(multiset: str, order: random.Random) -> list[str]:
     """Distinct orders of the digits, at most 24 (all there are for four digits)."""
     if len(multiset) <= 4:
         return sorted({"".join(chosen) for chosen in itertools.permutations(multiset)})
-    return sorted({"".join(order.sample(multiset, len(multiset))) for _ in range(most)})
+    return sorted({"".join(order.sample(multiset, len(multiset))) for _ in range(MOST_ORDERS)})
 
 
 def _count_arrangements(digits: str) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from settings import BadInput
+from tasks.enough import refuse_too_few
 from tasks.tes_data import Decision, read_split
 from tasks.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
 
@@ -132,7 +133,10 @@ def check_tes(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             expected="at least 4: an answer is [, the action, ] and the end token",
             hint="--set max_completion_length=5",
         )
-    return settings, read_split(settings["data"], settings["held_out"]).summary
+    summary = read_split(settings["data"], settings["held_out"]).summary
+    rows, copies = summary["train_rows"], max(1, settings["augment"])
+    refuse_too_few(rows * copies, settings, f"{rows} rows, augment = {settings['augment']}")
+    return settings, summary
 
 
 def parse_answer(completion: str) -> int | None:
