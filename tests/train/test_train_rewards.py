@@ -191,8 +191,11 @@ def fault(name: str, **given: Any) -> str:
         ("return [1 / ('bad' not in c) for c in completions]", "raised ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "raised SystemExit: 3"),
         ("return [None if 'bad' in c else 1 for c in completions]", "gave None: no reward applies to this sample"),
-        ("return [math.nan if 'bad' in c else 1 for c in completions]", "returned nan for it"),
-        ("return [-math.inf if 'bad' in c else 1 for c in completions]", "returned -inf for it"),
+        ("return [math.nan if 'bad' in c else 1 for c in completions]", "returned nan (float) for it"),
+        ("return [-math.inf if 'bad' in c else 1 for c in completions]", "returned -inf (float) for it"),
+        ("return [1e300 if 'bad' in c else 1 for c in completions]", "returned 1e+300 (float) for it"),
+        ("return [-(10 ** 400) if 'bad' in c else 1 for c in completions]", "0000... (int) for it"),
+        ("return [10 ** 5000 if 'bad' in c else 1 for c in completions]", "a number of 16610 bits (int) for it"),
         ("return ['1' if 'bad' in c else 1 for c in completions]", "returned '1' (str) for it"),
         ("return [1]", "returned 1 values for 3 samples; sample a.csv:2"),
         ("return [1, 2, 3, 4]", "returned 4 values for 3 samples"),
@@ -209,6 +212,15 @@ def test_faulty_functions_are_told_with_their_sample(tmp_path: Path, body: str, 
     if "'bad'" in body:
         assert "sample a.csv:2: prompt 'prompt 2', completion 'badxxx" in message
         assert "x" * 250 not in message
+
+
+def test_a_sum_that_is_too_large_is_told_with_its_sample(tmp_path: Path) -> None:
+    name = write_reward(tmp_path, "return [len(c) * 1e17 for c in completions]")
+    rewards = Rewards(defaults(rewards=[name, "length"], reward_weights=["1", "1e300"], max_completion_length=2))
+    rows = [row(source="a.csv:1")]
+    assert rewards.score(rows, ["good"], completion_ids=[[1]])[0]["reward"] == 4e17
+    with pytest.raises(BadInput, match=r"f \+ length, .*: it adds up to -1e\+300; sample a.csv:1"):
+        rewards.score(rows, ["good"], completion_ids=[[1, 2]])
 
 
 def test_a_fault_of_the_batch_alone_names_no_sample(tmp_path: Path) -> None:

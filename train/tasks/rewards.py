@@ -23,6 +23,7 @@ from tasks.user_reward import UserReward, check_user_reward, is_user_reward
 Row = dict[str, Any]
 Values = list[float | None]
 NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function"]
+LARGEST = 1e18  # TRL compares answers in float32, where the squares of larger ones are infinite, and trains on nan
 PATTERN_SECONDS = 1.0  # for one answer: a pattern that backtracks without end is stopped and named
 HARMONY = "<|channel|>"
 
@@ -86,6 +87,8 @@ class Rewards:
                 problem = "gave None: no reward applies to this sample"
                 raise bad_sample(" + ".join(part.title for part in self.parts), problem, batch, number)
             total = sum(weight * value for weight, value in told)
+            if not abs(total) <= LARGEST:
+                raise bad_sample(" + ".join(part.title for part in self.parts), f"adds up to {total}", batch, number)
             scores.append({"reward": total, **dict(zip(self.fields, values, strict=True))})
         return scores
 
@@ -279,8 +282,8 @@ def check_values(title: str, values: object, batch: Batch) -> Values:
             plain = value.item()  # type: ignore[attr-defined]  # numpy's and torch's scalars
         if plain is not None and not isinstance(plain, Real):
             raise bad_sample(title, f"returned {describe_value(value)} for it", batch, number)
-        if plain is not None and not math.isfinite(plain):
-            raise bad_sample(title, f"returned {float(plain)} for it", batch, number)
+        if plain is not None and not abs(plain) <= LARGEST:  # nan, too; and of ints any there is
+            raise bad_sample(title, f"returned {describe_value(plain)} for it", batch, number)
         checked.append(None if plain is None else float(plain))
     return checked
 
@@ -296,7 +299,7 @@ def bad_sample(title: str, problem: str, batch: Batch, number: int | None) -> Ba
         sample += f"completion {_cut(repr(text))}"
     return BadInput(
         f"reward {title}, {when}: it {problem}{sample}",
-        expected="a list with one finite number a sample, or None where the reward does not apply",
+        expected=f"a list with one number of at most {LARGEST:g} a sample, or None where the reward does not apply",
         hint="correct the reward, then start again, or go on from a checkpoint with --resume latest",
     )
 
@@ -312,7 +315,11 @@ def describe(error: BaseException) -> str:
 
 def describe_value(value: object) -> str:
     """A value and its type."""
-    return "None" if value is None else f"{_cut(repr(value), 60)} ({type(value).__name__})"
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no int of more than 4,300 digits
+        text = f"a number of {int(value).bit_length()} bits"  # type: ignore[call-overload]
+    return "None" if value is None else f"{_cut(text, 60)} ({type(value).__name__})"
 
 
 def _cut(text: str, most: int = 200) -> str:
