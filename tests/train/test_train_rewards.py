@@ -124,6 +124,14 @@ def test_parts_are_weighed_and_kept() -> None:
     assert found == [{"reward": 2.5, "reward_gsm8k": 1.0, "reward_format": 1.0, "reward_format_2": 0.0}]
 
 
+def test_columns_of_parts_are_not_the_trainers_own() -> None:
+    names = ["a:std", "b:std", "a:smooth", "a:brief_smooth", "a:f", "a:f_3", "b:f", "c:f", "d:f"]
+    assert name_columns(names) == [
+        "reward_std_2", "reward_std_3", "reward_smooth_2", "reward_brief_smooth_2",
+        "reward_f", "reward_f_3", "reward_f_2", "reward_f_4", "reward_f_5",
+    ]  # fmt: skip
+
+
 def test_columns_of_parts_are_distinct() -> None:
     names = ["q-value", "format:a:b", "format:c", "my.rewards:brief", "/x/other.py:brief", "length"]
     assert name_columns(names) == [

@@ -7,6 +7,7 @@ exception, nan, a wrong length) ends the run with the sample that did it. Standa
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -221,13 +222,17 @@ def parse_weights(settings: dict[str, Any]) -> list[float]:
 
 
 def name_columns(names: Sequence[str]) -> list[str]:
-    """Columns of the parts: reward_q_value, reward_format, reward_FUNCTION; the second of a name ends in _2."""
+    """Columns of the parts: reward_q_value, reward_format, reward_FUNCTION; the second of a name ends in _2.
+
+    So does one that the trainer has itself: reward_std, and what ends in _smooth, which is drawn as another's curve.
+    """
     columns: list[str] = []
     for name in names:
         base = "reward_" + (name.split(":")[0] if name.startswith("format:") else name.rpartition(":")[2])
         base = re.sub(r"\W", "_", base)
-        count = sum(column == base or column.startswith(f"{base}_") for column in columns)
-        columns.append(f"{base}_{count + 1}" if base in columns else base)
+        taken = [*columns, "reward_std", *([base] if base.endswith("_smooth") else [])]
+        numbered = (f"{base}_{number}" for number in itertools.count(2))
+        columns.append(next(name for name in itertools.chain([base], numbered) if name not in taken))
     return columns
 
 
