@@ -75,7 +75,11 @@ for way in WAYS:
 one, *others = [sample(way, 0.0, 64)[1:] for way in WAYS]
 same = [other == one for other in others]
 one, *others = [sample(way, 0.0, 200, range(0, 32000, 50))[1] for way in WAYS]
-stops = [[sum(a == b for a, b in zip(one, other)) for other in others], sum(map(len, one))]
+def parting(a, b):
+    return next((at for at, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
+stops = [
+    [sum(a == b for a, b in zip(one, other)), min(map(len, one)), min(map(parting, one, other))] for other in others
+]
 rounds, ends, more = [], time.monotonic() + seconds, [True]
 while more[0]:
     turn = len(rounds) % len(WAYS)
@@ -112,8 +116,9 @@ def main() -> None:
     for way, name in enumerate(WAYS[1:]):
         same = all(gpu[0][way] for gpu in found["alike"])
         print(f"{name}: {'tokens and numbers are' if same else 'NOT'} vLLM's own for 64 greedy answers of 64 tokens")
-        ended = [gpu[1][0][way] for gpu in found["alike"]]
-        print(f"{'':{len(name)}}  of 64 that a token ends, {ended} are the same, of {found['alike'][0][1][1]} tokens")
+        for alike, first, parting in (gpu[1][way] for gpu in found["alike"]):
+            print(f"  where a token ends them, {alike} of 64 are the same; the first ends after {first}", end="")
+            print("" if alike == 64 else f", and none differs before {parting}: the batch is another by then")
     for way, name in enumerate(WAYS):
         of_each = [statistics.median(one[gpu][way] for one in rounds) for gpu in range(asked.gpus)]
         slowest = statistics.median(max(gpu[way] for gpu in one) for one in rounds)
