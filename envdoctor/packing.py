@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from envdoctor import __version__
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused
 from envdoctor.model import Record
 from envdoctor.packing_secrets import Secrets
+from envdoctor.paths import exists, is_file, is_folder
 from envdoctor.results import Answer
 from envdoctor.run_state import Course
 from envdoctor.trainer_lock import LOCK, find_trainer, is_local
@@ -96,10 +98,7 @@ def pack(request: PackRequest) -> Answer:
     """Write the zip, whole or not at all."""
     folder = find_run(request.run)
     _refuse_a_trained_run(folder, force=request.force)
-    target = Path(request.output).absolute() if request.output else folder.with_name(f"{folder.name}.zip")
-    if target.is_relative_to(folder) or target.is_dir():
-        raise BadInput(f"--output {target} lies in the run" if not target.is_dir() else f"{target} is a folder",
-                       expected="a file outside of the run's folder", hint=HINT)  # fmt: skip
+    target = _target(request.output, folder)
     checkpoints = request.with_checkpoints or request.with_optimizer
     chosen, left_out = choose_files(folder, checkpoints=checkpoints, optimizer=request.with_optimizer)
     part = target.with_name(f"{target.name}.part")
@@ -115,8 +114,26 @@ def pack(request: PackRequest) -> Answer:
             f"cannot pack {folder} into {target}: {error}", expected="files to read, and room to write", hint=HINT
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
     return Answer(Packed(str(target), target.stat().st_size, manifest))
+
+
+def _target(output: str, run: Path) -> Path:
+    """Where the zip goes: it takes the place of a file, and of nothing else."""
+    target = Path(output).absolute() if output else run.with_name(f"{run.name}.zip")
+    problem = ""
+    if is_folder(target):
+        problem = f"{target} is a folder"
+    elif target.is_relative_to(run):
+        problem = f"--output {target} lies in the run"
+    elif not is_folder(target.parent):
+        problem = f"--output {target}: {target.parent} is no folder"
+    elif exists(target) and not is_file(target):
+        problem = f"{target} is no regular file"
+    if problem:
+        raise BadInput(problem, expected="a file outside of the run's folder", hint=HINT)
+    return target
 
 
 def _refuse_a_trained_run(folder: Path, *, force: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from envdoctor.bundled import bundled
 from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Record
+from envdoctor.paths import is_folder
 from envdoctor.process import run as run_process
 from envdoctor.results import Answer
 from envdoctor.watching import checked_run, find_run, read_run_json
@@ -82,7 +83,7 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
     target = Path(output).absolute()
     if target.suffix.lower() not in KINDS:
         raise BadInput(f"--output {output}", expected="a name that ends in .png or .svg", hint=HINT)
-    if not os.access(target.parent, os.W_OK) or target.is_dir():
+    if not is_folder(target.parent) or not os.access(target.parent, os.W_OK) or is_folder(target):
         raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
     return target
 

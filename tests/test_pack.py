@@ -338,6 +338,19 @@ def test_a_zip_in_the_run_would_hold_itself(run: Path) -> None:
     assert "lies in the run" in inside.stderr
 
 
+def test_a_zip_takes_the_place_of_a_file_alone(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    for output, said in (
+        ("pipe", "is no regular file"),
+        ("file/x.zip", "file is no folder"),
+        ("none/x.zip", "none is no folder"),
+    ):
+        done = envdoctor("pack", run, "--output", output, home=tmp_path)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_the_default_lies_beside_the_run(run: Path) -> None:
     done = envdoctor("pack", home=run.parent.parent)
     assert done.returncode == 0, done.stderr

@@ -121,9 +121,10 @@ def test_a_python_without_matplotlib_is_named(tmp_path: Path) -> None:
     [
         (["--output", "x.pdf"], "--output x.pdf"),
         (["--output", "/no/such/folder/x.png"], "cannot be written to"),
+        (["--output", f"{__file__}/x.png"], "cannot be written to"),
         ([], "the interpreter that trained is not on this machine (/gone/python)"),
         (["--python", "/bin/true"], "it printed nothing"),
-        (["--python", "/no/such/python"], "cannot start /no/such/python"),
+        (["--python", "/no/such/python"], "--python /no/such/python: No such file or directory"),
         (["--venv", "a", "--python", "b"], "are both given"),
     ],
 )
