@@ -151,6 +151,9 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "neither profile nor all": (["resolve"], "neither --profile nor --all"),
     "Python outside the profile": (["resolve", "--profile", "cpu", "--python", "2.7"], "--python 2.7"),
     "save into nowhere": (["check", "--save", "nowhere/machine.json"], "cannot write"),
+    "an empty value": (["uninstall", "--venv", ""], "'--venv': it is empty"),
+    "an empty value of several": (["check", "--select="], "'--select': it is empty"),
+    "an empty argument": (["audit", ""], "it is empty"),
     "unknown option": (["check", "--nonsense"], "--nonsense"),
     "unknown command": (["chekc"], "chekc"),
 }

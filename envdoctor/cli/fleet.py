@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envdoctor.cli.shared import Format, FormatOption, ProgressForm, ProgressOption, app, finish
+from envdoctor.cli.shared import App, Format, FormatOption, ProgressForm, ProgressOption, app, finish
 
 if TYPE_CHECKING:
     from envdoctor.output.reporter import Reporter
     from envdoctor.results import Answer
 
-fleet_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Several machines, held against each other."
-)
+fleet_app = App(no_args_is_help=True, rich_markup_mode=None, help="Several machines, held against each other.")
 app.add_typer(fleet_app, name="fleet")
 
 HostsOption = Annotated[str, typer.Option("--hosts", metavar="LIST", help="By ssh: node1,node2 or node[01-16].")]

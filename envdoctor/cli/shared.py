@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from envdoctor.errors import EnvdoctorError
     from envdoctor.output.reporter import Reporter
     from envdoctor.results import Answer
 
-app = typer.Typer(
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+class Command(TyperCommand):
+    """A command that takes no empty value for one that is left out: `--venv "$VENV"` with VENV not set."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; where the default says something, as that of --hub, an empty value says "nothing"."""
+        rest = super().parse_args(ctx, args)
+        for each in self.params:
+            value = ctx.params.get(each.name)
+            empty = value == "" or (isinstance(value, list | tuple) and "" in value)
+            if empty and not each.default and ctx.get_parameter_source(each.name).name == "COMMANDLINE":
+                raise typer.BadParameter("it is empty; leave it out, or give a value", ctx=ctx, param=each)
+        return rest
+
+
+class App(typer.Typer):
+    """An application of such commands."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Work], Work]:
+        """Add a command."""
+        return super().command(name, cls=Command, **options)
+
+
+app = App(
     name="envdoctor",
     no_args_is_help=True,
     add_completion=False,
@@ -21,9 +47,9 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it starts 90 ms sooner and reads well in a pipe
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-profiles_app = typer.Typer(no_args_is_help=False, rich_markup_mode=None)
+profiles_app = App(no_args_is_help=False, rich_markup_mode=None)
 app.add_typer(profiles_app, name="profiles")
-facts_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+facts_app = App(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(facts_app, name="facts")
 
 
