@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -76,15 +77,21 @@ def shareable(machine: Machine, *, name: str, origin: str, home: str) -> Machine
 def override(machine: Machine, settings: list[str]) -> Machine:
     """The machine with single facts replaced, as `driver.version=570.26` or `gpus.0.memory_total=...`.
 
-    A value is read as JSON where it is JSON, else as text.
+    A value is read as JSON where it is JSON, else as text; a number is text where the fact is, as driver.version=550.
     """
     data = msgspec.to_builtins(machine)
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator:
             raise BadInput(f"--fact {setting}", expected="NAME=VALUE, as driver.version=570.26", hint=HINT)
-        _replace(data, path, _value(text))
-    return convert(data, Machine, where="--fact", what="a fact's name and a value of its type", hint=HINT)
+        read = _value(text)
+        for value in (read, text, read) if isinstance(read, int | float) else (read,):
+            _replace(data, path, value)
+            with contextlib.suppress(msgspec.ValidationError):
+                msgspec.convert(data, Machine)
+                break
+        convert(data, Machine, where=f"--fact {setting}", what="a fact's name and a value of its type", hint=HINT)
+    return msgspec.convert(data, Machine)
 
 
 def _replace(data: Any, path: str, value: object) -> None:

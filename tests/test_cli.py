@@ -120,7 +120,11 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "option in a requirement": (["resolve", "--profile", "./not-a-requirement.toml"], "--index-url=x"),
     "newer profile": (["resolve", "--profile", "./newer.toml"], "schema 9"),
     "unknown fact": (["check", "--machine", "cpu-2core", "--fact", "driver.versoin=1"], "'versoin'"),
-    "fact of another type": (["check", "--machine", "cpu-2core", "--fact", "system.cpu_count=many"], "cpu_count"),
+    "fact of another type": (
+        ["check", "--machine", "cpu-2core", "--fact", "system.cpu_count=many"],
+        "cpu_count=many",
+    ),
+    "fact of no value": (["check", "--machine", "cpu-2core", "--fact", "driver.version=null"], "driver.version=null"),
     "fact without a value": (["check", "--machine", "cpu-2core", "--fact", "driver.version"], "NAME=VALUE"),
     "venv is a file": (["install", "--profile", "cpu", "--venv", "file"], "is a file"),
     "venv of others": (["install", "--profile", "cpu", "--venv", "foreign"], "did not make"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.machines import machine_json, parse_machine
+from envdoctor.machines import machine_json, override, parse_machine
 from envdoctor.model import Machine
 
 FILES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
@@ -48,3 +48,21 @@ def test_machines_written_from_sources(
     ]
     capability = gpus[0].compute_capability.value
     assert (machine.system.architecture.value, machine.driver.version.value, capability) == stack
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "value"),
+    [
+        ("driver.version=550", "driver.version", "550"),
+        ("driver.cuda=13", "driver.cuda", "13"),
+        ("driver.cuda=12.4", "driver.cuda", "12.4"),
+        ("system.cpu_count=4", "system.cpu_count", 4),
+        ('driver.version="550"', "driver.version", "550"),
+    ],
+)
+def test_a_fact_takes_the_type_that_it_has(setting: str, path: str, value: object) -> None:
+    machine = override(machine_of("h200"), [setting])
+    fact = machine
+    for part in path.split("."):
+        fact = getattr(fact, part)
+    assert fact.value == value  # type: ignore[attr-defined]
