@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import os
 import select
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -125,6 +126,7 @@ def run(
             raise EnvdoctorError(
                 f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}",
                 expected="an executable file",
+                hint=f"command -v {shlex.quote(command[0])}",
             ) from error
         try:
             timed_out = _watch(child, started + deadline, out, offset, poll)

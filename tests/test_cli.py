@@ -153,6 +153,18 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),
     "resume what is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
     "neither profile nor all": (["resolve"], "neither --profile nor --all"),
+    "facts of no one machine": (
+        ["resolve", "--all", "--machine", "all", "--fact", "driver.version=1"],
+        "beside --fact",
+    ),
+    "a Python of no lock": (["resolve", "--all", "--machine", "all", "--python", "3.11"], "beside --python"),
+    "a check that moves versions": (["lock", "--check", "--upgrade"], "--check beside --upgrade"),
+    "a port that is none": (["fleet", "collective", "--local", "--gpus", "2", "--port", "99999"], "--port 99999"),
+    "a size that is none": (["fleet", "collective", "--local", "--gpus", "2", "--size", "0"], "--size 0"),
+    "nodes of SLURM without it": (
+        ["fleet", "collective", "--local", "--nodelist", "n1"],
+        "--nodelist without --slurm",
+    ),
     "Python outside the profile": (["resolve", "--profile", "cpu", "--python", "2.7"], "--python 2.7"),
     "save into nowhere": (["check", "--save", "nowhere/machine.json"], "cannot write"),
     "an empty value": (["uninstall", "--venv", ""], "'--venv': it is empty"),

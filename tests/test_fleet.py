@@ -364,7 +364,9 @@ def test_every_format_tells_the_odd_node(form: str, tmp_path: Path) -> None:
         [], ["--hosts", "a", "--slurm"], ["--hosts", "a", "--deadline", "0"], ["--hosts", "a", "--parallel", "0"],
         ["--hosts", "a", "--command", "'"], ["--recorded", "nowhere"], ["--hosts-file", "nowhere"],
         ["--hosts", "a", "--ssh-config", "nowhere"], ["--hosts", "a", "--venv", "v", "--python", "p"],
-        ["--recorded", ".", "--save", "x"],
+        ["--recorded", ".", "--save", "x"], ["--hosts", "a", "--nodelist", "b"], ["--hosts", "a", "--partition", "b"],
+        ["--recorded", ".", "--address", "a:1"], ["--hosts", "a", "--ray-python", "b"],
+        ["--slurm", "--ssh-config", "c"], ["--ray", "--ray-python", "nowhere"],
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_with_what_was_expected(arguments: list[str], tmp_path: Path) -> None:
@@ -378,6 +380,7 @@ def test_without_ssh_or_slurm_the_error_says_so(tmp_path: Path) -> None:
     done = envdoctor("fleet", "check", "--slurm", home=tmp_path, PATH="/nonexistent")
     assert done.returncode == 3
     assert "cannot start sinfo" in done.stderr
+    assert "hint: command -v sinfo" in done.stderr
     answer = envelope(
         envdoctor("fleet", "check", "--hosts", "a", "--format", "json", home=tmp_path, PATH="/nonexistent")
     )

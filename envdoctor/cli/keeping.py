@@ -12,6 +12,7 @@ from envdoctor.cli.shared import (
     FormatOption,
     MachineOption,
     PythonVersionOption,
+    alone,
     app,
     facts_app,
     finish,
@@ -91,6 +92,8 @@ def resolve(
         if machine == "all":
             from envdoctor import keeping
 
+            others = {"--fact": fact, "--python": python}
+            alone("--machine all", others, why="it is of recorded machines and locks", hint="envdoctor resolve --all")
             return keeping.matrix(profile or [])
         from envdoctor import resolving
 
@@ -120,7 +123,12 @@ def lock(
     """
     from envdoctor import keeping
 
-    finish("lock", format, lambda r: keeping.lock(profile or [], r, check=check, upgrade=upgrade))
+    def answer(reporter: Reporter) -> Answer:
+        if check:
+            alone("--check", {"--upgrade": upgrade}, why="it writes no lock", hint="envdoctor lock --check")
+        return keeping.lock(profile or [], reporter, check=check, upgrade=upgrade)
+
+    finish("lock", format, answer)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from envdoctor.cli.shared import (
     ProgressOption,
     PythonOption,
     VenvOption,
+    alone,
     app,
     finish,
 )
@@ -22,18 +23,6 @@ from envdoctor.cli.shared import (
 if TYPE_CHECKING:
     from envdoctor.output.reporter import Reporter
     from envdoctor.results import Answer
-
-
-def alone(option: str, others: dict[str, object]) -> None:
-    """Refuse options that would say nothing beside this one."""
-    from envdoctor.errors import BadInput
-
-    if given := [name for name, value in others.items() if value]:
-        raise BadInput(
-            f"{option} beside {', '.join(given)}",
-            expected=f"{option} without them: it runs no probes",
-            hint=f"envdoctor verify {option}",
-        )
 
 
 @app.command()
@@ -64,10 +53,9 @@ def verify(
         from envdoctor import workflow
 
         if bench or load:
-            alone(
-                "--bench" if bench else "--load",
-                {"--load": bench and load, "--quick": quick, "--only": only, "--skip": skip},
-            )
+            option = "--bench" if bench else "--load"
+            others = {"--load": bench and load, "--quick": quick, "--only": only, "--skip": skip}
+            alone(option, others, why="it runs no probes", hint=f"envdoctor verify {option}")
         if bench:
             return workflow.bench(venv, python, reporter)
         if load:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -125,6 +125,18 @@ def finish(
     reporter.close()
     _print(command, form, answer)
     raise typer.Exit(answer.exit_code)
+
+
+def alone(option: str, others: Mapping[str, object], *, why: str, hint: str) -> None:
+    """Refuse options that would say nothing beside this one."""
+    from envdoctor.errors import BadInput
+
+    if given := [name for name, value in others.items() if value]:
+        raise BadInput(
+            f"{option} beside {', '.join(given)}",
+            expected=f"{option} without {' and '.join(given)}: {why}",
+            hint=hint,
+        )
 
 
 def _print(command: str, form: Format, answer: Answer) -> None:

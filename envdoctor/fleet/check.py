@@ -21,6 +21,7 @@ from envdoctor.fleet.records import FleetChecked, How, NodeAnswer
 from envdoctor.model import Record
 from envdoctor.records import read_text
 from envdoctor.results import Answer
+from envdoctor.stack.find import interpreter_named
 
 HINT = "envdoctor fleet check --hosts node1,node2,node3"
 MOST_PARALLEL = 256  # ssh processes at a time: each has some MiB
@@ -94,7 +95,19 @@ def way_of(request: FleetRequest) -> How:
         raise BadInput(seen, expected=f"one of {', '.join(ways)}", hint=HINT)
     if request.save and request.recorded:
         raise BadInput("--save beside --recorded", expected="--save with nodes that are asked", hint=HINT)
-    return ways[given[0]][0]
+    how = ways[given[0]][0]
+    of_others = {
+        "--nodelist": ("slurm", request.nodelist),
+        "--partition": ("slurm", request.partition),
+        "--ray-python": ("ray", request.ray_python),
+        "--address": ("ray", request.address != "auto"),
+        "--ssh-config": ("ssh", request.ssh_config),
+    }
+    for name, (way, value) in of_others.items():
+        if value and way != how:
+            expected = f"{name} with {' or '.join(option for option, (its, _) in ways.items() if its == way)}"
+            raise BadInput(f"{name} beside {given[0]}", expected=expected, hint=HINT)
+    return how
 
 
 def question_of(request: FleetRequest) -> reach.Question:
@@ -134,7 +147,8 @@ def ask(how: How, request: FleetRequest, question: reach.Question, take: reach.T
         for answer in read_answers(recorded_files(request.recorded)):
             take(answer)
     elif how == "ray":
-        reach.ask_by_ray(request.ray_python or sys.executable, request.address, question, take)
+        named = request.ray_python and interpreter_named(request.ray_python, os.environ, hint=HINT)
+        reach.ask_by_ray(str(named or sys.executable), request.address, question, take)
     elif how == "slurm":
         nodes, down = slurm_nodes(request.nodelist, request.partition)
         for node, state in down.items():

@@ -122,15 +122,20 @@ def validate(request: CollectiveRequest) -> None:
         raise BadInput(
             " beside ".join(given) or "no nodes are named", expected=f"one of {', '.join(ways)}", hint=HINT
         )
-    if not 0 <= request.processes <= 64:
-        raise BadInput(f"--gpus {request.processes}", expected="1 to 64 a node", hint=HINT)
-    if request.backend not in ("auto", "nccl", "gloo"):
-        raise BadInput(f"--backend {request.backend}", expected="auto, nccl or gloo", hint=HINT)
-    if not 5 <= request.deadline <= 3600 or not 2 <= request.stall <= request.deadline:
-        told = f"--deadline {request.deadline:g} with --stall {request.stall:g}"
-        raise BadInput(told, expected="a deadline of 5 to 3600 s, and a stall of 2 s up to it", hint=HINT)
-    if not request.megabytes or any(not 1 <= size <= 8192 for size in request.megabytes):
-        raise BadInput(f"--size {request.megabytes}", expected="1 to 8192 MiB", hint=HINT)
+    told = f"--deadline {request.deadline:g} with --stall {request.stall:g}"
+    in_time = 5 <= request.deadline <= 3600 and 2 <= request.stall <= request.deadline
+    required = [
+        (0 <= request.processes <= 64, f"--gpus {request.processes}", "1 to 64 a node"),
+        (request.backend in ("auto", "nccl", "gloo"), f"--backend {request.backend}", "auto, nccl or gloo"),
+        (in_time, told, "a deadline of 5 to 3600 s, and a stall of 2 s up to it"),
+        *((1 <= size <= 8192, f"--size {size}", "1 to 8192 MiB") for size in request.megabytes),
+        (0 <= request.port <= 65535, f"--port {request.port}", "1 to 65535, or none: one that is free here"),
+        (request.slurm or not request.nodelist, "--nodelist without --slurm", "--nodelist with --slurm"),
+        (request.slurm or not request.partition, "--partition without --slurm", "--partition with --slurm"),
+    ]
+    for fine, seen, expected in required:
+        if not fine:
+            raise BadInput(seen, expected=expected, hint=HINT)
     if not request.python and not request.local:
         raise BadInput("no --python", expected="the interpreter that has torch, on every node", hint=HINT)
     if request.ssh_config and not Path(request.ssh_config).is_file():

@@ -146,11 +146,12 @@ def ask_by_ray(python: str, address: str, question: Question, on_answer: Told) -
     """One task a node of the cluster; the nodes that it has."""
     program = PROGRAMS / "ray_tasks.py"
     argv = [python, str(program), address, f"{question.deadline:.1f}"]
-    return _ask_together(argv, [], question.program("@NODE@"), question, on_answer)
+    hint = "envdoctor fleet check --ray --ray-python PATH, of a Python that has Ray, --address HOST:PORT"
+    return _ask_together(argv, [], question.program("@NODE@"), question, on_answer, hint=hint)
 
 
 def _ask_together(
-    argv: list[str], nodes: Sequence[str], program: bytes, question: Question, on_answer: Told
+    argv: list[str], nodes: Sequence[str], program: bytes, question: Question, on_answer: Told, *, hint: str = ""
 ) -> list[str]:
     """Run what reaches all nodes at once, and hand on each answer when it comes."""
     listener = Listener(time.time())
@@ -172,7 +173,7 @@ def _ask_together(
     expected = list(nodes) or listener.listed
     if not expected:
         failure, message = explain_silence(done, spoke=False)
-        raise EnvdoctorError(message, expected="a cluster that answers", hint=shlex.join(argv[:2]))
+        raise EnvdoctorError(message, expected="a cluster that answers", hint=hint or shlex.join(argv[:2]))
     for node in expected:
         if node in given:
             continue
