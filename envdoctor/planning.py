@@ -177,9 +177,13 @@ def _with_commands(remedies: tuple[Remedy, ...], request: PlanRequest) -> tuple[
 
 
 def _command(request: PlanRequest, changed: dict[str, str]) -> str:
-    options = {"model": request.model, "recipe": request.recipe, "machine": request.machine}
+    options = {
+        "model": request.model, "recipe": request.recipe, "machine": request.machine, "venv": request.venv,
+        "python": request.python,
+    }  # fmt: skip
     words = ["envdoctor", "plan"]
     words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
+    words += [word for fact in request.facts for word in ("--fact", fact)]
     words += ["--gpus", str(request.gpus)] if request.gpus > 1 else []
     words += [word for key, value in changed.items() for word in ("--set", f"{key}={value}")]
     return shlex.join(words)

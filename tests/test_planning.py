@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,19 @@ def test_one_that_does_not_is_told_what_helps_and_the_command_holds(home: Path) 
     assert all(remedy["why"] for remedy in data["remedies"])
 
 
+def test_the_command_keeps_what_the_plan_was_made_for(home: Path) -> None:
+    words = ["--model", QWEN, "--machine", "rtx4090", "--python", sys.executable, "--fact", "driver.version=570.26"]
+    command = data_of(*words, home=home)["remedies"][-1]["command"]
+    assert shlex.split(command)[1:9] == ["plan", "--model", QWEN, "--machine", "rtx4090", "--python", sys.executable,
+                                         "--fact"]  # fmt: skip
+    assert envdoctor(*shlex.split(command)[1:], home=home).returncode == 0
+
+
 def test_every_format_says_that_it_does_not_fit(home: Path) -> None:
     for form in ("json", "github", "sarif"):
         done = envdoctor("plan", "--model", QWEN, "--machine", "rtx4090", "--format", form, home=home)
         assert (done.returncode, done.stderr) == (1, "")
-        assert form != "github" or "micro_batch=" in done.stdout
+        assert form != "github" or "lora_rank=" in done.stdout
 
 
 def test_the_share_of_vllm_is_computed(home: Path) -> None:

@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from graph_fields import check_graphs
 from memory.config import parse_config, shape_of
 from memory.phases import Phases
 from memory.places import read_shape
+from memory.remedies import find_remedies
 from memory.shape import Shape
 from model.quantization import check_quantization
 from running.batches import check_batches
 from running.fsdp_fields import check_places, check_sharding
-from running.versions import at_least, check_sleep
+from running.versions import check_sleep
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]
-
-Change = tuple[dict[str, Any], str]  # settings, and what they mean
-SMALL = 0.02  # of the peak: what saves less is no remedy
 
 
 def plan(
@@ -54,10 +51,18 @@ def plan(
         "trl": trl,
         "attention": attention,
     }
-    made = Phases(shape, settings, machine, **known).as_record()
-    if made["fits"] is False and not settings["micro_batch"]:
-        made = _in_passes(shape, settings, machine, made, known)
-    made["remedies"] = [] if made["fits"] is not False else _remedies(shape, settings, machine, made, known)
+
+    def replan(changes: dict[str, Any]) -> dict[str, Any] | None:
+        changed = settings | changes
+        try:  # a setting that the trainer refuses is no remedy
+            settle(Recipe("", "", {}), changed | ({} if settings["task"] != "dataset" else {"model": "planned"}))
+            check(shape, changed, machine, trl)
+        except BadInput:
+            return None
+        return _best(shape, changed, machine, known)
+
+    made = _best(shape, settings, machine, known)
+    made["remedies"] = [] if made["fits"] is not False else find_remedies(shape, settings, made, trl, replan)
     return made
 
 
@@ -74,20 +79,22 @@ def check(shape: Shape, settings: dict[str, Any], machine: dict[str, Any], trl: 
         check_sharding(settings)
 
 
-def _in_passes(
-    shape: Shape, settings: dict[str, Any], machine: dict[str, Any], whole: dict[str, Any], known: dict[str, Any]
-) -> dict[str, Any]:
-    """The plan with the largest micro-batch that fits, where nobody named one; else the one of all in one pass."""
-    answers = whole["answers"]
+def _best(shape: Shape, settings: dict[str, Any], machine: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """The plan with the micro-batch that was named, else with the largest that fits, else with the smallest."""
+    made = Phases(shape, settings, machine, **known).as_record()
+    if made["fits"] is not False or settings["micro_batch"]:
+        return made
+    answers, whole = made["answers"], made
     for size in (n for n in range(answers - 1, 0, -1) if answers % n == 0):
         made = Phases(shape, settings | {"micro_batch": size}, machine, **known).as_record()
         if made["fits"]:
-            made["notes"].append(
-                f"micro_batch: {size}, since all {answers} answers in one pass would need "
-                f"{whole['peak'] / 2**30:.1f} GiB"
-            )
-            return made
-    return whole
+            break
+    if made is not whole:
+        made["notes"].append(
+            f"micro_batch: {made['micro_batch']}, since all {answers} answers in one pass would need "
+            f"{whole['peak'] / 2**30:.1f} GiB"
+        )
+    return made
 
 
 def compare(made: dict[str, Any], measured_peak_bytes: int) -> dict[str, Any]:
@@ -101,104 +108,6 @@ def compare(made: dict[str, Any], measured_peak_bytes: int) -> dict[str, Any]:
         "ratio": None if ratio is None else round(ratio, 3),
         "phase": made["peak_phase"],
     }
-
-
-def _remedies(
-    shape: Shape, settings: dict[str, Any], machine: dict[str, Any], made: dict[str, Any], known: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Changes in the order of what they cost, each planned anew on top of those before, until it fits."""
-
-    def replan(changes: list[Change]) -> dict[str, Any]:
-        changed = dict(settings)
-        for change, _ in changes:
-            changed |= change
-        return Phases(shape, changed, machine, **known).as_record()
-
-    candidates = _candidates(shape, settings, made, known)
-    taken, now = _take(candidates, settings, made, replan)
-    if now["fits"]:  # a change may be needless, or the micro-batch too small, now that the later ones are known
-        for each in reversed(list(taken)):
-            if replan(without := [other for other in taken if other is not each])["fits"]:
-                taken = without
-        for larger in (each for each in candidates if each[0].keys() == {"micro_batch"}):
-            trial = [larger if each[0].keys() == larger[0].keys() else each for each in taken]
-            if replan(trial)["fits"]:
-                taken = trial
-                break
-    found, before = [], made
-    for number, (change, why) in enumerate(taken, start=1):
-        after = replan(taken[:number])
-        found.append({"set": change, "why": why, "saves": before["needed"] - after["needed"], "peak": after["peak"],
-                      "fits": bool(after["fits"])})  # fmt: skip
-        before = after
-    return found
-
-
-def _take(
-    candidates: list[Change],
-    settings: dict[str, Any],
-    made: dict[str, Any],
-    replan: Callable[[list[Change]], dict[str, Any]],
-) -> tuple[list[Change], dict[str, Any]]:
-    """(the candidates that help, up to the one with which it fits; the plan with them)."""
-    taken: list[Change] = []
-    now = made
-    for candidate in candidates:
-        kept = [each for each in taken if each[0].keys() != candidate[0].keys()]  # a still smaller micro-batch
-        after = replan([*kept, candidate])
-        unchanged = all(settings.get(key) == value for key, value in candidate[0].items())
-        if unchanged or after["answers"] % after["micro_batch"]:
-            continue
-        if after["fits"] or now["needed"] - after["needed"] >= SMALL * now["needed"]:
-            taken, now = [*kept, candidate], after
-        if now["fits"]:
-            break
-    return taken, now
-
-
-def _candidates(shape: Shape, settings: dict[str, Any], made: dict[str, Any], known: dict[str, Any]) -> list[Change]:
-    """What can be changed, the cheapest first: what changes no result, then speed, then what is learnt."""
-    divisors = [n for n in range(made["micro_batch"] - 1, 0, -1) if made["answers"] % n == 0]
-    colocate, lora = settings["generation"] == "vllm-colocate", settings["lora_rank"] > 0
-    changes = [({"micro_batch": n}, "fewer answers in one pass; the step is the same") for n in _spaced(divisors)]
-    if not at_least(known["trl"], (1, 15)):  # whose own head holds no logits either
-        changes.append(({"liger_loss": True}, "never holds a batch's logits"))
-    if settings["vllm_share"]:
-        changes.append(({"vllm_share": 0.0}, "the share that this plan computes"))
-    if settings["dtype"] == "float32":
-        changes.append(
-            ({"dtype": "bfloat16"}, "half the weights, gradients and optimizer; small updates may be lost")
-        )
-    if made["attention"] == "eager":
-        other = "flex_attention" if shape.model_type == "gpt_oss" else "sdpa"
-        changes.append(({"attention": other}, "keeps no scores"))
-    changes.append(({"gradient_checkpointing": True}, "activations are computed twice: about a third slower"))
-    if colocate:
-        changes.append(({"vllm_sleep": True}, "vLLM's memory is the trainer's during the update"))
-    if not settings["optimizer"].startswith("paged"):
-        changes.append(({"optimizer": "paged_adamw_8bit"}, "optimizer states in 8 bits, on the host when short"))
-    if not lora:
-        changes.append(({"lora_rank": 16}, "trains an adapter, which wants a higher learning rate"))
-    if settings["quantization"] == "none" and not shape.quantized and shape.model_type != "gpt_oss":
-        changes.append(
-            ({"quantization": "nf4", "lora_rank": settings["lora_rank"] or 16}, "frozen weights in 4 bits")
-        )
-    if settings["sharding"] == "fsdp":  # which takes none of these
-        changes = [each for each in changes if not each[0].keys() & {"dtype", "optimizer", "quantization"}]
-    half = max(1, settings["prompts_per_step"] // 2)
-    changes.append(({"prompts_per_step": half}, "half the answers at once: a noisier gradient"))
-    shorter = max(16, made["completion_tokens"] // 2)
-    changes.append(({"max_completion_length": shorter}, "shorter answers: longer ones are cut off"))
-    return changes
-
-
-def _spaced(divisors: list[int]) -> list[int]:
-    """Each about half of the one before, and 1."""
-    kept: list[int] = []
-    for number in divisors:
-        if not kept or number <= kept[-1] / 2 or number == 1:
-            kept.append(number)
-    return kept
 
 
 def main() -> int:

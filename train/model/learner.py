@@ -180,9 +180,10 @@ def _plan(
     run.say(f"memory plan: peak {plan['peak'] / 2**30:.1f} of {total / 2**30:.1f} GiB in phase {plan['peak_phase']}")
     if plan["fits"] is False:
         changes = [f"{name}={value}" for remedy in plan["remedies"] for name, value in remedy["set"].items()]
-        ways = ", ".join(changes) or "nothing that is known here helps"
-        run.note(f"by the plan this does not fit into the GPU's memory; what would: {ways}")
-    elif not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:
+        enough = plan["remedies"] and plan["remedies"][-1]["fits"]
+        ways = f"what would: {', '.join(changes)}" if enough else "nothing that is known here is enough"
+        run.note(f"by the plan this does not fit into the GPU's memory; {ways}")
+    if not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:  # also where it may just not do
         settings["micro_batch"] = plan["micro_batch"]
         run.note(plan["notes"][-1])
     return plan
