@@ -21,7 +21,7 @@ from memory.places import read_shape
 from memory.remedies import find_remedies
 from memory.shape import Shape
 from model.quantization import check_quantization
-from running.batches import check_batches
+from running.batches import check_batches, divisors
 from running.fsdp_fields import check_places, check_sharding
 from running.versions import check_sleep
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
@@ -85,7 +85,7 @@ def _best(shape: Shape, settings: dict[str, Any], machine: dict[str, Any], known
     if made["fits"] is not False or settings["micro_batch"]:
         return made
     answers, whole = made["answers"], made
-    for size in (n for n in range(answers - 1, 0, -1) if answers % n == 0):
+    for size in divisors(answers)[1:]:
         made = Phases(shape, settings | {"micro_batch": size}, machine, **known).as_record()
         if made["fits"]:
             break

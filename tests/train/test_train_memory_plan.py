@@ -283,6 +283,12 @@ def test_parts_add_up_to_the_peak() -> None:
         assert all(row["why"] for row in made["parts"])
 
 
+def test_as_many_answers_as_there_can_be_are_planned_at_once() -> None:
+    made = plan(shape_of(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
+    assert (made["answers"], made["micro_batch"]) == (65536 * 4096, 1)
+    assert made["fits"] is False
+
+
 def test_without_a_machine_there_is_no_verdict() -> None:
     made = plan(shape_of(QWEN2_387M), defaults(**BARE), {})
     assert made["fits"] is None

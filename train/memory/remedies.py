@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memory.shape import Shape
+from running.batches import divisors
 from running.fsdp_fields import LEAST
 from running.versions import WAKES, at_least, wakes_right
 from settings import vocabulary
@@ -108,13 +109,13 @@ def _merged(changes: list[Change]) -> dict[str, Any]:
 
 def _candidates(shape: Shape, settings: dict[str, Any], made: dict[str, Any], trl: str) -> list[Change]:
     """What can be changed, the cheapest first: what changes no result, then speed, then what is learnt."""
-    divisors = [n for n in range(made["micro_batch"] - 1, 0, -1) if made["answers"] % n == 0]
+    smaller = [n for n in divisors(made["answers"]) if n < made["micro_batch"]]
     divides = tuple(map(int, LEAST["trl"].split(".")))
     plain, rank = settings["quantization"] == "none" and not shape.quantized, settings["lora_rank"]
     rows: list[tuple[bool, dict[str, Any], str]] = [
         # Where none is named the plan takes the largest that fits.
         *((settings["micro_batch"] > 0, {"micro_batch": n}, "fewer answers in one pass; the step is the same")
-          for n in _spaced(divisors)),
+          for n in _spaced(smaller)),
         # From 1.15 on TRL's own head holds no logits either; 1.14 takes that for every loss.
         (not at_least(trl, (1, 15)) and (settings["loss_type"] in LIGERS or at_least(trl, (1, 14))),
          {"liger_loss": True},
@@ -144,10 +145,10 @@ def _candidates(shape: Shape, settings: dict[str, Any], made: dict[str, Any], tr
     return [(change, why) for possible, change, why in rows if possible]
 
 
-def _spaced(divisors: list[int]) -> list[int]:
+def _spaced(sizes: list[int]) -> list[int]:
     """Each about half of the one before, and 1."""
     kept: list[int] = []
-    for number in divisors:
+    for number in sizes:
         if not kept or number <= kept[-1] / 2 or number == 1:
             kept.append(number)
     return kept

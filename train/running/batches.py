@@ -9,6 +9,12 @@ from typing import Any
 from settings import BadInput
 
 
+def divisors(number: int) -> list[int]:
+    """All of them, the largest first. Sample: 12 -> [12, 6, 4, 3, 2, 1]."""
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)}, reverse=True)
+
+
 def check_batches(settings: Mapping[str, Any], ranks: int) -> tuple[int, int]:
     """(answers a GPU and step, answers a pass); BadInput where they do not come out even."""
     answers = settings["prompts_per_step"] * settings["num_generations"]
