@@ -283,6 +283,20 @@ def test_parts_add_up_to_the_peak() -> None:
         assert all(row["why"] for row in made["parts"])
 
 
+def test_weights_are_held_as_the_trainer_holds_them() -> None:
+    """quantization.choose_dtype: a GradScaler cannot unscale gradients in float16."""
+    qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]
+
+    def held(**changed: Any) -> str:
+        return str(plan(qwen, defaults(**changed), card(80))["dtype"])
+
+    assert held(dtype="float16") == held() == "float32"
+    assert held(dtype="float16", lora_rank=8) == "float16"
+    assert held(dtype="float32", lora_rank=8, quantization="nf4") == "float32"  # what is not quantised
+    with pytest.raises(BadInput, match="dtype = float32, but the checkpoint is MXFP4"):
+        plan(read_shape("openai/gpt-oss-20b")[0], defaults(dtype="float32", lora_rank=8), card(80))
+
+
 def test_as_many_answers_as_there_can_be_are_planned_at_once() -> None:
     made = plan(shape_of(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
     assert (made["answers"], made["micro_batch"]) == (65536 * 4096, 1)

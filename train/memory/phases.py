@@ -14,6 +14,7 @@ from memory import parts
 from memory.gathered import gathered
 from memory.parts import GIB, Pass
 from memory.shape import Shape, count_parameters
+from model.quantization import choose_dtype
 from running.versions import at_least
 
 PROMPT_TOKENS = 512  # where nothing says how long prompts are
@@ -53,13 +54,8 @@ class Phases:
         self.double = self.shape.double if self.shape.quantized else asked["double_quantization"]
         if self.shape.quantized and asked["quantization"] != "none":
             self.notes.append("the checkpoint is quantised by bitsandbytes already; quantization counts for nothing")
-        self.dtype = self._dtype()
+        self.dtype, self.mode = self._dtype()
         self.size = parts.SIZES[self.dtype]
-        # TRL turns autocast on where there is a GPU, and float32 weights then run as bfloat16 copies.
-        casts = self._on_gpu() and self.machine.get("bfloat16", True)
-        self.mode = "mixed" if self.dtype == "float32" and casts else self.dtype
-        self.mode = "bfloat16" if self.mode == "mixed" and self.sharded else self.mode  # the layers are gathered so
-        self.mode = "bfloat16" if self.mode == "float16" else self.mode
         # With experts the model is not prepared by PEFT (models.prepare_for_training).
         self.quantized = "" if self.quantization == "none" or self.shape.experts else self.quantization
         self.parameters = sum(count_parameters(self.shape).values())
@@ -72,17 +68,17 @@ class Phases:
         )
         self.attention = self._attention()
 
-    def _on_gpu(self) -> bool:
-        return self.settings["device"] != "cpu"
-
-    def _dtype(self) -> str:
-        asked = self.settings["dtype"]
-        if self.quantization != "none":
-            return "bfloat16"  # what is not quantised
-        if asked != "auto":
-            return str(asked)
-        frozen = self.settings["lora_rank"] > 0  # weights that are trained stay float32: quantization.choose_dtype
-        return "bfloat16" if frozen and self._on_gpu() and self.machine.get("bfloat16", True) else "float32"
+    def _dtype(self) -> tuple[str, str]:
+        """(the type that weights are held in, the one that is computed in), as the trainer chooses them."""
+        if self.settings["task"] != "dataset":
+            return "float32", "float32"  # a model made on the spot
+        # TRL turns autocast on where there is a GPU for it, and float32 weights then run as copies of 16 bits.
+        has_bfloat16 = self.settings["device"] != "cpu" and self.machine.get("bfloat16", True)
+        compute, held, notes = choose_dtype(self.settings, self.shape.method, has_bfloat16=has_bfloat16)
+        self.notes += notes
+        if held != "float32" or compute == "float32":
+            return held, "bfloat16" if held == "float16" else held
+        return held, "bfloat16" if self.sharded else "mixed"  # the layers of a divided model are gathered so
 
     def _attention(self) -> str:
         named = self.settings["attention"]
