@@ -76,6 +76,12 @@ def refused_by_the_machine(error: OSError) -> EnvdoctorError | None:
     )
 
 
+def cannot_write(what: str, error: OSError, *, expected: str, hint: str) -> EnvdoctorError:
+    """A place that cannot be written is the user's to change; that its disk is full is no fault of the input."""
+    kind = EnvdoctorError if error.errno in DISK_FAULTS else BadInput
+    return kind(f"{what} cannot be written: {error.strerror or error}", expected=expected, hint=hint)
+
+
 def nearest(name: str, known: list[str]) -> str:
     """The known name that `name` most likely meant, or an empty string."""
     from difflib import get_close_matches

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused
+from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, cannot_write
 from envdoctor.model import Record
 from envdoctor.packing_secrets import Secrets
-from envdoctor.paths import exists, is_file, is_folder
+from envdoctor.paths import exists, is_file, is_folder, is_link
 from envdoctor.results import Answer
 from envdoctor.run_state import Course
 from envdoctor.trainer_lock import LOCK, find_trainer, is_local
@@ -101,7 +101,11 @@ def pack(request: PackRequest) -> Answer:
     target = _target(request.output, folder)
     checkpoints = request.with_checkpoints or request.with_optimizer
     chosen, left_out = choose_files(folder, checkpoints=checkpoints, optimizer=request.with_optimizer)
-    part = target.with_name(f"{target.name}.part")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.touch(exist_ok=False)
+    except OSError as error:
+        raise cannot_write(str(target), error, expected="a file in a folder of yours", hint=HINT) from error
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             secrets = Secrets()
@@ -110,8 +114,11 @@ def pack(request: PackRequest) -> Answer:
             _add_bytes(archive, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
         part.replace(target)
     except OSError as error:
+        file = f" ({error.filename})" if error.filename else ""
         raise EnvdoctorError(
-            f"cannot pack {folder} into {target}: {error}", expected="files to read, and room to write", hint=HINT
+            f"cannot pack {folder} into {target}: {error.strerror or error}{file}",
+            expected="files to read, and room to write",
+            hint=HINT,
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -120,20 +127,30 @@ def pack(request: PackRequest) -> Answer:
 
 
 def _target(output: str, run: Path) -> Path:
-    """Where the zip goes: it takes the place of a file, and of nothing else."""
+    """Where the zip goes: it takes the place of an earlier zip of a run, and of nothing else."""
     target = Path(output).absolute() if output else run.with_name(f"{run.name}.zip")
     problem = ""
     if is_folder(target):
-        problem = f"{target} is a folder"
+        problem = "is a folder"
     elif target.is_relative_to(run):
-        problem = f"--output {target} lies in the run"
+        problem = "lies in the run"
     elif not is_folder(target.parent):
-        problem = f"--output {target}: {target.parent} is no folder"
-    elif exists(target) and not is_file(target):
-        problem = f"{target} is no regular file"
+        problem = f"cannot be made: {target.parent} is no folder"
+    elif (exists(target) or is_link(target)) and not _is_pack(target):
+        problem = "is there, and no zip of a run"
     if problem:
-        raise BadInput(problem, expected="a file outside of the run's folder", hint=HINT)
+        expected = "a new file outside of the run's folder, or an earlier zip of a run"
+        raise BadInput(f"--output {target} {problem}", expected=expected, hint=HINT)
     return target
+
+
+def _is_pack(path: Path) -> bool:
+    """Whether a file is the zip of a run."""
+    with contextlib.suppress(OSError, zipfile.BadZipFile):
+        if is_file(path):
+            with zipfile.ZipFile(path) as archive:
+                return MANIFEST in archive.namelist()
+    return False
 
 
 def _refuse_a_trained_run(folder: Path, *, force: bool) -> None:

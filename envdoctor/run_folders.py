@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.errors import BadInput, cannot_write
 from envdoctor.trainer_lock import find_trainer, is_local
 
 LOG = "train.log"
@@ -92,12 +91,8 @@ def writing_into(directory: Path) -> Iterator[None]:
     except OSError as error:
         if not there:
             shutil.rmtree(directory, ignore_errors=True)
-        kind = EnvdoctorError if error.errno in (errno.ENOSPC, errno.EDQUOT) else BadInput
-        raise kind(
-            f"the run's folder {directory} cannot be written: {error.strerror}",
-            expected="a folder of yours, with room in it",
-            hint="envdoctor train --run FOLDER",
-        ) from error
+        expected, hint = "a folder of yours, with room in it", "envdoctor train --run FOLDER"
+        raise cannot_write(f"the run's folder {directory}", error, expected=expected, hint=hint) from error
 
 
 def was_refused(directory: Path) -> bool:

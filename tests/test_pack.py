@@ -109,7 +109,7 @@ def test_a_run_is_packed_with_its_checksums(run: Path) -> None:
             content = archive.read(file["path"])
             assert content == (run / file["path"]).read_bytes(), "nothing was a secret: the bytes are the run's"
             assert (len(content), hashlib.sha256(content).hexdigest()) == (file["size"], file["sha256"])
-    assert not target.with_name("packed.zip.part").exists()
+    assert not list(target.parent.glob(".*.part"))
     data = check(target)["data"]
     assert (data["files"], data["faults"]) == (8, [])
 
@@ -181,7 +181,7 @@ def test_a_model_that_holds_a_secret_is_refused(run: Path) -> None:
     assert done.returncode == 1
     assert "model/chat_template.jinja holds a secret" in done.stderr
     assert not target.exists()
-    assert not list(target.parent.glob("*.part"))
+    assert not list(target.parent.glob(".*.part"))
 
 
 def test_a_vocabulary_is_packed_as_it_is(run: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_write_that_fails_leaves_nothing_and_the_old_zip_stays(run: Path) -> N
     assert "File too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert target.read_bytes() == before
-    assert not list(target.parent.glob("*.part"))
+    assert not list(target.parent.glob(".*.part"))
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9.txt", b"two\nlines.txt"])
@@ -336,19 +336,6 @@ def test_a_zip_in_the_run_would_hold_itself(run: Path) -> None:
     inside = envdoctor("pack", run, "--output", run / "x.zip", home=run)
     assert inside.returncode == 2
     assert "lies in the run" in inside.stderr
-
-
-def test_a_zip_takes_the_place_of_a_file_alone(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    os.mkfifo(tmp_path / "pipe")
-    for output, said in (
-        ("pipe", "is no regular file"),
-        ("file/x.zip", "file is no folder"),
-        ("none/x.zip", "none is no folder"),
-    ):
-        done = envdoctor("pack", run, "--output", output, home=tmp_path)
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
-    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_the_default_lies_beside_the_run(run: Path) -> None:
@@ -368,3 +355,50 @@ def test_what_is_printed_meets_the_schema(run: Path) -> None:
     for data in (envelope(pack(run, "--format", "json")[0]), check(run.parent.parent / "packed.zip")):
         assert faults(data, schema, schema) == []
         assert data["data"]["manifest"]["recipe"] == "sort"
+
+
+@pytest.mark.parametrize(
+    ("output", "seen"),
+    [("a" * 300 + ".zip", "File name too long"), ("file/x.zip", "file is no folder"),
+     ("nowhere/x.zip", "nowhere is no folder"),
+     ("file", "there, and no zip of a run"), ("pipe", "there, and no zip of a run"), ("runs", "is a folder"),
+     ("gone", "there, and no zip of a run")],
+)  # fmt: skip
+def test_a_place_that_takes_no_zip_is_one_line(run: Path, tmp_path: Path, output: str, seen: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "gone").symlink_to("nowhere")
+    before = sorted(tmp_path.rglob("*"))
+    done = envdoctor("pack", run, "--output", output, home=tmp_path)
+    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_earlier_zip_is_replaced_and_a_file_of_anothers_name_stays(run: Path) -> None:
+    target = packed(run)
+    (run / "metrics.csv").write_text("step,reward\n50,1\n")
+    (target.parent / f"{target.name}.part").write_text("mine")
+    assert packed(run).read_bytes() == target.read_bytes()
+    assert check(target)["data"]["faults"] == []
+    with zipfile.ZipFile(target) as archive:
+        assert archive.read("metrics.csv").endswith(b"50,1\n")
+    assert (target.parent / f"{target.name}.part").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of one's own needs root")
+@pytest.mark.parametrize(
+    ("mount", "code", "seen"),
+    [("mount -t tmpfs -o ro tmpfs", 2, "Read-only file system"),
+     ("mount -t tmpfs -o size=40k tmpfs", 3, "No space left on device")],
+)  # fmt: skip
+def test_a_place_without_room_keeps_nothing(run: Path, tmp_path: Path, mount: str, code: int, seen: str) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    command = [sys.executable, "-m", "envdoctor", "pack", str(run), "--output", str(place / "x.zip")]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f'{mount} {place} && "$@"; code=$?; ls -A {place}; exit $code', "sh", *command],
+        env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert seen in done.stderr
