@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.errors import BadInput, EnvdoctorError, cannot_write
 from envdoctor.model import Record
-from envdoctor.paths import is_folder
+from envdoctor.paths import is_file, is_folder
 from envdoctor.process import run as run_process
 from envdoctor.results import Answer
 from envdoctor.watching import checked_run, find_run, read_run_json
@@ -83,8 +83,13 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
     target = Path(output).absolute()
     if target.suffix.lower() not in KINDS:
         raise BadInput(f"--output {output}", expected="a name that ends in .png or .svg", hint=HINT)
-    if not is_folder(target.parent) or not os.access(target.parent, os.W_OK) or is_folder(target):
-        raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
+    try:
+        if os.path.lexists(target) and not is_file(target):
+            raise BadInput(f"--output {output} is there, and no file", expected="a new file, or a figure", hint=HINT)
+        if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
+            raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
+    except OSError as error:
+        raise cannot_write(f"--output {output}", error, expected="a file in a folder of yours", hint=HINT) from error
     return target
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ROOT, envdoctor, envelope
+from command import ROOT, envdoctor, envelope, environment
 
 PNG = b"\x89PNG\r\n\x1a\n"
 HEADER = "step,reward,exact_match,reward_smooth,entropy,kl\r\n"
@@ -135,3 +136,27 @@ def test_what_cannot_be_drawn_is_told_without_a_trace(tmp_path: Path, arguments:
     assert seen in done.stderr
     assert "Traceback" not in done.stderr
     assert "no run.json" in envdoctor("plot", tmp_path, home=tmp_path, COLUMNS="500").stderr
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("output", "seen"),
+    [("a" * 300 + ".png", "File name too long"), ("file/x.png", "cannot be written"), ("pipe.png", "no file"),
+     ("small/x.png", "No space left on device")],
+)  # fmt: skip
+def test_a_place_that_takes_no_figure_is_told(tmp_path: Path, stack_python: Path, output: str, seen: str) -> None:
+    run = make_run(tmp_path / "run", python=stack_python)
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe.png")
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f"mount -t tmpfs -o size=8k tmpfs {small} || exit 9; " if output.startswith("small") else ""
+    if mount and os.geteuid():
+        pytest.skip("a mount of one's own needs root")
+    command = [sys.executable, "-m", "envdoctor", "plot", str(run), "--output", output]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f'{mount}"$@"', "sh", *command] if mount else command,
+        env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert not list(tmp_path.rglob("*.part"))

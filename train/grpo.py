@@ -326,9 +326,10 @@ def plot(run: RunDirectory, looks: list[dict[str, Any]], panels: list[tuple[str,
     run.phase("plot", "curves.png")
     try:
         from running.curves import draw_curves
-    except ImportError as error:
+
+        draw_curves(run.path / "metrics.csv", looks, panels, title, run.path / "curves.png")
+    except Exception as error:  # no matplotlib, no room, a font that is damaged: the training is worth more
         return f"curves.png was not drawn: {error}"
-    draw_curves(run.path / "metrics.csv", looks, panels, title, run.path / "curves.png")
     return ""
 
 

@@ -55,7 +55,14 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
                 hint=f"--metric {known[0]}" if known else "wait for the first step",
             )
     panels = [panel_of(name, runs) for name in request["metrics"]] or default_panels(runs) or looked_panels(runs)
-    draw_runs(runs, panels, request.get("title", ""), Path(request["target"]))
+    try:
+        draw_runs(runs, panels, request.get("title", ""), Path(request["target"]))
+    except OSError as error:
+        raise BadInput(
+            f"{request['target']} cannot be written: {error.strerror or error}",
+            expected="a folder of yours, with room in it",
+            hint="envdoctor plot RUN --output FILE.png",
+        ) from None
     empty = [run.name for run in runs if not run.rows]
     return {"panels": [column for column, _ in panels], "steps": [len(run.rows) for run in runs], "empty": empty}
 

@@ -13,6 +13,7 @@ takes a tiny model, to try it on a CPU.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -95,6 +96,7 @@ def both(python: str, folder: Path, model: str, size: dict[str, int], limit: flo
         turns = {
             "TURNS_SOCKET": str(ends[name].fileno()), "TURNS_SECOND": str(int(name == "ours")),
             "TURNS_OUT": str(folder / f"{name}.json"),
+            "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),  # TRL refuses several in one process
         }  # fmt: skip
         with (folder / f"{name}.log").open("w") as log:
             started[name] = subprocess.Popen(
@@ -104,11 +106,13 @@ def both(python: str, folder: Path, model: str, size: dict[str, int], limit: flo
     for end in ends.values():
         end.close()  # so that the one learns of the other's end
     ends_at = time.monotonic() + limit
-    for name, process in started.items():
-        try:
-            if process.wait(max(0.0, ends_at - time.monotonic())):
-                raise RuntimeError((folder / f"{name}.log").read_text()[-3000:])
-        except subprocess.TimeoutExpired:
+    try:
+        for name, process in started.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if process.wait(max(0.0, ends_at - time.monotonic())):
+                    raise RuntimeError((folder / f"{name}.log").read_text()[-3000:])
+    finally:
+        for process in started.values():
             process.kill()
             process.wait()
     bare, ours = (json.loads((folder / f"{name}.json").read_text())[FIRST:] for name in programs)

@@ -201,6 +201,7 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     data = write_weeks(tmp_path / "data")
     run = write_run(tmp_path / "run", "tes", steps=4, data=str(data), augment=2)
+    (run / "curves.png").mkdir()  # the figure cannot be written: that costs the figure alone
     status, output = finish(start(stack_python, run))
     assert status == 0, output
     result = json.loads((run / "result.json").read_text())
@@ -211,6 +212,8 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
     }
     assert set(result["before"]) == set(result["after"]) == expected
     assert set(result["baselines"]) >= {"uniform_random", "always_0", "best_constant_of_training"}
+    assert result["curves"] is None
+    assert "Is a directory" in result["no_curves"] or "matplotlib" in result["no_curves"]
     assert result["data"]["held_out"] == "week_05-05_q_dataset.csv"
     rows = read_rows(run / "metrics.csv")
     assert len(rows) == 4
