@@ -191,6 +191,7 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
     from envdoctor import handoff
     from envdoctor.run_folders import new_run_directory, read_run, require_new, resumed_run
 
+    _refuse_odd_words(request)
     runs = Path("runs").absolute()
     place = _situation(request.ask)
     if request.resume:
@@ -229,6 +230,16 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
     for line in planned.launch.elsewhere if planned.launch else ():
         reporter.phase(f"On each other node: {line}")
     return _started(planned, summary, reporter, request.options)
+
+
+def _refuse_odd_words(request: TrainRequest) -> None:
+    """What a run is made of goes into its files, which are UTF-8; the shell hands on any bytes."""
+    for word in (request.recipe, *request.assignments, request.run, request.resume, request.venv, request.python):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            hint = "rename the file or folder"
+            raise BadInput(f"{word!a} is not UTF-8", expected="names that are text", hint=hint) from None
 
 
 def _named_run(request: TrainRequest) -> Path | None:

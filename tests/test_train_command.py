@@ -123,6 +123,15 @@ def test_a_recipe_of_any_name_has_its_run_below_runs(tmp_path: Path) -> None:
     assert folder.name.startswith("..-a-b-c-20")
 
 
+def test_a_name_that_is_not_text_is_one_line(tmp_path: Path) -> None:
+    name = os.fsdecode(b"a\xff")
+    for words in (["--run", name], ["--set", f"data={name}.csv"], ["--run", name, "--resume", "latest"]):
+        done = train(tmp_path, "sort", *words)
+        assert (done.returncode, "\\udcff" in done.stderr) == (2, True), done.stderr
+        assert "is not UTF-8" in done.stderr
+    assert snapshot(tmp_path) == {}
+
+
 def train_with_mount(home: Path, script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """`envdoctor train` as "$@" of a shell that may mount what it likes: it goes with the shell."""
     command = [sys.executable, "-m", "envdoctor", "train", "sort", *map(str, words)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def refuse(path: Path | str, **changed: Any) -> BadInput:
     assert caught.value.expected
     assert caught.value.hint
     return caught.value
+
+
+def test_a_name_that_is_not_text_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
+    name = os.fsdecode(bytes(tmp_path) + b"/a\xff.csv")
+    write_rows(Path(name), make_rows("2025-05-05"))
+    for data in (name, str(tmp_path)):
+        assert "a\\udcff.csv' is not UTF-8" in refuse(data).message
 
 
 def test_csv_keeps_every_column_and_says_where_a_row_is_from(tmp_path: Path) -> None:

@@ -112,9 +112,13 @@ def put_aside(run: Path, checkpoints: Path, step: int) -> Path | None:
     while (place := checkpoints / f"aside-{number}").exists():
         number += 1
     place.mkdir()
-    for name in ("metrics.csv", "generations.csv"):
-        if (run / name).exists():
-            shutil.copy2(run / name, place)
+    try:
+        for name in ("metrics.csv", "generations.csv"):
+            if (run / name).exists():
+                shutil.copy2(run / name, place)
+    except OSError:  # no room: nothing was moved yet
+        shutil.rmtree(place)
+        raise
     for path in later:
         path.rename(place / path.name)
     return place

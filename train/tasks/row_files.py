@@ -14,6 +14,7 @@ from typing import Any
 
 from settings import BadInput
 from tasks import tes_data
+from tasks.names import refuse_odd_names
 
 KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?(?:@([\w./-]+))?")
@@ -50,6 +51,12 @@ class Raw:
 
 def find_source(data: str, data_format: str) -> Source:
     """What `data` names: a file, a folder, or else a dataset of the hub."""
+    source = _find_source(data, data_format)
+    refuse_odd_names(source.files)
+    return source
+
+
+def _find_source(data: str, data_format: str) -> Source:
     if not data:
         raise BadInput(
             "settings: data is not set: this recipe trains on rows of yours",

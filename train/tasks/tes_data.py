@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from settings import BadInput, suggest
+from tasks.names import refuse_odd_names
 from tasks.tes_prompt import ACTIONS, Facts, PromptError, parse_prompt
 
 Q_COLUMNS = [f"q_action_{action}" for action in range(ACTIONS)]
@@ -52,6 +53,7 @@ def read_split(data: str, held_out: str) -> Split:
             expected="a readable directory or file",
             hint="--set data=PATH",
         ) from None
+    refuse_odd_names(files)
     decisions = {path.name: read_decisions(path) for path in files}
     unit = "file"
     if len(files) == 1:
