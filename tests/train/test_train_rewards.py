@@ -252,6 +252,15 @@ def test_what_a_function_is_given(tmp_path: Path) -> None:
     ]
 
 
+def test_a_function_may_take_its_lists_apart(tmp_path: Path) -> None:
+    first = write_reward(tmp_path, "found = [len(c) for c in completions]; completions.clear(); return found")
+    rewards = Rewards(defaults(rewards=[first, first]))
+    completions = ["a", "bcd"]
+    found = rewards.score([row(), row()], ["a", "bcd"], completions=completions, prompts=["p", "p"])
+    assert [score["reward"] for score in found] == [2, 6]
+    assert completions == ["a", "bcd"]
+
+
 def test_functions_may_name_what_they_take_and_be_coroutines(tmp_path: Path) -> None:
     path = tmp_path / "other.py"
     path.write_text(

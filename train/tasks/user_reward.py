@@ -113,9 +113,9 @@ class UserReward:
         plain = [[{"role": "assistant", "content": text}] if talks else text for text in texts]
         columns = {name: [row["columns"].get(name) for row in rows] for name in rows[0].get("columns", {})}
         arguments = {name: values for name, values in columns.items() if name not in GIVEN} | {
-            "prompts": prompts,
-            "completions": given.get("completions") or plain,
-            "completion_ids": given.get("completion_ids") or [self._encode(text) for text in texts],
+            "prompts": list(prompts),  # copies: a function may take its lists apart, and others read them after it
+            "completions": list(given.get("completions") or plain),
+            "completion_ids": list(given.get("completion_ids") or [self._encode(text) for text in texts]),
             "trainer_state": given.get("trainer_state"),
             "log_extra": given.get("log_extra") or _ignore,
             "log_metric": given.get("log_metric") or _ignore,
