@@ -270,6 +270,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     asked = parser.parse_args()
     size = (SMALL if asked.small else SIZE) | {"steps": asked.steps}
+    if asked.gpus == 1:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL refuses several in one process
     with tempfile.TemporaryDirectory() as shared:
         for name in asked.only or CASES:
             model = Path(shared, "gpt-oss" if "gpt-oss" in name else "qwen2")
