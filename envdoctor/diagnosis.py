@@ -19,14 +19,14 @@ from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, nearest
 from envdoctor.model import Finding, Machine, Record, Stack
 from envdoctor.paths import exists
 from envdoctor.records import write_file
-from envdoctor.results import Answer, Checked, Documentation, Made, RuleList, RuleText, Written
+from envdoctor.reference import documentation
+from envdoctor.results import Answer, Checked, Made, Written
 
 if TYPE_CHECKING:
     from envdoctor.explain import Cause, Explained
     from envdoctor.pasted import Report
 
 REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the beginning is read
-NAME = re.compile(r"[A-Z]{2,6}\d{3}|[a-z0-9]+(?:-[a-z0-9]+)+")  # of a rule or a cause
 LIKELY = 0.5  # confidence from which a cause is told below an error of ours
 TEXT_ERROR, TEXT_WARNING = 0.6, 0.3  # confidence from which a cause in a report's own lines is an error, a warning
 NEAR_CERTAIN = 0.8  # confidence from which lines that are mere warnings count as much as others
@@ -242,13 +242,15 @@ def explain(text: str, recorded: str, facts: Sequence[str], venv: str, python: s
     """The causes of an error text or log; or the documentation of a rule or a cause."""
     from envdoctor.explain import explain as run_explain
 
-    if NAME.fullmatch(text) and (documented := documentation(text)):
+    if documented := documentation(text):
         return Answer(documented)
     stack = stack_of(venv, python, search=False)
     # An environment that was named lies on this machine: its errors are this machine's, too.
     machine = machine_of(recorded, facts) if recorded or facts or stack else None
     with _opened(text) as stream:
         explained = run_explain(stream, machine, stack)
+    if not explained.size:
+        raise BadInput(f"{_name(text or '-')} is empty", expected="an error text or a log", hint="envdoctor check")
     return Answer(explained, EXIT_OK if explained.causes else EXIT_NO)
 
 
@@ -287,42 +289,6 @@ def likely_cause(text: str, machine: Machine, stack: Stack | None) -> str:
 
     causes = _likely(explain(io.BytesIO(text.encode()), machine, stack))
     return f"{causes[0].cause}: {causes[0].fix}" if causes else ""
-
-
-def documentation(name: str) -> Documentation | None:
-    """What is written on a rule, a finding of the fleet, or a cause of this name; None where there is none."""
-    from envdoctor.knowledge.causes import causes
-    from envdoctor.knowledge.fleet import fleet_texts
-    from envdoctor.rules import RULES
-
-    if name in RULES:
-        rule = RULES[name]
-        return Documentation(name, rule.title, rule.cause, rule.documentation, url=rule.url)
-    if name in fleet_texts():
-        told = fleet_texts()[name]
-        return Documentation(name, told.title, told.cause, told.text)
-    if name in causes():
-        cause = causes()[name]
-        related = tuple(rule.id for rule in RULES.values() if rule.cause == name)
-        from envdoctor.explain.fill import fill
-
-        commands = tuple(fill(command, {}) for command in cause.commands)
-        text = f"{cause.definition}\n\n{fill(cause.fix, {})}"
-        return Documentation(name, cause.title, name, text, related, commands, cause.check, cause.url)
-    return None
-
-
-def list_rules() -> Answer:
-    """All rules."""
-    from envdoctor.rules import RULES
-
-    rows = (
-        RuleText(
-            rule.id, rule.title, rule.cause, rule.documentation.split("\n\n")[0].replace("\n", " "), rule.wants_stack
-        )
-        for rule in RULES.values()
-    )
-    return Answer(RuleList(tuple(sorted(rows, key=lambda row: row.id))))
 
 
 def report(venv: str, python: str, output: str) -> Answer:

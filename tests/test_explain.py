@@ -146,11 +146,16 @@ def test_nothing_known_is_said_plainly(tmp_path: Path) -> None:
     assert "nothing in this text is known" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["DRV001", "gpu-oom"])
+@pytest.mark.parametrize("name", ["DRV001", "drv001", "FLT001", "gpu-oom"])
 def test_documentation_of_rules_and_causes(name: str, tmp_path: Path) -> None:
     done = envdoctor("explain", name, home=tmp_path)
     assert done.returncode == 0
-    assert name in done.stdout
+    assert (name if "-" in name else name.upper()) in done.stdout
+
+
+def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
+    (tmp_path / "RUN999").write_text(OLD_DRIVER)
+    assert "driver-too-old" in envdoctor("explain", "RUN999", home=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -158,11 +163,15 @@ def test_documentation_of_rules_and_causes(name: str, tmp_path: Path) -> None:
     [
         (["missing.log"], "No such file"),
         (["."], "directory"),
+        (["DRV999"], "there is no rule DRV999; did you mean 'DRV0"),
+        (["empty"], "empty is empty"),
+        (["-"], "standard input is empty"),
         (["x", "--machine", "nowhere"], "unknown machine"),
         (["x", "--venv", "nowhere"], "nowhere"),
     ],
 )
 def test_bad_inputs_are_told(arguments: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
     done = envdoctor("explain", *arguments, home=tmp_path)
     assert done.returncode == 2, done.stdout
     assert words in done.stderr

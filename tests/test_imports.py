@@ -32,6 +32,7 @@ ORDER = [
     {"plotting", "packing_secrets"},
     {"packing"},
     {"report"},
+    {"reference"},
     {"diagnosis", "listing"},
     {"keeping", "auditing", "planning", "provisioning", "scanning"},
     {"workflow", "housekeeping", "resolving"},

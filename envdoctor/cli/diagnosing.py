@@ -74,9 +74,9 @@ def rules(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor rules
     """
-    from envdoctor import diagnosis
+    from envdoctor import reference
 
-    finish("rules", format, lambda _: diagnosis.list_rules())
+    finish("rules", format, lambda _: reference.list_rules())
 
 
 @app.command()
