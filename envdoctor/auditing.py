@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -127,7 +128,11 @@ def _nothing(what: str, target: str, text: str = "") -> BadInput:
 def _write(told: RunbookAudit, source: Path, folder: Path) -> tuple[str, ...]:
     """The corrected pins as a requirements file and as a profile."""
     if not is_folder(folder):
-        raise BadInput(f"--fix {folder} is no folder", expected="a folder to write into", hint="mkdir it first")
+        raise BadInput(
+            f"--fix {folder} is no folder",
+            expected="a folder to write into",
+            hint=f"mkdir -p {shlex.quote(str(folder))}",
+        )
     requirements = folder / f"{source.stem}.requirements.txt"
     write_file(requirements, "\n".join(told.requirements) + "\n", hint=HINT)
     if not told.profile_toml:

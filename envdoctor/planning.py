@@ -16,6 +16,7 @@ import msgspec
 from envdoctor.bundled import bundled
 from envdoctor.diagnosis import machine_of, stack_of
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.handoff import engine_of
 from envdoctor.model import Gpu, Machine, Record
 from envdoctor.process import run
 from envdoctor.records import convert
@@ -99,6 +100,12 @@ def plan(request: PlanRequest) -> Answer:
     """The plan of a recipe or of single settings on this machine or a recorded one."""
     if not request.model and not request.recipe:
         raise BadInput("neither --model nor --recipe", expected="what is to be trained, or a recipe", hint=HINT)
+    if request.recipe and engine_of(request.recipe) != "grpo":
+        raise BadInput(
+            f"recipe {request.recipe} is for {engine_of(request.recipe)}, which divides the GPUs itself",
+            expected="a recipe of the bundled trainer",
+            hint=f"envdoctor train {shlex.quote(request.recipe)} --dry-run",
+        )
     if request.gpus < 1:
         raise BadInput(f"--gpus {request.gpus}", expected="at least 1", hint=f"{HINT} --gpus 1")
     machine = _gpu_memory(machine_of(request.machine, request.facts), request)

@@ -93,6 +93,7 @@ def write_bad_files(folder: Path) -> None:
     for name, text in files.items():
         (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     (folder / "file").write_text("mine")
+    (folder / "pins.txt").write_text("torch==2.8.0")
     (folder / "foreign").mkdir()
     (folder / "foreign/pyvenv.cfg").write_text("home = /usr")
     (folder / "gone/bin").mkdir(parents=True)
@@ -170,6 +171,8 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "an empty value": (["uninstall", "--venv", ""], "'--venv': it is empty"),
     "an empty value of several": (["check", "--select="], "'--select': it is empty"),
     "an empty argument": (["audit", ""], "it is empty"),
+    "a file in the place of a folder of wheels": (["fetch", "--profile", "cpu", "--dest", "file"], "file is a file"),
+    "a folder to write into that is not there": (["audit", "pins.txt", "--fix", "none"], "hint: mkdir -p none"),
     "unknown option": (["check", "--nonsense"], "--nonsense"),
     "unknown command": (["chekc"], "chekc"),
 }

@@ -115,6 +115,7 @@ def test_several_gpus_share_the_answers(home: Path) -> None:
         (["--model", "./nowhere.json"], "nowhere.json"),
         (["--model", "Qwen/Qwen2.5-7B-Instrct"], "Qwen/Qwen2.5-7B-Instruct"),
         (["--recipe", "srt"], "did you mean 'sort'"),
+        (["--recipe", "verl-grpo"], "recipe verl-grpo is for verl"),
         (["--model", QWEN, "--set", "lora_rnk=8"], "lora_rank"),
         (["--model", QWEN, "--set", "lora_rank=much"], "lora_rank"),
         (["--model", QWEN, "--machine", "h100x8", "--gpus", "9"], "h100x8 has 8"),

@@ -184,7 +184,7 @@ def _parts(stack: Stack, hashes: Mapping[str, WheelHash]) -> Parts:
     everything = stack.distributions.value
     if everything is None:
         raise BadInput(
-            f"the packages of {stack.origin or 'the environment'} could not be read ({stack.distributions.note})",
+            f"{stack.origin or 'the environment'}: packages could not be read ({stack.distributions.note})",
             expected="an environment that you may read",
             hint=HINT,
         )
