@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from envdoctor.handoff import read_recipe, recipe_names
+from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machines import machine_names, read_recorded
 from envdoctor.profiles import Profile, choose, read_profiles
+from envdoctor.rules import RULES
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -57,7 +60,14 @@ def with_parts(text: str) -> str:
         assert begin, f"the README has no part named {name}"
         assert end, f"the README's part {name} has no end"
         text = f"{head}{begin}{make()}\n{end}{tail}"
-    return text
+    return with_numbers(text)
+
+
+def with_numbers(text: str) -> str:
+    """The README with the numbers of rules and of wordings, to the nearest ten, that there are."""
+    wordings = round(len(symptom_table().symptoms), -1)
+    text = re.sub(r"(?<=knows about )\d+(?= wordings)", str(wordings), text)
+    return re.sub(r"(?<=from )\d+(?= rules)", str(len(RULES)), text)
 
 
 if __name__ == "__main__":
