@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 from typing import Any
 
@@ -63,8 +64,10 @@ REFUSALS = (
 )  # fmt: skip
 
 
-def refused_by_the_machine(error: OSError) -> EnvdoctorError | None:
+def refused_by_the_machine(error: OSError | UnicodeEncodeError) -> EnvdoctorError | None:
     """The error for a file or folder that cannot be used, wherever that came up; None for what is a fault of ours."""
+    if isinstance(error, UnicodeEncodeError):
+        return _not_utf8(error)
     if error.errno not in REFUSALS:
         return None
     place = shlex.quote(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else "."
@@ -80,6 +83,18 @@ def cannot_write(what: str, error: OSError, *, expected: str, hint: str) -> Envd
     """A place that cannot be written is the user's to change; that its disk is full is no fault of the input."""
     kind = EnvdoctorError if error.errno in DISK_FAULTS else BadInput
     return kind(f"{what} cannot be written: {error.strerror or error}", expected=expected, hint=hint)
+
+
+def _not_utf8(error: UnicodeEncodeError) -> EnvdoctorError:
+    """A name that went into JSON, a lock or a journal: these are UTF-8."""
+    before, after = (
+        re.split(r"[\s\"']", text) for text in (error.object[: error.start], error.object[error.start :])
+    )
+    return EnvdoctorError(
+        f"the name {before[-1] + after[0]!a} is not UTF-8",
+        expected="a name in UTF-8, and a locale that has it",
+        hint="rename it, or export LC_ALL=C.UTF-8",
+    )
 
 
 def nearest(name: str, known: list[str]) -> str:

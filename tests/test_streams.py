@@ -131,3 +131,15 @@ def test_a_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     for arguments in (["report", "--output", "r.md"], ["audit", "SETUP.md", "--fix", "."]):
         done = shell(arguments, "", tmp_path, **bare)
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check", "--save", "q\udcff.json"], ["report", "--venv", "q\udcff", "--output", "r.json"]]
+)
+def test_a_name_that_is_no_utf_8_is_no_fault(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "q\udcff").mkdir()
+    (tmp_path / "q\udcff/pyvenv.cfg").write_text("")
+    done = shell(arguments, "", tmp_path)
+    assert done.returncode == 3
+    assert b"error: the name 'q\\udcff" in done.stderr or b"q\\udcff' is not UTF-8" in done.stderr, done.stderr
+    assert b"itself failed" not in done.stderr

@@ -111,7 +111,7 @@ def finish(
     try:
         with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
             answer = work(reporter)
-    except (EnvdoctorError, OSError) as error:
+    except (EnvdoctorError, OSError, UnicodeEncodeError) as error:
         reporter.close()
         told = error if isinstance(error, EnvdoctorError) else refused_by_the_machine(error)
         if told is None:
