@@ -99,3 +99,8 @@ def test_the_way_out_of_a_contradiction_is_none_itself() -> None:
     for given in ({"epsilon": 0.5, "epsilon_high": 0.3}, {"num_iterations": 7}, {"micro_batch": 48}):
         name, _, value = refused(OWN, **given).hint.removeprefix("--set ").partition("=")
         settle(OWN, given | parse_assignments([f"{name}={value}"]))
+
+
+def test_an_optimizer_is_known_without_torch() -> None:
+    assert "did you mean 'adamw_8bit'?" in refused(OWN, optimizer="adamw_8bitt").message
+    assert "optimizer = 'galore_adamw'" in refused(OWN, optimizer="galore_adamw").message

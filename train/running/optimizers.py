@@ -27,7 +27,7 @@ NEEDS = {
     "xla": ("torch_xla", "torch_xla"),
     "npu": ("torch_npu", "torch_npu"),
 }
-TARGETED = ("galore", "apollo")  # which want optim_target_modules, for which there is no setting
+TARGETED = ("galore", "apollo")  # which want optim_target_modules: no choices of the vocabulary
 
 
 def find_packages() -> frozenset[str]:
@@ -37,10 +37,13 @@ def find_packages() -> frozenset[str]:
 
 def check_optimizer(name: str, known: Collection[str], installed: Collection[str]) -> None:
     """Refuse a name that transformers does not know, and an optimizer whose package is missing."""
-    usable = [each for each in known if not each.startswith(TARGETED)]
-    if name not in usable:
-        why = ", which wants optim_target_modules" if name in known else suggest(name, sorted(usable))
-        raise BadInput(f"optimizer = {name!r}{why}", expected=f"one of {', '.join(sorted(usable))}", hint=LEAVE)
+    if name not in known:
+        known_here = sorted(each for each in known if not each.startswith(TARGETED))
+        raise BadInput(
+            f"optimizer = {name!r}, which this transformers does not have{suggest(name, known_here)}",
+            expected=f"one of {', '.join(known_here)}",
+            hint=LEAVE,
+        )
     module, package = next((needed for part, needed in NEEDS.items() if part in name), ("", ""))
     if module and module not in installed:
         raise BadInput(
