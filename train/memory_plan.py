@@ -16,10 +16,11 @@ from typing import Any
 
 from graph_fields import check_graphs
 from memory.config import parse_config, shape_of
-from memory.phases import Phases
+from memory.phases import Phases, choose_types
 from memory.places import read_shape
 from memory.remedies import find_remedies
 from memory.shape import Shape
+from model.attention import SINKS, choose_attention
 from model.quantization import check_quantization
 from running.batches import check_batches, divisors
 from running.fsdp_fields import check_places, check_sharding
@@ -72,11 +73,23 @@ def check(shape: Shape, settings: dict[str, Any], machine: dict[str, Any], trl: 
     ranks = 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1))
     check_quantization(settings, shape.method, device=device, installed=("bitsandbytes",))
     check_graphs(settings, shape.model_type, ["sliding_attention"] if shape.window_layers else [], shape.experts)
+    _, held, _ = choose_types(shape, settings, machine)
+    check_attention(settings, shape, device, held)
     check_batches(settings, ranks)
     check_sleep(settings, trl)
     if settings["sharding"] == "fsdp":
         check_places(device, ranks)
         check_sharding(settings)
+
+
+def check_attention(settings: dict[str, Any], shape: Shape, device: str, held: str) -> None:
+    """Refuse an attention that this model cannot train with, whatever packages there will be."""
+    wanted = settings["attention"]
+    there = ("flash_attn", "flash_attn_interface", "kernels")
+    proven = {"attention_with_sinks": [wanted]} if "/" in wanted else {}
+    facts = {"has_sinks": shape.model_type in SINKS, "dtype": held, "device": device, "installed": there}
+    if wanted != "auto":
+        choose_attention(wanted, "", proven, **facts)
 
 
 def _best(shape: Shape, settings: dict[str, Any], machine: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:

@@ -267,6 +267,9 @@ def test_who_holds_the_logits(trl: str, liger: bool, how: str) -> None:
         ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "1.9.0", "does not bring the trained weights back"),
         ({"sharding": "fsdp"}, 1, "", "sharding = fsdp in one process"),
         ({"sharding": "fsdp", "compile": True}, 2, "", "sharding = fsdp with compile = true"),
+        ({"attention": "sdpaa"}, 1, "", "attention = sdpaa: it is none of eager, sdpa"),
+        ({"attention": "flash_attention_2"}, 1, "", "it takes no float32"),
+        ({"attention": "flex_attention", "device": "cpu"}, 1, "", "it does not train on a CPU"),
         ({"sharding": "fsdp", "device": "cpu"}, 2, "", "sharding = fsdp on device = cpu"),
     ],
 )
@@ -281,6 +284,11 @@ def test_parts_add_up_to_the_peak() -> None:
         assert sum(row["bytes"] for row in made["parts"]) == pytest.approx(made["peak"], abs=16)
         assert made["phases"][made["peak_phase"]] == made["peak"] == max(made["phases"].values())
         assert all(row["why"] for row in made["parts"])
+
+
+def test_sinks_are_not_planned_away() -> None:
+    with pytest.raises(BadInput, match="attention = sdpa: it drops the model's attention sinks"):
+        plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(lora_rank=8, attention="sdpa"), card(80))
 
 
 def test_weights_are_held_as_the_trainer_holds_them() -> None:

@@ -69,12 +69,8 @@ class Phases:
         self.attention = self._attention()
 
     def _dtype(self) -> tuple[str, str]:
-        """(the type that weights are held in, the one that is computed in), as the trainer chooses them."""
-        if self.settings["task"] != "dataset":
-            return "float32", "float32"  # a model made on the spot
-        # TRL turns autocast on where there is a GPU for it, and float32 weights then run as copies of 16 bits.
-        has_bfloat16 = self.settings["device"] != "cpu" and self.machine.get("bfloat16", True)
-        compute, held, notes = choose_dtype(self.settings, self.shape.method, has_bfloat16=has_bfloat16)
+        """(the type that weights are held in, the one that is computed in)."""
+        compute, held, notes = choose_types(self.shape, self.settings, self.machine)
         self.notes += notes
         if held != "float32" or compute == "float32":
             return held, "bfloat16" if held == "float16" else held
@@ -317,3 +313,12 @@ class Phases:
         asleep = self.settings["generation"] == "vllm-colocate" and self.settings["vllm_sleep"]
         weights = self.vllm_needs()[0] - parts.VLLM_INSIDE if asleep else 0
         return self.optimizer()[1] + weights
+
+
+def choose_types(shape: Shape, settings: dict[str, Any], machine: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """The type to compute in, the one that weights are held in, and notes, as the trainer chooses them."""
+    if settings["task"] != "dataset":
+        return "float32", "float32", []  # a model made on the spot
+    # TRL turns autocast on where there is a GPU for it, and float32 weights then run as copies of 16 bits.
+    has_bfloat16 = settings["device"] != "cpu" and machine.get("bfloat16", True)
+    return choose_dtype(settings, shape.method, has_bfloat16=has_bfloat16)
