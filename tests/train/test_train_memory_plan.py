@@ -291,6 +291,37 @@ def test_sinks_are_not_planned_away() -> None:
         plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(lora_rank=8, attention="sdpa"), card(80))
 
 
+@pytest.mark.parametrize(
+    ("changed", "lengths"),
+    [
+        ({}, (512, 256)),
+        ({"max_seq_length": 300}, (44, 256)),
+        ({"max_seq_length": 300, "max_prompt_length": 200}, (44, 256)),  # a longer one is refused or cut
+        ({"max_seq_length": 300, "max_completion_length": 0}, (150, 150)),
+        ({"max_completion_length": 0}, (512, 4096 - 512)),  # as the trainer: what the model's context leaves
+        ({"max_completion_length": 0, "max_prompt_length": 100}, (100, 4096 - 100)),
+    ],
+)
+def test_lengths_are_bounded_as_the_trainer_bounds_them(changed: dict[str, Any], lengths: tuple[int, int]) -> None:
+    made = plan(shape_of({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
+    assert (made["prompt_tokens"], made["completion_tokens"]) == lengths
+
+
+@pytest.mark.parametrize(
+    ("changed", "seen"),
+    [
+        ({"max_seq_length": 5000}, "the model has max_position_embeddings = 4096"),
+        ({"max_seq_length": 100}, "max_completion_length = 256 leaves no room for a prompt"),
+        ({"max_completion_length": 4096}, "max_completion_length = 4096 leaves no room for a prompt"),
+        ({"generation": "vllm-colocate", "vllm_max_model_length": 64}, "vllm_max_model_length = 64 for prompts of"),
+    ],
+)
+def test_lengths_that_the_trainer_refuses(changed: dict[str, Any], seen: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        plan(shape_of({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
+    assert seen in caught.value.message
+
+
 def test_weights_are_held_as_the_trainer_holds_them() -> None:
     """quantization.choose_dtype: a GradScaler cannot unscale gradients in float16."""
     qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]

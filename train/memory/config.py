@@ -149,7 +149,8 @@ class _Reader:
             qkv_bias=self.bias(self.family.qkv_bias), output_bias=self.bias(self.family.output_bias),
             mlp_bias=self.type == "gpt2" or self.switch("mlp_bias"),
             window=window, window_layers=window_layers, method=self.method(), quantized=quantized,
-            double=double, notes=tuple(self.notes),
+            double=double, context=self.number("max_position_embeddings", default=0, least=0),
+            notes=tuple(self.notes),
         )  # fmt: skip
 
     def count_dense_layers(self, layers: int) -> int:

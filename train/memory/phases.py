@@ -15,7 +15,9 @@ from memory.gathered import gathered
 from memory.parts import GIB, Pass
 from memory.shape import Shape, count_parameters
 from model.quantization import choose_dtype
+from running.batches import model_length
 from running.versions import at_least
+from tasks.lengths import choose_bounds
 
 PROMPT_TOKENS = 512  # where nothing says how long prompts are
 TASK_PROMPT_TOKENS = 64  # of sort and tes, whose prompts are symbols
@@ -85,16 +87,25 @@ class Phases:
 
     def _lengths(self) -> tuple[int, int]:
         asked = self.settings
-        whole, prompt = asked["max_seq_length"], self.prompt_tokens or asked["max_prompt_length"]
-        completion = min(filter(None, (self.completion_tokens, asked["max_completion_length"])), default=0)
-        if not prompt:
-            guess = PROMPT_TOKENS if asked["task"] == "dataset" else TASK_PROMPT_TOKENS
-            prompt = whole - completion if whole and 0 < completion < whole else guess
+        prompt, completion = self.prompt_tokens, asked["max_completion_length"]
+        if asked["task"] != "dataset":
+            whole, bound, guess = 0, 0, TASK_PROMPT_TOKENS
+        else:
+            (whole, bound), guess = choose_bounds(asked, self.shape.context), PROMPT_TOKENS
+        completion = min(filter(None, (self.completion_tokens, completion)), default=0)
+        if not prompt and asked["max_prompt_length"]:
+            prompt = bound  # what max_seq_length leaves may be less
+        elif not prompt:
+            prompt = bound if asked["max_seq_length"] and completion else min(guess, bound or guess)
             prompt = min(prompt, whole // 2) if whole and not completion else prompt
             self.notes.append(f"prompts are taken to be {prompt} tokens long: --set max_prompt_length=N says it")
         if not completion:
-            completion = max(1, whole - prompt) if whole else 512
-            self.notes.append(f"answers are taken to be {completion} tokens long, what max_seq_length leaves")
+            completion = max(1, whole - prompt)
+            what = "max_seq_length" if asked["max_seq_length"] else f"the model's context of {whole:,}"
+            self.notes.append(f"answers are taken to be {completion} tokens long, what {what} leaves")
+        if asked["vllm_max_model_length"] and not self.prompt_tokens:  # prompts are no longer than what is left of it
+            prompt = max(1, min(prompt, asked["vllm_max_model_length"] - completion))
+        model_length(asked, prompt, completion)
         return prompt, completion
 
     def logits_held(self) -> str:

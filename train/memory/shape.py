@@ -60,6 +60,7 @@ class Shape:
     window_layers: int  # layers that look back over the window alone
     method: str  # that the checkpoint is quantised by: mxfp4, bitsandbytes, ...; empty: none
     quantized: str = ""  # nf4, fp4 or int8, where bitsandbytes wrote the checkpoint
+    context: int = 0  # tokens that its positions reach; 0: not said
     double: bool = False  # the scales of nf4 and fp4 are quantised, too
     notes: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""A step's answers among GPUs and passes. Standard library only: a plan asks, too."""
+"""A step's answers among GPUs and passes, and in vLLM. Standard library only: a plan asks, too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from settings import BadInput
+
+
+def model_length(settings: Mapping[str, Any], longest_prompt: int, completion: int) -> int:
+    """Tokens that vLLM makes room for in each answer; BadInput where the longest would not go in."""
+    needed = longest_prompt + completion
+    length: int = settings["vllm_max_model_length"] or needed
+    if length < needed:
+        raise BadInput(
+            f"vllm_max_model_length = {length} for prompts of {longest_prompt} and answers of {completion}",
+            expected=f"at least {needed} tokens",
+            hint=f"--set vllm_max_model_length={needed}",
+        )
+    return length
 
 
 def divisors(number: int) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from running.batches import check_batches
+from running.batches import check_batches, model_length
 from running.fsdp_fields import LEAST, fsdp_fields
 from running.loss_fields import CORRECTION, loss_fields
 from running.optimizers import check_optimizer, find_packages
@@ -208,14 +208,7 @@ def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation,
         "vllm_tensor_parallel_size": settings["vllm_tensor_parallel"],
         "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone; text costs time at each of them
     }
-    needed = at.longest_prompt + at.completion
-    length = settings["vllm_max_model_length"] or needed
-    if length < needed:
-        raise BadInput(
-            f"vllm_max_model_length = {length} for prompts of {at.longest_prompt} and answers of {at.completion}",
-            expected=f"at least {needed} tokens",
-            hint=f"--set vllm_max_model_length={needed}",
-        )
+    length = model_length(settings, at.longest_prompt, at.completion)
     if installed.has("vllm_max_model_length"):
         arguments["vllm_max_model_length"] = length
     else:
