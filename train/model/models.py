@@ -21,6 +21,7 @@ from model.quantization import (
     quantization_of,
     quantize_options,
 )
+from model.sampling import sample_as_asked
 from settings import BadInput
 
 __all__ = ["Loaded", "choose_attention", "count_parameters", "load_model", "load_tokenizer", "prepare_for_training"]
@@ -90,6 +91,8 @@ def load_model(
         notes.append(f"attention: transformers took {used} in the place of {attention}.")
     check_sinks(model, used)
     notes += put_liger_kernels(model, settings, device=device)
+    sample_as_asked(model)
+    sample_as_asked(model)
     return Loaded(model, used, compute, notes)
 
 
