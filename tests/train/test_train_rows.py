@@ -238,6 +238,13 @@ def test_a_group_is_held_out(pairs: Path) -> None:
     assert len(split(pairs, held_out="hard=true").held_out) == 20
 
 
+def test_a_value_to_hold_out_is_named_as_the_shell_takes_it(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{n}", "topic": f"the {n}th topic; a long one, with many words"} for n in (1, 2)]
+    with pytest.raises(BadInput) as caught:
+        split(write_jsonl(tmp_path / "a.jsonl", rows), held_out="topic=none")
+    assert caught.value.hint == "--set 'held_out=topic=the 2th topic; a long one, with many words'"
+
+
 @pytest.mark.parametrize(
     ("held_out", "said", "expected"),
     [

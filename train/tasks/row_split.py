@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +113,7 @@ def _by_column(rows: list[Row], column: str, value: str) -> tuple[str, Callable[
         raise BadInput(
             f"settings: held_out = {column}={value}: no row has it{suggest(value, values)}",
             expected=f"a value of {column} ({len(values)} there are): {shown}",
-            hint=f"--set held_out={column}={values[-1][:40]}",
+            hint=f"--set {shlex.quote(f'held_out={column}={values[-1]}')}",
         )
     return f"{column} = {value}", lambda row: _say(row["columns"][column]) == value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def choose_held_out(wanted: str, names: list[str], unit: str, data: str) -> str:
         f"settings: held_out = {wanted!r} matches {'no' if not matches else 'more than one'} {unit} of {data}"
         + ("" if matches else suggest(wanted, names)),
         expected=f"part of one name: {', '.join(names)}",
-        hint=f"--set held_out={names[-1]}",
+        hint=f"--set {shlex.quote(f'held_out={names[-1]}')}",
     )
 
 
