@@ -20,6 +20,7 @@ TYPE_NAMES = {
 }  # fmt: skip
 LARGEST = 1e9  # of a setting without a bound of its own
 REPORTERS = ("tensorboard", "trackio", "wandb")
+REPOSITORY = re.compile(r"(\b[\w\-.]+\b/)?\b[\w\-.]{1,96}\b")
 VOCABULARY = "vocabulary.toml"  # another engine has one of its own: verl_vocabulary.toml
 
 Contradiction = tuple[str, str, str]  # what is seen, what is expected, a way out
@@ -179,7 +180,7 @@ def settle(
             settings[key] = _coerce(word, value, origin)
             _check_value(word, settings[key], origin)
     _refuse_what_is_ignored(settings, given, recipe.settings, source, file)
-    for problem, expected, hint in (contradictions or _contradictions)(settings):
+    for problem, expected, hint in (*_no_repository(settings), *(contradictions or _contradictions)(settings)):
         raise BadInput(f"{source}: {problem}", expected=expected, hint=hint)
     return settings
 
@@ -207,9 +208,11 @@ def _check_value(word: Word, value: Any, source: str) -> None:
             hint=f"--set {word.name}={word.default}",
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not word.least <= value <= word.most:
+        low = word.most >= LARGEST and value < word.least
+        limit = f"at least {word.least:g}" if low else f"from {word.least:g} to {word.most:.10g}"
         raise BadInput(
             f"{source}: {word.name} = {shorten(str(value))}",  # also nan, which is in no range
-            expected=f"{word.name} is from {word.least:g} to {word.most:g}",
+            expected=f"{word.name} is {limit}",
             hint=f"change --set {word.name}=...",
         )
 
@@ -243,6 +246,15 @@ def _refuse_what_is_ignored(
                 expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}",
                 hint=f"--set {name}={values.split(',')[0] if values else 8}, or leave {word.name} out",
             )
+
+
+def _no_repository(settings: Mapping[str, Any]) -> list[Contradiction]:
+    """push_to by the hub's own rule (huggingface_hub, validate_repo_id): it is asked when the training is over."""
+    name = settings["push_to"]
+    odd = "--" in name or ".." in name or name.endswith(".git")
+    if not name or (REPOSITORY.fullmatch(name) and not odd):
+        return []
+    return [(f"push_to = {name!r}", "OWNER/NAME of letters, digits, - _ and .", "--set push_to=OWNER/NAME")]
 
 
 def _contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:

@@ -74,6 +74,9 @@ def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
         ({"num_generations": 1}, "num_generations = 1"),
         ({"learning_rate": -1.0}, "learning_rate = -1.0"),
         ({"device": "gpu"}, "device = 'gpu'"),
+        ({"push_to": "a/b/c"}, "push_to = 'a/b/c'"),
+        ({"push_to": "me/my model"}, "push_to = 'me/my model'"),
+        ({"push_to": "https://example.org/me/x"}, "push_to = 'https://example.org/me/x'"),
         ({"heads": 5}, "hidden_size = 64 with heads = 5"),
         ({"held_out_multisets": 715}, "held_out_multisets = 715"),
         ({"max_completion_length": 4}, "max_completion_length = 4 for 4 digits"),
@@ -92,6 +95,11 @@ def test_a_request_that_is_none_is_refused(tmp_path: Path, request_bytes: bytes)
 def test_nan_is_no_learning_rate(tmp_path: Path) -> None:
     request = b'{"recipe": "sort", "settings": {"learning_rate": NaN}}'
     assert "learning_rate = nan" in error_of(check_bytes(request, tmp_path))["message"]
+
+
+def test_a_number_too_large_is_told_the_largest(tmp_path: Path) -> None:
+    assert error_of(check("sort", tmp_path, seed=-1))["expected"] == "seed is at least 0"
+    assert error_of(check("sort", tmp_path, seed=2**40))["expected"] == "seed is from 0 to 4294967295"
 
 
 def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
