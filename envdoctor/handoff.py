@@ -19,7 +19,7 @@ from envdoctor.launching.records import Ask, Launch, Situation, Work
 from envdoctor.launching.start import raise_limits, submit, try_job, write_files
 from envdoctor.model import Record
 from envdoctor.process import Finished, run
-from envdoctor.records import convert, decode_toml
+from envdoctor.records import convert, decode_toml, expanded
 from envdoctor.run_folders import LOG, REFUSED, Engine, refuse_a_trained_run, require_new, was_refused, writing_into
 
 CHECK_SECONDS = 30.0
@@ -82,7 +82,7 @@ def recipe_names() -> list[str]:
 def read_recipe(name_or_file: str) -> Recipe:
     """A bundled recipe by name, or the user's own from a file, which is looked at before any parser reads it."""
     if name_or_file.endswith(".toml") or "/" in name_or_file:
-        path = Path(name_or_file).expanduser()
+        path = expanded(name_or_file)
     elif name_or_file in recipe_names():
         path = bundled("train") / "recipes" / f"{name_or_file}.toml"
     else:
@@ -92,7 +92,7 @@ def read_recipe(name_or_file: str) -> Recipe:
 
 def recipe_name(name_or_file: str) -> str:
     """What a recipe's runs call it: a file of one's own says its name, or has one."""
-    own = Path(name_or_file).expanduser()
+    own = expanded(name_or_file)
     return read_recipe(name_or_file).name or own.stem if own.suffix == ".toml" and own.is_file() else name_or_file
 
 

@@ -144,6 +144,8 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "two interpreters": (["verify", "--venv", "a", "--python", "b"], "both given"),
     "unknown probe": (["verify", "--python", sys.executable, "--only", "torch_matmull"], "'torch_matmul'"),
     "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
+    "home of nobody": (["train", "~no-such-user/x.toml"], "no-such-user"),
+    "data at nobody's": (["train", "tes", "--set", "data=~no-such-user/x"], "there is no such file"),
     "setting of another type": (["train", "sort", "--set", "steps=many"], "steps=many"),
     "setting out of range": (["train", "sort", "--set", "steps=-3"], "steps = -3"),
     "setting without a value": (["train", "sort", "--set", "steps"], "KEY=VALUE"),

@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from graph_fields import check_graphs
+from model.errors import find_folder
 from running.alarms import validate_names
 from running.checkpoints import step_of
 from running.fsdp_fields import check_sharding
@@ -44,6 +45,7 @@ TASKS: dict[str, Any] = {
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
     """Everything about a run that can be checked without torch: (every setting, summary)."""
     settled = settle(recipe, settings, source)
+    settled |= {name: find_folder(name, settled[name]) for name in ("model", "tokenizer")}
     validate_names(settled["stop_on"])
     check_sharding(settled)
     check_graphs(settled)

@@ -6,6 +6,7 @@ import difflib
 import functools
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +95,7 @@ def read_recipe(name: str) -> Recipe:
             expected=f"one of {', '.join(list_recipes())}, or a TOML file of yours",
             hint="envdoctor train --list",
         )
-    path = Path(name).expanduser() if own else RECIPES / f"{name}.toml"
+    path = expanded(name) if own else RECIPES / f"{name}.toml"
     form = "name, summary, engine, and a table [settings]"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -110,6 +111,11 @@ def read_recipe(name: str) -> Recipe:
         seen = f"unknown key {extra[0]!r}{suggest(extra[0], keys)}" if extra else "settings"
         raise BadInput(f"{path}: {seen}", expected=form, hint=f"correct {path}")
     return Recipe(str(table.get("name", path.stem)), str(table.get("summary", "")), table.get("settings", {}))
+
+
+def expanded(path: str) -> Path:
+    """`~/x` and `~name/x` as the shell means them; where there is no such home, as they stand."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's raises RuntimeError for a user that is none
 
 
 def suggest(word: str, known: Sequence[str]) -> str:

@@ -18,11 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from model.errors import find_folder
 from running.alarms import validate_names
 from running.program import answer_check, command_line, exit_status
 from running.run_directory import RunDirectory, finite
 from settings import BadInput, Recipe, list_recipes, read_recipe, settle
-from verl_engine.check import FILE, contradictions, find_model, find_reward
+from verl_engine.check import FILE, contradictions, find_reward
 from verl_engine.data import check_data, check_held_out, count_steps
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
     """Everything about a run that can be checked without verl: (every setting, summary)."""
     settled = settle(recipe, settings, source, file=FILE, contradictions=contradictions)
     validate_names(settled["stop_on"])
-    paths = {name: find_model(settled[name]) for name in ("model", "critic_model")}
+    paths = {name: find_folder(name, settled[name]) for name in ("model", "critic_model")}
     settled, summary = check_data(settled | paths | {"reward_function": find_reward(settled["reward_function"])})
     if "train_rows" in summary:
         summary["steps"] = count_steps(settled, summary["train_rows"])

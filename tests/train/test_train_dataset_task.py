@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 from settings import BadInput
-from stacks import all_stacks, defaults, name_of, run_code
+from stacks import TRAIN, all_stacks, defaults, name_of, run_code
 from tasks.dataset_task import DatasetTask, check_dataset
 from tasks.tes_task import TesTask
 from tes_files import write_weeks
@@ -49,6 +51,22 @@ def test_tes_measures_what_the_task_tes_measures(tmp_path: Path) -> None:
     assert {key: numbers[key] for key in tiny.summarise(same)} == pytest.approx(tiny.summarise(same))
     assert set(task.smoothed) <= set(numbers)
     assert task.headline == ["greedy_mean_regret", "sampled_mean_regret"]
+
+
+def test_a_model_is_found_where_it_lies_and_told_where_it_does_not(tmp_path: Path, sums: Path) -> None:
+    def said(model: str) -> dict[str, Any]:
+        request = {"recipe": "gsm8k", "settings": {"data": str(sums), "model": model, "prompts_per_step": 8}}
+        done = subprocess.run(
+            [sys.executable, "-B", str(TRAIN / "grpo.py"), "--check"], input=json.dumps(request), cwd=tmp_path,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return dict(json.loads(done.stdout))
+
+    (tmp_path / "mine").mkdir()
+    assert said("./mine")["settings"]["model"] == str(tmp_path / "mine")
+    assert said("Qwen/Qwen2.5-0.5B-Instruct")["settings"]["model"] == "Qwen/Qwen2.5-0.5B-Instruct"
+    for nowhere in ("./nowhere", "~no-such-user/model"):
+        assert said(nowhere)["error"]["message"] == f"settings: model = {nowhere}: it is no folder"
 
 
 def test_fewer_rows_than_a_step_takes_are_told_with_the_numbers(sums: Path) -> None:

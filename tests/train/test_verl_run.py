@@ -67,7 +67,7 @@ def test_assignments_are_read_by_verls_own_vocabulary() -> None:
         ({}, "'recipe'"),
         ({"recipe": "verl-sftt"}, "did you mean 'verl-sft'?"),
         ({"recipe": "verl-sft", "settings": []}, "[] (list)"),
-        ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "there is no such folder"),
+        ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "model = ./nowhere: it is no folder"),
         ({"recipe": "verl-ppo", "settings": {"reward_function": "nowhere.py:score"}}, "there is no file"),
         ({"recipe": "verl-sft", "settings": {"data": "nowhere.jsonl"}}, "there is no such file"),
     ],

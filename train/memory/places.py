@@ -14,7 +14,7 @@ from typing import Any
 import hub
 from memory.config import GIVE_CONFIG, shape_of
 from memory.shape import Shape
-from settings import BadInput
+from settings import BadInput, expanded
 
 KNOWN_MODELS = Path(__file__).parent / "known_models.toml"
 HUB_NAME = re.compile(r"[\w][\w.-]*(?:/[\w][\w.-]*)?")
@@ -26,7 +26,7 @@ def read_shape(model: str, environment: Mapping[str, str] | None = None, revisio
     From the hub config.json alone is read.
     """
     environment = os.environ if environment is None else environment
-    path = Path(model).expanduser()
+    path = expanded(model)
     if path.is_dir() or path.suffix == ".json":
         file = path / "config.json" if path.is_dir() else path
         return shape_of(_read_json(file), str(file)), str(file)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import hub
 from model.errors import first_line, looks_local
 from model.models import dtype_option
-from settings import BadInput, vocabulary
+from settings import BadInput, expanded, vocabulary
 
 if TYPE_CHECKING:
     from model.learner import Learner
@@ -251,7 +251,7 @@ def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
 def public_value(value: Any) -> str:
     """A path of this machine as its last part alone; anything else as it is."""
     text = str(value)
-    return Path(text).expanduser().name if looks_local(text) else text
+    return expanded(text).name if looks_local(text) else text
 
 
 # --- The hub

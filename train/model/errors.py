@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import hub
-from settings import BadInput
+from settings import BadInput, expanded
 
 EXPECTED = "a folder with config.json and the weights, or a name of the hub"
 HUB_NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
@@ -22,7 +22,7 @@ def read_config(settings: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
     name = settings["model"]
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if looks_local(name) and not (folder / "config.json").is_file():
         held = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) if folder.is_dir() else ""
         seen = f"holds no config.json ({held or 'it is empty'})" if folder.is_dir() else "is no folder"
@@ -69,9 +69,22 @@ def looks_local(name: str) -> bool:
     return name.startswith(("/", "./", "../", "~")) or (bool(name) and Path(name).exists())
 
 
+def find_folder(setting: str, given: str) -> str:
+    """A folder by its absolute path, since a run may go on elsewhere; a name of the hub as it is."""
+    path = expanded(given)
+    if given and path.is_dir():
+        return str(path.resolve())
+    if given and looks_local(given):
+        raise BadInput(
+            f"settings: {setting} = {given}: it is no folder", expected="a folder or a hub name",
+            hint=f"--set {setting}=FOLDER",
+        )  # fmt: skip
+    return given
+
+
 def check_tokenizer_folder(name: str) -> None:
     """Refuse a folder without a tokenizer: some versions of transformers raise AttributeError for it."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if not looks_local(name) or any(folder.glob("*token*")) or any(folder.glob("vocab*")):
         return
     raise BadInput(

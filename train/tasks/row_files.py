@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from settings import BadInput
+from settings import BadInput, expanded
 from tasks import tes_data
 from tasks.names import refuse_odd_names
 
@@ -63,7 +63,7 @@ def _find_source(data: str, data_format: str) -> Source:
             expected=WHERE_DATA,
             hint="--set data=PATH",
         )
-    path = Path(data).expanduser()
+    path = expanded(data)
     try:
         if path.is_dir():
             return _find_in_folder(path.resolve(), data_format)

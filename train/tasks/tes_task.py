@@ -7,10 +7,9 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from settings import BadInput
+from settings import BadInput, expanded
 from tasks.enough import refuse_too_few
 from tasks.tes_data import Decision, read_split
 from tasks.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
@@ -126,7 +125,7 @@ class TesTask:
 def check_tes(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings with an absolute data path, and what the files hold."""
     if settings["data"]:
-        settings = settings | {"data": str(Path(settings["data"]).expanduser().resolve())}
+        settings = settings | {"data": str(expanded(settings["data"]).resolve())}
     if settings["max_completion_length"] < 4:
         raise BadInput(
             f"settings: max_completion_length = {settings['max_completion_length']}",

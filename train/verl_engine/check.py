@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from model.errors import looks_local
 from running.alarms import NAMES
-from settings import BadInput, Contradiction
+from settings import BadInput, Contradiction, expanded
 from verl_engine.watch import alarms_of
 
 FILE = "verl_vocabulary.toml"
@@ -75,23 +73,10 @@ def find_reward(given: str) -> str:
     if not given:
         return ""
     path, _, name = given.rpartition(":")
-    file = Path(path).expanduser().resolve()
+    file = expanded(path).resolve()
     if not file.is_file():
         raise BadInput(
             f"settings: reward_function = {given}: there is no file {file}", expected="FILE.py:function",
             hint="--set reward_function=/path/reward.py:compute_score",
         )  # fmt: skip
     return f"{file}:{name}"
-
-
-def find_model(given: str) -> str:
-    """A folder by its absolute path, a hub name as it is; what looks like a folder and is none is told."""
-    path = Path(given).expanduser()
-    if given and path.is_dir():
-        return str(path.resolve())
-    if given and looks_local(given):
-        raise BadInput(
-            f"settings: model = {given}: there is no such folder", expected="a folder or a hub name",
-            hint="--set model=Qwen/Qwen2.5-0.5B-Instruct",
-        )  # fmt: skip
-    return given
