@@ -118,6 +118,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     task = TASKS[settings["task"]][1](settings)
     learner = make_learner(run, task, settings, device=device, proven=proven, ranks=ranks)
     refuse_too_few(len(task.train), settings)  # some may have been too long
+    run.tell_rows(task.train, task.held_out)
     held_out = HeldOut(run, task, learner, settings)
     laps.end("data")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,19 @@ def test_events_end_in_the_middle_of_a_letter_or_hold_marks_of_lines(tmp_path: P
         assert again.read_look_before() == {"reward": 0.5}
         again.event("phase")
         assert [json.loads(line)["event"] for line in file.read_bytes().splitlines()] == ["eval", "phase"]
+
+
+def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
+    row = {"reference": Fraction(1), "columns": {"at": date(2026, 1, 2)}}
+    rows = [row | {"prompt": prompt} for prompt in ("a", "b")]
+    RunDirectory(tmp_path).tell_rows(rows[:1], rows[1:])
+    again = RunDirectory(tmp_path)
+    again.tell_rows(rows[:1], rows[1:])
+    assert again.read_events("note") == []
+    again.tell_rows(rows, rows[1:])
+    (note,) = again.read_events("note")
+    assert "2 to train on and 1 held out, where there were 1 and 1" in note["message"]
+    assert len(again.read_events("rows")) == 1
 
 
 def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import hashlib
 import json
 import math
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,22 @@ class RunDirectory:
         lines = file.read_bytes().split(b"\n") if file.exists() else []
         events = [parsed for line in lines if (parsed := _parse_json(line)) and parsed.get("event") == kind]
         return [event for event in events if all(event.get(key) == value for key, value in fields.items())]
+
+    def tell_rows(self, train: Sequence[Any], held_out: Sequence[Any]) -> None:
+        """Keep what a run begins with, and note where it goes on with other rows: its numbers do not compare."""
+        if not self.writes:
+            return
+        text = json.dumps([train, held_out], default=lambda value: type(value).__name__)
+        rows = {"train": len(train), "held_out": len(held_out), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        first = next(iter(self.read_events("rows")), None)
+        if first is None:
+            self.event("rows", **rows)
+        elif first.get("sha256") != rows["sha256"]:
+            self.note(
+                f"the rows are not those that the run began with: {rows['train']} to train on and {rows['held_out']} "
+                f"held out, where there were {first.get('train')} and {first.get('held_out')}; the numbers before "
+                "belong to those"
+            )
 
     def read_look_before(self) -> dict[str, float]:
         """The held-out numbers before GRPO, from the run's first start."""
