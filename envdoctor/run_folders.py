@@ -33,6 +33,9 @@ def resumed_run(resume: str, recipe: str, base: Path) -> Path:
     """The run that --resume means where no folder is named: the one that holds the checkpoint, else the newest."""
     checkpoint = Path(resume).absolute()
     run = checkpoint.parent.parent
+    if (checkpoint / "run.json").is_file():
+        hint = shlex.join(["envdoctor", "train", "--run", resume, "--resume", "latest"])
+        raise BadInput(f"--resume {resume}: it is a run", expected="latest, or a checkpoint of a run", hint=hint)
     if checkpoint.is_dir() and (run / "run.json").is_file():
         return run
     return newest_run(recipe, base)

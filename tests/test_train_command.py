@@ -115,6 +115,20 @@ def test_a_checkpoint_tells_its_run(tmp_path: Path) -> None:
     assert resumed(tmp_path, "sort", "--resume", "runs/old/checkpoints/checkpoint-50") == str(old)
 
 
+def test_a_slip_in_a_checkpoints_name_is_told_and_leaves_no_trace(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs/sort-1")
+    (run / "checkpoints/checkpoint-50").mkdir(parents=True)
+    (run / "checkpoints/checkpoint-50/complete.json").write_text('{"files": {}}')
+    (run / "events.jsonl").write_text('{"t": 1.0, "event": "done", "result": {}}\n')
+    for wanted, seen in (("checkpoint-5", "no such directory"), ("/", "it is no checkpoint-STEP"),
+                         (str(run), "it is a run")):  # fmt: skip
+        done = train(tmp_path, "sort", "--resume", wanted)
+        assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert "--run " + str(run) + " --resume latest" in done.stderr
+    assert (run / "events.jsonl").read_text() == '{"t": 1.0, "event": "done", "result": {}}\n'
+    assert envdoctor("watch", run, "--once", home=tmp_path).returncode == 0
+
+
 def test_a_recipe_of_any_name_has_its_run_below_runs(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('name = "../a b/c"\n[settings]\ntask = "sort"\n')
     answer = json.loads(train(tmp_path, "mine.toml", "--dry-run", "--format", "json").stdout)

@@ -51,9 +51,10 @@ def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[
     if wanted != "latest":
         bare = next((path for path in found if path.name == wanted), None)
         path = bare or Path(wanted).resolve()
-        defect = find_defect(path) if path.is_dir() else "there is no such directory"
-        if not defect and path not in [each.resolve() for each in found]:
-            defect = f"it is no checkpoint-STEP in {checkpoints}"
+        own = path in [each.resolve() for each in found]
+        defect = find_defect(path) if own else f"it is no checkpoint-STEP in {checkpoints}"
+        if not path.is_dir():
+            defect = "there is no such directory"
         if defect:
             raise BadInput(
                 f"--resume {wanted}: {defect}",

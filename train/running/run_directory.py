@@ -92,7 +92,11 @@ class RunDirectory:
         if not resume:
             self.refuse_a_used_directory()
             return None
-        checkpoint, skipped = choose_checkpoint(self.checkpoints, resume)
+        try:
+            checkpoint, skipped = choose_checkpoint(self.checkpoints, resume)
+        except BadInput:
+            self.writes = resume == "latest"  # a slip in a name is nothing that happened to the run
+            raise
         for path, defect in skipped:
             self.event("checkpoint_skipped", path=str(path.relative_to(self.path)), reason=defect)
             shutil.rmtree(path)
