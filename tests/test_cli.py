@@ -162,6 +162,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     ),
     "a Python of no lock": (["resolve", "--all", "--machine", "all", "--python", "3.11"], "beside --python"),
     "a check that moves versions": (["lock", "--check", "--upgrade"], "--check beside --upgrade"),
+    "a folder's wheels and others": (["install", "--from", "full", "--upgrade"], "--from beside --upgrade"),
     "a port that is none": (["fleet", "collective", "--local", "--gpus", "2", "--port", "99999"], "--port 99999"),
     "a size that is none": (["fleet", "collective", "--local", "--gpus", "2", "--size", "0"], "--size 0"),
     "nodes of SLURM without it": (

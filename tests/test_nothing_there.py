@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import envdoctor, snapshot
+from local_packages import PYTHON, write_wheel
 
 LETTER = "Hello, dear reader, this is a novel.\nIt was a dark night.\n"
 LOCK_HEAD = "# profile: mine\n# platform: x86_64-manylinux_2_31\n# python: 3.12\n# torch: 12.8\n# made: 2026-11-21\n"
@@ -68,3 +69,34 @@ def test_an_error_alone_is_judged(tmp_path: Path) -> None:
     )
     done = envdoctor("check", "--from-report", "colleague.txt", home=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+PROFILE = """
+id = "mine"
+title = "Mine"
+summary = "Without torch"
+preference = 1
+requirements = [{ spec = "six" }]
+sources = [{ kind = "configured" }]
+[when]
+architectures = ["x86_64", "aarch64"]
+glibc = "2.17"
+disk_gb = 0.1
+[python]
+versions = ["PYTHON"]
+[verify]
+required = []
+[train]
+recipe = "sort"
+"""
+
+
+def test_a_profile_without_torch_has_no_build_of_it(tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "six", "1.17.0")
+    (tmp_path / "mine.toml").write_text(PROFILE.replace("PYTHON", PYTHON))
+    sources = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels")}
+    resolved = envdoctor("resolve", "--profile", "./mine.toml", home=tmp_path, **sources)
+    assert "1 packages, no torch, lock" in resolved.stdout, resolved.stdout + resolved.stderr
+    installed = envdoctor("install", "--profile", "./mine.toml", "--venv", "venv", home=tmp_path, **sources)
+    assert installed.returncode == 0, installed.stderr
+    assert "torch is" not in installed.stdout

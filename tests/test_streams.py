@@ -47,6 +47,13 @@ def test_what_has_no_letter_of_its_own_is_spelt(tmp_path: Path) -> None:
     assert (done.returncode, b"unknown machine '\\u043c\\u043e\\u0439'" in done.stderr) == (2, True)
 
 
+def test_a_file_that_is_no_text_is_named_in_sarif(tmp_path: Path) -> None:
+    (tmp_path / "q\udcff.md").write_text("```bash\npip install 'transformers>=4.57.1' trl==0.23.1\n```\n")
+    done = shell(["audit", "q\udcff.md", "--format", "sarif"], "", tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert b'"uri": "q%FF.md"' in done.stdout
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_name_that_is_no_text_is_told_in_every_form(form: str, tmp_path: Path) -> None:
     done = shell(["audit", os.fsdecode(b"no\xff"), "--format", form], "", tmp_path)

@@ -14,6 +14,7 @@ from envdoctor.cli.shared import (
     ProgressOption,
     PythonVersionOption,
     VenvOption,
+    alone,
     app,
     finish,
 )
@@ -54,6 +55,8 @@ def install(
     from envdoctor import provisioning
 
     def answer(reporter: Reporter) -> Answer:
+        if wheels:
+            alone("--from", {"--upgrade": upgrade}, why="the folder's lock is installed", hint="envdoctor install -h")
         request = provisioning.InstallRequest(
             profile=profile, venv=venv, python=python, wheels=wheels,
             dry_run=dry_run, force=force, adopt=adopt, system=system, upgrade=upgrade,

@@ -23,8 +23,9 @@ def installed(data: InstallResult) -> list[RenderableType]:
     parts: list[RenderableType] = [
         Text.assemble(("✓ ", "ok"), (made.profile, "title"), f"  {head}"),
         _indent(Text(f"{made.packages} packages, {made.size / GIB:.1f} GiB in {data.venv}")),
-        _indent(Text(f"torch is the {build} build, from {made.torch_source}")),
     ]
+    if made.torch_source:
+        parts.append(_indent(Text(f"torch is the {build} build, from {made.torch_source}")))
     parts += [_indent(Text(f"{wheel.name} from {wheel.file}, sha256 {wheel.sha256[:16]}")) for wheel in made.wheels]
     for outcome in data.wheels:
         parts += [_indent(Text(f"not used: {why}", style="dim")) for why in outcome.rejected]

@@ -246,14 +246,15 @@ def _resolved(result: Resolved, *, alone: bool) -> Parts:
 
 
 def _lines_of_lock(lock: Lock, digest: str) -> Parts:
+    torch = next((package for package in lock.packages if package.name == "torch"), None)
     build = "CPU" if lock.torch_build == "cpu" else f"CUDA {lock.torch_build}"
+    told = f"torch build {build}" if torch else "no torch"
     counts: dict[str, int] = {}
     for package in lock.packages:
         counts[package.source] = counts.get(package.source, 0) + 1
-    yield _indent(Text(f"{len(lock.packages)} packages, torch build {build}, lock {digest}"), 4)
+    yield _indent(Text(f"{len(lock.packages)} packages, {told}, lock {digest}"), 4)
     yield from (_indent(Text(f"{count:4} from {source}"), 4) for source, count in counts.items())
     yield from (_indent(Text(f"{p.name} {p.version} is compiled on the machine"), 4) for p in lock.built)
-    torch = next((package for package in lock.packages if package.name == "torch"), None)
     if torch:
         yield _indent(Text(f"torch {torch.version} from {torch.source}"), 4)
 

@@ -7,6 +7,7 @@ What GitHub reads of it: https://docs.github.com/code-security/code-scanning/int
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from typing import Any, Literal
 from urllib.parse import quote
@@ -101,7 +102,7 @@ def _remark(remark: Remark, index: int, place: str) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(remark.file or place)},
+                    "artifactLocation": {"uri": quote(os.fsencode(remark.file or place))},
                     "region": {"startLine": 1},
                 },
                 "logicalLocations": [
@@ -143,7 +144,7 @@ def _location(finding: Finding, place: str) -> dict[str, Any]:
     """The facts that it rests on, and the file; GitHub shows a result only with a line of a file."""
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(place)},
+            "artifactLocation": {"uri": quote(os.fsencode(place))},
             "region": {"startLine": max(finding.line, 1)},
         },
         "logicalLocations": [
