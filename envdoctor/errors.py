@@ -64,12 +64,37 @@ REFUSALS = (
 )  # fmt: skip
 
 
-def refused_by_the_machine(error: OSError | UnicodeEncodeError) -> EnvdoctorError | None:
-    """The error for a file or folder that cannot be used, wherever that came up; None for what is a fault of ours."""
+def foreseen(error: Exception) -> EnvdoctorError | None:
+    """What the machine refused, wherever that came up, as an error for the user; None for what is a fault of ours."""
+    if isinstance(error, EnvdoctorError):
+        return error
     if isinstance(error, UnicodeEncodeError):
         return _not_utf8(error)
-    if error.errno not in REFUSALS:
-        return None
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return _refused(error)
+    if isinstance(error, FileNotFoundError) and not error.filename and _is_adrift():
+        return EnvdoctorError(
+            "the folder that this was started in is gone", expected="a folder that is there", hint="cd"
+        )
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's words
+        return EnvdoctorError(
+            "HOME is not set, and no user has this process's number",
+            expected="a folder to keep logs and environments in",
+            hint="export HOME=/a/folder/of/yours",
+        )
+    return None
+
+
+def _is_adrift() -> bool:
+    """Whether the current folder was removed."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _refused(error: OSError) -> EnvdoctorError:
     place = shlex.quote(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else "."
     full = error.errno in DISK_FAULTS
     return EnvdoctorError(

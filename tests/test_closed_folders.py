@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -150,3 +152,32 @@ def test_a_name_that_is_too_long_is_wrong_input(arguments: list[str], tmp_path: 
     done = envdoctor(*arguments, f"./{'a' * 300}.toml", home=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "File name too long" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check"], ["train", "sort", "--dry-run"], ["watch"], ["abi", "."], ["report"]]
+)
+def test_a_folder_that_is_gone_below_the_shell_is_said(arguments: list[str], tmp_path: Path) -> None:
+    words = shlex.join([sys.executable, "-m", "envdoctor", *arguments])
+    done = subprocess.run(
+        ["bash", "-c", f"mkdir gone; cd gone; rmdir ../gone; {words}"],
+        capture_output=True, text=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: the folder that this was started in is gone\n"), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody without a name")
+@pytest.mark.parametrize("command", ["check", "envs", "train --dry-run"])
+def test_a_user_without_a_home_is_told_to_name_one(command: str, tmp_path: Path) -> None:
+    """As in a container that is started with a user's number alone; what root may read is kept, for Python's sake."""
+    code = (
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(28, 4); os.setuid(54321); del os.environ['HOME']; "
+        f"from envdoctor.cli import main; sys.argv[1:] = {command.split()!r}; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "hint: export HOME=" in done.stderr, done.stderr

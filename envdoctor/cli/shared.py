@@ -103,7 +103,7 @@ def finish(
     progress: ProgressForm = ProgressForm.auto,
 ) -> None:
     """Do the work, print its answer or its error, and end with its exit code."""
-    from envdoctor.errors import EXIT_INTERRUPTED, EnvdoctorError, refused_by_the_machine
+    from envdoctor.errors import EXIT_INTERRUPTED, foreseen
     from envdoctor.output.reporter import Reporter
     from envdoctor.process import ended_as_by_ctrl_c
 
@@ -111,9 +111,9 @@ def finish(
     try:
         with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
             answer = work(reporter)
-    except (EnvdoctorError, OSError, UnicodeEncodeError) as error:
+    except Exception as error:
         reporter.close()
-        told = error if isinstance(error, EnvdoctorError) else refused_by_the_machine(error)
+        told = foreseen(error)
         if told is None:
             raise
         _print_error(command, form, told)
