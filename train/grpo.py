@@ -155,7 +155,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         first_step=first_step,
     )
     rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]
-    with learner.handed_over():
+    with learner.handed_over(settings):
         trainer = trainer_of(settings, installed)(
             model=learner.model,
             processing_class=learner.tokenizer,

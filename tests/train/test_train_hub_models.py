@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from hub_runs import add_sums, ask, train
 from hub_server import Hub, serve_hub
-from stacks import defaults
+from stacks import TINY, defaults, run_code
 
 pytestmark = pytest.mark.stack
 
@@ -67,6 +68,21 @@ def test_a_run_from_the_hub_s_name(python: Path, hub: Hub, tmp_path: Path, name:
     assert hub.asked("HEAD .*v1/model.safetensors")
     assert not done.holds("hf_reader")
     assert "Retrying" not in done.errors
+
+
+def test_the_reference_is_of_the_revision_that_is_trained(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+    """TRL loads it by the name alone: main's weights would be another policy from the first step on."""
+    run_code(python, f"{TINY}\nsave_qwen2(given[0])\n"
+             "model = Qwen2ForCausalLM(Qwen2Config.from_pretrained(given[0]))\n"
+             "model.save_pretrained(given[0])\nsay()", tmp_path / "other")  # fmt: skip
+    hub.add("models", "o/two", made / "qwen2", "v1")
+    hub.add("models", "o/two", tmp_path / "other")
+    asked = {"model": "o/two", "revision": "v1", "data": "o/sums:main@v1", "lora_rank": 0, "beta": 0.1, "steps": 1}
+    done = train(python, hub, tmp_path / "a", asked)
+    assert done.status == 0, done.errors
+    (row,) = csv.DictReader((done.run / "metrics.csv").read_text(encoding="utf-8").splitlines())
+    assert float(row["kl"]) == pytest.approx(0, abs=1e-6)
+    assert str(tmp_path) not in (done.run / "model/config.json").read_text()
 
 
 def test_what_is_not_given(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:

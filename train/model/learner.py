@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from graph_fields import check_graphs
 from model import adapters, models, tiny_model
 from model.errors import read_config
+from model.named import named_as_loaded
 from running.ranks import Ranks
 from running.run_directory import RunDirectory
 from running.trl_fields import Situation
@@ -58,9 +58,12 @@ class Learner:
             vllm_share=self.vllm_share,
         )
 
-    def handed_over(self) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def handed_over(self, settings: Mapping[str, Any]) -> Iterator[None]:
         """Around the making of TRL's trainer."""
-        return adapters.handed_over(self.model) if self.lora else contextlib.nullcontext()
+        adapted = adapters.handed_over(self.model) if self.lora else contextlib.nullcontext()
+        with adapted, named_as_loaded(self.model, settings):
+            yield
 
 
 def make_learner(
