@@ -37,7 +37,8 @@ FIELDS = {
     "1.15.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
                "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
     "1.16.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
-               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION, "vllm_importance_sampling_mode"},
+               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION, "vllm_importance_sampling_mode",
+               "trust_remote_code"},
 }  # fmt: skip
 LIGER_LEAST = {"1.11": "0.8.2", "0.26": "0.6.4", "0.22": "0.5.8"}  # import_utils.py of 0.22.2, 0.27.2 and 1.14.0
 ON_GPU = Situation(
@@ -178,6 +179,22 @@ def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
     for other in ({}, {"generation": "vllm-colocate", "vllm_correction": False}):
         given, notes = arguments("1.16.0", loss_type="vespo", **other)
         assert ("vllm_importance_sampling_mode" in given, notes) == (False, [])
+
+
+def test_a_correction_that_trl_does_not_have_is_told() -> None:
+    _, notes = arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000")
+    assert notes == ["vllm_correction: TRL 0.22.2 has none (0.23 does); what vLLM samples counts as it is"]
+    for trl, given in (("0.22.2", {"vllm_correction": False}), ("0.23.1", {})):
+        assert arguments(trl, generation="vllm-server", vllm_server="node7:8000", **given)[1] == []
+
+
+def test_a_model_s_own_code_is_run_wherever_trl_loads_it_again() -> None:
+    given = {"trust_remote_code": True}
+    assert "trust_remote_code" not in arguments("1.16.0", **given)[0]  # the model is made by us
+    for again in ({"generation": "vllm-colocate"}, {"beta": 0.1}):
+        assert arguments("1.16.0", **given, **again)[0]["trust_remote_code"] is True
+        assert "loads the model again without it" in refused("0.27.1", **given, **again)
+    assert "trust_remote_code" not in arguments("0.27.1", **given, beta=0.1, lora_rank=4)[0]
 
 
 def test_paged_generation_follows_its_name() -> None:

@@ -96,6 +96,7 @@ def grpo_arguments(
         **_optimisation(settings, installed),
         **loss_fields(settings, installed, notes),
         **_generation(settings, installed, at, notes),
+        **_own_code(settings, installed),
         "output_dir": at.output,
         "seed": settings["seed"],
         "bf16": at.autocast == "bfloat16",
@@ -129,6 +130,20 @@ def grpo_arguments(
             hint="envdoctor profiles",
         )
     return arguments, notes
+
+
+def _own_code(settings: Mapping[str, Any], installed: Installed) -> dict[str, Any]:
+    """TRL loads the model again by its name: the reference policy, and vLLM in this process."""
+    again = settings["generation"] == "vllm-colocate" or (settings["beta"] > 0 and not settings["lora_rank"])
+    if not settings["trust_remote_code"] or not again:
+        return {}
+    if not installed.has("trust_remote_code"):  # none before 1.7
+        raise BadInput(
+            f"trust_remote_code = true with TRL {installed.trl}, which loads the model again without it",
+            expected="TRL 1.7 or newer, or neither beta without an adapter nor vllm-colocate",
+            hint="--set beta=0 --set generation=transformers",
+        )
+    return {"trust_remote_code": True}
 
 
 def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
@@ -167,32 +182,40 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         # before training, by us, the same on every version.
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
-    if kind.startswith("vllm") and not settings["vllm_correction"] and installed.has(CORRECTION):  # none before 0.23
-        arguments[CORRECTION] = False
-    if kind == "transformers-paged":
-        field = next((name for name in PAGED if installed.has(name)), "")
-        if at.device == "cpu":
-            raise BadInput(
-                "generation = transformers-paged without a GPU",
-                expected="a GPU",
-                hint="--set generation=transformers",
-            )
-        if at.autocast and not settings["lora_rank"]:
-            # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, and no way back.
+    if kind.startswith("vllm") and not installed.has(CORRECTION):
+        if settings["vllm_correction"]:
             notes.append(
-                f"transformers-paged: TRL makes {at.autocast} of all weights before it samples, and they stay so: "
-                "updates too small for it are lost; --set generation=transformers keeps float32"
+                f"vllm_correction: TRL {installed.trl} has none (0.23 does); what vLLM samples counts as it is"
             )
-        return arguments | {field: True}
+    elif kind.startswith("vllm") and not settings["vllm_correction"]:
+        arguments[CORRECTION] = False
     if kind == "transformers":
         return arguments
     if at.device == "cpu":
         raise BadInput(f"generation = {kind} without a GPU", expected="a GPU", hint="--set generation=transformers")
+    if kind == "transformers-paged":
+        return arguments | _paged(settings, installed, at, notes)
     if kind == "transformers-graphs":  # TRL calls `generate`, which is ours then
         return arguments
     if kind == "vllm-server":
         return arguments | _server(settings)
     return arguments | _colocated(settings, installed, at, notes)
+
+
+def _paged(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
+    if at.autocast and not settings["lora_rank"]:
+        # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, and no way back.
+        notes.append(
+            f"transformers-paged: TRL makes {at.autocast} of all weights before it samples, and they stay so: "
+            "updates too small for it are lost; --set generation=transformers keeps float32"
+        )
+    return {next((name for name in PAGED if installed.has(name)), PAGED[0]): True}
+
+
+def _correction(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+    if settings["vllm_correction"] and not installed.has(CORRECTION):
+        notes.append(f"vllm_correction: TRL {installed.trl} has none (0.23 does); what vLLM samples counts as it is")
+    return {CORRECTION: False} if not settings["vllm_correction"] and installed.has(CORRECTION) else {}
 
 
 def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
