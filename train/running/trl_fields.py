@@ -182,13 +182,8 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         # before training, by us, the same on every version.
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
-    if kind.startswith("vllm") and not installed.has(CORRECTION):
-        if settings["vllm_correction"]:
-            notes.append(
-                f"vllm_correction: TRL {installed.trl} has none (0.23 does); what vLLM samples counts as it is"
-            )
-    elif kind.startswith("vllm") and not settings["vllm_correction"]:
-        arguments[CORRECTION] = False
+    if kind.startswith("vllm"):
+        arguments |= _correction(settings, installed, notes)
     if kind == "transformers":
         return arguments
     if at.device == "cpu":
