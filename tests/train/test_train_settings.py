@@ -104,3 +104,18 @@ def test_the_way_out_of_a_contradiction_is_none_itself() -> None:
 def test_an_optimizer_is_known_without_torch() -> None:
     assert "did you mean 'adamw_8bit'?" in refused(OWN, optimizer="adamw_8bitt").message
     assert "optimizer = 'galore_adamw'" in refused(OWN, optimizer="galore_adamw").message
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "seen"),
+    [
+        ("sort", {"warmup_steps": 0, "warmup_batch": 32}, "warmup_batch = 32 does nothing with warmup_steps = 0"),
+        ("tes", {"augment": 0, "energy_noise": 5.0}, "energy_noise = 5.0 does nothing with augment = 0"),
+        ("tes", {"augment": 0, "forecast_noise": 0.1}, "forecast_noise = 0.1 does nothing with augment = 0"),
+        ("tes", {"q_reward": "advantage", "tau": 0.5}, "tau = 0.5 does nothing with q_reward = advantage"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(recipe: str, given: dict[str, Any], seen: str) -> None:
+    assert seen in refused(read_recipe(recipe), **given).message
+    other, *_ = given  # what the recipe says of it goes with the way that it belongs to
+    assert settle(read_recipe(recipe), {other: given[other]})[other] == given[other]
