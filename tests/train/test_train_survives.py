@@ -153,8 +153,9 @@ def test_both_processes_end_at_the_same_step_when_one_is_asked_to(stack_python: 
 def test_an_alarm_ends_the_run_when_asked(stack_python: Path, tmp_path: Path) -> None:
     # Without a warm-up every answer is wrong: all rewards are 0, and there is nothing to compare.
     run = write_run(
-        tmp_path / "run", "sort", steps=300, warmup_steps=0, save_every=0, eval_every=0, stop_on=["no-signal"]
-    )
+        tmp_path / "run", "sort", steps=300, warmup_steps=0, warmup_batch=64, save_every=0, eval_every=0,
+        stop_on=["no-signal"],
+    )  # fmt: skip
     status, output = finish(start(stack_python, run))
     assert status == 0, output
     result = json.loads((run / "result.json").read_text())
