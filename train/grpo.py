@@ -211,11 +211,10 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     run.phase("save", "model and tokenizer")
     after_training.save(learner.model, learner.tokenizer, run.path / "model", weights)
     laps.end("save")
-    by_step = {event["step"]: event for event in run.read_events("eval")}  # a repeated step's last look counts
     title = f"{name}, seed {settings['seed']}: " + ", ".join(
         f"{metric} {before[metric]:.2f} -> {after[metric]:.2f}" for metric in task.headline
     )
-    no_curves = plot(run, [by_step[step] for step in sorted(by_step)], task.curves, title)
+    no_curves = plot(run, run.read_looks(), task.curves, title)
     laps.end("plot")
     result = {
         "schema": 1,

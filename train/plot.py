@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from running.run_directory import RunDirectory
 from settings import BadInput, suggest
 
 
@@ -68,27 +69,11 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_looks(folder: Path) -> list[dict[str, Any]]:
-    """The held-out looks in events.jsonl, one a step (a repeated step's last one counts), oldest first."""
+    """The held-out looks of a run, none where its events cannot be read."""
     try:
-        lines = (folder / "events.jsonl").read_text(encoding="utf-8", errors="replace").split("\n")
+        return RunDirectory(folder, writes=False).read_looks()
     except OSError:
         return []
-    return parse_looks(lines)
-
-
-def parse_looks(lines: list[str]) -> list[dict[str, Any]]:
-    """Sample line: {"t": 1.0, "event": "eval", "when": "during", "step": 50, "metrics": {"greedy_reward": 0.6}}."""
-    found: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        if '"eval"' not in line:
-            continue
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if event.get("event") == "eval" and isinstance(event.get("metrics"), dict):
-            found[event["step"]] = {"step": event["step"], "metrics": event["metrics"]}
-    return [found[step] for step in sorted(found)]
 
 
 def looked_panels(runs: list[Any]) -> list[tuple[str, list[str]]]:

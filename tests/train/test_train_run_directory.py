@@ -87,6 +87,16 @@ def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
     assert len(again.read_events("rows")) == 1
 
 
+def test_a_run_that_went_back_has_the_looks_of_its_last_course(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for step, reward in ((0, 0.1), (50, 0.2), (100, 0.3), (50, 0.4), (60, 0.5)):
+        run.event("eval", step=step, metrics={"greedy_reward": reward})
+    run.event("eval", step=None, metrics={})
+    assert [(look["step"], look["metrics"]["greedy_reward"]) for look in run.read_looks()] == [
+        (0, 0.1), (50, 0.4), (60, 0.5),
+    ]  # fmt: skip
+
+
 def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("step,reward,reward_smooth\n1,0.5,0.5\n")
     assert Table(tmp_path / "metrics.csv", HEADER).read() == []

@@ -153,6 +153,18 @@ class RunDirectory:
         events = [parsed for line in lines if (parsed := _parse_json(line)) and parsed.get("event") == kind]
         return [event for event in events if all(event.get(key) == value for key, value in fields.items())]
 
+    def read_looks(self) -> list[dict[str, Any]]:
+        """The held-out looks of the run's course, oldest first: one that goes back forgets what came later.
+
+        Sample event: {"t": 1.0, "event": "eval", "when": "during", "step": 50, "metrics": {"greedy_reward": 0.6}}
+        """
+        looks: dict[int, dict[str, Any]] = {}
+        for event in self.read_events("eval"):
+            step = event.get("step")
+            if isinstance(step, int) and isinstance(event.get("metrics"), dict):
+                looks = {at: look for at, look in looks.items() if at < step} | {step: event}
+        return list(looks.values())
+
     def tell_rows(self, train: Sequence[Any], held_out: Sequence[Any]) -> None:
         """Keep what a run begins with, and note where it goes on with other rows: its numbers do not compare."""
         if not self.writes:
