@@ -213,6 +213,25 @@ def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
 
 
+def test_a_disk_that_fills_while_merging_costs_the_merged_model_alone(stack_python: Path, tmp_path: Path) -> None:
+    run_code(stack_python, TINY + "save_qwen2(given[0], width=128)\nsay(ok=True)", tmp_path / "model")
+    settings = DATASET | {
+        "model": str(tmp_path / "model"), "data": str(write_rows(tmp_path)), "rewards": ["length"],
+        "reward_weights": [], "lora_rank": 2, "lora_targets": ["q_proj"], "merge": True, "eval_every": 0,
+    }  # fmt: skip
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
+    process = start(stack_python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))  # the adapter's files are smaller
+    status, output = finish(process)
+    assert status == 0, output
+    assert "not merged: " in output
+    assert json.loads((run / "result.json").read_text())["merged"] is None
+    assert (run / "model" / "adapter_model.safetensors").exists()
+    assert not (run / "model" / "merged").exists()
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_pretrained_model_learns_on_rows_of_ones_own(python: Path, tmp_path: Path, kind: str) -> None:
     run_code(python, TINY + f"save_{kind}(given[0])\nsay(ok=True)", tmp_path / "model")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -57,8 +58,9 @@ def finish(run: RunDirectory, learner: Learner, settings: dict[str, Any], result
         run.phase("merge", "the adapter into its base, and both compared")
         try:
             more["merged"] = merge_and_compare(learner.model, learner.tokenizer, settings, folder)
-        except (BadInput, OSError, RuntimeError) as error:  # of memory, say: the adapter is saved
+        except Exception as error:  # of memory or disk, in whatever library's words: the adapter is saved
             run.note(f"not merged: {error}")
+            shutil.rmtree(folder / MERGED, ignore_errors=True)  # a half model would be pushed with the rest
             more["merged"] = None
     (folder / "README.md").write_text(model_card(result | more, settings), encoding="utf-8")
     if settings["push_to"]:
