@@ -22,7 +22,7 @@ from envdoctor.process import Finished, run
 from envdoctor.records import convert, decode_toml, expanded
 from envdoctor.run_folders import LOG, REFUSED, Engine, refuse_a_trained_run, require_new, was_refused, writing_into
 
-CHECK_SECONDS = 30.0
+CHECK_SECONDS = 1800.0  # a million rows take half a minute or several; a file system may hang for ever
 SAVE_SECONDS = 60.0  # for the step that runs and a checkpoint, when it is interrupted
 RUN_SECONDS = 30 * 24 * 3600.0  # a run is stopped by its user or its end, not by us
 WHAT = "a recipe in TOML"
@@ -107,6 +107,12 @@ def check_settings(recipe: str, assignments: Sequence[str] = ()) -> Checked:
     try:
         answer = json.loads(result.output)
     except ValueError as error:
+        if result.timed_out:
+            raise EnvdoctorError(
+                f"settings and data of {recipe} were not looked through: the check {result.ending}",
+                expected="data that can be read in that time",
+                hint="--set data=PATH to fewer rows, or to a disk of this machine",
+            ) from error
         raise EnvdoctorError(
             f"the trainer's check {result.ending} without an answer: {result.output.strip()[-300:]}",
             expected="one JSON object",

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from command import ROOT, envdoctor, environment, snapshot
 
+from envdoctor import handoff
+from envdoctor.errors import EnvdoctorError
+
 # Holds a run as the trainer does.
 HOLDER = """
 import sys, time
@@ -144,6 +147,13 @@ def test_a_name_that_is_not_text_is_one_line(tmp_path: Path) -> None:
         assert (done.returncode, "\\udcff" in done.stderr) == (2, True), done.stderr
         assert "is not UTF-8" in done.stderr
     assert snapshot(tmp_path) == {}
+
+
+def test_data_that_cannot_be_looked_through_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff, "CHECK_SECONDS", 0.0)
+    with pytest.raises(EnvdoctorError, match="data of sort were not looked through: the check did") as caught:
+        handoff.check_settings("sort")
+    assert "fewer rows" in caught.value.hint
 
 
 def train_with_mount(home: Path, script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -169,8 +169,10 @@ class RunDirectory:
         """Keep what a run begins with, and note where it goes on with other rows: its numbers do not compare."""
         if not self.writes:
             return
-        text = json.dumps([train, held_out], default=lambda value: type(value).__name__)
-        rows = {"train": len(train), "held_out": len(held_out), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        digest = hashlib.sha256()
+        for row in (*train, None, *held_out):
+            digest.update(json.dumps(row, default=lambda value: type(value).__name__).encode())
+        rows = {"train": len(train), "held_out": len(held_out), "sha256": digest.hexdigest()}
         first = next(iter(self.read_events("rows")), None)
         if first is None:
             self.event("rows", **rows)
