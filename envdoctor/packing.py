@@ -255,6 +255,8 @@ def check_pack(file: str) -> Answer:
     path = Path(file).absolute()
     expected = "a zip made by envdoctor pack"
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise BadInput(f"{path} is no regular file", expected=expected, hint="envdoctor pack RUN")
         with zipfile.ZipFile(path) as archive:
             manifest = _read_manifest(archive)
             faults = tuple(_faults(archive, manifest))

@@ -85,10 +85,10 @@ def _last_change(run_json: Path) -> float:
 def checked_run(folder: Path) -> Path:
     """A folder that holds a run; what it holds instead, where it does not."""
     expected = f"the folder of a run, with {RUN_JSON}"
-    if folder.is_file():
-        hint = f"envdoctor watch {folder.parent}"
-        raise BadInput(f"{folder} is a file", expected=expected, hint=hint)
     try:
+        if folder.is_file():
+            hint = f"envdoctor watch {folder.parent}"
+            raise BadInput(f"{folder} is a file", expected=expected, hint=hint)
         if (folder / RUN_JSON).is_file():
             return folder
         held = sorted(path.name for path in folder.iterdir())

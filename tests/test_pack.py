@@ -375,6 +375,16 @@ def test_a_place_that_takes_no_zip_is_one_line(run: Path, tmp_path: Path, output
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("file", "seen"), [("pipe", "no regular file"), ("/dev/zero", "no regular file"), ("a" * 300, "name too long")]
+)
+def test_what_is_no_file_is_not_read_to_its_end(tmp_path: Path, file: str, seen: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = envdoctor("pack", "--check", file, home=tmp_path)
+    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert "cannot read" in envdoctor("watch", "a" * 300, home=tmp_path).stderr
+
+
 def test_an_earlier_zip_is_replaced_and_a_file_of_anothers_name_stays(run: Path) -> None:
     target = packed(run)
     (run / "metrics.csv").write_text("step,reward\n50,1\n")
