@@ -4,7 +4,7 @@ While every request that runs only gets its next token, each plan is the last on
 anew for each token, request by request in Python, and tells each request of each token by itself, which sets the
 pace of a small model. Here its scheduler plans once and is told once in `STEPS` steps; the model runner gets the
 same steps as before, so the tokens are the same. 64 answers of 512 tokens of a Qwen2 of 387 M parameters take 0.93 s
-for 1.43, with the ledger 1.28 (2026-11-22, an H200, driver 580.159.04, vLLM 0.26.0; tests/benchmarks/sampling_gpu.py).
+for 1.43, with the ledger 1.28 (an H200, driver 580.159.04, vLLM 0.26.0, 2026-11-22; benchmarks/sampling_gpu.py).
 """
 
 from __future__ import annotations
