@@ -149,9 +149,10 @@ def read_run(directory: Path) -> tuple[str, dict[str, Any], Engine]:
         configuration = json.loads((directory / "run.json").read_text())
         engine: Engine = "verl" if configuration.get("engine") == "verl" else "grpo"
         return str(configuration["recipe"]), dict(configuration["settings"]), engine
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"it says no {error}" if isinstance(error, KeyError) else error
         raise BadInput(
-            f"{directory} holds no run.json that can be read ({error})",
+            f"{directory} holds no run.json that can be read ({reason})",
             expected="the folder of a run",
             hint="envdoctor train RECIPE --run FOLDER --resume latest",
         ) from error

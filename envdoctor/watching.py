@@ -274,6 +274,6 @@ def read_run_json(folder: Path) -> dict[str, Any]:
     """The run's configuration; empty where it is damaged, since a run can be watched without."""
     try:
         read = msgspec.json.decode((folder / RUN_JSON).read_bytes())
-    except (OSError, ValueError, msgspec.DecodeError):
+    except (OSError, ValueError, msgspec.DecodeError, RecursionError):
         return {}
     return read if isinstance(read, dict) else {}

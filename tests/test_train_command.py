@@ -132,6 +132,21 @@ def test_a_slip_in_a_checkpoints_name_is_told_and_leaves_no_trace(tmp_path: Path
     assert envdoctor("watch", run, "--once", home=tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [(b"[]", "no attribute"), (b'{"schema": 1}', "it says no 'recipe'"), (b"[" * 200_000, "recursion"),
+     (b'{"recipe": "\xff', "invalid start byte"), (b'{"recipe": "sort", "settings": 5}', "not iterable")],
+)  # fmt: skip
+def test_a_run_json_that_is_none_is_one_line(tmp_path: Path, content: bytes, seen: str) -> None:
+    run = write_run(tmp_path / "runs/sort-1")
+    (run / "run.json").write_bytes(content)
+    done = train(tmp_path, "sort", "--run", run, "--resume", "latest")
+    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    for command in ("watch", "plot"):
+        done = envdoctor(command, run, *(["--once"] if command == "watch" else []), home=tmp_path)
+        assert "itself failed" not in done.stderr
+
+
 def test_a_recipe_of_any_name_has_its_run_below_runs(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('name = "../a b/c"\n[settings]\ntask = "sort"\n')
     answer = json.loads(train(tmp_path, "mine.toml", "--dry-run", "--format", "json").stdout)

@@ -224,6 +224,7 @@ def test_events_are_lines_of_json_even_after_a_kill(tmp_path: Path) -> None:
     [
         (None, "cannot be read"),
         ("{", "is not JSON"),
+        ("[" * 200_000, "is not JSON"),
         ("[]", "holds list"),
         ('{"schema": 2, "recipe": "sort"}', "'schema': 2"),
         ('{"schema": 1}', "'recipe': None"),
