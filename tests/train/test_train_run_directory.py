@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +20,7 @@ from running.checkpoints import (
 )
 from running.run_directory import RunDirectory, Table, parse_rows
 from settings import BadInput
+from stacks import TRAIN
 
 HEADER = ["step", "reward", "reward_smooth"]
 
@@ -95,6 +98,19 @@ def test_a_run_that_went_back_has_the_looks_of_its_last_course(tmp_path: Path) -
     assert [(look["step"], look["metrics"]["greedy_reward"]) for look in run.read_looks()] == [
         (0, 0.1), (50, 0.4), (60, 0.5),
     ]  # fmt: skip
+
+
+def test_a_full_disk_does_not_keep_a_run_from_being_held(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        "from running.run_directory import RunDirectory\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "run = RunDirectory(Path(sys.argv[2])); run.hold(); RunDirectory(Path(sys.argv[2])).hold()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(TRAIN), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert "is being trained by process unknown" in done.stderr
 
 
 def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:

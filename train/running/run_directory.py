@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import fcntl
 import hashlib
@@ -74,9 +75,9 @@ class RunDirectory:
                 expected="one trainer for a run",
                 hint="wait for it to end, or stop that process",
             ) from None
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
+        with contextlib.suppress(OSError):  # the number is for people: on a full disk the lock holds without
+            os.ftruncate(self._lock.fileno(), 0)
+            os.write(self._lock.fileno(), str(os.getpid()).encode())
 
     def release(self) -> None:
         """Let go of the run."""
