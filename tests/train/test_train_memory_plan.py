@@ -322,6 +322,16 @@ def test_lengths_that_the_trainer_refuses(changed: dict[str, Any], seen: str) ->
     assert seen in caught.value.message
 
 
+def test_targets_that_are_not_counted_are_told() -> None:
+    def notes(**changed: Any) -> list[str]:
+        found = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))["notes"]
+        return [note for note in found if note.startswith("LoRA on")]
+
+    assert notes() == notes(lora_targets=["all-linear"]) == []
+    assert "LoRA on q_prj is not counted" in notes(lora_targets=["q_prj", "v_proj"])[0]
+    assert "LoRA on 7.mlp.experts.down_proj is" in notes(lora_target_parameters=["7.mlp.experts.down_proj"])[0]
+
+
 def test_weights_are_held_as_the_trainer_holds_them() -> None:
     """quantization.choose_dtype: a GradScaler cannot unscale gradients in float16."""
     qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]

@@ -61,13 +61,7 @@ class Phases:
         # With experts the model is not prepared by PEFT (models.prepare_for_training).
         self.quantized = "" if self.quantization == "none" or self.shape.experts else self.quantization
         self.parameters = sum(count_parameters(self.shape).values())
-        self.trained = (
-            parts.lora_parameters(
-                self.shape, asked["lora_rank"], list(asked["lora_targets"]), list(asked["lora_target_parameters"])
-            )
-            if self.lora
-            else self.parameters
-        )
+        self.trained = self._adapter() if self.lora else self.parameters
         self.attention = self._attention()
 
     def _dtype(self) -> tuple[str, str]:
@@ -77,6 +71,15 @@ class Phases:
         if held != "float32" or compute == "float32":
             return held, "bfloat16" if held == "float16" else held
         return held, "bfloat16" if self.sharded else "mixed"  # the layers of a divided model are gathered so
+
+    def _adapter(self) -> int:
+        """Weights of the adapter; a target that this model is not known to have is told."""
+        rank, modules, experts = (self.settings[f"lora_{name}"] for name in ("rank", "targets", "target_parameters"))
+        unknown = [name for name in modules if not parts.lora_parameters(self.shape, rank, [name], [])]
+        unknown += [name for name in experts if not parts.lora_parameters(self.shape, rank, [], [name])]
+        if unknown:
+            self.notes.append(f"LoRA on {', '.join(unknown)} is not counted: no such part of it is known here")
+        return parts.lora_parameters(self.shape, rank, list(modules), list(experts))
 
     def _attention(self) -> str:
         named = self.settings["attention"]
