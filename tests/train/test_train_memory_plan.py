@@ -252,6 +252,7 @@ def test_who_holds_the_logits(trl: str, liger: bool, how: str) -> None:
     said = {"held": "three copies in float32", "liger": "Liger: one answer at a time", "fused": "TRL's head in tiles"}
     (why,) = [row["why"] for row in planned(trl, liger_loss=liger)["parts"] if row["part"] == "logits"]
     assert said[how] in why
+    assert any("TRL is not known" in note for note in planned(trl)["notes"]) is (trl == "")
     needs_it = plan(shape_of(QWEN2_387M), defaults(**BARE | {"micro_batch": 1}), card(8), trl=trl)
     advised = [row["set"] for row in needs_it["remedies"]]
     assert {"liger_loss": True} not in advised or how != "fused"

@@ -63,6 +63,8 @@ class Phases:
         self.parameters = sum(count_parameters(self.shape).values())
         self.trained = self._adapter() if self.lora else self.parameters
         self.attention = self._attention()
+        if not self.trl and self.logits_held() != "fused":
+            self.notes.append("TRL is not known: counted as before 1.15, which holds all logits; --python says it")
 
     def _dtype(self) -> tuple[str, str]:
         """(the type that weights are held in, the one that is computed in)."""
