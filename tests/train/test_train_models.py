@@ -118,6 +118,7 @@ def test_the_type_is_chosen(
     [
         ({"quantization": "nf4"}, "", "cuda", "lora_rank = 0 trains every weight", "--set lora_rank=16"),
         ({}, "bitsandbytes", "cuda", "openai/x is quantised, and lora_rank = 0", "--set lora_rank=16"),
+        ({"lora_rank": 4, "merge": True}, "bitsandbytes", "cuda", "itself is quantised", "--set merge=false"),
         ({}, "gptq", "cuda", "openai/x is quantised, and lora_rank = 0", "--set lora_rank=16"),
         ({"quantization": "nf4", "lora_rank": 4}, "mxfp4", "cuda", "MXFP4", "--set quantization=none"),
         ({"quantization": "int8", "lora_rank": 4}, "", "cuda", "bitsandbytes is not installed", "quantization=none"),

@@ -65,6 +65,12 @@ def check_quantization(settings: dict[str, Any], stored: str, *, device: str, in
             expected="an adapter: quantised weights are frozen",
             hint="--set lora_rank=16",
         )
+    if stored == "bitsandbytes" and settings["merge"]:  # after.merge_and_compare would say so when all is trained
+        raise BadInput(
+            f"merge = true, but {settings['model']} itself is quantised",
+            expected="a base model in 16 or 32 bits: an adapter merged into 4 bits would be rounded away",
+            hint="--set merge=false",
+        )
     if by_bitsandbytes and "bitsandbytes" not in installed:
         raise BadInput(
             f"quantization = {wanted if wanted != 'none' else stored}, but bitsandbytes is not installed",
