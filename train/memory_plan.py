@@ -46,6 +46,8 @@ def plan(
     `attention` what was chosen for "auto". Without them the settings, or a cautious guess that is noted.
     """
     check(shape, settings, machine, trl)
+    if settings["device"] == "cpu":
+        machine = {"gpus": machine.get("gpus")}  # whose memory a run on the CPU leaves alone
     known = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -63,6 +65,8 @@ def plan(
         return _best(shape, changed, machine, known)
 
     made = _best(shape, settings, machine, known)
+    if settings["device"] == "cpu":
+        made["notes"].append("device = cpu: no GPU holds any of this, and the host's memory is not judged")
     made["remedies"] = [] if made["fits"] is not False else find_remedies(shape, settings, made, trl, replan)
     return made
 

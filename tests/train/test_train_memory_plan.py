@@ -360,6 +360,12 @@ def test_without_a_machine_there_is_no_verdict() -> None:
     assert made["peak"] > 0
 
 
+def test_on_a_cpu_no_gpu_is_judged() -> None:
+    made = plan(shape_of(QWEN2_387M), defaults(**BARE | {"device": "cpu"}), card(1))
+    assert (made["fits"], made["remedies"], made["memory"]) == (None, [], 0)
+    assert made["notes"][-1].startswith("device = cpu: no GPU holds any of this")
+
+
 def test_a_model_far_too_large_is_told_all_that_helps() -> None:
     made = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(), card(24))
     changes: dict[str, Any] = {}
