@@ -463,6 +463,8 @@ def test_where_a_config_is_looked_for(tmp_path: Path) -> None:
             read_shape(str(tmp_path))
     with pytest.raises(BadInput, match="cannot read"):
         read_shape(str(tmp_path / "other.json"))
+    with pytest.raises(BadInput, match=r"revision = v1 of .* which is a folder"):
+        read_shape(str(tmp_path), revision="v1")
 
 
 def answer(request: bytes) -> tuple[int, dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 import hub
 from memory.config import GIVE_CONFIG, shape_of
 from memory.shape import Shape
+from model.errors import check_revision
 from settings import BadInput, expanded
 
 KNOWN_MODELS = Path(__file__).parent / "known_models.toml"
@@ -25,6 +26,7 @@ def read_shape(model: str, environment: Mapping[str, str] | None = None, revisio
 
     From the hub config.json alone is read.
     """
+    check_revision(model, revision)
     environment = os.environ if environment is None else environment
     path = expanded(model)
     if path.is_dir() or path.suffix == ".json":

@@ -31,6 +31,7 @@ def read_config(settings: dict[str, Any]) -> Any:
             expected=EXPECTED,
             hint="--set model=FOLDER",
         )
+    check_revision(name, settings["revision"])
     reach_hub(name, settings["revision"])
     options = {"revision": settings["revision"]} if settings["revision"] else {}
     try:
@@ -80,6 +81,16 @@ def find_folder(setting: str, given: str) -> str:
             hint=f"--set {setting}=FOLDER",
         )  # fmt: skip
     return given
+
+
+def check_revision(name: str, revision: str) -> None:
+    """Refuse a revision of a folder: transformers would take what lies there, whatever it is."""
+    if revision and looks_local(name):
+        raise BadInput(
+            f"revision = {revision} of {name}, which is a folder of this machine",
+            expected="a revision of a model on the hub",
+            hint="--set revision=",
+        )
 
 
 def check_tokenizer_folder(name: str) -> None:
