@@ -12,7 +12,7 @@ import pytest
 from memory.config import shape_of
 from memory.parts import Pass, stored_activations
 from memory.shape import count_parameters
-from stacks import all_stacks, name_of
+from stacks import all_stacks, name_of, run_code
 
 SMALL = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
          "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
@@ -124,3 +124,29 @@ def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
             print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
                   f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip
             assert ratio == pytest.approx(1, abs=0.1), (name_of(python), case)
+
+
+STATES = """
+import torch
+from transformers import Trainer, TrainingArguments
+from memory.parts import optimizer_bytes
+found = {}
+for name in ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"):
+    for dtype in (torch.float32, torch.bfloat16):
+        weight = torch.nn.Parameter(torch.ones(256, 512, dtype=dtype))
+        arguments = TrainingArguments(output_dir=given[0], optim=name, use_cpu=True, report_to="none")
+        kind, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model=None)
+        optimizer = kind([weight], **options)
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        kept = sum(each.nbytes for each in optimizer.state[weight].values() if hasattr(each, "nbytes"))
+        planned, _, _ = optimizer_bytes(name, weight.numel(), weight.element_size())
+        found[f"{name} {dtype}"] = [kept, planned, weight.nbytes]
+say(**found)
+"""
+
+
+@pytest.mark.stack
+def test_states_of_an_optimizer(python: Path, tmp_path: Path) -> None:
+    for name, (kept, planned, weight) in run_code(python, STATES, tmp_path).items():
+        assert planned == pytest.approx(kept, abs=0.02 * weight), name

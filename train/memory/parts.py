@@ -202,17 +202,25 @@ def expert_deltas(shape: Shape, expert_parameters: list[str], size: int) -> int:
     return sum(one * (2 if "gate_up" in name else 1) * size for name in expert_parameters)
 
 
+# States a trained weight, by a part of the optimizer's name, the first that matches; AdamW and its kind have two.
+# torch.optim (2.13), bitsandbytes.optim, and the papers of the rest.
+STATES = {
+    "lion": 1, "ademamix": 3, "grokadamw": 3, "rmsprop": 1, "adagrad": 1, "schedule_free_sgd": 1, "sgd": 0, "lomo": 0,
+    "adafactor": 0.02,  # rows and columns alone
+}  # fmt: skip
+
+
 def optimizer_bytes(name: str, trained: int, size: int) -> tuple[int, int, int]:
-    """(on the GPU, on the host, passing while it steps). torch's AdamW keeps its two states in the weights' dtype."""
+    """(on the GPU, on the host, passing while it steps). torch's optimizers keep states in the weights' dtype."""
+    states = next((count for part, count in STATES.items() if part in name), 2)
     if "8bit" in name:
-        state = int(trained * (1 if "lion" in name else 2) * (1 + 4 / 256))  # a float32 scale for 256 numbers
-    elif name.startswith(("sgd", "signsgd")):
-        state = 0
-    elif "adafactor" in name:
-        state = int(trained * 0.02)  # rows and columns alone
-    elif "bnb" in name or "32bit" in name or name.startswith("paged"):
-        state = trained * (4 if "lion" in name else 8)  # bitsandbytes keeps float32
+        each = 1 + 4 / 256  # a float32 scale for 256 numbers
+    elif "4bit" in name:
+        each = 0.5 + 4 / 128  # and for 128 (torchao)
+    elif "bnb" in name or "32bit" in name or name.startswith("paged") or name == "ademamix":
+        each = 4  # bitsandbytes keeps float32
     else:
-        state = trained * (1 if "lion" in name else 2) * size
+        each = size
+    state = int(trained * states * each)
     passing = trained * size if name in ("adamw_torch", "adamw_hf") else 0  # foreach: one denominator a parameter
     return (0, state, passing) if name.startswith("paged") else (state, 0, passing)
