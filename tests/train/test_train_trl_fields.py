@@ -197,6 +197,14 @@ def test_a_model_s_own_code_is_run_wherever_trl_loads_it_again() -> None:
     assert "trust_remote_code" not in arguments("0.27.1", **given, beta=0.1, lora_rank=4)[0]
 
 
+def test_an_adapter_on_the_head_that_would_not_learn() -> None:
+    """grpo_trainer.py: 1.9 to 1.14 raise with use_liger_kernel, 1.15 and 1.16 always; before, it had no gradient."""
+    given = {"lora_rank": 4, "lora_targets": ["q_proj", "lm_head"]}
+    for trl, more in (("1.16.0", {}), ("1.15.0", {}), ("0.23.1", {"liger_loss": True, "liger": "0.6.4"})):
+        assert "lora_targets holds lm_head" in refused(trl, **given, **more)
+    assert arguments("1.14.0", **given)[0]["loss_type"] == "dapo"
+
+
 def test_paged_generation_follows_its_name() -> None:
     assert arguments("0.23.1", generation="transformers-paged")[0]["use_transformers_paged"] is True
     assert arguments("1.16.0", generation="transformers-paged")[0]["use_transformers_continuous_batching"] is True

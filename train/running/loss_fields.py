@@ -31,6 +31,14 @@ def loss_fields(settings: Mapping[str, Any], installed: Installed, notes: list[s
             expected=f"TRL {since} or newer for {kind}",
             hint="--set loss_type=dapo",
         )
+    if "lm_head" in settings["lora_targets"] and (settings["liger_loss"] or installed.trl >= Version("1.15")):
+        # The head's own weights are multiplied, past an adapter: a ValueError from 1.9 on, no gradient before.
+        head = "liger_loss" if installed.trl < Version("1.15") else f"TRL {installed.trl}"
+        raise BadInput(
+            f"lora_targets holds lm_head, whose adapter {head} would not train",
+            expected="targets in the layers",
+            hint="--set lora_targets=" + ",".join(name for name in settings["lora_targets"] if name != "lm_head"),
+        )
     return {
         "loss_type": kind,
         "scale_rewards": settings["scale_rewards"],
