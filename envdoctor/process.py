@@ -25,7 +25,10 @@ from envdoctor.model import Record
 
 # Variables that bend a child's Python or uv away from what it was asked to use.
 # UV_* that say where packages come from and where the cache lies are the user's own settings and stay.
-DROPPED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
+DROPPED = (
+    "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__",
+    "PYTHONIOENCODING",  # of our own streams: what a child prints is read as UTF-8
+)  # fmt: skip
 KEPT_UV = (
     "UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
     "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_INSECURE_HOST", "UV_KEYRING_PROVIDER", "UV_LINK_MODE",

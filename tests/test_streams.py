@@ -42,6 +42,13 @@ def test_an_encoding_without_our_marks_gets_others(
         assert "v nothing wrong found" in done.stdout.decode(encoding)
 
 
+@pytest.mark.parametrize("arguments", [["train", "sort", "--dry-run"], ["plan", "--recipe", "sort"]])
+def test_an_encoding_of_ours_is_none_of_our_children_s(arguments: list[str], tmp_path: Path) -> None:
+    done = shell(arguments, "", tmp_path, PYTHONIOENCODING="utf-16")
+    assert done.returncode == 0, done.stderr.decode("utf-16")
+    assert "sort" in done.stdout.decode("utf-16")
+
+
 def test_what_has_no_letter_of_its_own_is_spelt(tmp_path: Path) -> None:
     done = shell(["check", "--machine", "мой"], "", tmp_path, PYTHONIOENCODING="ascii")
     assert (done.returncode, b"unknown machine '\\u043c\\u043e\\u0439'" in done.stderr) == (2, True)
