@@ -284,6 +284,21 @@ def test_ctrl_c_ends_with_130_and_leaves_no_child(home: Path, tmp_path: Path) ->
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize("after", [0.001, 0.02, 0.05, 0.1, 0.15])
+def test_ctrl_c_at_the_start_is_no_traceback(after: float, home: Path) -> None:
+    """While modules are read, before a command has begun: the signal comes from a timer, to hit that time."""
+    code = (
+        "import signal, sys; from envdoctor.__main__ import main; sys.argv[1:] = ['check']; "
+        f"signal.signal(signal.SIGALRM, signal.default_int_handler); signal.setitimer(signal.ITIMER_REAL, {after}); "
+        "main()"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(home), cwd=home, check=False
+    )
+    assert child.returncode in (0, 130), child.stderr
+    assert "Traceback" not in child.stderr
+
+
 def test_every_bundled_machine_can_be_checked(home: Path) -> None:
     from envdoctor.machines import machine_names
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from envdoctor.errors import EXIT_INTERRUPTED
+
 if TYPE_CHECKING:
     from envdoctor.errors import EnvdoctorError
     from envdoctor.output.reporter import Reporter
@@ -29,6 +31,14 @@ class Command(TyperCommand):
             if empty and not each.default and ctx.get_parameter_source(each.name).name == "COMMANDLINE":
                 raise typer.BadParameter("it is empty; leave it out, or give a value", ctx=ctx, param=each)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run; Ctrl-C before the work itself begins ends as it does later."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 class App(typer.Typer):
@@ -103,7 +113,7 @@ def finish(
     progress: ProgressForm = ProgressForm.auto,
 ) -> None:
     """Do the work, print its answer or its error, and end with its exit code."""
-    from envdoctor.errors import EXIT_INTERRUPTED, foreseen
+    from envdoctor.errors import foreseen
     from envdoctor.output.reporter import Reporter
     from envdoctor.process import ended_as_by_ctrl_c
 
