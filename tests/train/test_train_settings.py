@@ -23,11 +23,11 @@ def refused(recipe: Recipe, **given: Any) -> BadInput:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"steps": 10**30}, "steps is from 0 to 1e+09"),
-        ({"steps": 10**400}, "steps is from 0 to 1e+09"),
+        ({"steps": 10**30}, "steps is from 0 to 1000000000"),
+        ({"steps": 10**400}, "steps is from 0 to 1000000000"),
         ({"learning_rate": 10**400}, "learning_rate is from 0 to 1"),
         ({"learning_rate": float("inf")}, "learning_rate is from 0 to 1"),
-        ({"max_prompt_length": 1 << 63}, "max_prompt_length is from 0 to 1e+09"),
+        ({"max_prompt_length": 1 << 63}, "max_prompt_length is from 0 to 1000000000"),
     ],
 )
 def test_a_number_too_large_is_refused_with_the_limit(given: dict[str, Any], expected: str) -> None:
