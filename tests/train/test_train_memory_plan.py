@@ -23,7 +23,8 @@ H200 = {"gpus": 1, "memory": int(139.8 * GIB), "free": int(139.8 * GIB), "name":
 # What was run there: Qwen2.5-0.5B's sizes over 32,000 symbols make 387 M parameters.
 QWEN2_387M = {
     "model_type": "qwen2", "vocab_size": 32000, "hidden_size": 896, "intermediate_size": 4864,
-    "num_hidden_layers": 24, "max_position_embeddings": 32768, "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
+    "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
+    "max_position_embeddings": 32768,
 }  # fmt: skip
 BARE = {"prompts_per_step": 8, "num_generations": 8, "max_prompt_length": 256, "max_completion_length": 512,
         "dtype": "float32", "optimizer": "adamw_torch_fused"}  # fmt: skip
