@@ -291,6 +291,12 @@ def _of_the_steps(settings: Mapping[str, Any]) -> list[Contradiction]:
             f"a divisor of prompts_per_step * num_generations = {answers}",
             f"--set micro_batch={math.gcd(answers, settings['micro_batch'])}",
         ))  # fmt: skip
+    steps, warm_up = settings["steps"], settings["lr_warmup_steps"]
+    if 0 < steps <= warm_up:
+        found.append((
+            f"lr_warmup_steps = {warm_up} of {steps} steps: the learning rate would never be reached",
+            "a warm-up that ends before the steps do", f"--set lr_warmup_steps={steps // 10}",
+        ))  # fmt: skip
     every, updates = settings["save_every"], settings["num_iterations"]
     if every % updates:
         found.append((

@@ -66,6 +66,9 @@ def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
     error = refused(OWN, lr_warmup_steps=10)
     assert error.message == "settings: lr_warmup_steps = 10 does nothing with lr_schedule = constant"
     assert error.hint.startswith("--set lr_schedule=constant_with_warmup")
+    error = refused(OWN, lr_warmup_steps=30, lr_schedule="linear", steps=30)
+    assert "the learning rate would never be reached" in error.message
+    assert error.hint == "--set lr_warmup_steps=3"
     for schedule in ("constant_with_warmup", "linear", "cosine"):
         assert settle(OWN, {"lr_warmup_steps": 10, "lr_schedule": schedule})["lr_warmup_steps"] == 10
 
