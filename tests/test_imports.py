@@ -167,6 +167,7 @@ TRAINER_ORDER = [
     "graph_fields",
     "hub",
     "tasks",
+    "checks",
     "memory",
     "memory_plan",
     "running",

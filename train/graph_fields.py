@@ -7,7 +7,7 @@ from typing import Any
 
 from settings import BadInput
 
-SINKS = ("gpt_oss",)  # model types whose attention has a learnt sink, as model.attention knows them
+SINKS = ("gpt_oss",)  # model types whose attention has a learnt sink, as checks.attention knows them
 
 
 def check_graphs(

@@ -19,11 +19,11 @@ import sys
 import time
 from typing import Any
 
+from checks.fsdp_fields import check_sharding
+from checks.names import find_folder
 from graph_fields import check_graphs
-from model.errors import find_folder
 from running.alarms import validate_names
 from running.checkpoints import step_of
-from running.fsdp_fields import check_sharding
 from running.interrupt import Interrupt
 from running.program import answer_check, command_line, exit_status
 from running.proven import refuse_what_is_wrong

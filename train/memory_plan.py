@@ -14,17 +14,17 @@ import json
 import sys
 from typing import Any
 
+from checks.attention import SINKS, choose_attention
+from checks.batches import check_batches, divisors
+from checks.fsdp_fields import check_places, check_sharding
+from checks.quantized import check_quantization
+from checks.versions import check_sleep
 from graph_fields import check_graphs
 from memory.config import parse_config, shape_of
 from memory.phases import Phases, choose_types
 from memory.places import read_shape
 from memory.remedies import find_remedies
 from memory.shape import Shape
-from model.attention import SINKS, choose_attention
-from model.quantization import check_quantization
-from running.batches import check_batches, divisors
-from running.fsdp_fields import check_places, check_sharding
-from running.versions import check_sleep
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]

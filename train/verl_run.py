@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.errors import find_folder
+from checks.names import find_folder
 from running.alarms import validate_names
 from running.program import answer_check, command_line, exit_status
 from running.run_directory import RunDirectory, finite

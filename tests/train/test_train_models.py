@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks.attention import find_obstacle
+from checks.quantized import check_quantization, choose_dtype
 from model import models
-from model.attention import find_obstacle
 from model.errors import explain_failure
-from model.quantization import check_quantization, choose_dtype
 from settings import BadInput
 from stacks import TINY, all_stacks, defaults, name_of, run_code
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks.fsdp_fields import LEAST, fsdp_fields
 from memory.config import shape_of
 from memory_plan import plan
 from packaging.version import Version
-from running.fsdp_fields import LEAST, fsdp_fields
 from settings import BadInput
 from stacks import TINY, TRAIN, defaults, run_code
 

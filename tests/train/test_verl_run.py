@@ -334,4 +334,4 @@ def test_the_vocabulary_is_all_there_is_in_the_recipes() -> None:
     words = tomllib.loads((TRAIN / FILE).read_text())
     for name, word in words.items():
         assert {"default", "says"} <= set(word), name
-        assert set(word) <= {"default", "says", "choices", "least", "most", "of", "with"}, name
+        assert set(word) <= {"default", "says", "choices", "least", "most", "of", "with", "form"}, name

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from checks.quantized import quantization_method, said_by
 from memory.shape import FAMILIES, Shape
 from settings import BadInput, shorten
 
@@ -34,24 +35,6 @@ def shape_of(config: dict[str, Any], source: str = "the model's config") -> Shap
 
 
 parse_config = shape_of
-
-
-def said_by(found: Any) -> dict[str, Any]:
-    """A `quantization_config` as a dict: a loaded model's holds an object."""
-    return found if isinstance(found, dict) else dict(getattr(found, "__dict__", {}))
-
-
-def quantization_method(found: Any) -> str:
-    """The method of a `quantization_config`; empty for none.
-
-    Older checkpoints of bitsandbytes name no method: transformers tells them by load_in_4bit and load_in_8bit
-    (quantizers/auto.py of 4.56.2 and 5.17.0).
-    """
-    said = said_by(found)
-    method = said.get("quant_method")
-    if not method and (said.get("load_in_4bit") or said.get("load_in_8bit")):
-        return "bitsandbytes"
-    return str(getattr(method, "value", method) or "")
 
 
 @functools.cache

@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from checks.batches import model_length
+from checks.quantized import choose_dtype
+from checks.versions import at_least
 from memory import parts
 from memory.gathered import gathered
 from memory.parts import GIB, Pass
 from memory.shape import Shape, count_parameters
-from model.quantization import choose_dtype
-from running.batches import model_length
-from running.versions import at_least
 from tasks.lengths import choose_bounds
 
 PROMPT_TOKENS = 512  # where nothing says how long prompts are

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from checks.batches import divisors
+from checks.fsdp_fields import LEAST
+from checks.versions import WAKES, at_least, wakes_right
 from memory.shape import Shape
-from running.batches import divisors
-from running.fsdp_fields import LEAST
-from running.versions import WAKES, at_least, wakes_right
 from settings import vocabulary
 
 Change = tuple[dict[str, Any], str]  # settings, and what they mean

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hub
-from model.errors import first_line, looks_local
+from checks.names import looks_local
+from model.errors import first_line
 from model.models import dtype_option
 from settings import BadInput, expanded, vocabulary
 

@@ -7,10 +7,10 @@ import importlib.metadata
 import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import hub
+from checks.names import check_revision, looks_local
 from settings import BadInput, expanded
 
 EXPECTED = "a folder with config.json and the weights, or a name of the hub"
@@ -63,34 +63,6 @@ def reach_hub(name: str, revision: str, what: str = "model") -> None:
         reason = f"{trouble.reason}; it is not in the cache, either" if trouble.away else trouble.reason
         hint = f"fetch it where there is a network, then --set {what}=FOLDER" if trouble.away else hint
         raise BadInput(f"{what} = {name}: {reason}", expected=EXPECTED, hint=hint) from None
-
-
-def looks_local(name: str) -> bool:
-    """Whether a name is a path of this machine, and not OWNER/NAME of the hub."""
-    return name.startswith(("/", "./", "../", "~")) or (bool(name) and Path(name).exists())
-
-
-def find_folder(setting: str, given: str) -> str:
-    """A folder by its absolute path, since a run may go on elsewhere; a name of the hub as it is."""
-    path = expanded(given)
-    if given and path.is_dir():
-        return str(path.resolve())
-    if given and looks_local(given):
-        raise BadInput(
-            f"settings: {setting} = {given}: it is no folder", expected="a folder or a hub name",
-            hint=f"--set {setting}=FOLDER",
-        )  # fmt: skip
-    return given
-
-
-def check_revision(name: str, revision: str) -> None:
-    """Refuse a revision of a folder: transformers would take what lies there, whatever it is."""
-    if revision and looks_local(name):
-        raise BadInput(
-            f"revision = {revision} of {name}, which is a folder of this machine",
-            expected="a revision of a model on the hub",
-            hint="--set revision=",
-        )
 
 
 def check_tokenizer_folder(name: str) -> None:

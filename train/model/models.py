@@ -8,14 +8,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from model.attention import SINKS, check_sinks, choose_attention, says_attention
+from checks.attention import SINKS, check_sinks, choose_attention, says_attention
+from checks.quantized import BITSANDBYTES, check_quantization, choose_dtype
 from model.errors import check_tokenizer_folder, check_weights, explain_failure, reach_hub, read_config, version_of
 from model.kernels import put_liger_kernels
 from model.quantization import (
-    BITSANDBYTES,
     check_bitsandbytes,
-    check_quantization,
-    choose_dtype,
     count_parameters,
     describe_quantization,
     quantization_of,

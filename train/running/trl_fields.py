@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checks.batches import check_batches, model_length
+from checks.fsdp_fields import LEAST, fsdp_fields
+from checks.versions import check_sleep
 from packaging.version import Version
-from running.batches import check_batches, model_length
-from running.fsdp_fields import LEAST, fsdp_fields
 from running.loss_fields import CORRECTION, loss_fields
 from running.optimizers import check_optimizer, find_packages
-from running.versions import check_sleep
 from settings import BadInput
 
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model.errors import looks_local
+from checks.names import looks_local
 from running.run_directory import RunDirectory
 from settings import HERE, BadInput
 from verl_engine.check import FILE
