@@ -164,7 +164,6 @@ def test_starting_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -
 TRAINER = PACKAGE.parent / "train"
 TRAINER_ORDER = [
     "settings",
-    "graph_fields",
     "hub",
     "tasks",
     "checks",

@@ -20,8 +20,8 @@ import time
 from typing import Any
 
 from checks.fsdp_fields import check_sharding
+from checks.graph_fields import check_graphs
 from checks.names import find_folder
-from graph_fields import check_graphs
 from running.alarms import validate_names
 from running.checkpoints import step_of
 from running.interrupt import Interrupt

@@ -17,9 +17,9 @@ from typing import Any
 from checks.attention import SINKS, choose_attention
 from checks.batches import check_batches, divisors
 from checks.fsdp_fields import check_places, check_sharding
+from checks.graph_fields import check_graphs
 from checks.quantized import check_quantization
 from checks.versions import check_sleep
-from graph_fields import check_graphs
 from memory.config import parse_config, shape_of
 from memory.phases import Phases, choose_types
 from memory.places import read_shape

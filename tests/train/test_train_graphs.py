@@ -8,11 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import graph_fields
 import pytest
-from graph_fields import check_graphs
+from checks import attention, graph_fields
+from checks.graph_fields import check_graphs
 from memory_plan import plan, read_shape, shape_of
-from model import attention
 from settings import BadInput
 from stacks import TINY, defaults, run_code
 

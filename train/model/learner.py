@@ -12,7 +12,7 @@ from typing import Any
 
 import memory_plan
 import torch
-from graph_fields import check_graphs
+from checks.graph_fields import check_graphs
 from model import adapters, models, tiny_model
 from model.errors import read_config
 from model.named import named_as_loaded
