@@ -261,14 +261,21 @@ def _situation(ask: Ask) -> Situation:
 
 def _python_to_show(request: TrainRequest) -> Path:
     """The interpreter that would be used; a dry run needs none, but one that is named must be there."""
-    from envdoctor.proving import proof
-
     try:
-        return proof.interpreter_for(request.venv, request.python)
+        return _python_of(request)
     except BadInput:
         if request.venv or request.python:
             raise
         return Path("PYTHON")
+
+
+def _python_of(request: TrainRequest) -> Path:
+    """The interpreter asked for. The path of one for SLURM's nodes need not be there where the job is submitted."""
+    from envdoctor.proving import proof
+
+    if request.ask.launcher == "slurm" and Path(request.python).is_absolute():
+        return Path(request.python)
+    return proof.interpreter_for(request.venv, request.python)
 
 
 def _profile_environment(python: Path) -> dict[str, str]:
@@ -281,7 +288,7 @@ def _profile_environment(python: Path) -> dict[str, str]:
 def _ready_python(request: TrainRequest) -> Path:
     from envdoctor.proving import proof
 
-    python = proof.interpreter_for(request.venv, request.python)
+    python = _python_of(request)
     if not request.unverified:
         proof.require_verified(python)
     return python

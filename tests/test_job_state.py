@@ -182,7 +182,7 @@ def test_where_slurm_has_forgotten_the_job_the_run_is_told_as_before(tmp_path: P
     data = watch(tmp_path, "", STEP, lock="99999999")
     assert data["job"] is None
     assert "is gone without a word" in data["state"]["trouble"]["message"]
-    assert "--resume latest" in data["state"]["trouble"]["hint"]
+    assert "no checkpoint was saved; begin again with: envdoctor train" in data["state"]["trouble"]["hint"]
 
 
 def test_a_damaged_number_is_none(tmp_path: Path) -> None:

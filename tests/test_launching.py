@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -266,7 +267,7 @@ def test_in_an_allocation_srun_starts_it() -> None:
 
 
 def dry(home: Path, *words: str, **variables: str) -> dict[str, Any]:
-    given = ["train", "sort", "--dry-run", "--python", "/env/bin/python", "--format", "json", *words]
+    given = ["train", "sort", "--dry-run", "--python", sys.executable, "--format", "json", *words]
     data: dict[str, Any] = envelope(envdoctor(*given, home=home, **variables))
     return data
 
