@@ -91,7 +91,8 @@ def new_profile(venv: str, name: str, output: str) -> Answer:
         )
     folder = Path(venv).absolute()
     hashes = hashes_of(folder, os.environ)
-    made = new_from_stack(stack, machine_of("", ()), name or folder.name, hashes=hashes, size=size_on_disk(folder))
+    name = name or folder.name.lstrip(".")  # .venv, which no profile is called
+    made = new_from_stack(stack, machine_of("", ()), name, hashes=hashes, size=size_on_disk(folder))
     if output:
         write_file(Path(output), made, hint="envdoctor profiles new --output mine.toml")
         return Answer(Written(output, f"{len(hashes)} wheel hashes known"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command import envdoctor, envelope
 from local_packages import write_profile
+from stack_place import add_distribution, make_venv
 from test_profile_build import BUILD, FALLBACKS, built
 from test_profile_files import SHA, WHEEL
 
@@ -121,3 +122,12 @@ def test_no_line_is_wider_than_the_terminal(columns: int, tmp_path: Path) -> Non
         done = run(tmp_path, *arguments, columns=columns)
         assert max(len(line) for line in done.stdout.splitlines()) <= columns
         assert not re.search(r"\x1b", done.stdout)  # a pipe gets no colours
+
+
+def test_the_profile_of_a_hidden_environment_has_a_name(tmp_path: Path) -> None:
+    """Most environments are called .venv."""
+    site = make_venv(tmp_path / ".venv")
+    add_distribution(site, "numpy", "2.1.0")
+    done = envdoctor("profiles", "new", "--from-venv", ".venv", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert 'id = "venv"' in done.stdout
