@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 EXIT_OK = 0
@@ -104,10 +105,12 @@ def _refused(error: OSError) -> EnvdoctorError:
     )
 
 
-def cannot_write(what: str, error: OSError, *, expected: str, hint: str) -> EnvdoctorError:
-    """A place that cannot be written is the user's to change; that its disk is full is no fault of the input."""
-    kind = EnvdoctorError if error.errno in DISK_FAULTS else BadInput
-    return kind(f"{what} cannot be written: {error.strerror or error}", expected=expected, hint=hint)
+def cannot_write(path: Path, error: OSError, *, expected: str, hint: str) -> EnvdoctorError:
+    """BadInput, since the place was the user's choice, unless it is the disk that is at fault."""
+    said = f"cannot write {path}: {error.strerror or error}"
+    if error.errno in DISK_FAULTS:
+        return EnvdoctorError(said, expected="a disk with room", hint=f"df -h {shlex.quote(str(path.parent))}")
+    return BadInput(said, expected=expected, hint=hint)
 
 
 def _not_utf8(error: UnicodeEncodeError) -> EnvdoctorError:

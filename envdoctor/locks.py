@@ -28,11 +28,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput
+from envdoctor.errors import BadInput, cannot_write
 from envdoctor.model import Record
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.profiles.checks import BACKEND, NAME
-from envdoctor.records import cannot_write, read_text
+from envdoctor.records import read_text
 from envdoctor.resolve import BUILT_MARK, Lock, Package, Target
 
 LOCKED = "the bundled lock"  # as the source of a package

@@ -105,7 +105,7 @@ def pack(request: PackRequest) -> Answer:
     try:
         part.touch(exist_ok=False)
     except OSError as error:
-        raise cannot_write(str(target), error, expected="a file in a folder of yours", hint=HINT) from error
+        raise cannot_write(target, error, expected="a file in a folder of yours", hint=HINT) from error
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             secrets = Secrets()

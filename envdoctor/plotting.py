@@ -89,7 +89,7 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
         if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
             raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
     except OSError as error:
-        raise cannot_write(f"--output {output}", error, expected="a file in a folder of yours", hint=HINT) from error
+        raise cannot_write(target, error, expected="a file in a folder of yours", hint=HINT) from error
     return target
 
 

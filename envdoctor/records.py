@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from envdoctor.errors import DISK_FAULTS, BadInput, EnvdoctorError, nearest
+from envdoctor.errors import BadInput, cannot_write, nearest
 from envdoctor.paths import exists, is_file
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -42,14 +41,6 @@ def write_file(path: Path, text: str, *, hint: str) -> None:
         path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise cannot_write(path, error, expected="a file in a folder of yours", hint=hint) from error
-
-
-def cannot_write(path: Path, error: OSError, *, expected: str, hint: str) -> EnvdoctorError:
-    """BadInput, since the place was the user's choice, unless it is the disk that is at fault."""
-    said = f"cannot write {path}: {error.strerror}"
-    if error.errno in DISK_FAULTS:
-        return EnvdoctorError(said, expected="a disk with room", hint=f"df -h {shlex.quote(str(path.parent))}")
-    return BadInput(said, expected=expected, hint=hint)
 
 
 def decode_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def writing_into(directory: Path) -> Iterator[None]:
     except OSError as error:
         if not there:
             shutil.rmtree(directory, ignore_errors=True)
-        expected, hint = "a folder of yours, with room in it", "envdoctor train --run FOLDER"
-        raise cannot_write(f"the run's folder {directory}", error, expected=expected, hint=hint) from error
+        expected, hint = "a folder of yours for the run, with room in it", "envdoctor train RECIPE --run FOLDER"
+        raise cannot_write(directory, error, expected=expected, hint=hint) from error
 
 
 def was_refused(directory: Path) -> bool:

@@ -152,10 +152,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "no data": (["train", "tes"], "data is not set"),
     "data nowhere": (["train", "tes", "--set", "data=nowhere"], "nowhere"),
     "a run's folder in use": (["train", "sort", "--run", "full", "--dry-run"], "full is not empty"),
-    "a run's folder that is a file": (
-        ["train", "sort", "--run", "file", "--dry-run"],
-        "file cannot be written: Not a",
-    ),
+    "a run's folder that is a file": (["train", "sort", "--run", "file", "--dry-run"], "/file: Not a directory"),
     "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),
     "resume what is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
     "neither profile nor all": (["resolve"], "neither --profile nor --all"),

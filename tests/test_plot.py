@@ -141,7 +141,7 @@ def test_what_cannot_be_drawn_is_told_without_a_trace(tmp_path: Path, arguments:
 @pytest.mark.stack
 @pytest.mark.parametrize(
     ("output", "seen"),
-    [("a" * 300 + ".png", "File name too long"), ("file/x.png", "cannot be written"), ("pipe.png", "no file"),
+    [("a" * 300 + ".png", "File name too long"), ("file/x.png", "cannot be written to"), ("pipe.png", "no file"),
      ("small/x.png", "No space left on device")],
 )  # fmt: skip
 def test_a_place_that_takes_no_figure_is_told(tmp_path: Path, stack_python: Path, output: str, seen: str) -> None:

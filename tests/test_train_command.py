@@ -203,7 +203,7 @@ def test_a_read_only_folder_is_one_line(tmp_path: Path) -> None:
     for words in (["--run", "new"], ["--run", str(run), "--resume", "latest"]):
         done = train_with_mount(tmp_path, script, *words)
         assert done.returncode == 2, done.stderr
-        assert "cannot be written: Read-only file system" in done.stderr
+        assert f"error: cannot write {tmp_path / words[1]}: Read-only file system\n" in done.stderr
     assert snapshot(tmp_path) == before
 
 
@@ -214,7 +214,8 @@ def test_a_full_disk_leaves_no_half_run(tmp_path: Path) -> None:
     fill = f"mount -t tmpfs -o size=16k tmpfs {place} && (dd if=/dev/zero of={place}/ballast bs=1k; true) 2>/dev/null"
     done = train_with_mount(tmp_path, f'{fill}; "$@"; code=$?; ls -A {place}; exit $code', "--run", place / "run")
     assert done.returncode == 3, done.stderr
-    assert "cannot be written: No space left on device" in done.stderr
+    assert f"error: cannot write {place / 'run'}: No space left on device\n" in done.stderr
+    assert f"hint: df -h {place}\n" in done.stderr
     assert done.stdout == "ballast\n"
 
 
