@@ -93,6 +93,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from model.learner import keep_reference, make_learner
     from model.looking import HeldOut
     from model.tiny_model import warm_up
+    from model.unpadded import leave_padding_out
     from running.colocated import answer_lean, hand_over_at_once, trainer_of
     from running.engines import engine_of
     from running.ranks import Ranks
@@ -145,6 +146,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
 
     # 6. GRPO. A twin that samples is made of the model before TRL's trainer wraps its forward pass.
     sampler = graphs.make(learner, settings)
+    leave_padding_out(learner.model, device=device, compiled=settings["compile"])
     recorder = Recorder(
         run,
         task,

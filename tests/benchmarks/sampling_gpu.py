@@ -1,9 +1,11 @@
-"""vLLM's sampling alone, as TRL uses it in the trainer's process: plain, with the trainer's ledger, in bursts too.
+"""vLLM's sampling alone, as TRL uses it in the trainer's process: plain, and with what the trainer adds, bit by bit.
 
     python tests/benchmarks/sampling_gpu.py PYTHON_OF_THE_STACK [--gpus N] [--seconds N]
 
 64 answers of 512 tokens to 8 prompts of 256 by trainer_gpu.py's Qwen2 of 387 M random parameters, with the
-log-probability of each token. Every GPU has a vLLM of its own, and all begin each time together. Printed: whether the
+log-probability of each token. "ledger" keeps the log-probabilities a step at a time, "bursts" plans several tokens at
+once as well, "recorded" has them made by recorded steps. Every GPU has a vLLM of its own, and all begin each time
+together. Printed: whether the
 tokens and numbers are vLLM's own, the seconds of each way, of the slowest GPU too, and the ratios of those that
 followed each other.
 """
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from trainer_gpu import MAKE, SIZE, TRAIN, run
 
-WAYS = ("plain", "ledger", "bursts")
+WAYS = ("plain", "ledger", "bursts", "recorded")
 PROGRAM = """
 import gc, json, os, random, sys, time
 model, seconds = sys.argv[1], float(sys.argv[2])
@@ -26,8 +28,8 @@ sys.path.insert(0, TRAIN)
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 import torch.distributed as dist
-from contextlib import nullcontext
-from running.bursts import in_bursts
+from contextlib import contextmanager, nullcontext
+from running import bursts
 from running.ledger import keeping
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -44,6 +46,13 @@ words = random.Random(rank)
 prompts = [[words.randrange(3, 31000) for _ in range(256)] for _ in range(8)]
 prompts = [{"prompt_token_ids": ids} for ids in prompts for _ in range(8)]
 
+recorders, recording = [], bursts.recording
+@contextmanager
+def noted(*arguments):
+    with recording(*arguments) as recorded:
+        recorders.append(recorded)
+        yield recorded
+
 def sample(way, temperature=1.0, length=512, stop=()):
     asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False, logprobs=0, ignore_eos=True)
     asked.flat_logprobs, asked.stop_token_ids = True, list(stop)
@@ -51,12 +60,15 @@ def sample(way, temperature=1.0, length=512, stop=()):
     dist.barrier(group=calm)
     gc.disable()
     began = time.perf_counter()
+    recorders.clear()
+    bursts.recording = noted if way == "recorded" else lambda *_: nullcontext()
     with (
-        in_bursts(llm, asked) if way == "bursts" else nullcontext(True) as fits,
+        bursts.in_bursts(llm, asked) if way in ("bursts", "recorded") else nullcontext(True) as fits,
         keeping(llm) if way != "plain" else nullcontext() as ledger,
     ):
         found = llm.generate(prompts, asked, use_tqdm=False)
     assert fits, "this vLLM does not sample in bursts"
+    assert way != "recorded" or recorders[0].step, "nothing was recorded"
     if ledger:
         numbers = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
     else:

@@ -148,7 +148,7 @@ def run(argv: list[str]) -> str:
     """The output of a process, or the end of this one with what it said."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr)[-3000:])
+        raise RuntimeError((done.stdout + done.stderr)[-6000:])
     return done.stdout
 
 

@@ -18,14 +18,18 @@ class Ledger:
     """Takes the numbers off what the model runner hands to the scheduler, and finds those of an answer again."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[list[str], list[Any], list[float]]] = []  # request, its new tokens, number of each
+        self._steps: list[tuple[list[str], list[Any], list[list[float]]]] = []  # requests, new tokens, their numbers
 
     def take(self, output: Any) -> None:
         """What one step of vLLM's made (its ModelRunnerOutput, as from 0.11.1 to 0.32)."""
-        numbers = output.logprobs
-        if numbers is not None and numbers.cu_num_generated_tokens is None:  # else several tokens of one request
-            self._steps.append((list(output.req_ids), output.sampled_token_ids, numbers.logprobs[:, 0].tolist()))
-            output.logprobs = None
+        if output.logprobs is None:
+            return
+        new, numbers = output.sampled_token_ids, output.logprobs.logprobs[:, 0].tolist()
+        # A number a request, or where each request's begin: from a step that makes several tokens of each.
+        starts = output.logprobs.cu_num_generated_tokens or range(len(new))
+        said = [numbers[start : start + len(row)] for start, row in zip(starts, new, strict=False)]
+        self._steps.append((list(output.req_ids), new, said))
+        output.logprobs = None
 
     def read(self, answers: Iterable[tuple[str, list[int]]]) -> list[list[float] | None]:
         """The numbers of these answers (request, its tokens), which are all that was sampled.
@@ -34,10 +38,9 @@ class Ledger:
         """
         tokens, numbers = defaultdict[str, list[int]](list), defaultdict[str, list[float]](list)
         for requests, sampled, said in self._steps:
-            for request, new, number in zip(requests, sampled, said, strict=False):
-                if len(new):  # none while a long prompt is read
-                    tokens[request].append(int(new[0]))
-                    numbers[request].append(number)
+            for request, new, row in zip(requests, sampled, said, strict=False):
+                tokens[request] += map(int, new)  # none while a long prompt is read
+                numbers[request] += row
         # Inside, vLLM from 0.14 on adds "-" and eight random characters to the name that it gives back.
         kept = {name: request for request in tokens for name in (request.rpartition("-")[0], request)}
         found: list[list[float] | None] = []
