@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=64)
     parser.add_argument("--completion", type=int, default=512)
     asked = parser.parse_args()
-    size = {"words": 1000, "width": 32, "inner": 64, "layers": 1, "heads": 2, "prompt": 256}
+    size = {"words": 8000, "width": 32, "inner": 64, "layers": 1, "heads": 2, "prompt": 256}
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder, "model"), Path(folder, "run")
         read_output([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])

@@ -24,7 +24,7 @@ import random
 from collections import deque
 from types import SimpleNamespace
 
-from running.bursts import Bursts
+from running.bursts import Bursts, in_bursts
 
 BLOCK = 16
 
@@ -259,7 +259,14 @@ def make(random):
     return scheduler, requests
 
 
-say(found=compare(make, 60, Output))
+scheduler, _ = make(random.Random(0))
+scheduler.schedule = outer = Bursts(scheduler).schedule
+engine = SimpleNamespace(
+    llm_engine=SimpleNamespace(engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler)))
+)
+with in_bursts(engine, None) as they_do:
+    within = [they_do, scheduler.schedule == outer]
+say(found=compare(make, 60, Output), within=within)
 """
 )
 
@@ -281,7 +288,6 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
-from running.bursts import in_bursts
 
 Qwen2Config(
     vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
@@ -366,7 +372,9 @@ def alike(found: list[list[dict[str, Any]]]) -> list[float]:
 
 
 def test_bursts_tell_each_request_what_single_steps_tell(stack_python: Path) -> None:
-    found = run_code(stack_python, SMALL)["found"]
+    said = run_code(stack_python, SMALL)
+    found = said["found"]
+    assert said["within"] == [True, True], "bursts within bursts"
     assert min(alike(found)) > 0.3
     for way in (1, 2):
         assert any(ways[0]["steps"] < ways[way]["steps"] for ways in found), "no answer ended within a burst"

@@ -153,6 +153,9 @@ def in_bursts(llm: Any, asked: Any) -> Iterator[bool]:
     """Let vLLM sample in bursts inside, where this engine and what is asked of it allow it; says whether they do."""
     core = getattr(getattr(getattr(llm, "llm_engine", None), "engine_core", None), "engine_core", None)
     scheduler = getattr(core, "scheduler", None)
+    if isinstance(getattr(getattr(scheduler, "schedule", None), "__self__", None), Bursts):
+        yield True  # within others: what is planned twice would be made twice
+        return
     if not (_engine_fits(scheduler) and _request_fits(asked)):
         yield False
         return

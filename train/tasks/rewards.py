@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -99,9 +100,14 @@ class Rewards:
         TRL decodes without special tokens; of harmony's channels only their bare names would be left.
         """
         ids = given.get("completion_ids")
-        if self.tokenizer is None or ids is None or HARMONY not in self.tokenizer.get_vocab():
+        if self.tokenizer is None or ids is None or not self._has_channels:
             return list(texts)
         return list(self.tokenizer.batch_decode([list(one) for one in ids], skip_special_tokens=False))
+
+    @cached_property
+    def _has_channels(self) -> bool:
+        """Looked up once: transformers makes a dictionary of all words for it, 0.14 s for 152,000 of them."""
+        return HARMONY in self.tokenizer.get_vocab()
 
     def _run(self, part: Part, batch: Batch) -> Values:
         try:
