@@ -24,7 +24,7 @@ class Client:
         self.calls.append([prompts, temperature, max_tokens])
         return {"completion_ids": [[sum(ids)] * max_tokens for ids in prompts], "logprobs": None}
 
-ranks = Ranks("cpu")
+ranks = Ranks(sys.argv[3])
 generation = SimpleNamespace(sync_weights=lambda: None)
 if ranks.first:
     generation.vllm_client = Client()
@@ -34,24 +34,27 @@ found = [
     for rows, length, temperature in (([[1], [2, 3], [4]], 2, 0.0), ([[7]], 1, 0.5), ([], 1, 0.0))
 ]
 with open(f"{sys.argv[2]}/{ranks.number}.json", "w") as file:
-    json.dump({"found": found, "calls": Client.calls}, file)
+    json.dump({"found": found, "calls": Client.calls, "own_group": ranks.group is not None}, file)
 ranks.leave()
 """
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_server_answers_every_process_its_own_rows(stack_python: Path, tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize(("processes", "device"), [(1, "cpu"), (2, "cpu"), (2, "cuda")])
+def test_a_server_answers_every_process_its_own_rows(
+    stack_python: Path, tmp_path: Path, processes: int, device: str
+) -> None:
     program = tmp_path / "served.py"
     program.write_text(SERVED)
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     launch = torchrun if processes > 1 else []
     done = subprocess.run(
-        [str(stack_python), "-B", *launch, str(program), str(TRAIN), str(tmp_path)],
+        [str(stack_python), "-B", *launch, str(program), str(TRAIN), str(tmp_path), device],
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(processes)]
+    assert [one.pop("own_group") for one in said] == [device == "cuda"] * processes
     asked = [[1], [4], [2, 3]] if processes == 2 else [[1], [2, 3], [4]]  # the first's rows, then the second's
     assert said[0]["calls"] == [[asked, 0.0, 2], [[[7]], 0.5, 1]]  # and nothing where nobody has a row
     assert said[0]["found"] == [[[1, 1], [4, 4]] if processes == 2 else [[1, 1], [5, 5], [4, 4]], [[7]], []]

@@ -37,9 +37,11 @@ def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
     return folder
 
 
-def start(python: Path, run: Path, *options: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
+def start(
+    python: Path, run: Path, *options: str, program: Path = GRPO, cwd: Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(python), "-B", str(GRPO), str(run), *options],
+        [str(python), "-B", str(program), str(run), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -213,6 +213,37 @@ def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
 
 
+# The trainer with an optimizer whose third step of GRPO fails, as it does where memory runs out.
+BREAKS = """
+import sys
+sys.path.insert(0, TRAIN)
+import grpo
+prepared, steps = grpo.prepare_process, []
+def prepare(*arguments):
+    prepared(*arguments)
+    from torch.optim import AdamW
+    step = AdamW.step
+    def breaks(*arguments, **named):
+        steps.append(1)
+        if len(steps) == 10 + 3:  # ten to warm up
+            raise RuntimeError("out of memory, say")
+        return step(*arguments, **named)
+    AdamW.step = breaks
+grpo.prepare_process = prepare
+sys.exit(grpo.main())
+"""
+
+
+def test_the_answers_of_a_step_that_fails_are_kept(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
+    (tmp_path / "breaks.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{BREAKS}")
+    status, output = finish(start(stack_python, run, program=tmp_path / "breaks.py"))
+    assert status == 1, output
+    assert "out of memory, say" in output
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2"]
+    assert [row["step"] for row in read_rows(run / "generations.csv")][::16] == ["1", "2", "3"]
+
+
 def test_a_disk_that_fills_while_merging_costs_the_merged_model_alone(stack_python: Path, tmp_path: Path) -> None:
     run_code(stack_python, TINY + "save_qwen2(given[0], width=128)\nsay(ok=True)", tmp_path / "model")
     settings = DATASET | {

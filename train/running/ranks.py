@@ -16,19 +16,24 @@ class Ranks:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.number = int(os.environ.get("RANK", "0"))
         self.first = self.number == 0
+        self.group: Any = None
         if self.count > 1:
             from accelerate import PartialState
 
             PartialState(cpu=device == "cpu")  # the process group, as the trainer would make it later
             if device == "cpu":
                 _place_on_cpu()
+            elif os.environ.get("LOCAL_WORLD_SIZE") == str(self.count):
+                # NCCL would gather when the GPU is done with all that it was given. Between machines gloo finds its
+                # way by their names, which NCCL does not need.
+                self.group = torch.distributed.new_group(backend="gloo")
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """Everybody's items in the order of the ranks."""
         if self.count == 1:
             return list(items)
         parts: list[Any] = [None] * self.count
-        torch.distributed.all_gather_object(parts, list(items))
+        torch.distributed.all_gather_object(parts, list(items), group=self.group)
         return [item for part in parts for item in part]
 
     def any(self, flag: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,6 +51,7 @@ class Recorder(TrainerCallback):
         self.alarms = Alarms(settings, len(task.held_out))
         self.stopped_by = ""
         self.trainer: Any = None
+        self.answers: list[dict[str, Any]] = []  # this process's, of this step
         self.current: dict[str, Any] = {}
         self.times: dict[str, float] = {}
         self.totals: dict[str, float] = {}
@@ -74,18 +76,17 @@ class Recorder(TrainerCallback):
     def reward(
         self, prompts: Sequence[Any], completions: Sequence[Any], row: Sequence[int], **given: Any
     ) -> list[float | None]:
-        """TRL's reward function: `row` is the dataset's column, one a completion."""
+        """TRL's reward function: `row` is the dataset's column, one a completion.
+
+        What it says is gathered and written when the step ends, while the GPU still works at it.
+        """
         step = self.trainer.state.global_step + 1
         rows, texts = [self.task.train[number] for number in row], [text_of(completion) for completion in completions]
         scores = self.task.score(rows, texts, step=step, prompts=prompts, completions=completions, **given)
-        lines = [
+        self.answers += [
             {"step": step, "prompt": text_of(prompt), "completion": text, **score}
             for prompt, text, score in zip(prompts, texts, scores, strict=True)
         ]
-        everybody = self.ranks.gather(lines)
-        if self.ranks.first:
-            self.generations.append(everybody)
-        self.current = self.task.summarise(everybody)
         return [score["reward"] for score in scores]
 
     def on_train_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
@@ -107,12 +108,24 @@ class Recorder(TrainerCallback):
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """The clock stops; who was asked to end saves first."""
         self.times = self.watch.end_step()
-        everybody = self.ranks.gather([(self.times["generate_seconds"], self.interrupt.asked_at is not None)])
+        asked = self.interrupt.asked_at is not None
+        everybody = self.ranks.gather([(self.times["generate_seconds"], asked, self.answers)])
+        self.answers = [answer for *_, answers in everybody for answer in answers]
         if self.ranks.count > 1:
-            self.times = tell_waiting(self.times, max(seconds for seconds, _ in everybody))
-        if any(asked for _, asked in everybody):  # ranks that stop at different steps would wait for each other
+            self.times = tell_waiting(self.times, max(seconds for seconds, *_ in everybody))
+        if any(asked for _, asked, _ in everybody):  # ranks that stop at different steps would wait for each other
             self.interrupt.asked_at = self.interrupt.asked_at or time.monotonic()
             control.should_save = control.should_training_stop = True
+        self._keep_answers()
+
+    def _keep_answers(self) -> None:
+        """What this process knows of a step's answers; none where a step learns once more from the last ones."""
+        if not self.answers:
+            return
+        self.current = self.task.summarise(self.answers)
+        if self.ranks.first:
+            self.generations.append(self.answers)
+        self.answers = []
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """One step's numbers; alarms; the held-out look when it is due."""
@@ -193,6 +206,8 @@ class Recorder(TrainerCallback):
 
     def rescue(self) -> None:
         """Save what was learnt until something went wrong in a step: a reward that raised, memory that ran out."""
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            self._keep_answers()
         state = self.trainer.state
         saved = self.run.checkpoints / f"checkpoint-{state.global_step}"
         # Alone: the other ranks may never come to the points where they wait for each other.
@@ -201,7 +216,7 @@ class Recorder(TrainerCallback):
         try:
             self.trainer._save_checkpoint(self.trainer.model, trial=None)  # noqa: SLF001  no public name does this alone
             self.on_save(None, state, None)
-        except Exception as error:  # the first error is the one to tell
+        except Exception as error:  # here too
             self.run.note(f"step {state.global_step} could not be saved: {type(error).__name__}: {error}")
         else:
             self.run.note(f"saved as it was after step {state.global_step}; go on with --resume latest")
