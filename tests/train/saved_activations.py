@@ -1,7 +1,7 @@
 """Run by a stack's Python: bytes that autograd really saves, and parameters that transformers really makes.
 
 Reads a JSON list on standard input, each {"config": {...}, "mode": ..., "attention": ..., "checkpointing": ...,
-"lora": [...], "sequences": n, "length": n}, perhaps with "quantization": "nf4" or "int8", or
+"lora": [...], "sequences": n, "length": n}, perhaps with "quantization": "nf4" or "int8", or "masked": false, or
 {"config": {...}, "count": true}; prints a JSON list of numbers.
 """
 
@@ -77,7 +77,8 @@ def _saved(case: dict[str, Any], sequences: int) -> int:
 
     ids = torch.randint(5, case["config"]["vocab_size"], (sequences, case["length"]))
     mask = torch.ones_like(ids)
-    mask[:, :2] = 0
+    if case.get("masked", True):
+        mask[:, :2] = 0
     inner = (model.base_model.model if case["lora"] else model).model
     casts = case["mode"] == "mixed" or bool(
         case.get("quantization")

@@ -102,6 +102,7 @@ def activation_cases() -> list[dict[str, Any]]:
     attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
     cases = [plain | {"config": dense, "mode": mode} for mode in ("float32", "mixed", "bfloat16")]
     cases += [plain | {"config": dense, "mode": "bfloat16", "attention": "eager"}]
+    cases += [plain | {"config": dense, "mode": mode, "masked": False} for mode in ("mixed", "bfloat16")]
     cases += [plain | {"config": dense, "mode": "mixed", "lora": lora} for lora in (["all-linear"], attention)]
     cases += [plain | {"config": dense, "mode": mode, "checkpointing": True} for mode in ("float32", "bfloat16")]
     cases += [plain | {"config": dense | {"model_type": "llama"}, "mode": mode} for mode in ("float32", "bfloat16")]
@@ -119,7 +120,7 @@ def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
         for case, really in zip(cases, in_stack(python, cases), strict=True):
             lora = "" if not case["lora"] else "all" if case["lora"] == ["all-linear"] else "attention"
             half = Pass(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
-                        case["checkpointing"], lora)  # fmt: skip
+                        case["checkpointing"], lora, masked=case.get("masked", True))  # fmt: skip
             ratio = stored_activations(shape_of(case["config"]), half) / really
             print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
                   f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip

@@ -39,6 +39,7 @@ class Pass:
     lora: str = ""  # "": all weights are trained; attention: no LoRA in the MLP; all
     liger: bool = False  # its layers by Liger's kernels, which compute again what they can
     quantized: str = ""  # nf4, fp4 or int8, prepared by PEFT: what is between the layers is float32 then
+    masked: bool = True  # SDPA without a mask takes grouped keys and values as they are
 
     @property
     def length(self) -> int:
@@ -83,10 +84,11 @@ def _attention(shape: Shape, step: Pass) -> float:
     size = 4 if step.mode == "float32" else 2
     kept = _inputs(shape, step, 1 if shape.family.fused else 3, trained=True)
     # Query, key, value and result; grouped keys and values are expanded to all heads where there is a mask.
-    kept += 4 * shape.query_size * size + (shape.query_size * size if step.lora else 0)
+    grouped = shape.query_size if step.masked else shape.kv_size
+    kept += 2 * (shape.query_size + grouped) * size + (shape.query_size * size if step.lora else 0)
     if step.attention != "eager":
         # SDPA makes the mask a bias of the model's dtype, layer by layer, and keeps a float32 a head and token.
-        return kept + 4 * shape.heads + (step.length * size if step.attention == "sdpa" else 0)
+        return kept + 4 * shape.heads + (step.length * size if step.attention == "sdpa" and step.masked else 0)
     if shape.model_type == "gpt_oss" and step.mode == "bfloat16":  # its softmax stays in bfloat16
         return kept + shape.heads * step.length * 2
     return kept + shape.heads * step.length * (4 if step.mode == "float32" else 6)  # softmax in float32, then cast

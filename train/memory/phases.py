@@ -134,7 +134,23 @@ class Phases:
         checkpointing = bool(self.settings["gradient_checkpointing"])
         liger = self.settings["liger_kernels"] == "on"  # settled when the model was loaded
         return Pass(
-            self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger, self.quantized
+            self.micro,
+            self.prompt,
+            self.completion,
+            mode,
+            self.attention,
+            checkpointing,
+            kind,
+            liger,
+            self.quantized,
+            self._masked(),
+        )
+
+    def _masked(self) -> bool:
+        """Whether passes have a mask: model/unpadded.py takes it from SDPA's; a window in the text is one itself."""
+        asked = self.settings
+        return self.attention != "sdpa" or any(
+            (asked["compile"], asked["trust_remote_code"], self.shape.window_layers)
         )
 
     def static(self) -> list[tuple[str, int, str]]:
