@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -16,6 +17,7 @@ from fakenvml.fixture import FakeNvml, machine_ini
 
 from envdoctor.errors import BadInput
 from envdoctor.handoff import size_assignments
+from envdoctor.launching import commands
 from envdoctor.launching.environment import suggest_home
 from envdoctor.launching.plan import plan_launch
 from envdoctor.launching.records import Allocation, Ask, Disk, JobOptions, Launch, NodeKind, Situation, Work
@@ -261,6 +263,25 @@ def test_in_an_allocation_srun_starts_it() -> None:
     assert launch.command[:4] == ("srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1")
     assert "--rdzv-endpoint=10.0.0.1:24711" in launch.command
     assert "CUDA_VISIBLE_DEVICES=0,1,2,3 is kept: the allocation's GPUs" in launch.notes
+
+
+NAMELESS = 'hostname nobody-knows-it && exec "$@"'
+MEET = "import os, torch.distributed as dist; dist.init_process_group('gloo'); print('met', dist.get_world_size())"
+
+
+@pytest.mark.stack
+def test_processes_of_a_machine_whose_name_does_not_resolve_find_each_other(
+    stack_python: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() or subprocess.run(["unshare", "-u", "true"], check=False).returncode:
+        pytest.skip("a name of its own needs root")
+    (tmp_path / "meet.py").write_text(MEET)
+    work = msgspec.structs.replace(WORK, python=str(stack_python), program=(str(tmp_path / "meet.py"),))
+    done = subprocess.run(
+        ["unshare", "-u", "sh", "-c", NAMELESS, "sh", *commands.torchrun_here(work, 2)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "met 2\n" * 2, done.stderr[-2000:]
 
 
 # The command line.

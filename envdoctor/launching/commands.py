@@ -21,9 +21,12 @@ def trainer(work: Work) -> list[str]:
 
 
 def torchrun_here(work: Work, processes: int) -> list[str]:
-    """Several processes of this machine alone; --standalone takes a free port."""
-    torchrun = [work.python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    return [*torchrun, *trainer(work)]
+    """Several processes of this machine alone; --standalone takes a free port.
+
+    `--local-addr`, since they would look for each other by this machine's name, in vain where nothing resolves it.
+    """
+    alone = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={processes}"]
+    return [work.python, "-m", "torch.distributed.run", *alone, *trainer(work)]
 
 
 def torchrun_nodes(work: Work, nodes: int, processes: int, *, endpoint: str, name: str) -> list[str]:

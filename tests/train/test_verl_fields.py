@@ -242,8 +242,9 @@ def test_ones_own_options_come_last() -> None:
 
 def test_sft_is_one_process_a_gpu_and_ppo_one_driver() -> None:
     (sft,) = commands(settled("verl-sft"), Version("0.7.1"), 1, 4, options=["a=1"], python="/e/bin/python")
-    assert sft.argv[:5] == ["/e/bin/python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    assert sft.argv[5:] == ["-m", "verl.trainer.sft_trainer", "a=1"]
+    alone = ["--standalone", "--local-addr=127.0.0.1"]
+    assert sft.argv[:6] == ["/e/bin/python", "-m", "torch.distributed.run", *alone, "--nproc-per-node=4"]
+    assert sft.argv[6:] == ["-m", "verl.trainer.sft_trainer", "a=1"]
     (ppo,) = commands(settled("verl-ppo"), Version("0.7.1"), 1, 4, options=["a=1"], python="/e/bin/python")
     assert ppo.argv == ["/e/bin/python", "-m", "verl.trainer.main_ppo", "a=1"]
 

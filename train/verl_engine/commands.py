@@ -76,7 +76,7 @@ def commands(
 
 def _torchrun(nodes: int) -> list[str]:
     if nodes == 1:
-        return ["--standalone"]
+        return ["--standalone", "--local-addr=127.0.0.1"]  # without, by the machine's name, if it resolves
     return [f"--nnodes={nodes}", f"--node-rank={RANK}", f"--master-addr={HEAD}", f"--master-port={TORCH_PORT}"]
 
 
