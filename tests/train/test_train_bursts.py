@@ -352,7 +352,35 @@ for asked in (SamplingParams(), SamplingParams(stop=["x"]), SamplingParams(n=2))
 scheduler.use_v2_model_runner = False
 with in_bursts(engine, SamplingParams()) as they_do:
     fits.append([they_do])
-say(found=compare(make, given[1], ModelRunnerOutput), fits=fits)
+
+from running.recorded import serves
+
+
+class DefaultModelState:
+    rope_state = None
+
+
+def runner(**other):
+    group = SimpleNamespace(backend=SimpleNamespace(get_name=lambda: other.get("backend", "FLASH_ATTN")))
+    return SimpleNamespace(**dict(
+        attn_groups=[[group]], cudagraph_manager=object(), model_state=DefaultModelState(), supports_mm_inputs=False,
+        lora_config=None, speculator=None, pp_handler=None, pcp_manager=None, use_dcp=False, dp_size=1,
+        parallel_config=SimpleNamespace(world_size=1, enable_eplb=False),
+    ) | other)
+
+
+by_trl = dict(
+    n=1, repetition_penalty=1.0, temperature=0.7, top_p=1.0, top_k=0, min_p=0.0, max_tokens=5, logprobs=0,
+    detokenize=False,
+)
+usual = SamplingParams(**by_trl)
+recorded = [serves(runner(), usual), serves(runner(), SamplingParams(**by_trl | dict(top_k=-1)))]
+launched = [serves(runner(**other), usual) for other in (
+    dict(lora_config=1), dict(backend="FLASHINFER"), dict(cudagraph_manager=None), dict(dp_size=2),
+)] + [serves(runner(), SamplingParams(**by_trl | other)) for other in (
+    dict(top_p=0.9), dict(top_k=5), dict(logprobs=3), dict(min_p=0.1), dict(repetition_penalty=1.2),
+)]
+say(found=compare(make, given[1], ModelRunnerOutput), fits=fits, recorded=recorded, launched=launched)
 """
 )
 NEEDS = (
@@ -389,4 +417,5 @@ def test_bursts_before_vllm_s_own_scheduler(stack_python: Path, tmp_path: Path) 
         subprocess.run([*install, "--python", str(stack_python), *NEEDS], check=True)
     said = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
     assert said["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
+    assert (said["recorded"], said["launched"]) == ([True] * 2, [False] * 9)
     assert min(alike(said["found"])) > 0.3

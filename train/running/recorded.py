@@ -3,9 +3,10 @@
 vLLM records the model alone. What its runner does around it (positions, places in the cache, the choice of tokens)
 are some 30 small kernels that Python launches one by one, again for each token, and for a small model that takes
 longer than the GPU works. While a batch stays the same nothing of it changes but what lies on the GPU, so the same
-functions of vLLM's are recorded before and after the model, once for each batch, and replayed. 64 answers of 512 tokens
-of a Qwen2 of 387 M parameters take 0.74 s for 1.94, and 1.12 in bursts alone (two H200s at once, driver 580.159.04,
-vLLM 0.26.0, 2026-11-22; benchmarks/sampling_gpu.py).
+functions of vLLM's are recorded before and after the model, once for each batch, and replayed.
+
+64 answers of 512 tokens of a Qwen2 of 387 M parameters take 0.74 s for 1.94, and 1.12 in bursts alone (two H200s at
+once, driver 580.159.04, vLLM 0.26.0, 2026-11-22; benchmarks/sampling_gpu.py).
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from vllm import SamplingParams
 from vllm.v1.outputs import AsyncModelRunnerOutput, LogprobsLists
 from vllm.v1.worker.gpu.input_batch import combine_sampled_and_draft_tokens, prepare_pos_seq_lens
+
+# As vLLM has them when nobody asks for anything else: how tokens are chosen then was tried.
+USUAL = (
+    "top_p", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias",
+    "allowed_token_ids", "bad_words", "logprob_token_ids", "prompt_logprobs",
+)  # fmt: skip
 
 
 def serves(runner: Any, asked: Any) -> bool:
     """Whether a step of this runner is what is recorded here, and nothing but the GPU has a say in its tokens."""
+    usual = SamplingParams()
     backends = {group.backend.get_name() for groups in runner.attn_groups for group in groups}
     return (
         runner.cudagraph_manager is not None
@@ -37,10 +46,9 @@ def serves(runner: Any, asked: Any) -> bool:
         and runner.parallel_config.world_size == runner.dp_size == 1
         and not runner.parallel_config.enable_eplb
         and backends == {"FLASH_ATTN"}  # others ask the CPU for each step
-        and asked.top_p == 1
-        and asked.top_k <= 0
+        and all(getattr(asked, name) == getattr(usual, name) for name in USUAL)
+        and asked.top_k <= 0  # all
         and not asked.logprobs  # none, or the token's own
-        and asked.prompt_logprobs is None
     )
 
 
