@@ -18,8 +18,9 @@ from envdoctor.launching.plan import plan_launch
 from envdoctor.launching.records import Ask, Launch, Situation, Work
 from envdoctor.launching.start import raise_limits, submit, try_job, write_files
 from envdoctor.model import Record
+from envdoctor.paths import expanded
 from envdoctor.process import Finished, run
-from envdoctor.records import convert, decode_toml, expanded
+from envdoctor.records import convert, decode_toml
 from envdoctor.run_folders import LOG, REFUSED, Engine, refuse_a_trained_run, require_new, was_refused, writing_into
 
 CHECK_SECONDS = 1800.0  # a million rows take half a minute or several; a file system may hang for ever

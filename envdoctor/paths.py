@@ -1,4 +1,7 @@
-"""Questions about paths that answer False where they may not look; pathlib raises there before Python 3.12."""
+"""Paths without exceptions.
+
+Questions answer False where they may not look; pathlib raises there before Python 3.12.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,11 @@ def is_file(path: Path | str) -> bool:
 def is_link(path: Path | str) -> bool:
     """Whether a link can be seen at a path."""
     return os.path.islink(path)  # noqa: PTH114
+
+
+def expanded(path: Path | str) -> Path:
+    """`~/x` and `~name/x` as the shell means them; where there is no such home, as they stand."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's raises RuntimeError for a user that is none
 
 
 def follow(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,11 +27,6 @@ def read_text(path: Path, *, what: str, hint: str) -> str:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=what, hint=hint) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start})", expected=what, hint=hint) from error
-
-
-def expanded(path: str) -> Path:
-    """`~/x` and `~name/x` as the shell means them; where there is no such home, as they stand."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's raises RuntimeError for a user that is none
 
 
 def write_file(path: Path, text: str, *, hint: str) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from envdoctor.errors import BadInput
 from envdoctor.facts.environment import redact
 from envdoctor.model import Record
-from envdoctor.paths import exists, is_file
+from envdoctor.paths import exists, expanded, is_file
 
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy",
             "default-timeout", "timeout", "trusted-host")  # fmt: skip
@@ -210,7 +210,7 @@ def _uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, s
 
 def _absolute(link: str) -> str:
     """A find-links folder as an absolute path, since uv runs elsewhere; addresses stay as they are."""
-    return link if re.match(r"\w+://", link) else str(Path(link).expanduser().absolute())
+    return link if re.match(r"\w+://", link) else str(expanded(link).absolute())
 
 
 def _with_scheme(proxy: str) -> str:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from settings import expanded
+
 HUB = "https://huggingface.co"
 SECONDS = 15.0
 PATIENCE = {"GET": 60.0, "HEAD": 60.0}  # of the client, without a byte; a commit of many files takes longer
@@ -158,13 +160,13 @@ def find_token() -> str:
     if token := (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip():
         return token
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return Path(os.environ.get("HF_TOKEN_PATH") or f"{_home()}/token").expanduser().read_text().strip()
+        return expanded(os.environ.get("HF_TOKEN_PATH") or f"{_home()}/token").read_text().strip()
     return ""
 
 
 def cached(name: str) -> bool:
     """Whether anything of a model is in the hub's cache here."""
-    folder = Path(os.environ.get("HF_HUB_CACHE") or f"{_home()}/hub").expanduser()
+    folder = expanded(os.environ.get("HF_HUB_CACHE") or f"{_home()}/hub")
     return any((folder / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/*"))
 
 

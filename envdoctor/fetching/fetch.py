@@ -33,7 +33,7 @@ from envdoctor.fetching.wheelhouse import (
 )
 from envdoctor.locks import LockFile
 from envdoctor.model import Record
-from envdoctor.paths import exists, is_folder
+from envdoctor.paths import exists, expanded, is_folder
 from envdoctor.profiles import Profile, Wheel, read_profile
 from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
 from envdoctor.resolve import Attempt, Target, failure, resolve
@@ -84,7 +84,7 @@ def fetch(
     begin = time.monotonic()
     profile = read_profile(name)
     target = _target(profile, python, architecture, glibc)
-    folder = Path(dest).expanduser().absolute()
+    folder = expanded(dest).absolute()
     if exists(folder) and not is_folder(folder):
         raise BadInput(f"--dest {folder} is a file", expected="a folder, or a new one", hint=f"ls -ld {folder}")
     old = read_manifest(folder)

@@ -12,6 +12,7 @@ import msgspec
 from envdoctor.errors import BadInput
 from envdoctor.locks import LockFile, parse_lock
 from envdoctor.model import Record
+from envdoctor.paths import expanded
 from envdoctor.records import convert, read_text
 from envdoctor.sources import Sources
 from envdoctor.web.partial import disk_errors, file_in, is_partial, sha256_of
@@ -76,7 +77,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
     """A wheelhouse of a profile; every file is held against the manifest, its hash, and what a wheel may hold."""
-    folder = folder.expanduser().absolute()
+    folder = expanded(folder).absolute()
     manifest = read_manifest(folder)
     if manifest is None:
         raise _without_manifest(folder, profile)

@@ -13,6 +13,7 @@ from envdoctor import process
 from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.model import Extension, Record, Stack
+from envdoctor.paths import expanded
 from envdoctor.results import Answer
 from envdoctor.rules.views import torch_cuda, torch_version
 from envdoctor.stack.cache import CompiledFile
@@ -78,7 +79,7 @@ def _environment(target: str) -> tuple[Path, Stack]:
     from envdoctor.diagnosis import stack_of
     from envdoctor.stack.find import find_stack
 
-    if not Path(target).expanduser().is_dir():
+    if not expanded(target).is_dir():
         raise BadInput(f"{target} is no folder", expected="the folder of an environment", hint=HINT)
     place = find_stack(target, "", os.environ)
     stack = stack_of(target, "", search=False)

@@ -14,6 +14,7 @@ from envdoctor.knowledge.architectures import PTX_OF_CUDA, PTX_SHARE, Capability
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_of_cuda, pair
 from envdoctor.model import Extension, KernelCode, Record
+from envdoctor.paths import expanded
 from envdoctor.results import Answer
 
 HINT = "envdoctor archs .venv --cc 9.0,12.0"
@@ -91,7 +92,7 @@ def archs(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: 
     """Scan a file, an environment or a folder for GPU code; exit code 1 where a GPU runs nothing of a file."""
     gpus = asked_gpus(cc, machine, facts)
     started = time.monotonic()
-    place = Path(target).expanduser()
+    place = expanded(target)
     found = read_place(place, target)
     if not found.files and not found.without:
         raise nothing_to_scan(target, found.unread)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from envdoctor.errors import BadInput
-from envdoctor.paths import exists, is_folder, is_link
+from envdoctor.paths import exists, expanded, is_folder, is_link
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
@@ -43,7 +43,7 @@ def environment_of(interpreter: Path) -> Path | None:
 
 
 def _named_venv(text: str) -> Path:
-    path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100  links stay: the interpreter is found by them
+    path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100  links stay: the interpreter is found by them
     expected = "the folder of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
     if problem := _problem_of(path):
         raise BadInput(f"--venv {text}: {problem}", expected=expected, hint=HINT_VENV)
@@ -67,7 +67,7 @@ def interpreter_named(text: str, environ: Mapping[str, str], *, hint: str = HINT
     """What `--python` names: a path, or a name on PATH. It is there, and may be looked at."""
     path = None if "/" in text else _on_path(text, environ)
     if path is None and ("/" in text or exists(text)):
-        path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100
+        path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100
     if path is None:
         raise BadInput(f"--python {text}: not on PATH, nor here", expected=EXPECTED_PYTHON, hint=hint)
     if problem := _problem_of(path):

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.errors import BadInput, EnvdoctorError, Interrupted
+from envdoctor.paths import expanded
 from envdoctor.sources import Sources
 from envdoctor.web.partial import PART, PIECE, Part, checked_target, disk_errors, sha256_of
 from envdoctor.web.transport import Stream, Unanswered, Web, told, web_of
@@ -247,7 +248,7 @@ def _require_room(part: Part) -> None:
 def _take_local(source: Path, target: Path, sha256: str, size: int | None, on_bytes: OnBytes) -> Path:
     """A file of this machine: a second name for it where that is possible, else a copy; checked like any other."""
     try:
-        source = source.expanduser().resolve(strict=True)
+        source = expanded(source).resolve(strict=True)
         found = source.stat()
     except OSError as error:
         raise NotDownloaded(

@@ -65,7 +65,7 @@ def known_models() -> list[dict[str, Any]]:
 
 def find_cached(model: str, environment: Any) -> Path | None:
     """A model's config.json in the hub's cache; nothing is downloaded."""
-    home = environment.get("HF_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache/huggingface")
+    home = environment.get("HF_HOME") or str(expanded(environment.get("HOME", "~")) / ".cache/huggingface")
     cache = Path(environment.get("HF_HUB_CACHE") or Path(home) / "hub")
     if not model or model.startswith((".", "/")) or ".." in model:
         return None
