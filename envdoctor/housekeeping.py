@@ -17,7 +17,7 @@ from envdoctor.installing.journal import ROLLBACK, Journal, read_journal, unfini
 from envdoctor.installing.kept_builds import held_build, unused_builds
 from envdoctor.installing.swap import go_back, remove, settle
 from envdoctor.model import Record
-from envdoctor.paths import is_folder
+from envdoctor.paths import expanded, is_folder
 from envdoctor.profiles.files import user_folder
 from envdoctor.proving.proof import driver_and_gpus, read_proof, read_speed, verified_state
 from envdoctor.provisioning import environments_list, log_file, state_folder
@@ -203,7 +203,7 @@ def _name(path: Path) -> str:
 def environment_meant(venv: str) -> Path:
     """The environment that was asked for, or the only one there is."""
     if venv:
-        return beside_of(Path(venv).absolute()).venv
+        return beside_of(expanded(venv).absolute()).venv
     found = known()
     if len(found) == 1:
         return found[0].venv
@@ -220,7 +220,7 @@ def clean(venv: str, *, dry_run: bool, adopted: bool) -> Answer:
 
     Of one environment that is named: what lies beside it. Compiled packages are kept for all of them.
     """
-    asked = [beside_of(Path(venv).absolute())] if venv else known()
+    asked = [beside_of(expanded(venv).absolute())] if venv else known()
     removed = Removal(dry_run)
     for beside in asked:
         with _disk_errors(beside):

@@ -14,6 +14,7 @@ from envdoctor.diagnosis import cache_folder, machine_of
 from envdoctor.errors import BadInput, Refused
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Candidate, Choice, Machine, Record
+from envdoctor.paths import expanded
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violations
 from envdoctor.results import Answer, Planned
 
@@ -73,7 +74,7 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
             expected="a machine that meets the profile's conditions",
             hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
         )
-    folder = (Path(request.venv) if request.venv else default_venv(profile.id)).absolute()
+    folder = (expanded(request.venv) if request.venv else default_venv(profile.id)).absolute()
     refuse_foreign(folder, adopt=request.adopt)
     if not request.dry_run:
         refuse_held(Beside(folder))  # before any source is asked

@@ -16,6 +16,7 @@ from envdoctor.diagnosis import CheckRequest, check, machine_of
 from envdoctor.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
 from envdoctor.launching.records import Ask
 from envdoctor.model import ProbeResult, Record, Verification
+from envdoctor.paths import expanded
 from envdoctor.profiles import (
     read_profile,
 )
@@ -89,7 +90,7 @@ def new_profile(venv: str, name: str, output: str) -> Answer:
         raise BadInput(
             "no --from-venv", expected="a venv that works", hint="envdoctor profiles new --from-venv ./venv"
         )
-    folder = Path(venv).absolute()
+    folder = expanded(venv).absolute()
     hashes = hashes_of(folder, os.environ)
     name = name or folder.name.lstrip(".")  # .venv, which no profile is called
     made = new_from_stack(stack, machine_of("", ()), name, hashes=hashes, size=size_on_disk(folder))

@@ -326,3 +326,9 @@ def test_sigterm_ends_a_verification_as_ctrl_c_does(home: Path, tmp_path: Path) 
     assert child.returncode == 130, output
     for pid in (tmp_path / "pids").read_text().split():
         assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("words", [("--venv=~/made",), ("--venv", "~/made")])
+def test_a_home_behind_an_equals_sign_is_a_home(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = envdoctor("install", "--profile", "cpu", "--dry-run", *words, home=tmp_path)
+    assert f"# cpu into {tmp_path}/made" in done.stdout, done.stderr

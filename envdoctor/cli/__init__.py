@@ -13,6 +13,7 @@ import typer
 from envdoctor.cli import diagnosing, environments, fleet, keeping, planning, proving, runs, training
 from envdoctor.cli.shared import app
 from envdoctor.errors import EXIT_FAILED
+from envdoctor.paths import expanded
 
 __all__ = ["app", "diagnosing", "environments", "fleet", "keeping", "main", "planning", "proving", "runs", "training"]
 
@@ -37,7 +38,7 @@ def main() -> None:
     streams.prepare()
     try:
         try:
-            app()
+            app([_with_home(word) for word in sys.argv[1:]])
         finally:
             sys.stdout.flush()  # here, where a full disk can still be told
     except streams.OutputLost as error:
@@ -48,6 +49,12 @@ def main() -> None:
     except Exception as error:
         _print_fault(error)
         sys.exit(EXIT_FAILED)
+
+
+def _with_home(word: str) -> str:
+    """`--venv=~/x` as the shell would give `--venv ~/x`: bash leaves a ~ behind = as it stands."""
+    option, _, path = word.partition("=")
+    return f"{option}={expanded(path)}" if option.startswith("--") and path.startswith("~/") else word
 
 
 def _print_fault(error: Exception) -> None:

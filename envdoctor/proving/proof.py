@@ -14,6 +14,7 @@ from envdoctor.facts.driver import read_driver
 from envdoctor.facts.gpu import read_nvml
 from envdoctor.facts.storage import environments_home
 from envdoctor.model import Verification
+from envdoctor.paths import expanded
 from envdoctor.proving.kept import bench_path, read_bench, read_verification, stale_reason, verification_path
 from envdoctor.results import Proof, Speed
 from envdoctor.stack.find import interpreter_named
@@ -34,7 +35,7 @@ def interpreter_for(venv: str, python: str) -> Path:
         named = interpreter_named(python, os.environ, hint="envdoctor verify --python PATH")
         return interpreter_of(named) if named.is_dir() else named
     if venv:
-        return interpreter_of(Path(venv).absolute())
+        return interpreter_of(expanded(venv).absolute())
     home = environments_home(os.environ)
     made = [path for path in sorted(home.glob("[!.]*")) if read_installed(path)]
     if len(made) == 1:
