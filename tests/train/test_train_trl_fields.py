@@ -26,19 +26,21 @@ COMMON = {
     "weight_decay", "vllm_mode", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_server_host",
     "vllm_server_port", "importance_sampling_level",
 }  # fmt: skip
-CORRECTION = "vllm_importance_sampling_correction"
+CORRECTION, MODE = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
+SINCE_26 = {CORRECTION, MODE, "vllm_importance_sampling_cap", "use_bias_correction_kl"}
 FIELDS = {
     "0.22.2": {"max_prompt_length", "use_liger_loss", "use_transformers_paged"},
-    "0.23.1": {"max_prompt_length", "use_liger_loss", "use_transformers_paged", "vllm_enable_sleep_mode", CORRECTION},
+    "0.23.1": {"max_prompt_length", "use_liger_loss", "use_transformers_paged", "vllm_enable_sleep_mode", CORRECTION,
+               "vllm_importance_sampling_cap"},
     "0.27.1": {"max_prompt_length", "use_liger_loss", "use_liger_kernel", "use_transformers_paged",
-               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+               "vllm_max_model_length", "vllm_enable_sleep_mode", *SINCE_26},
     "1.14.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
-               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+               "vllm_max_model_length", "vllm_enable_sleep_mode", *SINCE_26},
     "1.15.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
-               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION},
+               "vllm_max_model_length", "vllm_enable_sleep_mode", *SINCE_26},
     "1.16.0": {"use_liger_kernel", "use_transformers_paged", "use_transformers_continuous_batching",
-               "vllm_max_model_length", "vllm_enable_sleep_mode", CORRECTION, "vllm_importance_sampling_mode",
-               "trust_remote_code"},
+               "vllm_max_model_length", "vllm_enable_sleep_mode", *SINCE_26, "trust_remote_code",
+               "vllm_importance_sampling_clip_max"},
 }  # fmt: skip
 LIGER_LEAST = {"1.11": "0.8.2", "0.26": "0.6.4", "0.22": "0.5.8"}  # import_utils.py of 0.22.2, 0.27.2 and 1.14.0
 ON_GPU = Situation(
@@ -93,9 +95,10 @@ def test_paged_generation_rounds_the_weights_and_that_is_told() -> None:
 def test_vllms_length_reaches_every_version() -> None:
     old, notes = arguments("0.23.1", generation="vllm-colocate", vllm_max_model_length=512)
     assert (old["max_prompt_length"], old["max_completion_length"]) == (312, 200)
-    assert "max_prompt_length" in notes[0]
+    assert "max_prompt_length" in notes[-1]
     new, notes = arguments("0.27.1", generation="vllm-colocate", vllm_max_model_length=512)
-    assert (new["vllm_max_model_length"], new["max_prompt_length"], notes) == (512, None, [])
+    assert (new["vllm_max_model_length"], new["max_prompt_length"]) == (512, None)
+    assert not [note for note in notes if "length" in note]
     assert arguments("1.16.0", generation="vllm-colocate")[0]["vllm_max_model_length"] == 300
     assert "prompts of 100" in refused("1.16.0", generation="vllm-colocate", vllm_max_model_length=256)
 
@@ -175,7 +178,9 @@ def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
     assert "importance_sampling_level" not in arguments("1.16.0")[0]
     given, notes = arguments("1.16.0", loss_type="vespo", generation="vllm-colocate")
     assert given["vllm_importance_sampling_mode"] == "token_truncate"
-    assert "weighed by token_truncate" in notes[0]
+    assert "vllm_correction: token_truncate, weights up to 3; TRL refuses whole answers for vespo" in notes[0]
+    message = refused("1.16.0", loss_type="vespo", generation="vllm-colocate", vllm_correction_mode="sequence_mask")
+    assert message == "vllm_correction_mode = sequence_mask with loss_type = vespo"
     for other in ({}, {"generation": "vllm-colocate", "vllm_correction": False}):
         given, notes = arguments("1.16.0", loss_type="vespo", **other)
         assert ("vllm_importance_sampling_mode" in given, notes) == (False, [])
@@ -184,8 +189,57 @@ def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
 def test_a_correction_that_trl_does_not_have_is_told() -> None:
     _, notes = arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000")
     assert notes == ["vllm_correction: TRL 0.22.2 has none (0.23 does); what vLLM samples counts as it is"]
-    for trl, given in (("0.22.2", {"vllm_correction": False}), ("0.23.1", {})):
-        assert arguments(trl, generation="vllm-server", vllm_server="node7:8000", **given)[1] == []
+    given = {"vllm_correction": False}
+    assert arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000", **given)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("trl", "own", "limit"),
+    [("0.23.1", "token_truncate", "vllm_importance_sampling_cap"),
+     ("0.27.1", "sequence_mask", "vllm_importance_sampling_cap"),
+     ("1.16.0", "sequence_mask", "vllm_importance_sampling_clip_max")],
+)  # fmt: skip
+def test_the_correction_is_what_was_asked_for_or_what_this_trl_does_and_told(trl: str, own: str, limit: str) -> None:
+    given = {"generation": "vllm-colocate"}
+    made, notes = arguments(trl, **given)
+    assert not {MODE, limit} & set(made)
+    (note,) = (one for one in notes if "correction" in one)
+    assert f"{own}, weights up to {2 if trl == '0.23.1' else 3}; as TRL {trl} does by itself" in note
+    made, notes = arguments(trl, **given, vllm_correction_mode=own, vllm_correction_limit=1.5)
+    assert made[limit] == 1.5
+    assert not [one for one in notes if "correction" in one]
+    if trl == "0.23.1":
+        message = refused(trl, **given, vllm_correction_mode="sequence_mask")
+        assert message == "vllm_correction_mode = sequence_mask with TRL 0.23.1, which has token_truncate alone"
+    else:
+        made, notes = arguments(trl, **given, vllm_correction_mode="token_mask")
+        assert made[MODE] == "token_mask"
+        assert "token_mask, weights up to 3" in notes[-1]
+
+
+def test_a_correction_that_is_off_has_neither_mode_nor_limit() -> None:
+    off = {"generation": "vllm-colocate", "vllm_correction": False}
+    message = refused("1.16.0", **off, vllm_correction_mode="token_mask")
+    assert message == "vllm_correction_mode = token_mask does nothing with vllm_correction = false"
+    message = refused("0.22.2", generation="vllm-colocate", vllm_correction_limit=2)
+    assert message == "vllm_correction_limit = 2.0 does nothing with TRL 0.22.2, which has no correction"
+
+
+def test_the_kl_s_gradient_is_what_was_asked_for_or_what_this_trl_does_and_told() -> None:
+    field = "use_bias_correction_kl"
+    for trl, own in (("0.23.1", "plain"), ("0.27.1", "plain"), ("1.14.0", "unbiased"), ("1.16.0", "unbiased")):
+        made, notes = arguments(trl, beta=0.1)
+        assert field not in made
+        assert f"kl_gradient: {own}, as TRL {trl} does by itself (unbiased from 1.10 on)" in notes
+        made, notes = arguments(trl, beta=0.1, kl_gradient="plain")
+        assert made.get(field) is (None if trl == "0.23.1" else False)
+        assert not [one for one in notes if "kl_gradient" in one]
+        assert not [one for one in arguments(trl)[1] if "kl_gradient" in one]
+    assert arguments("0.27.1", beta=0.1, kl_gradient="unbiased")[0][field] is True
+    assert refused("0.23.1", beta=0.1, kl_gradient="unbiased") == "kl_gradient = unbiased with TRL 0.23.1"
+    message = refused("0.27.1", beta=0.1, kl_gradient="unbiased", liger_loss=True, liger="0.7")
+    assert message == "kl_gradient = unbiased with liger_loss and TRL 0.27.1"
+    assert arguments("1.14.0", beta=0.1, kl_gradient="unbiased", liger_loss=True, liger="0.8.2")[0][field] is True
 
 
 def test_a_model_s_own_code_is_run_wherever_trl_loads_it_again() -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
 # Loss types by the first liger-kernel whose loss knows them (chunked_loss/grpo_loss.py of 0.5.10 to 0.8.0).
 LIGERS = {"dapo": "0.6.4", "cispo": "0.7", "sapo": "0.7", "luspo": "0.8", "vespo": "0.8"}
-CORRECTION = "vllm_importance_sampling_correction"
 WITHOUT = "--set liger_loss=false"
 
 
@@ -46,21 +45,29 @@ def loss_fields(settings: Mapping[str, Any], installed: Installed, notes: list[s
         "epsilon_high": settings["epsilon_high"] or None,
         "beta": settings["beta"],
         "mask_truncated_completions": settings["mask_truncated"],
-        **_weights(settings, notes),
+        **({"importance_sampling_level": "sequence"} if kind == "luspo" else {}),  # by tokens it is another loss
+        **_kl(settings, installed, notes),
         **(_liger(settings, installed, notes) if settings["liger_loss"] else {}),
     }
 
 
-def _weights(settings: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """What two kinds of loss want of the ratios that they weigh by, and TRL does not choose for them."""
-    kind = settings["loss_type"]
-    if kind == "luspo":  # token by token, TRL's default, it is another loss: TRL warns, and computes that
-        return {"importance_sampling_level": "sequence"}
-    if kind == "vespo" and settings["generation"].startswith("vllm") and settings["vllm_correction"]:
-        mode = "token_truncate"
-        notes.append(f"loss_type = vespo: vLLM's answers are weighed by {mode}; TRL refuses whole answers")
-        return {"vllm_importance_sampling_mode": mode}
-    return {}
+def _kl(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+    """The gradient of the KL penalty, which TRL 1.10 changed for whoever does not say."""
+    asked, field = settings["kl_gradient"], "use_bias_correction_kl"
+    if not settings["beta"]:
+        return {}
+    if asked == "auto":
+        own = "unbiased" if installed.trl >= Version("1.10") else "plain"
+        notes.append(f"kl_gradient: {own}, as TRL {installed.trl} does by itself (unbiased from 1.10 on)")
+        return {}
+    by_liger = settings["liger_loss"] and installed.trl < Version("1.5")  # handed to it in 1.5.1, not in 1.0.0
+    if asked == "unbiased" and (by_liger or not installed.has(field)):
+        raise BadInput(
+            f"kl_gradient = unbiased with {'liger_loss and ' if by_liger else ''}TRL {installed.trl}",
+            expected=f"TRL {'1.5' if by_liger else '0.26'} or newer for it",
+            hint=WITHOUT if by_liger else "--set kl_gradient=plain",
+        )
+    return {field: asked == "unbiased"} if installed.has(field) else {}
 
 
 def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
@@ -99,13 +106,5 @@ def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) 
             f"liger_loss with loss_type = luspo and TRL {installed.trl}, whose Liger loss weighs tokens alone",
             expected="TRL 1.0 or newer for both",
             hint=WITHOUT,
-        )
-    weighs = installed.trl >= Version("0.29") and installed.liger >= Version("0.7")
-    if settings["generation"].startswith("vllm") and not weighs and installed.has(CORRECTION):
-        # It would be computed, logged, and left out of the loss. Off, at least nothing claims it.
-        arguments[CORRECTION] = False
-        notes.append(
-            f"liger_loss with vLLM: TRL {installed.trl} and liger-kernel {installed.liger} leave the "
-            "importance-sampling correction out of the loss (TRL 0.29 with liger-kernel 0.7 has it): switched off"
         )
     return arguments

@@ -17,7 +17,8 @@ from checks.batches import check_batches, model_length
 from checks.fsdp_fields import LEAST, fsdp_fields
 from checks.versions import check_sleep
 from packaging.version import Version
-from running.loss_fields import CORRECTION, loss_fields
+from running.correction import correction_fields
+from running.loss_fields import loss_fields
 from running.optimizers import check_optimizer, find_packages
 from settings import BadInput
 
@@ -183,7 +184,7 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
     if kind.startswith("vllm"):
-        arguments |= _correction(settings, installed, notes)
+        arguments |= correction_fields(settings, installed, notes)
     if kind == "transformers":
         return arguments
     if at.device == "cpu":
@@ -205,12 +206,6 @@ def _paged(settings: Mapping[str, Any], installed: Installed, at: Situation, not
             "updates too small for it are lost; --set generation=transformers keeps float32"
         )
     return {next((name for name in PAGED if installed.has(name)), PAGED[0]): True}
-
-
-def _correction(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
-    if settings["vllm_correction"] and not installed.has(CORRECTION):
-        notes.append(f"vllm_correction: TRL {installed.trl} has none (0.23 does); what vLLM samples counts as it is")
-    return {CORRECTION: False} if not settings["vllm_correction"] and installed.has(CORRECTION) else {}
 
 
 def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
