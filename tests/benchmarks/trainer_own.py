@@ -1,6 +1,6 @@
 """What the bundled trainer adds to a step of TRL, in milliseconds: the time that passes in its own code.
 
-    python tests/benchmarks/trainer_own.py PYTHON_OF_THE_STACK [--steps N] [--answers N] [--completion N]
+    python tests/benchmarks/trainer_own.py PYTHON_OF_THE_STACK [--steps N] [--answers N] [--completion N] [--words N]
 
 The difference of two runs' steps drowns in a machine's noise where a step takes seconds, so here the code between TRL
 and the run's files is timed itself: the reward function that TRL calls (the user's own one included), what happens at
@@ -81,8 +81,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--answers", type=int, default=64)
     parser.add_argument("--completion", type=int, default=512)
+    parser.add_argument("--words", type=int, default=1000, help="of the vocabulary")
     asked = parser.parse_args()
-    size = {"words": 8000, "width": 32, "inner": 64, "layers": 1, "heads": 2, "prompt": 256}
+    size = {"words": asked.words, "width": 32, "inner": 64, "layers": 1, "heads": 2, "prompt": 256}
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder, "model"), Path(folder, "run")
         read_output([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
