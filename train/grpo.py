@@ -93,7 +93,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from model.learner import keep_reference, make_learner
     from model.looking import HeldOut
     from model.tiny_model import warm_up
-    from model.unpadded import leave_padding_out
+    from model.unpadded import learn_without_padding
     from running.colocated import answer_lean, hand_over_at_once, trainer_of
     from running.engines import engine_of
     from running.ranks import Ranks
@@ -146,7 +146,6 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
 
     # 6. GRPO. A twin that samples is made of the model before TRL's trainer wraps its forward pass.
     sampler = graphs.make(learner, settings)
-    leave_padding_out(learner.model, device=device, compiled=settings["compile"])
     recorder = Recorder(
         run,
         task,
@@ -167,6 +166,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
             callbacks=[recorder],
         )
     trainer.remove_callback(PrinterCallback)
+    learn_without_padding(trainer, device=device, compiled=settings["compile"])
     hand_over_at_once(trainer)
     answer_lean(trainer, settings)
     graphs.put(sampler, learner.model)

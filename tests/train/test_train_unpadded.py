@@ -11,7 +11,7 @@ pytestmark = pytest.mark.stack
 
 SHAPE = """
 import copy
-from model.unpadded import leave_padding_out
+from model.unpadded import learn_without_padding, leave_padding_out
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
@@ -101,11 +101,6 @@ calls = []
 def learn(unpadded):
     torch.manual_seed(0)
     model = makers["qwen2"]()
-    if unpadded:
-        assert leave_padding_out(model, device="cuda")
-        model.model.layers[0].register_forward_pre_hook(
-            lambda m, a, k: calls.append([list(a[0].shape), k["attention_mask"] is None]), with_kwargs=True
-        )
     config = GRPOConfig(
         output_dir=str(root / "out"), max_steps=1, per_device_train_batch_size=8, num_generations=4, num_iterations=2,
         gradient_accumulation_steps=1, max_completion_length=6, report_to="none", use_cpu=True, bf16=False, beta=0.1,
@@ -118,6 +113,14 @@ def learn(unpadded):
         reward_funcs=lambda completions, **_: [float(len(text) % 5) for text in completions],
         train_dataset=Dataset.from_list([{"prompt": "sort"}, {"prompt": "sort these digits please"}] * 4),
     )
+    assert trainer.ref_model is not None
+    if unpadded:
+        learn_without_padding(trainer, device="cuda", compiled=False)
+        for name, one in (("model", model), ("reference", trainer.ref_model)):
+            one.model.layers[0].register_forward_pre_hook(
+                lambda m, a, k, name=name: calls.append([name, list(a[0].shape), k["attention_mask"] is None]),
+                with_kwargs=True,
+            )
     trainer.train()
     logs = [row for row in trainer.state.log_history if "loss" in row][0]
     return torch.cat([p.detach().flatten() for p in model.parameters()]), logs
@@ -151,5 +154,5 @@ def test_a_step_of_trl_learns_the_same_without_padding(stack_python: Path, tmp_p
     found = run_code(stack_python, STEP, tmp_path)
     assert found["far"] < 1e-4 * found["moved"], found
     assert found["loss"][0] == pytest.approx(found["loss"][1], abs=1e-6)
-    without = [shape for shape, unmasked in found["calls"] if unmasked and shape[1] > 1]
-    assert without, found["calls"]
+    without = {name for name, shape, unmasked in found["calls"] if unmasked and shape[1] > 1}
+    assert without == {"model", "reference"}, found["calls"]
