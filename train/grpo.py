@@ -167,6 +167,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         )
     trainer.remove_callback(PrinterCallback)
     learn_without_padding(trainer, device=device, compiled=settings["compile"])
+    ranks.lend(sys.modules["trl.trainer.grpo_trainer"])
     hand_over_at_once(trainer)
     answer_lean(trainer, settings)
     graphs.put(sampler, learner.model)

@@ -33,8 +33,13 @@ found = [
     engine.answer(ranks.share(rows), length=length, temperature=temperature, seed=ranks.number)
     for rows, length, temperature in (([[1], [2, 3], [4]], 2, 0.0), ([[7]], 1, 0.5), ([], 1, 0.0))
 ]
+import trl.trainer.grpo_trainer as module
+
+own = module.gather_object
+ranks.lend(module)
+lent = [module.gather_object is not own, module.gather_object([f"text {ranks.number}", {"of": ranks.number}])]
 with open(f"{sys.argv[2]}/{ranks.number}.json", "w") as file:
-    json.dump({"found": found, "calls": Client.calls, "own_group": ranks.group is not None}, file)
+    json.dump({"found": found, "calls": Client.calls, "lent": lent}, file)
 ranks.leave()
 """
 
@@ -54,7 +59,8 @@ def test_a_server_answers_every_process_its_own_rows(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(processes)]
-    assert [one.pop("own_group") for one in said] == [device == "cuda"] * processes
+    texts = [text for rank in range(processes) for text in (f"text {rank}", {"of": rank})]  # accelerate's own order
+    assert [one.pop("lent") for one in said] == [[device == "cuda", texts]] * processes
     asked = [[1], [4], [2, 3]] if processes == 2 else [[1], [2, 3], [4]]  # the first's rows, then the second's
     assert said[0]["calls"] == [[asked, 0.0, 2], [[[7]], 0.5, 1]]  # and nothing where nobody has a row
     assert said[0]["found"] == [[[1, 1], [4, 4]] if processes == 2 else [[1, 1], [5, 5], [4, 4]], [[7]], []]
