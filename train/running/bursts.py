@@ -27,9 +27,9 @@ STEPS, RECORDED_STEPS = 16, 7
 class Bursts:
     """Stands before a scheduler: repeats its plan a token further on, and tells it of what came back all at once.
 
-    vLLM plans a step while the one before runs. Its accounts hold for one token that it has not been told of, so of
-    steps that are handed out one by one the last is told by itself. While recorded ones are under way nothing is
-    planned that is more than one token further on for everybody.
+    vLLM plans a step while the one before runs. Its limits are right for one token that it has not been told of, so
+    of steps that are handed out one by one the last is told by itself. While recorded ones are under way, a step is
+    planned only where everybody gets a token more.
     """
 
     def __init__(self, scheduler: Any, recorded: Any = None) -> None:

@@ -145,9 +145,8 @@ class Recorded:
         """What the runner's prepare_inputs and prepare_attn do on the GPU for a batch that only decodes."""
         runner = self.runner
         buffers, states, tables = runner.input_buffers, runner.req_states, runner.block_tables
-        computed, drafts = states.num_computed_tokens.gpu, runner.model_state.num_new_sampled_tokens_per_step
         starts, which = batch.query_start_loc, batch.idx_mapping
-        prepare_pos_seq_lens(which, starts, computed, buffers.positions, buffers.seq_lens)
+        prepare_pos_seq_lens(which, starts, states.num_computed_tokens.gpu, buffers.positions, buffers.seq_lens)
         combine_sampled_and_draft_tokens(
             buffers.input_ids,
             which,
@@ -158,7 +157,7 @@ class Recorded:
             states.draft_tokens,
             batch.cu_num_logits,
             batch.num_reqs,
-            drafts,
+            runner.model_state.num_new_sampled_tokens_per_step,
         )
         places = tables.compute_slot_mappings(which, starts, batch.positions, batch.num_tokens_after_padding)
         blocks = tuple(table[: batch.num_reqs_after_padding] for table in tables.input_block_tables)
