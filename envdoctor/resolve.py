@@ -23,10 +23,9 @@ from envdoctor.errors import BadInput, EnvdoctorError
 from envdoctor.model import Machine, Record
 from envdoctor.profiles import Pin, Profile, Source
 from envdoctor.sources import Sources, source_of, uv_arguments, uv_environment
-from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
+from envdoctor.uv import is_unreachable, looks_up, reason, run_uv, unreachable
 
 RESOLVE_SECONDS = 180.0
-RETRIES = "1"  # a source that does not answer twice is named, not waited for
 
 # uv's words for a wheel that a cut-off date leaves out since its index does not say when it was uploaded.
 UNDATED = re.compile(r"is missing an upload date|has no publish time")
@@ -317,7 +316,7 @@ def _ask_uv(
             *(_cut_off(profile.exclude_newer, source) if dated and profile.exclude_newer else []),
         ]  # fmt: skip
         # For binary-only resolution uv needs no interpreter of the target's version.
-        environment = {"UV_HTTP_RETRIES": RETRIES, "UV_PYTHON_DOWNLOADS": "never"} | uv_environment(sources)
+        environment = looks_up() | uv_environment(sources)
         result = run_uv(command, environment=environment, deadline=RESOLVE_SECONDS)
         if not result.ok:
             return result.output if not result.timed_out else "operation timed out", None

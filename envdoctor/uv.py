@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -43,6 +44,11 @@ def find_uv() -> str:
             hint="python -m pip install uv",
         )
     return found
+
+
+def looks_up() -> dict[str, str]:
+    """For a uv that only looks up: unless the user says otherwise, a source that fails twice is named at once."""
+    return {"UV_HTTP_RETRIES": os.environ.get("UV_HTTP_RETRIES") or "1", "UV_PYTHON_DOWNLOADS": "never"}
 
 
 def run_uv(

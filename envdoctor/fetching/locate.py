@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from envdoctor.errors import EnvdoctorError, Refused
 from envdoctor.resolve import Lock
 from envdoctor.sources import Sources, uv_arguments, uv_environment
-from envdoctor.uv import is_unreachable, reason, run_uv, unreachable
+from envdoctor.uv import is_unreachable, looks_up, reason, run_uv, unreachable
 from envdoctor.web.download import local_path
 from envdoctor.web.gather import gather
 from envdoctor.web.transport import Web
@@ -101,7 +101,7 @@ def _ask_uv(lock: Lock, lines: str, options: Sequence[str], sources: Sources) ->
             "--no-header", *uv_arguments(sources),
             *(["--torch-backend", lock.backend] if lock.backend else []),
         ]  # fmt: skip
-        environment = {"UV_PYTHON_DOWNLOADS": "never"} | uv_environment(sources)
+        environment = looks_up() | uv_environment(sources)
         result = run_uv(command, environment=environment, deadline=LOCATE_SECONDS)
         if result.ok:
             return tomllib.loads(out.read_text())

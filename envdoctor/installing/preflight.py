@@ -27,7 +27,7 @@ from envdoctor.installing.system_needs import (
 from envdoctor.model import Record
 from envdoctor.process import Finished
 from envdoctor.resolve import Lock
-from envdoctor.uv import find_uv, is_unreachable, reason, run_uv, unreachable
+from envdoctor.uv import find_uv, is_unreachable, looks_up, reason, run_uv, unreachable
 
 GIB = 1 << 30
 ASK_SECONDS = 300.0
@@ -191,7 +191,7 @@ def _ask_for_wheels(lock: Lock, arguments: Sequence[str], environment: Mapping[s
     missing = parse_missing(offline.output)
     if offline.ok and not missing:
         return Availability(cached=True, missing=())
-    online = _dry_run(lock, arguments, environment)
+    online = _dry_run(lock, arguments, looks_up() | dict(environment))
     if online.ok:
         missing = parse_missing(online.output)
         return Availability(cached=not missing, missing=missing)
