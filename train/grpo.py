@@ -25,7 +25,7 @@ from checks.names import find_folder
 from running.alarms import validate_names
 from running.checkpoints import step_of
 from running.interrupt import Interrupt
-from running.program import answer_check, command_line, exit_status
+from running.program import answer_check, command_line, end, exit_status
 from running.proven import refuse_what_is_wrong
 from running.run_directory import RunDirectory
 from running.served import ask_server, check_length
@@ -339,4 +339,4 @@ def plot(run: RunDirectory, looks: list[dict[str, Any]], panels: list[tuple[str,
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

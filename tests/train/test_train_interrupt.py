@@ -51,3 +51,29 @@ def test_a_second_signal(first: int, second: int, under_torchrun: bool, saved: b
     child.send_signal(second)
     output, errors = child.communicate(timeout=20)
     assert (output == "saved\n", "KeyboardInterrupt" in errors) == (saved, not saved)
+
+
+# What is left for the end: something at exit, a worker that waits for work, a thread that is not done. Whatever takes
+# C++ threads down aborts, as it does now and then.
+ENDS = """
+import atexit, ctypes, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+sys.path.insert(0, sys.argv[1])
+from running.program import end
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+atexit.register(print, "sent")
+ThreadPoolExecutor(1).submit(print, "worked").result()
+threading.Thread(target=lambda: (time.sleep(0.3), print("waited for"))).start()
+end(3)
+"""
+
+
+@pytest.mark.parametrize(("world", "status"), [("2", 3), ("", -signal.SIGABRT)])
+def test_the_end_of_one_process_of_several(world: str, status: int) -> None:
+    given = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, str(TRAIN)], capture_output=True, text=True, timeout=60, check=False,
+        env=given | ({"WORLD_SIZE": world} if world else {}),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split("\n")) == (status, ["worked", "waited for", "sent", ""]), done.stderr
