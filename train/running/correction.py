@@ -2,7 +2,7 @@
 
 vLLM computes otherwise than the model that learns, so TRL weighs what it sampled by how likely the model finds it:
 from 0.23 on each token, with weights above 2 cut to it; from 0.26 on whole answers, with those above 3 left out (read
-in 14 wheels of 0.22.2 to 1.16.0, 2026-11-22).
+in 13 wheels of 0.22.2 to 1.16.0, 2026-11-22).
 """
 
 from __future__ import annotations
