@@ -247,10 +247,11 @@ def _refuse_what_is_ignored(
             if name in given and word.name not in given:
                 settings[word.name] = word.default
                 continue
+            usual = 8 if isinstance(settings[name], int) else 0.04  # of a count, and of beta in GRPO's own paper
             raise BadInput(
                 f"{source}: {word.name} = {show(settings[word.name])} does nothing with {name} = {settings[name]}",
                 expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}",
-                hint=f"--set {name}={values.split(',')[0] if values else 8}, or leave {word.name} out",
+                hint=f"--set {name}={values.split(',')[0] if values else usual}, or leave {word.name} out",
             )
 
 

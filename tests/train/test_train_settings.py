@@ -61,6 +61,12 @@ def test_epochs_beside_steps_are_refused_and_one_of_them_given_replaces_a_recipe
     assert settle(sort, settled) == settled  # as run.json has it: every setting
 
 
+def test_what_a_setting_needs_is_hinted_at_in_its_own_size() -> None:
+    hint = refused(OWN, kl_gradient="unbiased").hint
+    assert hint == "--set beta=0.04, or leave kl_gradient out"
+    assert refused(OWN, merge=True).hint == "--set lora_rank=8, or leave merge out"
+
+
 def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
     """transformers' get_constant_schedule takes no num_warmup_steps (optimization.py, 4.56 and 5.17)."""
     error = refused(OWN, lr_warmup_steps=10)

@@ -134,17 +134,9 @@ class Phases:
         checkpointing = bool(self.settings["gradient_checkpointing"])
         liger = self.settings["liger_kernels"] == "on"  # settled when the model was loaded
         return Pass(
-            self.micro,
-            self.prompt,
-            self.completion,
-            mode,
-            self.attention,
-            checkpointing,
-            kind,
-            liger,
-            self.quantized,
-            self._masked(),
-        )
+            self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger,
+            self.quantized, self._masked(),
+        )  # fmt: skip
 
     def _masked(self) -> bool:
         """Whether passes have a mask: model/unpadded.py takes it from SDPA's; a window in the text is one itself."""
