@@ -94,8 +94,10 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from model.looking import HeldOut
     from model.tiny_model import warm_up
     from model.unpadded import learn_without_padding
-    from running.colocated import answer_lean, hand_over_at_once, trainer_of
+    from running.colocated import answer_lean, trainer_of
     from running.engines import engine_of
+    from running.handover import hand_over_at_once
+    from running.prompts import tokenize_once
     from running.ranks import Ranks
     from running.recorder import NothingLeft, Recorder
     from running.trl_fields import Installed, Situation, grpo_arguments
@@ -168,6 +170,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     trainer.remove_callback(PrinterCallback)
     learn_without_padding(trainer, device=device, compiled=settings["compile"])
     ranks.lend(sys.modules["trl.trainer.grpo_trainer"])
+    ranks.prepare(trainer.accelerator)
+    tokenize_once(trainer)
     hand_over_at_once(trainer)
     answer_lean(trainer, settings)
     graphs.put(sampler, learner.model)

@@ -38,10 +38,12 @@ class Sampler:
             noise = self.noise * torch.randn(len(answer), generator=random)
             logps.append([[number] for number in (own + noise).tolist()])
         logps[1][0] = [float("nan")]
+        if self.lean:  # as answer_lean does
+            self.trainer.said, logps = [[said for (said,) in row] for row in logps], [[] for _ in logps]
         return prompts, answers, logps, None
 
 
-def learn(kind, mode, batch, noise):
+def learn(kind, mode, batch, noise, lean=False):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(root / "model")
     config = GRPOConfig(
@@ -68,6 +70,7 @@ def learn(kind, mode, batch, noise):
     trainer.vllm_generation = Sampler()
     trainer.vllm_generation.model = model
     trainer.vllm_generation.noise = noise
+    trainer.vllm_generation.trainer, trainer.vllm_generation.lean = trainer, lean
     trainer._last_loaded_step = -1
     trainer.train()
     logs = [row for row in trainer.state.log_history if "loss" in row][0]
@@ -77,10 +80,12 @@ def learn(kind, mode, batch, noise):
 def compare(mode, batch, noise):
     theirs, their_calls, their_logs = learn(GRPOTrainer, mode, batch, noise)
     ours, our_calls, our_logs = learn(ScoredOnce, mode, batch, noise)
+    lean, _, lean_logs = learn(ScoredOnce, mode, batch, noise, lean=True)
     name = "sampling/sampling_logp_difference/mean"
     return dict(
         moved=max(float((theirs[n] - start[n]).abs().max()) for n in theirs),
         apart=max(float((theirs[n] - ours[n]).abs().max()) for n in theirs),
+        lean=all(torch.equal(lean[n], ours[n]) for n in ours) and lean_logs["loss"] == our_logs["loss"],
         their_calls=their_calls, our_calls=our_calls, losses=[their_logs["loss"], our_logs["loss"]],
         differences=[their_logs[name], our_logs[name]],
     )
@@ -110,6 +115,7 @@ def test_scored_once_learns_what_trl_learns(learnt: dict[tuple[str, int, float],
     found = learnt[mode, batch, 0.6]
     assert found["moved"] > 1e-3
     assert found["apart"] < 1e-6, found
+    assert found["lean"] is True, "the sampler's numbers as plain rows are the same numbers"
     assert found["losses"][0] == pytest.approx(found["losses"][1], abs=1e-6)
     assert found["their_calls"].count(False) >= 1
     assert found["our_calls"] == [True] * (4 // batch)
@@ -180,7 +186,7 @@ class Scheduler:
 
 class Engine:
     def __init__(self, naming=None):
-        self.naming, self.calls = naming, []
+        self.naming, self.calls, self.salts, self.walked = naming, [], [], 0
         if naming:
             self.scheduler = Scheduler()
             core = SimpleNamespace(scheduler=self.scheduler)
@@ -202,8 +208,13 @@ class Engine:
             batch, SimpleNamespace(req_ids=names, sampled_token_ids=tokens, logprobs=said)
         )
 
+    def reset_prefix_cache(self):
+        self.walked += 1
+        return True
+
     def generate(self, prompts, sampling_params, *, use_tqdm):
         self.asked, self.collecting = sampling_params, gc.isenabled()
+        self.salts.append([prompt.get("cache_salt") for prompt in prompts])
         tokens, numbers = TOKENS, NUMBERS
         if self.naming:
             self.scheduler.__init__()
@@ -242,12 +253,13 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams):
         trainer = SimpleNamespace(vllm_generation=generation)
         answer_lean(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
     for _ in range(calls):
+        assert generation.llm.reset_prefix_cache() is True  # as sync_weights does
         prompts, answers, numbers, _ = generation.generate(
             prompts=[[1], [2], [3]], images=None, num_generations=1, profiler=nullcontext()
         )
     engine = generation.llm
     return dict(
-        cut=engine.calls,
+        cut=engine.calls, salts=engine.salts, walked=engine.walked,
         prompts=prompts, answers=answers, asked=engine.asked.logprobs,
         flat=getattr(engine.asked, "flat_logprobs", None),
         collecting=engine.collecting, after=gc.isenabled(),
@@ -277,6 +289,9 @@ def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> No
     assert uncorrected["asked"] is None
     assert uncorrected["answers"] == trl["answers"]
     assert uncorrected["numbers"] == [[None] * 3, [None], [None] * 2]
+    # What is kept of prompts is forgotten by another salt, for which vLLM need not walk its blocks.
+    assert (trl["salts"], trl["walked"]) == ([[None] * 3], 1)
+    assert (found["kept"]["salts"], found["kept"]["walked"]) == ([["1"] * 3, ["2"] * 3], 0)
     # Kept in a ledger: vLLM cuts nothing into rows, also the second time; its names may have a tail of their own.
     assert found["stepped"]["cut"] == [[3, 1, 2]]
     assert found["kept"]["cut"] == [[0, 0, 0]] * 2

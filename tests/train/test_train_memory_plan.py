@@ -232,8 +232,8 @@ def test_other_ways_to_quantise_a_checkpoint() -> None:
 def test_every_setting_that_costs_memory_is_counted() -> None:
     qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]
 
-    def needed(gpus: int = 1, **changed: Any) -> int:
-        return int(plan(qwen, defaults(max_prompt_length=256, **changed), card(140) | {"gpus": gpus})["needed"])
+    def needed(**changed: Any) -> int:
+        return int(plan(qwen, defaults(max_prompt_length=256, **changed), card(140))["needed"])
 
     plain = needed()
     assert needed(beta=0.1) - plain == pytest.approx(2 * qwen_bytes(), rel=0.01)  # a reference model in float32
@@ -249,7 +249,11 @@ def test_every_setting_that_costs_memory_is_counted() -> None:
     twin = needed(generation="transformers-graphs", dtype="float32") - needed(dtype="float32")
     assert twin > qwen_bytes() / 2  # the twin in bfloat16, and the cache
     assert needed(generation="vllm-colocate", vllm_sleep=True) < needed(generation="vllm-colocate")
-    assert needed(2, prompts_per_step=16, micro_batch=32) > needed(1, micro_batch=32)  # DDP's buckets and NCCL
+    two = plan(qwen, defaults(max_prompt_length=256, prompts_per_step=16, micro_batch=32), card(140) | {"gpus": 2})
+    held = {row["part"]: row["bytes"] for row in two["parts"]}
+    assert held["DDP's buckets"] == 4 * 494_032_768  # the gradients lie in them
+    assert "gradients" not in held
+    assert int(two["needed"]) - needed(micro_batch=32) == pytest.approx(0.7 * 2**30, rel=0.1)  # NCCL alone
     paged = plan(qwen, defaults(max_prompt_length=256, optimizer="paged_adamw_8bit"), card(140))
     assert paged["host"] > 0
     assert "optimizer" not in {row["part"] for row in paged["parts"]}

@@ -83,7 +83,13 @@ import grpo
 prepared = grpo.prepare_process
 def prepare(*arguments):
     prepared(*arguments)
+    from torch.nn.parallel import DistributedDataParallel
     from transformers import GenerationMixin
+    made = DistributedDataParallel.__init__
+    def make(self, *arguments, **named):
+        made(self, *arguments, **named)
+        os.write(1, f"gradients lie in DDP's buckets: {self.gradient_as_bucket_view}\\n".encode())
+    DistributedDataParallel.__init__ = make
     generate = GenerationMixin.generate
     def late(*arguments, **named):
         time.sleep(0.5 * int(os.environ["RANK"]))
@@ -111,6 +117,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
     (tmp_path / "late.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{LATE}")
     status, output = finish(start_two(stack_python, run, program=tmp_path / "late.py"))
     assert status == 0, output
+    assert output.count("gradients lie in DDP's buckets: True") == 2, output
     result = json.loads((run / "result.json").read_text())
     assert (result["ranks"], result["steps"], result["status"]) == (2, 4, "done")
     for row in read_rows(run / "metrics.csv"):

@@ -170,6 +170,8 @@ class Phases:
             rows.append(("KV cache", cache, f"kept for the graph: {self.answers} answers at once"))
             if self.mode == "mixed":
                 rows.append(("sampling twin", self.parameters * 2, "bfloat16, of float32 weights"))
+        if self.world > 1 and not self.sharded:
+            rows.append(("DDP's buckets", self.gradients(), "gradients lie in them, also while it samples"))
         on_gpu, _, _ = self.optimizer()
         rows.append(("optimizer", on_gpu, f"{asked['optimizer']} over {self.trained:,} parameters"))
         return rows
@@ -180,13 +182,16 @@ class Phases:
             self.settings["optimizer"], self.trained // self.shares, 4 if self.lora else self.size
         )
 
+    def gradients(self) -> int:
+        """Bytes of all gradients on this GPU."""
+        return self.trained // self.shares * (4 if self.lora else self.size)
+
     def dynamic(self) -> dict[str, list[tuple[str, int, str]]]:
         """What comes and goes, by phase."""
         asked, shape, spread = self.settings, self.shape, self.spread
         step, forward = self._pass(backward=True), self._pass(backward=False)
         passes = math.ceil(self.answers / self.micro)
-        gradients = self.trained // self.shares * (4 if self.lora else self.size)
-        gradients *= 2 if self.world > 1 and not self.sharded else 1  # DDP's buckets hold them once more
+        gradients = self.gradients() if self.world == 1 or self.sharded else 0  # DDP's buckets hold them
         largest = 2 * max(shape.hidden * shape.dense_intermediate, shape.vocab * shape.hidden)
         shown = f"{self.micro} x ({self.prompt} + {self.completion}) tokens"
         kept = "the inputs of each layer" if step.checkpointing else "all layers"

@@ -1,13 +1,14 @@
-"""GRPO with vLLM in this process: what TRL does twice, or weight by weight, is done once."""
+"""GRPO with vLLM in this process: what TRL does twice is done once, and what nobody reads is not made."""
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from packaging.version import Version
 from running.bursts import in_bursts
@@ -25,13 +26,17 @@ class ScoredOnce(GRPOTrainer):
     """
 
     learnt_from: dict[str, Any] | None = None
+    said: Sequence[Sequence[float]] = ()  # vLLM's log-probabilities, an answer a row; none: TRL was handed them
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         asked, self.vllm_importance_sampling_correction = self.vllm_importance_sampling_correction, False
         try:
-            return super()._generate_and_score_completions(inputs)
+            found = super()._generate_and_score_completions(inputs)
         finally:
             self.vllm_importance_sampling_correction = asked
+        if self.said:
+            found["sampling_per_token_logps"] = beside(found["completion_ids"], self.said)
+        return found
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         self.learnt_from = inputs
@@ -66,6 +71,14 @@ def scores_once(settings: Mapping[str, Any], installed: Installed) -> bool:
     )
 
 
+def beside(ids: torch.Tensor, said: Sequence[Sequence[float]]) -> torch.Tensor:
+    """A number for each token of the answers in `ids` (B, T), of which each begins its row; 0 in the padding."""
+    kept = np.zeros(ids.shape, np.float32)
+    for row, numbers in zip(kept, said, strict=True):
+        row[: len(numbers)] = numbers
+    return torch.from_numpy(kept).to(ids.device)
+
+
 def weigh(ours: torch.Tensor, inputs: Mapping[str, Any], trainer: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """(p_model / p_vllm of each token (B, T) or each answer (B, 1) within the limits, mean |log ratio|).
 
@@ -85,30 +98,15 @@ def weigh(ours: torch.Tensor, inputs: Mapping[str, Any], trainer: Any) -> tuple[
     return weights, difference.abs().sum() / mask.sum().clamp(min=1)
 
 
-def hand_over_at_once(trainer: Any) -> None:
-    """One call of vLLM's load_weights for all weights; TRL makes one for each, in which vLLM lists all of its own.
-
-    The weights stay a stream: merged adapters and gathered shards are never held all together.
-    """
-    generation = getattr(trainer, "vllm_generation", None)
-    if getattr(generation, "mode", "") != "colocate" or not hasattr(generation, "_iter_named_params"):
-        return
-    named = generation._iter_named_params  # noqa: SLF001
-
-    def load_all() -> Iterator[tuple[str, torch.Tensor]]:
-        model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.model
-        model.load_weights(named())
-        return iter(())
-
-    generation._iter_named_params = load_all  # noqa: SLF001
-
-
 def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
     """Let vLLM sample without what nobody reads: an object for each token's log-probability, collections amid it all.
 
     vLLM's scheduler is Python, and so are its outputs: on an H200 they, not the GPU, set the pace of a small model.
     With the correction on, the log-probabilities are kept in a ledger and TRL is handed plain numbers; where the
     engine has no place for one, they come as vLLM's flat_logprobs. With it off, none are asked for.
+
+    What vLLM keeps of prompts is forgotten by another salt whenever TRL hands it new weights: vLLM itself walks all
+    blocks of its cache then, 200,000 and more.
     """
     generation = getattr(trainer, "vllm_generation", None)
     if (
@@ -126,11 +124,15 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
         said = sampler.said
         if generation.logprobs is None:
             said = [[math.nan] * len(answer) for answer in answers]  # as vLLM says "unknown"
+        if isinstance(trainer, ScoredOnce):
+            trainer.said = said
         if said:
-            numbers = [[[number] for number in row] for row in said]
+            # TRL makes a tensor of each row; ScoredOnce makes one of all.
+            numbers = [[] if isinstance(trainer, ScoredOnce) else [[number] for number in row] for row in said]
         return prompts, answers, numbers, ids
 
     generation.llm.generate, generation.generate = sampler, generate_lean
+    generation.llm.reset_prefix_cache = sampler.forget
 
 
 class LeanSampler:
@@ -140,12 +142,19 @@ class LeanSampler:
         self.llm, self.generate = llm, llm.generate
         self.keeps = True  # in a ledger
         self.said: list[list[float]] = []  # log-probabilities by the last call, an answer a row; none: in its answers
+        self.salt = 0  # of what is kept of prompts
+
+    def forget(self) -> bool:
+        """What is kept of prompts is of other weights now."""
+        self.salt += 1
+        return True
 
     def __call__(self, prompts: Any, sampling_params: Any, **named: Any) -> Any:
         """As vLLM's, but with the log-probabilities in `said`."""
         flat = sampling_params.logprobs == 0 and hasattr(sampling_params, "flat_logprobs")  # from vLLM 0.12 on
         if flat:
             sampling_params.flat_logprobs = True
+        prompts = [{**prompt, "cache_salt": str(self.salt)} for prompt in prompts]
         keeps = flat and self.keeps
         many = in_bursts(self.llm, sampling_params) if keeps or sampling_params.logprobs is None else nullcontext()
         with no_collections(), many, keeping(self.llm) if keeps else nullcontext() as ledger:

@@ -41,6 +41,11 @@ class Ranks:
         if self.group is not None:
             trainer.gather_object = self.gather
 
+    def prepare(self, accelerator: Any) -> None:
+        """Gradients lie in DDP's buckets, where they are added up: it would hold them twice, and copy them over."""
+        if getattr(accelerator, "ddp_handler", None) is not None:
+            accelerator.ddp_handler.gradient_as_bucket_view = True
+
     def any(self, flag: bool) -> bool:
         """Whether anybody says so: ranks that stop at different steps would wait for each other for ever."""
         return any(self.gather([flag]))

@@ -11,13 +11,13 @@ once, driver 580.159.04, vLLM 0.26.0, 2026-11-22; benchmarks/sampling_gpu.py).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from running.capture import capture
 from vllm import SamplingParams
 from vllm.v1.outputs import AsyncModelRunnerOutput, LogprobsLists
 from vllm.v1.worker.gpu.input_batch import combine_sampled_and_draft_tokens, prepare_pos_seq_lens
@@ -50,12 +50,6 @@ def serves(runner: Any, asked: Any) -> bool:
         and asked.top_k <= 0  # all
         and not asked.logprobs  # none, or the token's own
     )
-
-
-@functools.cache
-def aside(device: torch.device) -> torch.cuda.Stream:
-    """Where steps are recorded, always the same: cuBLAS keeps a workspace for each stream."""
-    return torch.cuda.Stream(device)
 
 
 @dataclass(frozen=True)
@@ -122,24 +116,8 @@ class Recorded:
         return self.step
 
     def _record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """`work` as a CUDA graph, to be replayed. What cannot be recorded is launched each time: it does the same.
-
-        torch.cuda.graph would look for garbage and wait for the GPU first.
-        """
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        side = aside(self.runner.device)
-        side.wait_stream(stream)
-        try:
-            with torch.cuda.stream(side):
-                graph.capture_begin(pool=self.runner.cudagraph_manager.pool, capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
-        except RuntimeError:
-            return work
-        stream.wait_stream(side)
-        return graph.replay
+        """`work`, to be replayed. What cannot be recorded is launched each time: it does the same."""
+        return capture(work, self.runner.device, self.runner.cudagraph_manager.pool) or work
 
     def _before(self, batch: Any, shape: Any) -> None:
         """What the runner's prepare_inputs and prepare_attn do on the GPU for a batch that only decodes."""
