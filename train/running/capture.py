@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ def capture(work: Callable[[], Any], device: torch.device, pool: Any = None) -> 
     torch.cuda.graph would look for garbage, wait for the GPU and give back what torch keeps of its memory first.
     """
     graph, stream, side = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), aside(device)
+    pool = pool or torch.cuda.graph_pool_handle()
     side.wait_stream(stream)
     try:
         with torch.cuda.stream(side):
@@ -30,6 +32,10 @@ def capture(work: Callable[[], Any], device: torch.device, pool: Any = None) -> 
             finally:
                 graph.capture_end()
     except RuntimeError:
+        # torch's allocator would take the recording to go on, and not try again when memory is short
+        # (pytorch#180395, of April 2026). Where it has ended, this says so by an error.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            torch._C._cuda_endAllocateToPool(device.index, pool)  # noqa: SLF001  # type: ignore[attr-defined]
         return None
     stream.wait_stream(side)
     return graph.replay
