@@ -132,6 +132,23 @@ def has_checkpoint(directory: Path) -> bool:
     return any(next((directory / "checkpoints").glob(place), None) for place in places)
 
 
+def require_checkpoint(directory: Path, resume: str) -> None:
+    """Refuse to go on from what is not there; whether a checkpoint is whole, the trainer sees."""
+    folder = directory / "checkpoints"
+    if resume == "latest" and has_checkpoint(directory):
+        return
+    places = (folder / resume, Path(resume))
+    if resume != "latest" and any(place.is_dir() and place.resolve().parent == folder.resolve() for place in places):
+        return
+    there = sorted(path.name for pattern in ("checkpoint-*", "global_step_*") for path in folder.glob(pattern))
+    missing = "no complete checkpoint" if resume == "latest" else "no such checkpoint"
+    raise BadInput(
+        f"--resume {resume}: {missing} in {folder}",
+        expected=f"a checkpoint of this run: {', '.join(there) or 'it has none'}",
+        hint=go_on(directory).partition(": ")[2],
+    )
+
+
 def refuse_a_trained_run(directory: Path) -> None:
     """A second trainer would be refused by the first one's lock, but files would have been written by then."""
     trainer, process = find_trainer(directory, local=is_local(directory))

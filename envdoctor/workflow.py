@@ -191,7 +191,7 @@ def list_settings(recipe: str) -> Answer:
 def train(request: TrainRequest, reporter: Reporter) -> Answer:
     """Check settings and data, then the environment, write the run directory, and start the trainer."""
     from envdoctor import handoff
-    from envdoctor.run_folders import new_run_directory, read_run, require_new, resumed_run
+    from envdoctor.run_folders import new_run_directory, read_run, require_checkpoint, require_new, resumed_run
 
     _refuse_odd_words(request)
     runs = Path("runs").absolute()
@@ -218,7 +218,9 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
         environment=_profile_environment(python),
     )  # fmt: skip
     if request.dry_run:
-        if not request.resume:
+        if request.resume:
+            require_checkpoint(directory, request.resume)
+        else:
             require_new(directory, recipe)
         return Answer(Trained(planned, summary, dry_run=True))
     reporter.phase(_what_is_proven(python))

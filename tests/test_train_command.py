@@ -36,6 +36,12 @@ def write_run(folder: Path, recipe: str = "sort", created: str = "2026-11-21T10:
     return folder
 
 
+def add_checkpoint(run: Path, name: str = "checkpoint-50") -> Path:
+    (run / "checkpoints" / name).mkdir(parents=True)
+    (run / "checkpoints" / name / "complete.json").write_text('{"files": {}}')
+    return run
+
+
 def train(home: Path, *words: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
     """In this interpreter, which has no torch: what is refused before, is refused all the same."""
     return envdoctor("train", *words, "--python", sys.executable, "--unverified", home=home, **extra)
@@ -98,12 +104,12 @@ def resumed(home: Path, *words: str | Path) -> str:
 
 def test_the_newest_run_of_a_recipe_is_found_by_what_it_trains(tmp_path: Path) -> None:
     write_run(tmp_path / "runs/sort-20261121-100000")
-    newest = write_run(tmp_path / "runs/my try", created="2026-11-22T10:00:00+00:00")
+    newest = add_checkpoint(write_run(tmp_path / "runs/my try", created="2026-11-22T10:00:00+00:00"))
     write_run(tmp_path / "runs/sort-zzz", recipe="sort-zzz", created="2026-11-23T10:00:00+00:00")
     (tmp_path / "runs/sort-half").mkdir()
     (tmp_path / "runs/sort-half/run.json").write_text("{")
     assert resumed(tmp_path, "sort", "--resume", "latest") == str(newest)
-    own = write_run(tmp_path / "runs/other", recipe="my recipe")
+    own = add_checkpoint(write_run(tmp_path / "runs/other", recipe="my recipe"))
     (tmp_path / "mine.toml").write_text('name = "my recipe"\n[settings]\ntask = "sort"\n')
     assert resumed(tmp_path, "mine.toml", "--resume", "latest") == str(own)
     said = resumed(tmp_path, "gsm8k", "--resume", "latest")
@@ -118,10 +124,24 @@ def test_a_checkpoint_tells_its_run(tmp_path: Path) -> None:
     assert resumed(tmp_path, "sort", "--resume", "runs/old/checkpoints/checkpoint-50") == str(old)
 
 
-def test_a_slip_in_a_checkpoints_name_is_told_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_dry_run_goes_on_from_what_is_there_alone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs/sort-1")
-    (run / "checkpoints/checkpoint-50").mkdir(parents=True)
-    (run / "checkpoints/checkpoint-50/complete.json").write_text('{"files": {}}')
+    for wanted, seen in (("latest", "no complete checkpoint in"), ("checkpoint-50", "no such checkpoint in")):
+        done = train(tmp_path, "sort", "--resume", wanted, "--dry-run", COLUMNS="400")
+        assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+        assert "a checkpoint of this run: it has none" in done.stderr
+        assert "begin again" not in done.stderr
+        assert "envdoctor train sort" in done.stderr
+    add_checkpoint(run)
+    for wanted in ("latest", "checkpoint-50", "runs/sort-1/checkpoints/checkpoint-50"):
+        assert resumed(tmp_path, "sort", "--resume", wanted) == str(run)
+    done = train(tmp_path, "sort", "--resume", "checkpoint-5", "--dry-run", COLUMNS="400")
+    assert (done.returncode, "a checkpoint of this run: checkpoint-50" in done.stderr) == (2, True), done.stderr
+    assert f"--run {run} --resume latest" in done.stderr
+
+
+def test_a_slip_in_a_checkpoints_name_is_told_and_leaves_no_trace(tmp_path: Path) -> None:
+    run = add_checkpoint(write_run(tmp_path / "runs/sort-1"))
     (run / "events.jsonl").write_text('{"t": 1.0, "event": "done", "result": {}}\n')
     for wanted, seen in (("checkpoint-5", "no such directory"), ("/", "it is no checkpoint-STEP"),
                          (str(run), "it is a run")):  # fmt: skip

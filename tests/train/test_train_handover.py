@@ -77,7 +77,7 @@ def test_all_weights_in_one_call_each_time(stack_python: Path, tmp_path: Path) -
 
 RECORDED = """
 import torch
-from running.handover import Recording
+from running.handover import HandOver
 
 
 class Theirs(torch.nn.Module):
@@ -100,14 +100,14 @@ class Theirs(torch.nn.Module):
 def hand_over(asks):
     theirs = Theirs(asks)
     first, second = (torch.randn(rows, 16, device="cuda") for rows in (32, 16))
-    recording, right = Recording(theirs), []
+    way, right = HandOver(theirs), []
     for step in range(6):
         if step == 4:
             first = first.clone()  # lies elsewhere now
         first.add_(1), second.mul_(1.5)
-        recording.load(iter([("first", first), ("second", second)]))
+        way.load(iter([("first", first), ("second", second)]))
         right.append(torch.equal(theirs.joined.data, torch.cat([first, second]).bfloat16()))
-    return right, theirs.calls, recording.replay is not None
+    return right, theirs.calls, way.replay is not None
 
 
 say(quiet=hand_over(False), asking=hand_over(True))

@@ -244,6 +244,7 @@ def test_latest_is_the_checkpoint_that_verl_finished(tmp_path: Path) -> None:
         found.choose("latest")
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("10")
     assert found.choose("latest").name == "global_step_10"
+    assert found.choose("global_step_10").name == "global_step_10"
     assert found.shards(found.newest(), "ppo") == tmp_path / "global_step_10/actor"
     with pytest.raises(BadInput):
         found.choose(str(tmp_path))

@@ -31,7 +31,7 @@ def hand_over_at_once(trainer: Any) -> None:
         and not generation.enable_sleep_mode
         and engine.vllm_config.quant_config is None  # scales are read by the CPU
     )
-    take = Recording(theirs).load if records else theirs.load_weights
+    take = HandOver(theirs).load if records else theirs.load_weights
 
     def load_all() -> Iterator[tuple[str, torch.Tensor]]:
         take(named())
@@ -40,7 +40,7 @@ def hand_over_at_once(trainer: Any) -> None:
     generation._iter_named_params = load_all  # noqa: SLF001
 
 
-class Recording:
+class HandOver:
     """vLLM's `load_weights`, recorded as a CUDA graph.
 
     It finds each weight's place by its name, casts and copies it, in Python: 11.7 ms for the 290 weights of a Qwen2

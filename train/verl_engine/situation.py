@@ -253,8 +253,9 @@ class Checkpoints:
 
     def choose(self, wanted: str) -> Path:
         """What `--resume wanted` means."""
-        path = self.newest() if wanted == "latest" else Path(wanted).resolve()
-        if path and path.is_dir() and self.step(path) and path.parent == self.folder.resolve():
+        named = next((path.resolve() for path in (self.folder / wanted, Path(wanted)) if path.is_dir()), None)
+        path = self.newest() if wanted == "latest" else named
+        if path and self.step(path) and path.parent == self.folder.resolve():
             return path
         seen = ", ".join(sorted(found.name for found in self.folder.glob("global_step_*"))) or "none"
         raise BadInput(
