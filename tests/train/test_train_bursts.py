@@ -286,7 +286,9 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.inputs import TokensPrompt
+from vllm.renderers.base import BaseRenderer
+from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 Qwen2Config(
@@ -380,7 +382,23 @@ launched = [serves(runner(**other), usual) for other in (
 )] + [serves(runner(), SamplingParams(**by_trl | other)) for other in (
     dict(top_p=0.9), dict(top_k=5), dict(logprobs=3), dict(min_p=0.1), dict(repetition_penalty=1.2),
 )]
-say(found=compare(make, given[1], ModelRunnerOutput), fits=fits, recorded=recorded, launched=launched)
+kept = scheduler_of(200, 8, 512, 200)
+from_cache = []
+for number, salt in enumerate(("1", "1", "2", "2", "3")):
+    prompt = TokensPrompt(prompt_token_ids=list(range(BLOCK * 3 + 1)), cache_salt=salt)
+    read = BaseRenderer._process_tokens(None, prompt)
+    request = Request(
+        request_id=f"salted {number}", prompt_token_ids=read["prompt_token_ids"], cache_salt=read["cache_salt"],
+        sampling_params=SamplingParams(max_tokens=1), pooling_params=None, block_hasher=hasher,
+    )
+    kept.add_request(request)
+    (planned,) = kept.schedule().scheduled_new_reqs
+    from_cache.append(planned.num_computed_tokens // BLOCK)
+    kept.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
+say(
+    found=compare(make, given[1], ModelRunnerOutput), fits=fits, recorded=recorded, launched=launched,
+    from_cache=from_cache,
+)
 """
 )
 NEEDS = (
@@ -417,5 +435,7 @@ def test_bursts_before_vllm_s_own_scheduler(stack_python: Path, tmp_path: Path) 
         subprocess.run([*install, "--python", str(stack_python), *NEEDS], check=True)
     said = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
     assert said["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
+    # What vLLM keeps of a prompt goes by its salt, which colocated.LeanSampler changes with the weights.
+    assert said["from_cache"] == [0, 3, 0, 3, 0]
     assert (said["recorded"], said["launched"]) == ([True] * 2, [False] * 9)
     assert min(alike(said["found"])) > 0.3

@@ -44,8 +44,8 @@ class HandOver:
     """vLLM's `load_weights`, recorded as a CUDA graph.
 
     It finds each weight's place by its name, casts and copies it, in Python: 11.7 ms for the 290 weights of a Qwen2
-    of 387 M parameters, and 2.8 recorded (an H200, driver 580, vLLM 0.26.0, 2026-11-23). While weights and places stay
-    where they are, each call is the same copies.
+    of 387 M parameters, and 2.8 recorded (an H200, driver 580, vLLM 0.26.0, 2026-11-23). While weights and places
+    stay where they are, each call is the same copies.
     """
 
     def __init__(self, theirs: Any) -> None:
