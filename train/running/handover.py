@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from model.sharding import divided
 from running.capture import capture
 
 Named = Iterable[tuple[str, torch.Tensor]]
@@ -16,8 +15,8 @@ Named = Iterable[tuple[str, torch.Tensor]]
 def hand_over_at_once(trainer: Any) -> None:
     """One call of vLLM's load_weights for all weights; TRL makes one for each, in which vLLM lists all of its own.
 
-    Merged adapters and gathered shards stay a stream, never held all together. Weights that lie still on the GPU are
-    handed over by a recording.
+    Merged adapters stay a stream, never held all together. Weights that lie still on the GPU are handed over by a
+    recording. (A model that is divided does not go with vLLM in this process: checks.fsdp_fields.)
     """
     generation = getattr(trainer, "vllm_generation", None)
     if getattr(generation, "mode", "") != "colocate" or not hasattr(generation, "_iter_named_params"):
@@ -27,7 +26,6 @@ def hand_over_at_once(trainer: Any) -> None:
     records = (
         torch.cuda.is_available()
         and not hasattr(generation.model, "merge_adapter")
-        and not divided(generation.model)
         and not generation.enable_sleep_mode
         and engine.vllm_config.quant_config is None  # scales are read by the CPU
     )
