@@ -25,6 +25,7 @@ MOST_SHARE = 0.95
 NEAR = 0.99  # fuller than this is not called fitting: the formulas are right to a few per cent, not to one
 PHASES = ("load", "generate", "score", "update", "step")
 ASLEEP = ("score", "update", "step")  # phases in which a vLLM that can sleep does
+LATER = ("optimizer", "DDP's buckets")  # made when the training begins
 
 
 @dataclass
@@ -281,7 +282,7 @@ class Phases:
         asked, static, dynamic = self.settings, self.static(), self.dynamic()
         fixed = sum(size for _, size, _ in static)
         allocated = {phase: fixed + sum(size for _, size, _ in rows) for phase, rows in dynamic.items()}
-        allocated["load"] -= self.optimizer()[0]  # its states are made at the first step
+        allocated["load"] -= sum(size for name, size, _ in static if name in LATER)
         overhead = parts.CONTEXT + (parts.NCCL if self.world > 1 else 0)
         spare = {
             phase: int(parts.FRAGMENTS * (size - fixed)) if size > fixed else 0 for phase, size in allocated.items()
@@ -304,7 +305,7 @@ class Phases:
                 f"vLLM needs {least / GIB:.1f} GiB for the weights and one group's cache; "
                 f"a share of {share:.2f} is {vllm / GIB:.1f}"
             )
-        rows = [row for row in static if peak_phase != "load" or row[0] != "optimizer"] + dynamic[peak_phase]
+        rows = [row for row in static if peak_phase != "load" or row[0] not in LATER] + dynamic[peak_phase]
         if held[peak_phase]:
             asleep = sleeps and peak_phase in ASLEEP
             rows.append(("vLLM", held[peak_phase], "asleep" if asleep else f"share {share:.2f} of the GPU's memory"))
