@@ -88,8 +88,8 @@ def sizes(made: dict[str, Any]) -> dict[str, float]:
 
 def test_the_plan_divides_what_stays_and_gathers_to_answer() -> None:
     more = {"gradient_checkpointing": True, "optimizer": "adamw_torch_fused"}
-    whole, divided = planned(8, **more), planned(8, sharding="fsdp", **more)
-    assert whole["fits"] is False  # 7.6 billion weights: 28 GiB, gradients twice, AdamW's states 57 GiB
+    whole, divided = planned(8, memory=110, **more), planned(8, memory=110, sharding="fsdp", **more)
+    assert whole["fits"] is False  # 7.6 billion weights: 28 GiB, as much of gradients, AdamW's states 57 GiB
     assert divided["fits"] is True
     assert sizes(divided)["weights"] == pytest.approx(sizes(whole)["weights"] / 8, rel=1e-6)
     # Weights, gradients and AdamW's two states, all float32, which a step of the optimizer has beside each other.

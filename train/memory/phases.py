@@ -192,7 +192,6 @@ class Phases:
         asked, shape, spread = self.settings, self.shape, self.spread
         step, forward = self._pass(backward=True), self._pass(backward=False)
         passes = math.ceil(self.answers / self.micro)
-        gradients = self.gradients() if self.world == 1 or self.sharded else 0  # DDP's buckets hold them
         largest = 2 * max(shape.hidden * shape.dense_intermediate, shape.vocab * shape.hidden)
         shown = f"{self.micro} x ({self.prompt} + {self.completion}) tokens"
         kept = "the inputs of each layer" if step.checkpointing else "all layers"
@@ -213,8 +212,8 @@ class Phases:
         if self.lora and asked["lora_target_parameters"]:
             deltas = parts.expert_deltas(shape, list(asked["lora_target_parameters"]), self.size)
             update.append(("expert deltas", deltas, "PEFT makes B @ A as large as the parameters it targets"))
-        if passes > 1:
-            update.append(("gradients", gradients, f"of the passes before, {passes} a step"))
+        if passes > 1:  # DDP puts them into its buckets with the last pass
+            update.append(("gradients", self.gradients(), f"of the passes before, {passes} a step"))
         # Liger's loss does not reach this far: TRL scores with the whole logits.
         looked = parts.logits(shape, forward, self.logits_held().replace("liger", "held"), backward=False)
         score = [("forward", parts.forward_only(shape, forward), f"{shown}, nothing kept"),
@@ -230,7 +229,8 @@ class Phases:
                 score.append(("gathered reference", part.whole, "FSDP: TRL divides it as one piece"))
             before = self.parameters * self.size
             loading.append(("before it is divided", before - before // self.shares, "each GPU loads the whole model"))
-        done = [("gradients", gradients, f"{self.trained:,} trained parameters")]
+        in_buckets = self.world > 1 and not self.sharded
+        done = [("gradients", 0 if in_buckets else self.gradients(), f"{self.trained:,} trained parameters")]
         done.append(("optimizer's own", self.optimizer()[2], "while it steps"))
         return {
             # vLLM starts when the trainer's weights are there: it takes far more than loading them did.

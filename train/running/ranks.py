@@ -42,7 +42,7 @@ class Ranks:
             trainer.gather_object = self.gather
 
     def prepare(self, accelerator: Any) -> None:
-        """Gradients lie in DDP's buckets, where they are added up: it would hold them twice, and copy them over."""
+        """Gradients lie in DDP's buckets, where they are added up: else it holds them twice, and copies them back."""
         if getattr(accelerator, "ddp_handler", None) is not None:
             accelerator.ddp_handler.gradient_as_bucket_view = True
 
