@@ -141,7 +141,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy
-from running.colocated import answer_lean
+from running.colocated import ScoredOnce, answer_lean
 from torch import nn
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
@@ -239,7 +239,7 @@ class Engine:
         return found
 
 
-def ask(correction, lean, naming=None, calls=1, params=SamplingParams):
+def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_once=False):
     vllm_generation.SamplingParams = params
     generation = object.__new__(VLLMGeneration)
     vars(generation).update(
@@ -250,7 +250,8 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams):
         accelerator=SimpleNamespace(is_main_process=True, process_index=0), _llm_weights_sleeping=False,
     )
     if lean:
-        trainer = SimpleNamespace(vllm_generation=generation)
+        trainer = object.__new__(ScoredOnce) if scored_once else SimpleNamespace()
+        trainer.vllm_generation = generation
         answer_lean(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
     for _ in range(calls):
         assert generation.llm.reset_prefix_cache() is True  # as sync_weights does
@@ -258,7 +259,10 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams):
             prompts=[[1], [2], [3]], images=None, num_generations=1, profiler=nullcontext()
         )
     engine = generation.llm
+    if scored_once:
+        handed, numbers = numbers, [[[number] for number in row] for row in trainer.said] or numbers
     return dict(
+        handed=scored_once and [len(row) for row in handed],
         cut=engine.calls, salts=engine.salts, walked=engine.walked,
         prompts=prompts, answers=answers, asked=engine.asked.logprobs,
         flat=getattr(engine.asked, "flat_logprobs", None),
@@ -272,6 +276,7 @@ say(
     stepped=ask(True, False, "{}-0a1b2c3d"), kept=ask(True, True, "{}-0a1b2c3d", calls=2),
     plain=ask(True, True, "{}"), strange=ask(True, True, "engine/{}"),
     after_strange=ask(True, True, "engine/{}", calls=2), kept_uncorrected=ask(False, True, "{}"),
+    once=ask(True, True, "{}", scored_once=True), once_old=ask(True, True, params=OldParams, scored_once=True),
     old=ask(True, True, params=OldParams), old_kept=ask(True, True, "{}", calls=2, params=OldParams),
 )
 """
@@ -297,6 +302,9 @@ def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> No
     assert found["kept"]["cut"] == [[0, 0, 0]] * 2
     for case in ("stepped", "kept", "plain", "after_strange", "old", "old_kept"):
         assert [found[case][key] for key in SAME] == [trl[key] for key in SAME], case
+    # The trainer that scores once has the numbers, and TRL none to make tensors of; an old vLLM's go to TRL.
+    for case, handed in (("once", [0, 0, 0]), ("once_old", [3, 1, 2])):
+        assert [found[case][key] for key in (*SAME, "handed")] == [*(trl[key] for key in SAME), handed], case
     # Names that are not known: unknown once, then vLLM tells again.
     assert found["strange"]["numbers"] == uncorrected["numbers"]
     assert found["after_strange"]["cut"] == [[0, 0, 0], [3, 1, 2]]

@@ -124,11 +124,11 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
         said = sampler.said
         if generation.logprobs is None:
             said = [[math.nan] * len(answer) for answer in answers]  # as vLLM says "unknown"
-        if isinstance(trainer, ScoredOnce):
+        if isinstance(trainer, ScoredOnce):  # makes one tensor of all, TRL one of each row
             trainer.said = said
-        if said:
-            # TRL makes a tensor of each row; ScoredOnce makes one of all.
-            numbers = [[] if isinstance(trainer, ScoredOnce) else [[number] for number in row] for row in said]
+            numbers = [[] for _ in said] or numbers
+        elif said:
+            numbers = [[[number] for number in row] for row in said]
         return prompts, answers, numbers, ids
 
     generation.llm.generate, generation.generate = sampler, generate_lean
