@@ -31,7 +31,7 @@ HINT = "envdoctor train --list"
 
 Setting = str | int | float | bool | list[str | int | float]
 Event = dict[str, Any]
-VOCABULARIES: dict[Engine, str] = {"grpo": "vocabulary.toml", "verl": "verl_vocabulary.toml"}
+VOCABULARIES: dict[Engine, str] = {"grpo": "settings.toml", "verl": "verl_settings.toml"}
 PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
 
 

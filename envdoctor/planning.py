@@ -1,6 +1,6 @@
 """`envdoctor plan`: what a training run will hold in GPU memory, whether it fits a machine, and what to change.
 
-The trainer knows its own memory: train/memory_plan.py is run in the tool's Python and answers in JSON.
+The trainer knows its own memory: train/plan.py is run in the tool's Python and answers in JSON.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
         "machine": machine,
         "trl": _trl_version(request),
     }
-    program = bundled("train") / "memory_plan.py"
+    program = bundled("train") / "plan.py"
     done = run(
         [sys.executable, "-B", program], deadline=PLAN_SECONDS, stdin=json.dumps(asked).encode(), cwd=Path.cwd()
     )
@@ -163,7 +163,7 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
     if not answer["ok"]:
         problem = answer["error"]
         raise BadInput(problem["message"], expected=problem["expected"], hint=problem["hint"])
-    return convert(answer["plan"], MemoryPlan, where="train/memory_plan.py", what="a plan", hint=HINT)
+    return convert(answer["plan"], MemoryPlan, where="train/plan.py", what="a plan", hint=HINT)
 
 
 def _trl_version(request: PlanRequest) -> str:

@@ -97,7 +97,7 @@ def test_the_trainers_own_call_draws_a_run(tmp_path: Path, stack_python: Path) -
     run = make_run(tmp_path / "run")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path; from running.curves import draw_curves\n"
+        "from pathlib import Path; from run.curves import draw_curves\n"
         "looks = [{'step': 0, 'metrics': {'greedy_reward': 0.1}}, {'step': 10, 'metrics': {}}]\n"
         "run = Path(sys.argv[2]); panels = [('reward', ['greedy_reward', 'other']), ('kl', []), ('missing', [])]\n"
         "draw_curves(run / 'metrics.csv', looks, panels, 'sort, seed 1', run / 'curves.png')"

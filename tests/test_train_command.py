@@ -21,7 +21,7 @@ HOLDER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 run = RunDirectory(Path(sys.argv[2]))
 run.hold()
 print("held", flush=True)

@@ -30,7 +30,7 @@ TRAINER = """
 import sys, time, types
 sys.path.insert(0, sys.argv[1])
 from running import run_directory
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 from pathlib import Path
 run, end, ago = Path(sys.argv[2]), sys.argv[6], float(sys.argv[7])
 first, last, seconds = (float(each) for each in sys.argv[3:6])

@@ -19,21 +19,21 @@ import sys
 import time
 from typing import Any
 
-from checks.fsdp_fields import check_sharding
-from checks.graph_fields import check_graphs
-from checks.names import find_folder
-from running.alarms import validate_names
-from running.checkpoints import step_of
-from running.interrupt import Interrupt
-from running.program import answer_check, command_line, end, exit_status
-from running.proven import refuse_what_is_wrong
-from running.run_directory import RunDirectory
-from running.served import ask_server, check_length
+from data.row_count import refuse_too_few
+from generation.cuda_graph_checks import check_graphs
+from generation.vllm_server import ask_server, check_length
+from modeling.names import find_folder
+from run.alarms import validate_names
+from run.checkpoints import step_of
+from run.directory import RunDirectory
+from run.interrupt import Interrupt
+from run.program import answer_check, command_line, end, exit_status
+from run.proven_kernels import refuse_what_is_wrong
 from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, settle
-from tasks.dataset_task import DatasetTask, check_dataset
-from tasks.enough import refuse_too_few
-from tasks.sort_task import SortTask, check_sort
-from tasks.tes_task import TesTask, check_tes
+from tasks.dataset import DatasetTask, check_dataset
+from tasks.sort import SortTask, check_sort
+from tasks.tes import TesTask, check_tes
+from trl_config.fsdp import check_sharding
 
 TASKS: dict[str, Any] = {
     "sort": (check_sort, SortTask),
@@ -88,22 +88,23 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     prepare_process(settings, run)
     import torch
     from datasets import Dataset
-    from model import after as after_training
-    from model import graphs, sharding
-    from model.learner import keep_reference, make_learner
-    from model.looking import HeldOut
-    from model.tiny_model import warm_up
-    from model.unpadded import learn_without_padding
-    from running.colocated import answer_lean, trainer_of
-    from running.engines import engine_of
-    from running.handover import hand_over_at_once
-    from running.prompts import tokenize_once
-    from running.ranks import Ranks
-    from running.recorder import NothingLeft, Recorder
-    from running.trl_fields import Installed, Situation, grpo_arguments
+    from generation.evaluation_engines import engine_of
+    from modeling import fsdp as sharding
+    from modeling import saving as after_training
+    from modeling.policy import keep_reference, make_learner
+    from modeling.tiny_model import warm_up
+    from patches import transformers_cuda_graphs as graphs
+    from patches.trl_tokenization import tokenize_once
+    from patches.trl_trainer import answer_lean, trainer_of
+    from patches.unpadded import learn_without_padding
+    from patches.weight_sync import hand_over_at_once
+    from run.evaluation import HeldOut
+    from run.ranks import Ranks
+    from run.recorder import NothingLeft, Recorder
     from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
     from trl import GRPOConfig
+    from trl_config.arguments import Installed, Situation, grpo_arguments
 
     transformers_logging.disable_progress_bar()
     device = choose_device(settings["device"])
@@ -334,7 +335,7 @@ def plot(run: RunDirectory, looks: list[dict[str, Any]], panels: list[tuple[str,
     """Draw curves.png; why not, when it cannot be."""
     run.phase("plot", "curves.png")
     try:
-        from running.curves import draw_curves
+        from run.curves import draw_curves
 
         draw_curves(run.path / "metrics.csv", looks, panels, title, run.path / "curves.png")
     except Exception as error:  # no matplotlib, no room, a font that is damaged: the training is worth more

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 from settings import BadInput, suggest
 
 
@@ -30,7 +30,7 @@ def main() -> int:
 def draw(request: dict[str, Any]) -> dict[str, Any]:
     """The figure that was asked for; what it shows."""
     try:
-        from running.curves import Curves, default_panels, draw_runs, panel_of, read_rows
+        from run.curves import Curves, default_panels, draw_runs, panel_of, read_rows
     except ImportError as error:
         raise BadInput(
             f"{sys.executable} cannot draw: {error}",

@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from model.after import push
-from running.run_directory import RunDirectory
+from modeling.saving import push
+from run.directory import RunDirectory
 from settings import BadInput
 
 

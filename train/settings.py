@@ -22,7 +22,7 @@ TYPE_NAMES = {
 LARGEST = 1e9  # of a setting without a bound of its own
 REPORTERS = ("tensorboard", "trackio", "wandb")
 REPOSITORY = re.compile(r"(\b[\w\-.]+\b/)?\b[\w\-.]{1,96}\b")
-VOCABULARY = "vocabulary.toml"  # another engine has one of its own: verl_vocabulary.toml
+VOCABULARY = "settings.toml"  # another engine has one of its own: verl_settings.toml
 
 Contradiction = tuple[str, str, str]  # what is seen, what is expected, a way out
 

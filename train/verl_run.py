@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checks.names import find_folder
-from running.alarms import validate_names
-from running.program import answer_check, command_line, exit_status
-from running.run_directory import RunDirectory, finite
+from modeling.names import find_folder
+from run.alarms import validate_names
+from run.directory import RunDirectory, finite
+from run.program import answer_check, command_line, exit_status
 from settings import BadInput, Recipe, list_recipes, read_recipe, settle
 from verl_engine.check import FILE, contradictions, find_reward
 from verl_engine.data import check_data, check_held_out, count_steps
@@ -233,7 +233,7 @@ def follow(children: Children, recorder: Recorder, argv: Sequence[str], environm
 
 def push(run: RunDirectory, repository: str) -> str | None:
     """The merged model's address on the hub; none where it was not taken: the run is done and saved all the same."""
-    from model import after
+    from modeling import saving as after
 
     run.phase("push", repository)
     try:

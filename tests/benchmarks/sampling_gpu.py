@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from contextlib import contextmanager, nullcontext
 from running import bursts
-from running.ledger import keeping
+from patches.vllm_logprobs import keeping
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.cuda.set_device(rank)

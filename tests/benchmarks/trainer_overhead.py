@@ -31,7 +31,7 @@ torch.set_num_threads(int(sys.argv[4]))
 from model import tiny_model
 from datasets import Dataset
 from settings import read_recipe, settle
-from tasks.sort_task import SortTask
+from tasks.sort import SortTask
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 

@@ -30,7 +30,7 @@ def name_of(python: Path) -> str:
 
 def defaults(**changed: Any) -> dict[str, Any]:
     """Every setting of the vocabulary, with these changed."""
-    table = tomllib.loads((TRAIN / "vocabulary.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8"))
     assert set(changed) <= set(table), set(changed) - set(table)
     return {name: row["default"] for name, row in table.items()} | changed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model import adapters
+from modeling import lora as adapters
 from stacks import TINY, all_stacks, defaults, name_of, run_code
 
 NAMES = [f"model.layers.{layer}.self_attn.{part}_proj" for layer in range(2) for part in "qkvo"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hub_server import serve_hub
-from model import after
+from modeling import saving as after
 from settings import BadInput
 from stacks import TINY, all_stacks, defaults, name_of, run_code
 

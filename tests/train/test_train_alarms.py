@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running.alarms import NAMES, Alarm, Alarms, parse_row, validate_names
+from run.alarms import NAMES, Alarm, Alarms, parse_row, validate_names
 from settings import BadInput
 
 RECORDED = Path(__file__).parent / "recorded"

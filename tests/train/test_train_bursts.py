@@ -24,7 +24,7 @@ import random
 from collections import deque
 from types import SimpleNamespace
 
-from running.bursts import Bursts, in_bursts
+from patches.vllm_multi_step import Bursts, in_bursts
 
 BLOCK = 16
 
@@ -355,7 +355,7 @@ scheduler.use_v2_model_runner = False
 with in_bursts(engine, SamplingParams()) as they_do:
     fits.append([they_do])
 
-from running.recorded import serves
+from patches.vllm_cuda_graph import serves
 
 
 class DefaultModelState:

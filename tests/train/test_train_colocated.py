@@ -17,7 +17,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
-from running.colocated import ScoredOnce
+from patches.trl_trainer import ScoredOnce
 
 root = Path(given[0])
 save_qwen2(root / "model")
@@ -141,7 +141,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy
-from running.colocated import ScoredOnce, answer_lean
+from patches.trl_trainer import ScoredOnce, answer_lean
 from torch import nn
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from settings import BadInput
 from stacks import TRAIN, all_stacks, defaults, name_of, run_code
-from tasks.dataset_task import DatasetTask, check_dataset
-from tasks.tes_task import TesTask
+from tasks.dataset import DatasetTask, check_dataset
+from tasks.tes import TesTask
 from tes_files import write_weeks
 
 
@@ -155,7 +155,7 @@ def test_prompts_are_fitted_to_a_tokenizer_in_every_stack(stack_python: Path, su
     code = """
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
-        from tasks.dataset_task import DatasetTask
+        from tasks.dataset import DatasetTask
         from settings import BadInput
         words = {word: n for n, word in enumerate(["<unk>", "</s>", "user:", "system:", "A:"])}
         backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))

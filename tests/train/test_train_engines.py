@@ -14,8 +14,8 @@ SERVED = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
 from types import SimpleNamespace
-from running.engines import engine_of
-from running.ranks import Ranks
+from generation.evaluation_engines import engine_of
+from run.ranks import Ranks
 
 class Client:
     calls = []
@@ -70,7 +70,7 @@ def test_a_server_answers_every_process_its_own_rows(
 
 CHOICE = """
 from types import SimpleNamespace
-from running.engines import engine_of
+from generation.evaluation_engines import engine_of
 
 def kind(trainer, **settings):
     found = engine_of(trainer, {"vllm_sleep": False, "vllm_tensor_parallel": 1} | settings, None)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import attention, graph_fields
-from checks.graph_fields import check_graphs
-from memory_plan import plan, read_shape, shape_of
+from generation import cuda_graph_checks as graph_fields
+from generation.cuda_graph_checks import check_graphs
+from modeling import attention
+from plan import plan, read_shape, shape_of
 from settings import BadInput
 from stacks import TINY, defaults, run_code
 
@@ -19,7 +20,7 @@ ANSWER = (
     TINY
     + """
 import copy
-from model.graphs import GraphedGeneration
+from patches.transformers_cuda_graphs import GraphedGeneration
 from peft import LoraConfig, get_peft_model
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
@@ -184,7 +185,7 @@ def test_a_recorded_step_answers_as_transformers(python: Path) -> None:
 REFUSE = (
     TINY
     + """
-from model.graphs import Choice, GraphedGeneration, attend_folded
+from patches.transformers_cuda_graphs import Choice, GraphedGeneration, attend_folded
 from settings import BadInput
 from transformers import GenerationConfig
 

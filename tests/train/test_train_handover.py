@@ -14,7 +14,7 @@ STREAMED = (
     + """
 from types import SimpleNamespace
 from peft import LoraConfig, get_peft_model
-from running.handover import hand_over_at_once
+from patches.weight_sync import hand_over_at_once
 from trl.generation.vllm_generation import VLLMGeneration
 
 WEIGHT = "model.layers.0.self_attn.q_proj.weight"
@@ -77,7 +77,7 @@ def test_all_weights_in_one_call_each_time(stack_python: Path, tmp_path: Path) -
 
 RECORDED = """
 import torch
-from running.handover import HandOver
+from patches.weight_sync import HandOver
 
 
 class Theirs(torch.nn.Module):

@@ -11,7 +11,7 @@ import hub as asking
 import pytest
 from command import envdoctor
 from hub_server import Hub, serve_hub
-from memory.places import read_shape
+from memory.config_sources import read_shape
 from settings import BadInput
 
 CONFIG = json.dumps({

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.stack
 READING = """
 import time
 from settings import BadInput
-from tasks.row_files import find_source
-from tasks.rows import read_rows
+from data.files import find_source
+from data.rows import read_rows
 
 
 def read(data, **changed):

@@ -15,7 +15,7 @@ TRAIN = Path(__file__).resolve().parents[2] / "train"
 WAITS = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
-from running.interrupt import Interrupt
+from run.interrupt import Interrupt
 interrupt = Interrupt()
 interrupt.training = True
 print("ready", flush=True)
@@ -59,7 +59,7 @@ ENDS = """
 import atexit, ctypes, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, sys.argv[1])
-from running.program import end
+from run.program import end
 libc = ctypes.CDLL(None)
 libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
 atexit.register(print, "sent")

@@ -7,9 +7,9 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from data.lengths import adds_special_tokens, choose_bounds, choose_form, encode, fit, measure, prepare_prompts
 from settings import BadInput
 from stacks import all_stacks, defaults, name_of, run_code
-from tasks.lengths import adds_special_tokens, choose_bounds, choose_form, encode, fit, measure, prepare_prompts
 
 
 class Letters:

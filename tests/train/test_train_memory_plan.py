@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from memory.config import shape_of
+from memory.config_sources import known_models, read_shape
 from memory.phases import Phases
-from memory.places import known_models, read_shape
 from memory.shape import FAMILIES, count_parameters
-from memory_plan import compare, plan
+from plan import compare, plan
 from settings import BadInput
 from stacks import TRAIN, defaults, run_code
 
@@ -137,7 +137,7 @@ def test_gpt_oss_weights_as_published() -> None:
     made = gpt_oss(140)
     (weights,) = [row["bytes"] for row in made["parts"] if row["part"] == "weights"]
     assert weights / GIB == pytest.approx(38.96, abs=0.01)
-    from memory.parts import expert_deltas, kv_cache, mxfp4_bytes
+    from memory.formulas import expert_deltas, kv_cache, mxfp4_bytes
 
     shape = read_shape("openai/gpt-oss-20b")[0]
     assert mxfp4_bytes(shape) / GIB == pytest.approx(12.8, abs=0.05)
@@ -500,7 +500,7 @@ def test_where_a_config_is_looked_for(tmp_path: Path) -> None:
 
 def answer(request: bytes) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-B", str(TRAIN / "memory_plan.py")], input=request, capture_output=True, timeout=30,
+        [sys.executable, "-B", str(TRAIN / "plan.py")], input=request, capture_output=True, timeout=30,
         check=False,
     )  # fmt: skip
     assert done.stderr == b""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from memory.config import shape_of
-from memory.parts import Pass, stored_activations
+from memory.formulas import Pass, stored_activations
 from memory.shape import count_parameters
 from stacks import all_stacks, name_of, run_code
 
@@ -136,7 +136,7 @@ def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
 STATES = """
 import torch
 from transformers import Trainer, TrainingArguments
-from memory.parts import optimizer_bytes
+from memory.formulas import optimizer_bytes
 found = {}
 for name in ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"):
     for dtype in (torch.float32, torch.bfloat16):

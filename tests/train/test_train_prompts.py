@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from running.prompts import tokenize_once
+from patches.trl_tokenization import tokenize_once
 from stacks import TINY, run_code
 
 
@@ -52,7 +52,7 @@ REAL = (
     TINY
     + """
 from datasets import Dataset
-from running.prompts import tokenize_once
+from patches.trl_tokenization import tokenize_once
 from trl import GRPOConfig, GRPOTrainer
 
 root = Path(given[0])

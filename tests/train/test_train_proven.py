@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running.proven import PROBES, refuse_what_is_wrong
+from run.proven_kernels import PROBES, refuse_what_is_wrong
 from settings import BadInput
 from stacks import defaults
 

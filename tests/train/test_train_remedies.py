@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 import pytest
-from memory.places import read_shape
-from memory_plan import plan
+from memory.config_sources import read_shape
+from plan import plan
 from settings import BadInput, vocabulary
 from stacks import defaults
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rewards.functions import Rewards, check_rewards, name_columns, overlong_penalty
+from rewards.parsing import read_action, read_number, read_reference, say_number
 from settings import BadInput
 from stacks import TRAIN, all_stacks, defaults, run_code
-from tasks.answers import read_action, read_number, read_reference, say_number
-from tasks.rewards import Rewards, check_rewards, name_columns, overlong_penalty
 
 THOUGHT = "<|channel|>analysis<|message|>Is it [1]? No.<|end|><|start|>assistant"
 
@@ -336,7 +336,7 @@ def test_arrays_tensors_and_channels_in_every_stack(stack_python: Path, tmp_path
     code = """
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
-        from tasks.rewards import Rewards
+        from rewards.functions import Rewards
         from settings import BadInput
         settings, folder = given
         marks = ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>"]

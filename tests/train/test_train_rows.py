@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data.files import find_source
+from data.rows import read_rows
+from data.split import split_rows
 from settings import BadInput
 from stacks import all_stacks, defaults, run_code
-from tasks.row_files import find_source
-from tasks.row_split import split_rows
-from tasks.rows import read_rows
 from tes_files import HARMONY, make_rows, write_rows, write_weeks
 
 
@@ -281,8 +281,8 @@ def test_parquet_and_the_hub_in_every_stack(stack_python: Path, tmp_path: Path) 
     code = """
         import pyarrow, pyarrow.parquet
         from pathlib import Path
-        from tasks.row_files import find_source
-        from tasks.rows import read_rows
+        from data.files import find_source
+        from data.rows import read_rows
         from settings import BadInput
         folder, settings = Path(given[0]), given[1]
         talk = [{"role": "user", "content": "hi"}]

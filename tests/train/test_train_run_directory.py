@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from running.checkpoints import (
+from run.checkpoints import (
     choose_checkpoint,
     drop_old_checkpoints,
     find_defect,
@@ -18,7 +18,7 @@ from running.checkpoints import (
     mark_complete,
     put_aside,
 )
-from running.run_directory import RunDirectory, Table, parse_rows
+from run.directory import RunDirectory, Table, parse_rows
 from settings import BadInput
 from stacks import TRAIN
 
@@ -103,7 +103,7 @@ def test_a_run_that_went_back_has_the_looks_of_its_last_course(tmp_path: Path) -
 def test_a_full_disk_does_not_keep_a_run_from_being_held(tmp_path: Path) -> None:
     code = (
         "import resource, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-        "from running.run_directory import RunDirectory\n"
+        "from run.directory import RunDirectory\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "run = RunDirectory(Path(sys.argv[2])); run.hold(); RunDirectory(Path(sys.argv[2])).hold()\n"
     )

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from generation import vllm_server as served
 from loopback import Server, answering
-from running import served
 from settings import BadInput, Recipe, settle
 from stacks import defaults
 

@@ -6,11 +6,11 @@ import random
 import tomllib
 
 import pytest
+from data.tes import read_split
+from data.tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
 from settings import RECIPES, list_recipes, read_recipe, settle, vocabulary
-from tasks.sort_task import SortTask, split_multisets
-from tasks.tes_data import read_split
-from tasks.tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
-from tasks.tes_task import TesTask, advantage_reward, parse_answer, regret, softmax_reward
+from tasks.sort import SortTask, split_multisets
+from tasks.tes import TesTask, advantage_reward, parse_answer, regret, softmax_reward
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
 from verl_engine.check import contradictions as verl_contradictions
 
@@ -160,7 +160,7 @@ def test_each_recipe_file_is_whole(name: str) -> None:
     assert recipe.summary
     assert "\n" not in recipe.summary
     table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
-    file = "verl_vocabulary.toml" if table.get("engine") == "verl" else "vocabulary.toml"
+    file = "verl_settings.toml" if table.get("engine") == "verl" else "settings.toml"
     own = {"contradictions": verl_contradictions} if table.get("engine") == "verl" else {}
     settled = settle(recipe, {}, file=file, **own)
     assert set(settled) == set(vocabulary(file))

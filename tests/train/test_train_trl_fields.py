@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from running.trl_fields import Installed, Situation, grpo_arguments
 from settings import BadInput, Recipe, settle, vocabulary
 from stacks import run_code
+from trl_config.arguments import Installed, Situation, grpo_arguments
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
@@ -327,7 +327,7 @@ def test_an_optimizer_that_is_none_or_lacks_its_package(name: str, seen: str) ->
 
 
 OPTIMIZERS = """
-from running.optimizers import NEEDS, TARGETED, find_packages
+from trl_config.optimizers import NEEDS, TARGETED, find_packages
 from transformers import TrainingArguments, Trainer
 from transformers.training_args import OptimizerNames
 names = sorted(str(name.value) for name in OptimizerNames)
@@ -366,7 +366,7 @@ import json, sys, warnings
 sys.path.insert(0, sys.argv[1])
 from trl import GRPOConfig
 from settings import Recipe, settle
-from running.trl_fields import Installed, Situation, grpo_arguments
+from trl_config.arguments import Installed, Situation, grpo_arguments
 warnings.simplefilter("error", FutureWarning)
 here = Installed.here(GRPOConfig)
 for given in json.loads(sys.argv[3]):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.stack
 
 SHAPE = """
 import copy
-from model.unpadded import learn_without_padding, leave_padding_out
+from patches.unpadded import learn_without_padding, leave_padding_out
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 

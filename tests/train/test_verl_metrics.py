@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 from settings import read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.metrics import header, look_numbers, parse_console, parse_file, parse_total, step_numbers

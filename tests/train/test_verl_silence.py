@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 from stacks import TRAIN
 from verl_engine.recorder import PREFIX, way_out
 
@@ -23,7 +23,7 @@ RUN = """
 import sys
 from pathlib import Path
 from packaging.version import Version
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 from settings import read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.process import Children

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from running.alarms import NAMES
-from running.run_directory import RunDirectory
+from run.alarms import NAMES
+from run.directory import RunDirectory
 from settings import BadInput, read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.generations import Generations, compare, parse_dump

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from checks.names import looks_local
-from running.run_directory import RunDirectory
+from modeling.names import looks_local
+from run.directory import RunDirectory
 from settings import HERE, BadInput
 from verl_engine.check import FILE
 from verl_engine.commands import Command

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from running.alarms import NAMES
+from run.alarms import NAMES
 from settings import BadInput, Contradiction, expanded
 from verl_engine.watch import alarms_of
 
-FILE = "verl_vocabulary.toml"
+FILE = "verl_settings.toml"
 REPORTERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")
 
 

@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from data.files import Source, bad_data, cut, find_source
+from data.rows import read_rows
+from data.split import split_rows
 from settings import BadInput
-from tasks.row_files import Source, bad_data, cut, find_source
-from tasks.row_split import split_rows
-from tasks.rows import read_rows
 
 DATA_SOURCE = "openai/gsm8k"  # verl chooses its reward by this name (utils/reward_score/__init__.py)
 # What its reward finds in an answer (utils/reward_score/gsm8k.py, the same from 0.4.1 to 0.9.1). It compares texts:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from running.run_directory import Table
+from run.directory import Table
 
 HEADER = ["step", "prompt", "completion", "truth", "reward"]
 OURS = {"prompt": "input", "completion": "output", "truth": "gts", "reward": "score"}  # verl's names by ours

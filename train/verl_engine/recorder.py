@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from running.alarms import Alarm
-from running.run_directory import RunDirectory, Table
+from run.alarms import Alarm
+from run.directory import RunDirectory, Table
 from verl_engine.generations import LATE, Generations, compare
 from verl_engine.metrics import (
     ANSI,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memory.places import read_shape
+from memory.config_sources import read_shape
 from memory.shape import Shape, count_parameters
 from packaging.version import Version
-from running.run_directory import RunDirectory
+from run.directory import RunDirectory
 from settings import BadInput
 from verl_engine.commands import choose_tensor_parallel
 from verl_engine.cpus import has_queue

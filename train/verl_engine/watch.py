@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from running.alarms import NAMES, Alarm, Alarms, parse_row
+from run.alarms import NAMES, Alarm, Alarms, parse_row
 from verl_engine.metrics import Numbers
 
 OF_SFT = ("not-a-number", "gradient-spike")

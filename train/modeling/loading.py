@@ -1,0 +1,228 @@
+"""The model that is trained: loading it from a folder or the hub, its tokenizer, readying it for training."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from generation.sampling_config import sample_as_asked
+from modeling.attention import SINKS, check_sinks, choose_attention, says_attention
+from modeling.dtypes import BITSANDBYTES, check_quantization, choose_dtype
+from modeling.liger import put_liger_kernels
+from modeling.load_errors import (
+    check_tokenizer_folder,
+    check_weights,
+    explain_failure,
+    reach_hub,
+    read_config,
+    version_of,
+)
+from modeling.quantization import (
+    check_bitsandbytes,
+    count_parameters,
+    describe_quantization,
+    quantization_of,
+    quantize_options,
+)
+from settings import BadInput
+
+__all__ = ["Loaded", "choose_attention", "count_parameters", "load_model", "load_tokenizer", "prepare_for_training"]
+# Modules that tell whether a package is there.
+PACKAGES = ("flash_attn", "flash_attn_interface", "kernels", "bitsandbytes")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model, how it attends and in which type it computes, and what was done other than asked."""
+
+    model: Any
+    attention: str
+    dtype: str
+    notes: list[str]
+
+
+def load_model(
+    settings: dict[str, Any], *, device: str, environment: str = "", proven: dict[str, Any] | None = None
+) -> Loaded:
+    """Load the causal language model that the settings name; `environment` is ATTN_IMPL, `proven` what verify passed.
+
+    Nothing is frozen and no adapter is put on: prepare_for_training and adapters.add_lora do that.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    config = read_config(settings)
+    stored = quantization_of(config)
+    installed = find_packages()
+    check_quantization(settings, stored, device=device, installed=installed)
+    if settings["quantization"] in BITSANDBYTES:
+        check_bitsandbytes(settings["quantization"], device)
+    bfloat16 = device == "cuda" and torch.cuda.get_device_capability()[0] >= 8
+    compute, held, notes = choose_dtype(settings, stored, has_bfloat16=bfloat16)
+    sinks = config.model_type in SINKS
+    chosen = {"has_sinks": sinks, "dtype": held, "device": device, "installed": installed}
+    attention, said = choose_attention(settings["attention"], environment, proven, **chosen)
+    notes += said
+    options: dict[str, Any] = {
+        "config": config,
+        "trust_remote_code": settings["trust_remote_code"],
+        dtype_option(): getattr(torch, held),
+        "output_loading_info": True,
+        **({"revision": settings["revision"]} if settings["revision"] else {}),
+        **place_on_devices(settings, stored, device),
+        **quantize_options(settings, stored, compute),
+    }
+    load = functools.partial(AutoModelForCausalLM.from_pretrained, settings["model"], **options)
+    try:
+        try:
+            model, told = load(attn_implementation=attention)
+        except (ValueError, ImportError) as error:
+            if settings["attention"] != "auto" or attention == "eager" or not says_attention(error):
+                raise
+            notes.append(f"attention: eager instead of {attention}, which {config.model_type} does not take.")
+            attention = "eager"
+            model, told = load(attn_implementation=attention)
+    except Exception as error:
+        raise explain_failure(error, settings) from error
+    check_weights(told, settings["model"])
+    if not (settings["device_map"] or hasattr(model, "hf_device_map")) and not sharded():
+        model = model.to(device)
+    notes += describe_quantization(model, settings, stored)
+    used = getattr(model.config, "_attn_implementation", None) or attention
+    if used != attention:
+        notes.append(f"attention: transformers took {used} in the place of {attention}.")
+    check_sinks(model, used)
+    notes += put_liger_kernels(model, settings, device=device)
+    sample_as_asked(model)
+    sample_as_asked(model)
+    return Loaded(model, used, compute, notes)
+
+
+def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The tokenizer, padding on the left and with a padding token, and notes on what had to be done."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    name = settings["tokenizer"] or settings["model"]
+    check_tokenizer_folder(name)
+    reach_hub(name, settings["revision"] if name == settings["model"] else "", "tokenizer")
+    options: dict[str, Any] = {"padding_side": "left"}
+    if settings["revision"] and name == settings["model"]:
+        options["revision"] = settings["revision"]
+    notes: list[str] = []
+    failure: Exception | None = None
+    tokenizer = None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=settings["trust_remote_code"], **options)
+    except Exception as error:  # of whatever class: the plain one below is tried first
+        failure = error
+    if tokenizer is None or not keeps_words(tokenizer):
+        # transformers 5 picks the class by the model's type and drops the words of a hand-made vocabulary; 4.5x does
+        # not know the class (TokenizersBackend) that transformers 5 writes down. tokenizer.json itself is right.
+        plain = try_plain(PreTrainedTokenizerFast, name, options)
+        if plain is not None and keeps_words(plain):
+            seen = type(tokenizer).__name__ if tokenizer is not None else "the tokenizer's saved class"
+            notes.append(f"tokenizer: tokenizer.json is read as it is, since {seen} does not encode its words here.")
+            tokenizer = plain
+    if tokenizer is None:
+        raise explain_failure(failure or ValueError("no tokenizer"), settings, what="tokenizer") from failure
+    if not tokenizer("the answer is 1 2 3 a b c")["input_ids"] and not keeps_words(tokenizer):
+        raise BadInput(
+            f"tokenizer {name}: {type(tokenizer).__name__} encodes plain words to nothing",
+            expected="a tokenizer that encodes text to at least one token",
+            hint="name another one with --set tokenizer=FOLDER",
+        )
+    if tokenizer.eos_token is None:
+        notes.append("tokenizer: it has no end token, so every answer goes on to max_completion_length.")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        if tokenizer.pad_token is None:
+            raise BadInput(
+                f"tokenizer {name} has no padding, no end and no unknown token",
+                expected="a token that prompts of different lengths can be filled up with",
+                hint="name another one with --set tokenizer=FOLDER",
+            )
+        notes.append(f"tokenizer: it has no padding token; {tokenizer.pad_token} pads.")
+    return tokenizer, notes
+
+
+def keeps_words(tokenizer: Any) -> bool:
+    """Whether words of its own vocabulary come back from an encoding, spaces and case aside."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    words = [word for word, _ in vocabulary if word.isascii() and word.isalpha() and len(word) > 1][:8]
+    words = words or [word for word, _ in vocabulary if word.isascii() and word.isalnum()][:8]
+    text = " ".join(words) or "the answer"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    back = tokenizer.decode(ids, skip_special_tokens=False)
+    return bool(ids) and "".join(back.split()).lower() == "".join(text.split()).lower()
+
+
+def try_plain(kind: Any, name: str, options: dict[str, Any]) -> Any:
+    """tokenizer.json by the plain class; None where there is none."""
+    try:
+        return kind.from_pretrained(name, **options)
+    except Exception:  # the caller has the failure that counts
+        return None
+
+
+def place_on_devices(settings: dict[str, Any], stored: str, device: str) -> dict[str, Any]:
+    """`device_map` for from_pretrained: straight onto this process's GPU, without a whole copy in host memory."""
+    if settings["device_map"]:
+        return {"device_map": settings["device_map"]}
+    if sharded():
+        return {}
+    if device == "cuda":
+        return {"device_map": {"": f"cuda:{os.environ.get('LOCAL_RANK', '0')}"}}
+    return {"device_map": {"": device}} if settings["quantization"] in BITSANDBYTES or stored else {}
+
+
+def sharded() -> bool:
+    """Whether accelerate will spread the weights itself (FSDP): then they stay where they were loaded."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+
+
+def prepare_for_training(model: Any, settings: dict[str, Any]) -> Any:
+    """Freeze what an adapter will train beside, and make gradient checkpointing work with frozen weights.
+
+    Before adapters.add_lora. The core asks GRPOConfig for gradient_checkpointing_kwargs={"use_reentrant": False}.
+    """
+    quantized = getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)
+    experts = any(parameter.dim() == 3 and parameter.is_floating_point() for parameter in model.parameters())
+    if quantized and not experts:
+        from peft import prepare_model_for_kbit_training
+
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    elif settings["lora_rank"]:
+        # Not by PEFT for experts that stayed 16 bits wide: it would make float32 of all that is not quantised.
+        model.requires_grad_(requires_grad=False)
+    if settings["gradient_checkpointing"]:
+        model.config.use_cache = False
+        without_reentry(model)
+        if settings["lora_rank"]:
+            # A checkpointed block whose input asks for no gradient gives its adapters none.
+            model.enable_input_require_grads()
+    return model
+
+
+def without_reentry(model: Any) -> None:
+    """TRL up to 0.23 turns checkpointing on again after each generation, with transformers 4's default, reentrant."""
+    enable = model.gradient_checkpointing_enable
+
+    @functools.wraps(enable)
+    def enable_without_reentry(gradient_checkpointing_kwargs: dict[str, Any] | None = None, **options: Any) -> None:
+        enable(gradient_checkpointing_kwargs or {"use_reentrant": False}, **options)
+
+    model.gradient_checkpointing_enable = enable_without_reentry
+
+
+def dtype_option() -> str:
+    """`torch_dtype` was renamed in transformers 4.56."""
+    major, minor = (int(part) for part in version_of("transformers").split(".")[:2])
+    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
+
+
+def find_packages() -> frozenset[str]:
+    """Which of PACKAGES can be imported."""
+    return frozenset(name for name in PACKAGES if importlib.util.find_spec(name) is not None)

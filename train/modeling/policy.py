@@ -1,0 +1,208 @@
+"""What learns: a model and its tokenizer, made on the spot or loaded, with what the trainer has to know of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from generation.cuda_graph_checks import check_graphs
+from modeling import loading as models
+from modeling import lora as adapters
+from modeling import tiny_model
+from modeling.load_errors import read_config
+from modeling.revision import named_as_loaded
+from run.directory import RunDirectory
+from run.ranks import Ranks
+from settings import BadInput
+from trl_config.arguments import Situation
+
+
+@dataclass
+class Learner:
+    """A model ready for GRPO; lengths in tokens."""
+
+    model: Any
+    tokenizer: Any
+    attention: str
+    longest_prompt: int
+    completion: int  # longest answer
+    autocast: str = ""  # "", bfloat16 or float16
+    vllm_share: float = 0.0
+    plan: dict[str, Any] = field(default_factory=dict)
+    lora: list[dict[str, Any]] = field(default_factory=list)
+
+    def describe(self, peak: int) -> dict[str, Any]:
+        """For result.json; `peak` is what torch held at most, in bytes, 0 where nobody counted."""
+        trained, total = models.count_parameters(self.model)
+        memory = memory_plan.compare(self.plan, peak) if self.plan and peak else None
+        return {
+            "parameters": total,
+            "trained_parameters": trained,
+            "attention": self.attention,
+            "lora": self.lora or None,
+            "memory": memory,
+        }
+
+    def add_to(self, situation: Situation) -> Situation:
+        """What the arguments for TRL depend on."""
+        return dataclasses.replace(
+            situation,
+            autocast=self.autocast,
+            longest_prompt=self.longest_prompt,
+            completion=self.completion,
+            vllm_share=self.vllm_share,
+        )
+
+    @contextlib.contextmanager
+    def handed_over(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """Around the making of TRL's trainer."""
+        adapted = adapters.handed_over(self.model) if self.lora else contextlib.nullcontext()
+        with adapted, named_as_loaded(self.model, settings):
+            yield
+
+
+def make_learner(
+    run: RunDirectory,
+    task: Any,
+    settings: dict[str, Any],
+    *,
+    device: str,
+    proven: Mapping[str, Any],
+    ranks: Ranks,
+) -> Learner:
+    """The model that the settings name."""
+    if settings["model"]:
+        return _load(run, task, settings, device=device, proven=proven, ranks=ranks)
+    learner = _make_tiny(run, task, settings, device=device, proven=proven)
+    learner.model.to(device)
+    return learner
+
+
+def _make_tiny(
+    run: RunDirectory, task: Any, settings: dict[str, Any], *, device: str, proven: Mapping[str, Any]
+) -> Learner:
+    tokenizer = tiny_model.make_tokenizer(task.symbols)
+    longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
+    completion = settings["max_completion_length"]
+    facts = {"has_sinks": False, "dtype": "float32", "device": device, "installed": models.find_packages()}
+    wanted = settings["attention"], os.environ.get("ATTN_IMPL", "")
+    attention, notes = models.choose_attention(*wanted, dict(proven) or None, **facts)
+    for note in notes:
+        run.note(note)
+    model = tiny_model.make_model(settings, tokenizer, longest + completion, attention)
+    return Learner(model, tokenizer, model.config._attn_implementation, longest, completion)  # noqa: SLF001
+
+
+def _load(
+    run: RunDirectory,
+    task: Any,
+    settings: dict[str, Any],
+    *,
+    device: str,
+    proven: Mapping[str, Any],
+    ranks: Ranks,
+) -> Learner:
+    """A pretrained model; what can be wrong is looked at before its weights are read."""
+    config = read_config(settings)
+    text = config.get_text_config()
+    experts = getattr(text, "num_local_experts", 0) or getattr(text, "num_experts", 0) or 0
+    check_graphs(settings, text.model_type, getattr(text, "layer_types", None) or (), experts)
+    tokenizer, notes = models.load_tokenizer(settings)
+    lengths = task.use_tokenizer(tokenizer, getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
+    run.event("data", summary=task.describe(), lengths=lengths)
+    run.say(f"prompts: {lengths['prompts']}, longest {lengths['longest']} tokens, median {lengths['median']}")
+    run.phase("model", settings["model"])
+    environment = os.environ.get("ATTN_IMPL", "")
+    loaded = models.load_model(settings, device=device, environment=environment, proven=dict(proven) or None)
+    for note in (*notes, *loaded.notes):
+        run.note(note)
+    model = models.prepare_for_training(loaded.model, settings)
+    rows: list[dict[str, Any]] = []
+    if settings["lora_rank"]:
+        model, rows = adapters.add_lora(model, settings)
+        trained, total = models.count_parameters(model)
+        run.event("lora", targets=rows, trainable=trained, total=total)
+        for row in rows:
+            run.say(f"LoRA on {row['target']}: {row['modules']} {row['kind']}s, {row['parameters']:,} weights")
+            if row["note"]:
+                run.note(row["note"])
+    learner = Learner(
+        model,
+        tokenizer,
+        loaded.attention,
+        lengths["longest"],
+        lengths["max_completion_length"],
+        autocast="" if loaded.dtype == "float32" else loaded.dtype,
+        lora=rows,
+    )
+    learner.plan = _plan(run, config, learner, settings, device=device, ranks=ranks)
+    learner.vllm_share = settings["vllm_share"] or learner.plan.get("vllm_share") or 0.0
+    return learner
+
+
+def _plan(
+    run: RunDirectory, config: Any, learner: Learner, settings: dict[str, Any], *, device: str, ranks: Ranks
+) -> dict[str, Any]:
+    """What the run will hold in this GPU's memory, told before it starts; empty where there is no GPU to hold it."""
+    if device == "cpu":
+        return {}
+    total = torch.cuda.get_device_properties(0).total_memory
+    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()  # before this process took any
+    machine = {
+        "gpus": ranks.count,
+        "memory": total,
+        "free": free,
+        "name": torch.cuda.get_device_name(),
+        "bfloat16": torch.cuda.is_bf16_supported(),
+    }
+    try:
+        plan = memory_plan.plan(
+            memory_plan.shape_of(config.to_dict()),
+            settings,
+            machine,
+            prompt_tokens=learner.longest_prompt,
+            completion_tokens=learner.completion,
+            trl=importlib.metadata.version("trl"),
+            attention=learner.attention,
+        )
+    except BadInput as error:
+        if settings["generation"] == "vllm-colocate" and not settings["vllm_share"]:
+            raise BadInput(
+                f"no memory plan, and so no share for vLLM: {error.message}",
+                expected=error.expected,
+                hint="--set vllm_share=0.3",
+            ) from None
+        run.note(f"no memory plan: {error.message}")
+        return {}
+    run.event("plan", plan=plan)
+    run.say(f"memory plan: peak {plan['peak'] / 2**30:.1f} of {total / 2**30:.1f} GiB in phase {plan['peak_phase']}")
+    if plan["fits"] is False:
+        changes = [f"{name}={value}" for remedy in plan["remedies"] for name, value in remedy["set"].items()]
+        enough = plan["remedies"] and plan["remedies"][-1]["fits"]
+        ways = f"what would: {', '.join(changes)}" if enough else "nothing that is known here is enough"
+        run.note(f"by the plan this does not fit into the GPU's memory; {ways}")
+    if not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:  # also where it may just not do
+        settings["micro_batch"] = plan["micro_batch"]
+        run.note(plan["notes"][-1])
+    return plan
+
+
+def keep_reference(run: RunDirectory, learner: Learner, *, fresh: bool, ranks: Ranks) -> None:
+    """With beta > 0 TRL loads the first policy by its name: a model made here gets one, in the run.
+
+    An adapter's first policy is its base, with the adapter off; a loaded model has the name it was loaded by.
+    """
+    model = learner.model
+    if learner.lora or model.config._name_or_path:  # noqa: SLF001
+        return
+    folder = run.path / "reference"
+    if fresh and ranks.first:
+        model.save_pretrained(folder)
+    ranks.wait()
+    model.config._name_or_path = str(folder)  # noqa: SLF001

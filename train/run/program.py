@@ -1,0 +1,90 @@
+"""A trainer's way in and out: its command line, `--check`, and every end of a run as an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from run.directory import RunDirectory, finite
+from settings import BadInput, Recipe, parse_assignments, read_recipe
+
+Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
+
+
+def command_line(program: str, says: str) -> argparse.ArgumentParser:
+    """The arguments that every trainer takes."""
+    parser = argparse.ArgumentParser(prog=program, description=says.splitlines()[0])
+    parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
+    parser.add_argument("--resume", metavar="latest|CHECKPOINT", help="continue from a checkpoint of the run")
+    parser.add_argument("--check", action="store_true", help="check settings given as JSON on standard input")
+    return parser
+
+
+def exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> int:
+    """Train, and turn every end into an exit status. `tells`: this process says what was wrong with the input."""
+    try:
+        return train()
+    except BadInput as error:
+        if tells:
+            print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            run.event("error", kind="bad-input", **error.as_record())
+        return 2
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):
+            run.event("interrupted", step=None)
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):  # a full disk may be the very reason
+            message = f"{type(error).__name__}: {error}"
+            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
+        return 1
+
+
+def end(status: int) -> NoReturn:
+    """The process's end. Among several, without taking torch's C++ threads down.
+
+    Rarely one of them aborts there ("terminate called without an active exception": twice in some hundred runs of two
+    processes on a CPU, torch 2.13), and torchrun tells of a run that is done as of one that failed.
+    """
+    if "WORLD_SIZE" not in os.environ:
+        sys.exit(status)
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  as the interpreter does; no public name waits so
+    atexit._run_exitfuncs()  # noqa: SLF001  where wandb and its like send the last of a run
+    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def answer_check(request: bytes, check: Check, *, recipe: str, vocabulary: str) -> int:
+    """The `--check` mode: one JSON object in, one out. `recipe` is the one that an example names."""
+    try:
+        try:
+            asked = json.loads(request)
+            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadInput(
+                f"standard input: {type(error).__name__}: {error}",
+                expected=f'{{"recipe": "{recipe}", "settings": {{}}}}',
+                hint="pipe one JSON object in",
+            ) from None
+        if isinstance(settings, dict):
+            settings = settings | parse_assignments(assignments, vocabulary)
+        found = read_recipe(name)
+        settings, summary = check(found, settings)
+    except BadInput as error:
+        print(json.dumps({"ok": False, "error": error.as_record()}))
+        return 2
+    print(json.dumps(finite({"ok": True, "recipe": found.name, "settings": settings, "summary": summary})))
+    return 0
