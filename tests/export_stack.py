@@ -16,9 +16,9 @@ from local_packages import PYTHON, write_profile, write_wheel
 from source_packages import SOURCE, write_sdist
 
 from envdoctor.export import export
-from envdoctor.locks import LOCKED, LockFile, lock_folder, read_lock
+from envdoctor.locking.lock_files import LOCKED, LockFile, lock_folder, read_lock
+from envdoctor.locking.resolve import Package
 from envdoctor.profiles import Profile, read_profile, read_profiles
-from envdoctor.resolve import Package
 
 UV = str(Path(sys.executable).with_name("uv"))
 BUNDLED = [

@@ -14,14 +14,14 @@ import pytest
 from command import envdoctor, environment
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.environments import Beside
-from envdoctor.installing.install import InstallResult, install
-from envdoctor.installing.meter import Progress
-from envdoctor.installing.plan import Plan, plan_install
-from envdoctor.machines import read_recorded
+from envdoctor.download.sources import read_sources
+from envdoctor.environment.managed import Beside
+from envdoctor.install.install import InstallResult, install
+from envdoctor.install.plan import Plan, plan_install
+from envdoctor.install.progress import Progress
+from envdoctor.locking.resolve import Target, resolve
+from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
-from envdoctor.resolve import Target, resolve
-from envdoctor.sources import read_sources
 
 OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "NO_PROXY": "127.0.0.1"}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.model import Fact, Gpu
-from envdoctor.pasted import Report
+from envdoctor.core.records import Fact, Gpu
+from envdoctor.reports import Report
 
 PYTORCH = """\
 root@container:/srv# python3 collect_env.py

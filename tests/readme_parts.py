@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from envdoctor.handoff import read_recipe, recipe_names
 from envdoctor.knowledge.symptoms import symptom_table
-from envdoctor.machines import machine_names, read_recorded
+from envdoctor.machine.recorded import machine_names, read_recorded
 from envdoctor.profiles import Profile, choose, read_profiles
 from envdoctor.rules import RULES
+from envdoctor.training.handoff import read_recipe, recipe_names
 
 README = Path(__file__).parent.parent / "README.md"
 

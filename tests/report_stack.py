@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from envdoctor.knowledge.gpus import compute_capability
-from envdoctor.model import (
+from envdoctor.core.records import (
     CudaToolkit,
     Distribution,
     Driver,
@@ -25,6 +24,7 @@ from envdoctor.model import (
     known,
     unreadable,
 )
+from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.rules import RULES, evaluate
 
 UNSAID: Fact[Any] = unreadable("report", "not in the report")

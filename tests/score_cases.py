@@ -19,9 +19,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from envdoctor.diagnosis import diagnose_report
+from envdoctor.commands.diagnosis import diagnose_report
 from envdoctor.explain import explain
-from envdoctor.pasted import parse_report
+from envdoctor.reports import parse_report
 
 
 def named_by_error(case: dict[str, Any]) -> list[str]:

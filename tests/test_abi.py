@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stack_place import NEW_ABI, SYM_NE, add_distribution, add_torch, compile_library, make_venv
 
-from envdoctor.diagnosis import stack_of
-from envdoctor.errors import BadInput
+from envdoctor.binaries.demangle import demangle
+from envdoctor.binaries.elf import ElfError, open_elf
+from envdoctor.binaries.linkage import Linkage, parse_cache_paths
+from envdoctor.binaries.objects import read_object
+from envdoctor.commands.diagnosis import stack_of
+from envdoctor.core.errors import BadInput
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.output.abi import lack_words
-from envdoctor.scanning.abi import AbiChecked, LinkedFile, abi, read_names
-from envdoctor.stack.demangle import demangle
-from envdoctor.stack.elf import ElfError, open_elf
-from envdoctor.stack.linkage import Linkage, parse_cache_paths
-from envdoctor.stack.objects import read_object
+from envdoctor.verify.abi import AbiChecked, LinkedFile, abi, read_names
 
 SYM_EQ = "_ZNK3c106SymInt6sym_eqERKS0_"
 

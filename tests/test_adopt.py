@@ -14,7 +14,7 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import write_wheel
 from test_housekeeping import refused, run, told, tree
 
-from envdoctor.environments import Beside, is_foreign
+from envdoctor.environment.managed import Beside, is_foreign
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ KILLS = {
 
 
 def kill_install(place: Place, code: str, *options: str) -> None:
-    imports = "import os, pathlib, envdoctor.installing.install as i, envdoctor.installing.swap as s"
+    imports = "import os, pathlib, envdoctor.install.install as i, envdoctor.install.swap as s"
     code = f"{imports}\n{code}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
         [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv, *options],

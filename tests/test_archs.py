@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from stack_place import add_distribution, compile_with_fatbin, fatbin_container, fatbin_entry, make_venv
 
-from envdoctor.errors import BadInput
+from envdoctor.binaries.elf import ElfError
+from envdoctor.binaries.objects import read_object
+from envdoctor.commands.archs import ArchsScanned, Coverage, ScannedFile, archs, cuda_of_ptx, parse_capabilities
+from envdoctor.core.errors import BadInput
+from envdoctor.environment.inspect import read_compiled
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
 from envdoctor.output import console
 from envdoctor.output.kernels import archs_scanned
-from envdoctor.scanning.kernels import ArchsScanned, Coverage, ScannedFile, archs, cuda_of_ptx, parse_capabilities
-from envdoctor.stack.elf import ElfError
-from envdoctor.stack.inspect import read_compiled
-from envdoctor.stack.objects import read_object
 
 PTX, CUBIN = 1, 2
 SPECIFIC, FAMILY = 0x100011, 0x200011
@@ -300,7 +300,7 @@ def folded(names: Counter[str]) -> Counter[str]:
 
 def test_a_scan_for_named_gpus_loads_no_rule_and_reads_no_requirement(venv: Path) -> None:
     """They are half of what a warm scan of a large environment would take."""
-    code = "import sys\nfrom envdoctor.scanning.kernels import archs\narchs(sys.argv[1], '9.0', '', ())\n"
+    code = "import sys\nfrom envdoctor.commands.archs import archs\narchs(sys.argv[1], '9.0', '', ())\n"
     code += "print([m for m in sys.modules if m.startswith(('envdoctor.rules', 'packaging', 'rich'))])"
     done = subprocess.run([sys.executable, "-c", code, venv], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

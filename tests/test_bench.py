@@ -15,11 +15,8 @@ from command import ROOT, envdoctor, envelope
 from fakenvml.fixture import FakeNvml, machine_ini
 from rich.console import Console
 
-from envdoctor import process
-from envdoctor.facts.gpu import READERS
-from envdoctor.facts.gpu_load import GpuSample
-from envdoctor.knowledge.gpu_speeds import GpuSpeed, gpu_speed_table, gpu_speeds, pcie_speed
-from envdoctor.model import (
+from envdoctor.core import processes as process
+from envdoctor.core.records import (
     Clocks,
     Fabric,
     Fact,
@@ -32,12 +29,16 @@ from envdoctor.model import (
     absent,
     known,
 )
+from envdoctor.knowledge.gpu_speeds import GpuSpeed, gpu_speed_table, gpu_speeds, pcie_speed
+from envdoctor.machine.gpu import READERS
+from envdoctor.machine.gpu_load import GpuSample
 from envdoctor.output.bench import bench as rendered
 from envdoctor.output.console import THEME
-from envdoctor.proving import bench, verify
-from envdoctor.proving.bench_causes import likely_causes
-from envdoctor.proving.bench_records import Bench, UnderLoad, grade, healthy_numbers, under_load
-from envdoctor.proving.probe_scripts import bundled_benchmarks
+from envdoctor.verify import bench
+from envdoctor.verify import runner as verify
+from envdoctor.verify.bench_causes import likely_causes
+from envdoctor.verify.bench_records import Bench, UnderLoad, grade, healthy_numbers, under_load
+from envdoctor.verify.probe_scripts import bundled_benchmarks
 
 H200_LINK = PcieLink(5, 16, 5, 16)
 
@@ -211,7 +212,7 @@ RUN = """
 import sys
 from pathlib import Path
 import msgspec
-from envdoctor.proving import bench, probe_scripts
+from envdoctor.verify import bench, probe_scripts
 folder, python = Path(sys.argv[1]), sys.argv[2]
 bench.bundled_benchmarks = lambda: probe_scripts.read_probes(folder)
 answer = bench.bench("", python)

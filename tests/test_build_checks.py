@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from install_place import Place
 
-from envdoctor.errors import BadInput
-from envdoctor.installing.build_checks import refuse_memory, refuse_toolchain
-from envdoctor.installing.build_jobs import Jobs, count_jobs, estimated_time
-from envdoctor.installing.plan import Plan
-from envdoctor.machines import override, read_recorded
-from envdoctor.model import absent, known
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import absent, known
+from envdoctor.install.build_checks import refuse_memory, refuse_toolchain
+from envdoctor.install.build_jobs import Jobs, count_jobs, estimated_time
+from envdoctor.install.plan import Plan
+from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.profiles import Build
 
 BUILD = Build(packages=("fast",), memory_gb_per_job=4, core_minutes=90)

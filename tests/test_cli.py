@@ -304,7 +304,7 @@ def test_ctrl_c_at_the_start_is_no_traceback(after: float, home: Path) -> None:
 
 
 def test_every_bundled_machine_can_be_checked(home: Path) -> None:
-    from envdoctor.machines import machine_names
+    from envdoctor.machine.recorded import machine_names
 
     assert {"cpu-2core"} <= set(machine_names())
     for name in machine_names():

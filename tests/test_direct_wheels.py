@@ -21,9 +21,9 @@ from local_packages import PYTHON, write_profile, write_wheel
 from test_housekeeping import told
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.environments import Beside
-from envdoctor.installing import wheel_step
-from envdoctor.installing.plan import plan_install
+from envdoctor.environment.managed import Beside
+from envdoctor.install import wheel_step
+from envdoctor.install.plan import plan_install
 from envdoctor.profiles import Wheel, read_profile
 from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
 

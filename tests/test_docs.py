@@ -7,7 +7,7 @@ import re
 import pytest
 from docs_page import PAGE
 
-from envdoctor.documentation import families, rule_section, rules_page, severities, split_references
+from envdoctor.commands.documentation import families, rule_section, rules_page, severities, split_references
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.rules import RULES

@@ -18,11 +18,11 @@ import pytest
 from command import ROOT
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.sources import Sources
-from envdoctor.web import download as downloads
-from envdoctor.web.download import NotDownloaded, WrongHash, download, local_path
-from envdoctor.web.partial import file_in
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.download import client as downloads
+from envdoctor.download.client import NotDownloaded, WrongHash, download, local_path
+from envdoctor.download.partial import file_in
+from envdoctor.download.sources import Sources
 
 NAME = "alpha-1.0-py3-none-any.whl"
 DATA = random.Random(1).randbytes(3_000_000)
@@ -409,9 +409,9 @@ def test_two_downloads_of_one_file_do_not_mix(files: Files) -> None:
 SCRIPT = """
 import resource, sys, time
 from pathlib import Path
-from envdoctor.web.download import download
-from envdoctor.errors import EnvdoctorError
-from envdoctor.sources import Sources
+from envdoctor.download.client import download
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.download.sources import Sources
 url, target, sha256, limit = sys.argv[1:]
 if int(limit):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from envdoctor.facts.driver import parse_proc_version, parse_smi_query, read_driver
-from envdoctor.facts.gpu import NvmlReading
-from envdoctor.model import Fact, unreadable
+from envdoctor.core.records import Fact, unreadable
+from envdoctor.machine.driver import parse_proc_version, parse_smi_query, read_driver
+from envdoctor.machine.gpu import NvmlReading
 
 OPEN_MODULE = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)  \n"

@@ -13,7 +13,7 @@ from command import envdoctor, envelope
 from envdoctor.explain import explain
 from envdoctor.explain.scan import BLOCK, scan
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
-from envdoctor.machines import read_recorded
+from envdoctor.machine.recorded import read_recorded
 
 OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from local_packages import PYTHON, write_wheel
 from packaging.requirements import Requirement
 
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.export import FORMS, export
 from envdoctor.export.text import docker_value, quoted
-from envdoctor.locks import LockFile, lock_folder, read_lock
+from envdoctor.locking.lock_files import LockFile, lock_folder, read_lock
+from envdoctor.locking.resolve import Package
 from envdoctor.profiles import Pin, Profile, read_profile
-from envdoctor.resolve import Package
 
 HOSTILE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@\nLOCK\ntouch pwned\n%post\nRUN x #'
 ONE_LINE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@ RUN x #'

@@ -15,10 +15,10 @@ from export_stack import BUNDLED, UV, Tiny, TinyBuild, sha256_of
 from local_packages import PYTHON
 from source_packages import SOURCE, write_sdist
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export import FORMS, Place, export
 from envdoctor.export.images import PLACE
-from envdoctor.locks import LockFile
+from envdoctor.locking.lock_files import LockFile
 from envdoctor.profiles import Profile
 
 TWO_JOBS = "2 torch 9.9.0\nbuilt\n"  # two compilers, against the lock's torch, once

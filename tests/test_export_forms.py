@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from export_stack import BUNDLED, UV, WHOLE, WITHOUT_BUILDS, Tiny
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export import export
 from envdoctor.knowledge.images import images
-from envdoctor.locks import LockFile, lock_folder, read_lock
+from envdoctor.locking.lock_files import LockFile, lock_folder, read_lock
 from envdoctor.profiles import Profile, read_profile
 
 

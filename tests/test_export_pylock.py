@@ -11,11 +11,11 @@ from command import envdoctor, environment
 from install_place import FIRST, Place
 from local_packages import PYTHON, Index, serve
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export import export
-from envdoctor.locks import read_lock
+from envdoctor.locking.lock_files import read_lock
+from envdoctor.locking.uv import find_uv
 from envdoctor.profiles import read_profile
-from envdoctor.uv import find_uv
 
 
 def locked(place: Place) -> None:

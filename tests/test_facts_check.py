@@ -19,11 +19,11 @@ import pytest
 from local_packages import write_wheel
 from loopback import Server, answering
 
-from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.facts_check import FactsChecked, check_facts
-from envdoctor.facts_check.address import index_address
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.download.sources import Sources
 from envdoctor.knowledge.releases import releases_of
-from envdoctor.sources import Sources
+from envdoctor.knowledge_check import FactsChecked, check_facts
+from envdoctor.knowledge_check.address import index_address
 
 TODAY = date(2026, 11, 21)
 PACKAGE = "llamafactory"  # the shortest table: each of its rows becomes a wheel

@@ -8,8 +8,14 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from envdoctor.facts_check.address import index_address
-from envdoctor.facts_check.comparison import (
+from envdoctor.download.sources import Sources
+from envdoctor.knowledge.guides import PypiTorch
+from envdoctor.knowledge.published import Published
+from envdoctor.knowledge.pythons import PythonRange
+from envdoctor.knowledge.releases import Release
+from envdoctor.knowledge.torch_builds import TorchRelease
+from envdoctor.knowledge_check.address import index_address
+from envdoctor.knowledge_check.comparison import (
     compare_published,
     compare_pythons,
     compare_requirements,
@@ -18,15 +24,9 @@ from envdoctor.facts_check.comparison import (
     cuda_of,
     new_releases,
 )
-from envdoctor.facts_check.simple_index import Project, parse_html
-from envdoctor.facts_check.wheel_metadata import Metadata
-from envdoctor.facts_check.wheels import Built, built, parse_wheel_name
-from envdoctor.knowledge.guides import PypiTorch
-from envdoctor.knowledge.published import Published
-from envdoctor.knowledge.pythons import PythonRange
-from envdoctor.knowledge.releases import Release
-from envdoctor.knowledge.torch_builds import TorchRelease
-from envdoctor.sources import Sources
+from envdoctor.knowledge_check.simple_index import Project, parse_html
+from envdoctor.knowledge_check.wheel_metadata import Metadata
+from envdoctor.knowledge_check.wheels import Built, built, parse_wheel_name
 
 ORIGIN = {"source": "a test", "date": "2026-11-21"}
 

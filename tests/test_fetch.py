@@ -21,16 +21,16 @@ from command import ROOT, snapshot
 from local_packages import PYTHON, write_profile, write_wheel
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.fetching.fetch import Fetched, fetch
-from envdoctor.fetching.transfer import FetchProgress
-from envdoctor.fetching.wheelhouse import MANIFEST, read_wheelhouse
-from envdoctor.locks import LockFile, lock_path, write_lock
+from envdoctor.commands.fetch import Fetched, fetch
+from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
+from envdoctor.download import client as downloads
+from envdoctor.download.sources import uv_arguments, uv_environment
+from envdoctor.install.transfer import FetchProgress
+from envdoctor.install.wheelhouse import MANIFEST, read_wheelhouse
+from envdoctor.locking.lock_files import LockFile, lock_path, write_lock
+from envdoctor.locking.resolve import Attempt, Package
+from envdoctor.locking.uv import run_uv
 from envdoctor.profiles import read_profile
-from envdoctor.resolve import Attempt, Package
-from envdoctor.sources import uv_arguments, uv_environment
-from envdoctor.uv import run_uv
-from envdoctor.web import download as downloads
 
 HERE = platform.machine()
 SECRET = "pl4nted-s3cret"
@@ -88,7 +88,7 @@ class Place:
         """The same in a process of its own."""
         code = (
             "import sys; from envdoctor.cli.shared import Format, finish\n"
-            "import typer; from envdoctor.fetching.fetch import fetch\n"
+            "import typer; from envdoctor.commands.fetch import fetch\n"
             "class Quiet:\n"
             "    def __getattr__(self, name): return lambda *_: None\n"
             "try: finish('fetch', Format.json, lambda r: fetch(sys.argv[1], sys.argv[2], Quiet()))\n"
@@ -318,7 +318,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(place: P
     place.dest.mkdir()
     code = (
         "import sys, os; from unittest.mock import MagicMock\n"
-        "from envdoctor.errors import EnvdoctorError; from envdoctor.fetching.fetch import fetch\n"
+        "from envdoctor.core.errors import EnvdoctorError; from envdoctor.commands.fetch import fetch\n"
         "try: fetch(sys.argv[1], sys.argv[2], MagicMock())\n"
         "except EnvdoctorError as error: print(error.message, error.expected, os.listdir(sys.argv[2]))\n"
     )

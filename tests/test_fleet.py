@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from command import ROOT, envdoctor, envelope, environment
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import STACK_SCHEMA
 from envdoctor.fleet.check import parse_sinfo
 from envdoctor.fleet.compare import Tally
 from envdoctor.fleet.facts import facts_of, infiniband, judge
@@ -23,7 +24,6 @@ from envdoctor.fleet.lines import Listener, decode_answer
 from envdoctor.fleet.reach import Question, ssh_argv
 from envdoctor.fleet.records import Clock, NodeAnswer
 from envdoctor.fleet.words import parse_failure
-from envdoctor.model import STACK_SCHEMA
 
 MACHINE = json.loads((ROOT / "profiles/machines/h100x8.json").read_text())
 PORTS = {"mlx5_0/1": {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"}}

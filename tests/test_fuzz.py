@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.explain import explain
-from envdoctor.machines import machine_json, machine_names, parse_machine, read_recorded
-from envdoctor.pasted import parse_report
+from envdoctor.machine.recorded import machine_json, machine_names, parse_machine, read_recorded
 from envdoctor.profiles import choose, read_profiles
+from envdoctor.reports import parse_report
 from envdoctor.rules import evaluate
 
 EXAMPLES = int(os.environ.get("ENVDOCTOR_FUZZ_EXAMPLES", "300"))

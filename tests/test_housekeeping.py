@@ -16,7 +16,7 @@ from command import envdoctor, envelope, snapshot
 from install_place import FIRST, SECOND, Place, make_place, offer_a_newer_one
 from test_schema import faults
 
-from envdoctor.environments import Beside
+from envdoctor.environment.managed import Beside
 from envdoctor.output.schema import schema_of
 
 
@@ -129,9 +129,7 @@ def test_rollback_to_one_that_has_no_interpreter_is_refused(two: Place) -> None:
 
 
 def test_rollback_without_an_atomic_exchange(two: Place) -> None:
-    code = (
-        "import envdoctor.installing.swap as s\ns.exchange = lambda *a: False\nfrom envdoctor.cli import main\nmain()"
-    )
+    code = "import envdoctor.install.swap as s\ns.exchange = lambda *a: False\nfrom envdoctor.cli import main\nmain()"
     from command import environment
 
     arguments = [sys.executable, "-c", code, "rollback", "--venv", str(two.venv)]
@@ -296,7 +294,7 @@ def test_uninstall_refuses_what_is_not_ours(place: Place) -> None:
 
 def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None:
     """Whoever holds the lock is at work."""
-    from envdoctor.installing.holding import hold
+    from envdoctor.install.environment_lock import hold
 
     place.install()
     with hold(Beside(place.venv)):
@@ -311,7 +309,7 @@ def test_on_a_full_disk_it_cleans_and_rolls_back(two: Place, monkeypatch: pytest
     """Nothing can be written: the lock is held unsigned, the journal has no line, and room is made."""
     import errno
 
-    from envdoctor import housekeeping
+    from envdoctor.commands import housekeeping
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

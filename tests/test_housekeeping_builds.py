@@ -16,7 +16,7 @@ from local_packages import write_wheel
 from test_housekeeping import told, tree
 from test_source_builds import ask_for, seen
 
-from envdoctor.environments import Beside
+from envdoctor.environment.managed import Beside
 
 
 def builds(place: Place) -> list[Path]:
@@ -107,7 +107,7 @@ def test_a_build_that_cannot_be_removed_is_told(compiled: Place) -> None:
     (build,) = builds(compiled)
     # Root may write everywhere, so the file system's refusal is put in by hand.
     code = (
-        "import envdoctor.housekeeping as h, os\n"
+        "import envdoctor.commands.housekeeping as h, os\n"
         "def refuse(path): raise OSError(30, os.strerror(30))\n"
         "h.remove = refuse\nfrom envdoctor.cli import main\nmain()"
     )

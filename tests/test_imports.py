@@ -13,37 +13,32 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "envdoctor"
 
-# Each room may import from itself and from those before it. A room is a folder, or a module beside the folders.
-ORDER = [
-    {"errors", "bundled", "model", "paths", "records"},
-    {"process", "environments", "trainer_lock"},
-    {"facts", "knowledge", "stack"},
-    {"profiles"},
-    {"pasted", "rules", "machines", "sources", "scrub"},
-    {"explain", "documentation", "runbook"},
-    {"launching", "uv", "resolve", "web"},
-    {"facts_check", "torch_index"},
-    {"locks", "run_folders"},
-    {"lock_audit"},
-    {"export", "installing", "handoff"},
-    {"results", "run_state"},
-    {"fleet"},
-    {"fetching", "proving", "watching"},
-    {"plotting", "packing_secrets"},
-    {"packing"},
-    {"report"},
-    {"reference"},
-    {"diagnosis", "listing"},
-    {"keeping", "auditing", "planning", "provisioning", "scanning"},
-    {"workflow", "housekeeping", "resolving"},
-    {"output"},
-    {"cli"},
-    {"__main__"},
-]
-PURE = {"explain", "export", "installing/build_jobs", "installing/plan", "knowledge", "launching/commands",
-        "launching/environment", "launching/plan", "launching/records", "launching/slurm", "model", "pasted",
-        "profiles", "rules", "run_state", "runbook", "scrub", "stack"}  # fmt: skip
-STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.process", "envdoctor.uv"}
+# The layers, from the lowest to the highest: a package imports from itself and from lower layers only. Packages on
+# one line do not import one another.
+LAYERS = (
+    ("core",),
+    ("redact",),
+    ("download",),
+    ("knowledge",),
+    ("binaries",),
+    ("machine", "environment"),
+    ("rules",),
+    ("reports",),
+    ("explain",),
+    ("profiles",),
+    ("manifests",),
+    ("locking",),
+    ("verify",),
+    ("install",),
+    ("fleet", "training", "export", "knowledge_check"),
+    ("commands",),
+    ("output",),
+    ("cli",),
+    ("__main__",),
+)
+# Packages that neither start a process nor open a socket.
+PURE = {"binaries", "environment", "explain", "knowledge", "manifests", "redact", "reports", "rules"}
+STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.core.processes", "envdoctor.download"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 
 
@@ -51,7 +46,7 @@ def modules() -> list[Path]:
     return [path for path in sorted(PACKAGE.rglob("*.py")) if not path.is_relative_to(PACKAGE / "probes")]
 
 
-def room_of(path: Path) -> str:
+def layer_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -60,7 +55,7 @@ def dotted(path: Path) -> str:
 
 
 def is_pure(path: Path) -> bool:
-    return not PURE.isdisjoint({room_of(path), str(path.relative_to(PACKAGE).with_suffix(""))})
+    return layer_of(path) in PURE
 
 
 def imported(path: Path) -> set[str]:
@@ -88,11 +83,10 @@ def named_in(path: Path, known: Collection[str]) -> set[str]:
     return found
 
 
-def test_every_room_is_there_and_has_one_place() -> None:
-    rooms = [room for rooms in ORDER for room in rooms]
-    assert sorted(rooms) == sorted({room_of(path) for path in modules()} - {"__init__"})
-    files = {str(path.relative_to(PACKAGE).with_suffix("")) for path in modules()}
-    assert {*rooms, *files} >= PURE
+def test_every_package_has_one_layer() -> None:
+    packages = [package for layer in LAYERS for package in layer]
+    assert sorted(packages) == sorted({layer_of(path) for path in modules()} - {"__init__"})
+    assert set(packages) >= PURE
 
 
 def test_no_modules_import_each_other() -> None:
@@ -103,16 +97,16 @@ def test_no_modules_import_each_other() -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_one_way(path: Path) -> None:
-    rank = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
-    room = room_of(path)
-    if room == "__init__":
+def test_imports_follow_the_layers(path: Path) -> None:
+    rank = {package: number for number, layer in enumerate(LAYERS) for package in layer}
+    package = layer_of(path)
+    if package == "__init__":
         return
     for name in imported(path):
         parts = name.split(".")
         if parts[0] != "envdoctor" or len(parts) == 1 or parts[1] == "__version__":
             continue
-        assert rank[parts[1]] <= rank[room], f"{room} imports {name}, which comes after it"
+        assert parts[1] == package or rank[parts[1]] < rank[package], f"{package} imports {name} of a higher layer"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -121,13 +115,13 @@ def test_the_tool_imports_nothing_that_it_diagnoses(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in modules() if is_pure(p)], ids=lambda p: p.name)
-def test_pure_rooms_start_nothing(path: Path) -> None:
+def test_pure_packages_start_nothing(path: Path) -> None:
     assert not imported(path) & STARTS_THINGS
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_typer_stays_in_the_command_line(path: Path) -> None:
-    assert room_of(path) == "cli" or "typer" not in imported(path)
+    assert layer_of(path) == "cli" or "typer" not in imported(path)
 
 
 @pytest.mark.parametrize("folder", ["probes", "../train"])
@@ -160,34 +154,39 @@ def test_starting_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -
     assert not loaded & heavy
 
 
-# The trainer's rooms: each may import from itself and from those before it. It knows nothing of the tool.
+# The trainer's packages from the lowest layer to the highest. The trainer imports nothing of the tool.
 TRAINER = PACKAGE.parent / "train"
-TRAINER_ORDER = [
+TRAINER_LAYERS = (
     "settings",
     "hub",
-    "tasks",
     "checks",
+    "data",
+    "rewards",
+    "tasks",
     "memory",
-    "memory_plan",
-    "running",
-    "model",
+    "plan",
+    "trl_config",
+    "run",
+    "patches",
+    "modeling",
+    "generation",
     "verl_engine",
     "programs",
-]
+)
 
 
-def trainer_room(path: Path) -> str:
+def trainer_layer(path: Path) -> str:
     name = path.relative_to(TRAINER).parts[0].removesuffix(".py")
-    return name if name in TRAINER_ORDER else "programs"
+    return name if name in TRAINER_LAYERS else "programs"
 
 
 @pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: str(path.relative_to(TRAINER)))
-def test_the_trainer_s_imports_run_one_way(path: Path) -> None:
+def test_the_trainers_imports_follow_its_layers(path: Path) -> None:
     names = {each.name.removesuffix(".py") for each in TRAINER.iterdir()}
     found = {name.partition(".")[0] for name in imported(path)}
     assert "envdoctor" not in found
-    rank = TRAINER_ORDER.index(trainer_room(path))
+    rank = TRAINER_LAYERS.index(trainer_layer(path))
     ahead = {
-        name for name in found & names if TRAINER_ORDER.index(name if name in TRAINER_ORDER else "programs") > rank
+        name for name in found & names if TRAINER_LAYERS.index(name if name in TRAINER_LAYERS else "programs") > rank
     }
     assert not ahead, f"{path.name} imports from {', '.join(sorted(ahead))}"

@@ -15,10 +15,10 @@ from command import ROOT, envelope, snapshot
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve, write_profile, write_wheel
 
-from envdoctor.environments import Beside
-from envdoctor.errors import EnvdoctorError, Refused
-from envdoctor.installing.guard import drift, guard_versions
-from envdoctor.installing.meter import DownloadMeter, Progress
+from envdoctor.core.errors import EnvdoctorError, Refused
+from envdoctor.environment.managed import Beside
+from envdoctor.install.lock_check import drift, guard_versions
+from envdoctor.install.progress import DownloadMeter, Progress
 
 
 def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:

@@ -16,9 +16,9 @@ from command import envelope, environment
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve
 
-from envdoctor.environments import Beside
-from envdoctor.errors import EnvdoctorError
-from envdoctor.installing.swap import exchange
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.environment.managed import Beside
+from envdoctor.install.swap import exchange
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ KILLED = {
 def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
-    modules = "import os, pathlib, sys, envdoctor.installing.install as i, envdoctor.installing.swap as s"
+    modules = "import os, pathlib, sys, envdoctor.install.install as i, envdoctor.install.swap as s"
     code = f"{modules}\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
         [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
@@ -163,7 +163,7 @@ def test_killed_between_the_renames_the_old_environment_comes_back_though_the_ne
 def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.install()
     offer_a_newer_one(place)
-    monkeypatch.setattr("envdoctor.installing.swap.exchange", lambda *_: False)
+    monkeypatch.setattr("envdoctor.install.swap.exchange", lambda *_: False)
     place.install_plan(place.plan())
     assert place.packages() == SECOND
     assert place.left() == ["+previous", "mine"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import envdoctor, envelope
 
-from envdoctor.launching.job_state import (
+from envdoctor.training.launchers.job_state import (
     Job,
     describe,
     explain_end,
@@ -186,7 +186,7 @@ def test_where_slurm_has_forgotten_the_job_the_run_is_told_as_before(tmp_path: P
 
 
 def test_a_damaged_number_is_none(tmp_path: Path) -> None:
-    from envdoctor.launching.job_state import read_job, read_number
+    from envdoctor.training.launchers.job_state import read_job, read_number
 
     for text in ("", "x; rm -rf /", "٣"):
         (tmp_path / "slurm-job").write_text(text)

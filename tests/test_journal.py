@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve
 
-from envdoctor.environments import Beside
-from envdoctor.installing.journal import WHOLE, Entry, Journal, read_journal, unfinished
+from envdoctor.environment.managed import Beside
+from envdoctor.install.journal import WHOLE, Entry, Journal, read_journal, unfinished
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_secrets_of_an_index_are_in_nothing_that_is_written(place: Place) -> Non
     assert [path for path in written if b"s3cr3t" in path.read_bytes()] == []
 
 
-KILL = "import os, envdoctor.installing.install as i\ni.keep_previous = lambda *a: os.kill(os.getpid(), 9)\n"
+KILL = "import os, envdoctor.install.install as i\ni.keep_previous = lambda *a: os.kill(os.getpid(), 9)\n"
 
 
 def test_what_a_kill_left_is_told_once(place: Place) -> None:
@@ -257,7 +257,7 @@ def test_a_folder_without_a_version_is_drift_and_no_traceback(name: str, place: 
 def test_everything_is_on_the_disk_before_the_marker_vouches_for_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from envdoctor.installing import install
+    from envdoctor.install import install
 
     seen: list[tuple[Path, bool]] = []
     real = install.write_through

@@ -13,12 +13,13 @@ import pytest
 from command import ROOT, envdoctor, envelope
 from fakenvml.fixture import FakeNvml, machine_ini
 
-from envdoctor.environments import MARKER, Installed
-from envdoctor.errors import BadInput
-from envdoctor.model import ProbeResult, Verification
-from envdoctor.proving import kept, proof
-from envdoctor.proving.bench_records import Bench, BenchResult
-from envdoctor.results import Proof
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import ProbeResult, Verification
+from envdoctor.core.results import Proof
+from envdoctor.environment.managed import MARKER, Installed
+from envdoctor.verify import evidence as proof
+from envdoctor.verify import stored_results as kept
+from envdoctor.verify.bench_records import Bench, BenchResult
 
 DRIVER, GPUS, LOCK = "580.159.04", ("NVIDIA H200",), "037b3a57dfe3ad63"
 INSTALLED = Installed(
@@ -195,7 +196,7 @@ def test_a_benchmark_of_before_locks_were_kept_is_stale(venv: Path) -> None:
 
 def test_the_line_before_a_run(venv: Path, fake_nvml: FakeNvml) -> None:
     """As `train` prints it: proven on what, by which attention, how fast."""
-    code = "import sys; from pathlib import Path; from envdoctor.proving.proof import proof_line\n"
+    code = "import sys; from pathlib import Path; from envdoctor.verify.evidence import proof_line\n"
     code += "print(proof_line(Path(sys.argv[1])))"
 
     def line() -> str:

@@ -15,14 +15,14 @@ import pytest
 from command import envdoctor, envelope, environment
 from fakenvml.fixture import FakeNvml, machine_ini
 
-from envdoctor.errors import BadInput
-from envdoctor.handoff import size_assignments
-from envdoctor.launching import commands
-from envdoctor.launching.environment import suggest_home
-from envdoctor.launching.plan import plan_launch
-from envdoctor.launching.records import Allocation, Ask, Disk, JobOptions, Launch, NodeKind, Situation, Work
-from envdoctor.launching.situation import parse_address
-from envdoctor.launching.slurm import parse_kinds
+from envdoctor.core.errors import BadInput
+from envdoctor.training.handoff import size_assignments
+from envdoctor.training.launchers import commands
+from envdoctor.training.launchers.environment import suggest_home
+from envdoctor.training.launchers.plan import plan_launch
+from envdoctor.training.launchers.records import Allocation, Ask, Disk, JobOptions, Launch, NodeKind, Situation, Work
+from envdoctor.training.launchers.situation import parse_address
+from envdoctor.training.launchers.slurm import parse_kinds
 
 PLACE = Situation(
     host="login1", address="10.0.0.7", interface="eth0", interface_reason="the default route leads over it",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.launching import node
-from envdoctor.launching.node import INFINIBAND, LOOPBACK, Interface, Problem, choose_interface
+from envdoctor.training.launchers import node
+from envdoctor.training.launchers.node import INFINIBAND, LOOPBACK, Interface, Problem, choose_interface
 
 ETHERNET = 1
 LO = Interface("lo", True, LOOPBACK, "127.0.0.1")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from stack_place import add_distribution, compile_library
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.output.loading import load_test as lines_of
-from envdoctor.scanning.abi import abi
-from envdoctor.scanning.loading import Loaded, LoadTest, load_test, run_load_test, running
-from envdoctor.scanning.loading.running import workers_for
-from envdoctor.scanning.loading.standins import make_standins
-from envdoctor.scanning.loading.words import judge_words, matters
+from envdoctor.verify.abi import abi
+from envdoctor.verify.loading import Loaded, LoadTest, load_test, run_load_test, running
+from envdoctor.verify.loading.messages import judge_words, matters
+from envdoctor.verify.loading.running import workers_for
+from envdoctor.verify.loading.standins import make_standins
 
 EXTENSIONS = {
     "good": "int f(void) { return 1; }",

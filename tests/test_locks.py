@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from local_packages import write_cpu_torch, write_profile, write_wheel
 from packaging.requirements import Requirement
 
-from envdoctor import locks
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
+from envdoctor.download.sources import Sources
 from envdoctor.knowledge import read_table
 from envdoctor.knowledge.torch_builds import published_requires, published_wheels
-from envdoctor.lock_audit import audit_lock, audit_words
-from envdoctor.locks import LOCKED, LockFile
+from envdoctor.locking import lock_files as locks
+from envdoctor.locking.audit import audit_lock, audit_words
+from envdoctor.locking.lock_files import LOCKED, LockFile
+from envdoctor.locking.resolve import Package, Target
+from envdoctor.locking.torch_index import resolve_published
+from envdoctor.locking.uv import find_uv
 from envdoctor.profiles import Pin, read_profile, read_profiles
-from envdoctor.resolve import Package, Target
-from envdoctor.sources import Sources
-from envdoctor.torch_index import resolve_published
-from envdoctor.uv import find_uv
 
 HASH = "ab" * 32
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.machines import machine_json, override, parse_machine
-from envdoctor.model import Machine
+from envdoctor.core.records import Machine
+from envdoctor.machine.recorded import machine_json, override, parse_machine
 
 FILES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
 NAMES = [path.stem for path in FILES]

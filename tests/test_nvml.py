@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from fakenvml.fixture import FakeNvml, machine_ini
 
-from envdoctor.facts import gpu as gpu_facts
-from envdoctor.facts.driver import parse_library_version, read_driver
-from envdoctor.facts.gpu import READERS, NvmlReading, cuda_version, parse_library_file, read_nvml, throttle_reasons
-from envdoctor.model import Driver, Fabric, Fact, Gpu, NvLink, Process, RemappedRows, absent, unreadable
+from envdoctor.core.records import Driver, Fabric, Fact, Gpu, NvLink, Process, RemappedRows, absent, unreadable
+from envdoctor.machine import gpu as gpu_facts
+from envdoctor.machine.driver import parse_library_version, read_driver
+from envdoctor.machine.gpu import READERS, NvmlReading, cuda_version, parse_library_file, read_nvml, throttle_reasons
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -21,8 +21,8 @@ CHILD = """
 import sys
 from pathlib import Path
 import msgspec
-from envdoctor.facts.driver import read_driver
-from envdoctor.facts.gpu import read_nvml
+from envdoctor.machine.driver import read_driver
+from envdoctor.machine.gpu import read_nvml
 root = Path(sys.argv[1])
 {before}
 reading = read_nvml(root, init_seconds=float(sys.argv[2]))
@@ -204,7 +204,7 @@ def test_init_that_hangs(fake_nvml: FakeNvml, tmp_path: Path) -> None:
 
 def test_a_gpu_that_hangs_does_not_hide_the_others(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     ini = machine_ini("gh200", "[system]", "count = 2", "[gpu0]", "hang.nvmlDeviceGetName = 1")
-    before = "from envdoctor.facts import gpu; gpu.GPU_SECONDS = 0.2"
+    before = "from envdoctor.machine import gpu; gpu.GPU_SECONDS = 0.2"
     stuck, healthy = gpus_of(read(fake_nvml(ini), tmp_path, before=before)[0])
     assert stuck.name == unreadable("nvmlDeviceGetHandleByIndex_v2", "GPU 0: no answer within 0.2 s")
     assert healthy.name.value == "NVIDIA GH200 480GB"

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.commands.profiles import Entries
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Record, Verification
+from envdoctor.core.results import Answer, Checked, Planned, Resolved, ResolvedAll
 from envdoctor.explain import Cause, Explained
-from envdoctor.listing import Entries
-from envdoctor.machines import machine_names, override, read_recorded
-from envdoctor.model import Choice, Evidence, Finding, ProbeResult, Record, Verification
+from envdoctor.locking.resolve import Lock
+from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.output.github import annotation, to_github
 from envdoctor.output.sarif import to_sarif
-from envdoctor.resolve import Lock
-from envdoctor.results import Answer, Checked, Planned, Resolved, ResolvedAll
 from envdoctor.rules import RULES, evaluate
 
 COMMAND = re.compile(r"^::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)$")  # as the runner reads one

@@ -17,9 +17,9 @@ import pytest
 from command import ROOT, envdoctor, envelope, environment
 from test_schema import faults
 
-from envdoctor.errors import BadInput
+from envdoctor.commands.pack import check_pack
+from envdoctor.core.errors import BadInput
 from envdoctor.output.schema import schema_of
-from envdoctor.packing import check_pack
 
 TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1vW4xY7z"
 OTHER = "correct-horse-battery-staple"  # no shape of its own: known from the environment

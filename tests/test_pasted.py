@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from pasted_samples import PYTORCH, VLLM, every_fact, gpus, versions
 
-from envdoctor.model import NvLink
-from envdoctor.pasted import Report, parse_report
+from envdoctor.core.records import NvLink
+from envdoctor.reports import Report, parse_report
 
 
 def test_collect_env_of_pytorch() -> None:

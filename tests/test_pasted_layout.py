@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pasted_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
 
-from envdoctor.pasted import Report, parse_report
-from envdoctor.pasted.layout import command_of, strip_prefixes
+from envdoctor.reports import Report, parse_report
+from envdoctor.reports.layout import command_of, strip_prefixes
 
 SAMPLE = """\
 PyTorch version: 2.8.0+cu128

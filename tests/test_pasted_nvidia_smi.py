@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pasted_samples import PYTORCH, TABLE, gpus
 
-from envdoctor.model import Fabric, Process, RemappedRows
-from envdoctor.pasted import parse_report
+from envdoctor.core.records import Fabric, Process, RemappedRows
+from envdoctor.reports import parse_report
 
 
 def test_table_of_nvidia_smi() -> None:

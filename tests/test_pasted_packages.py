@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envdoctor.pasted import parse_report
+from envdoctor.reports import parse_report
 
 
 def versions(text: str) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pasted_samples import ACCELERATE, TRANSFORMERS, TRL, gpus, versions
 
-from envdoctor.model import Filesystem
-from envdoctor.pasted import parse_report
+from envdoctor.core.records import Filesystem
+from envdoctor.reports import parse_report
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pasted_samples import gpus, versions
 
-from envdoctor.pasted import parse_report
+from envdoctor.reports import parse_report
 
 FORM = """\
 ### Environment

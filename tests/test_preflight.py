@@ -17,14 +17,14 @@ from command import envelope, snapshot
 from install_place import FIRST, Place
 from local_packages import Index, serve, write_profile, write_wheel
 
-from envdoctor.environments import Beside, read_installed, size_on_disk
-from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.installing import preflight
-from envdoctor.installing.install import installed_size
-from envdoctor.installing.plan import Plan
-from envdoctor.installing.preflight import GIB, SPARE, UNPACKED, Availability, Room, link_mode, parse_missing, survey
-from envdoctor.process import run
-from envdoctor.uv import is_unreachable, unreachable
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.processes import run
+from envdoctor.environment.managed import Beside, read_installed, size_on_disk
+from envdoctor.install import preflight
+from envdoctor.install.install import installed_size
+from envdoctor.install.plan import Plan
+from envdoctor.install.preflight import GIB, SPARE, UNPACKED, Availability, Room, link_mode, parse_missing, survey
+from envdoctor.locking.uv import is_unreachable, unreachable
 
 ALL = Availability(cached=True, missing=())
 

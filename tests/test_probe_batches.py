@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.proving import probe_batches, verify
-from envdoctor.proving.probe_batches import Capacity, plan_batches
-from envdoctor.proving.probe_process import THREADS, probe_environment
-from envdoctor.proving.probe_scripts import bundled_probes, read_probes
+from envdoctor.verify import probe_batches
+from envdoctor.verify import runner as verify
+from envdoctor.verify.probe_batches import Capacity, plan_batches
+from envdoctor.verify.probe_process import THREADS, probe_environment
+from envdoctor.verify.probe_scripts import bundled_probes, read_probes
 
 GIB = 1 << 30
 # A probe that says when it ran and with how many threads.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor import process
-from envdoctor.proving import verify
+from envdoctor.core import processes as process
+from envdoctor.verify import runner as verify
 
 PYTHON = Path(sys.executable)
 CPU_PROBES = tuple(probe.name for probe in verify.bundled_probes() if not probe.needs_gpu)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor import process
-from envdoctor.proving import verify
+from envdoctor.core import processes as process
+from envdoctor.verify import runner as verify
 
 pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes, and liger and bitsandbytes come from the index
 

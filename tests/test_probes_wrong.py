@@ -11,7 +11,7 @@ import test_probes_gpu
 from test_probes import run_probe_script
 from test_probes_gpu import ENGINE, EXTENSION, PRODUCT, judge
 
-from envdoctor.proving import verify
+from envdoctor.verify import runner as verify
 
 # By which test a probe is seen to fail. A new probe has its line here.
 SHOWN = {

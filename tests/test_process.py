@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from command import ROOT
 
-from envdoctor import process
-from envdoctor.errors import EnvdoctorError
-from envdoctor.process import BURST_BYTES, TAIL_BYTES, cleaned_environment, run
+from envdoctor.core import processes as process
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.processes import BURST_BYTES, TAIL_BYTES, cleaned_environment, run
 
 
 def python(code: str) -> list[str]:
@@ -180,7 +180,7 @@ def test_ctrl_c_while_polling_stops_the_group(tmp_path: Path) -> None:
 
 HOST = """
 import sys
-from envdoctor.process import run
+from envdoctor.core.processes import run
 try:
     run([sys.executable, "-c", sys.argv[1]], deadline=60)
 except KeyboardInterrupt:
@@ -189,7 +189,7 @@ except KeyboardInterrupt:
 
 
 def start_host(code: str) -> subprocess.Popen[str]:
-    """A process that runs another one through envdoctor.process, to be sent signals."""
+    """A process that runs another one through envdoctor.core.processes, to be sent signals."""
     return subprocess.Popen(
         [sys.executable, "-c", HOST, code],
         stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True,

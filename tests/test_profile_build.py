@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from test_profile_files import WHEEL, Home, own
 
-from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput
+from envdoctor.core.bundled import bundled
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import absent, unreadable
 from envdoctor.knowledge.system_packages import system_packages
-from envdoctor.locks import read_lock
-from envdoctor.machines import override, read_recorded
-from envdoctor.model import absent, unreadable
+from envdoctor.locking.lock_files import read_lock
+from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.profiles import advice, choose, profile_names, read_profile, violations
 
 GH200 = "gh200-480gb"

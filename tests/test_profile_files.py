@@ -21,10 +21,12 @@ from local_packages import write_wheel
 from stack_place import add_distribution, make_venv
 from test_fuzz import fuzz, mutated
 
-from envdoctor.bundled import bundled
-from envdoctor.errors import EXIT_BAD_INPUT, BadInput
-from envdoctor.machines import read_recorded
-from envdoctor.model import absent, known
+from envdoctor.core.bundled import bundled
+from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput
+from envdoctor.core.records import absent, known
+from envdoctor.environment.inspect import read_stack
+from envdoctor.locking.uv import find_uv
+from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import (
     Profile,
     list_profiles,
@@ -36,8 +38,6 @@ from envdoctor.profiles import (
 )
 from envdoctor.profiles.hashes import WheelHash, hashes_of, parse_direct_hash
 from envdoctor.profiles.new import new_from_stack
-from envdoctor.stack.inspect import read_stack
-from envdoctor.uv import find_uv
 
 BASE = "x86-cu128-vllm"
 SHA = "4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274"

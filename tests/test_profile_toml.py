@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.errors import EXIT_BAD_INPUT, BadInput
-from envdoctor.handoff import read_recipe
+from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput
 from envdoctor.profiles import read_profile
+from envdoctor.training.handoff import read_recipe
 
 READERS: dict[str, Callable[[str], object]] = {"profile": read_profile, "recipe": read_recipe}
 ENDLESS = {

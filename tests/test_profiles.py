@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from envdoctor.machines import machine_names, override, read_recorded
+from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.profiles import choose, profile_names, read_profile, read_profiles, violations
 
 # The profile that each recorded machine gets. Adding a machine or a profile means saying so here.
@@ -28,8 +28,8 @@ def test_each_recorded_machine_gets_its_profile(machine: str) -> None:
 
 @pytest.mark.parametrize("name", profile_names())
 def test_every_bundled_profile_is_whole(name: str) -> None:
-    from envdoctor.handoff import recipe_names
-    from envdoctor.proving.verify import bundled_probes
+    from envdoctor.training.handoff import recipe_names
+    from envdoctor.verify.runner import bundled_probes
 
     profile = read_profile(name)
     assert profile.id == name
@@ -65,7 +65,7 @@ def test_one_weak_gpu_among_strong_ones_rejects_and_is_named() -> None:
 
 def test_gpus_that_cannot_be_read_are_not_taken_for_none() -> None:
     machine = read_recorded("h100x8")
-    from envdoctor.model import unreadable
+    from envdoctor.core.records import unreadable
 
     blind = msgspec.structs.replace(
         machine, gpus=unreadable("nvmlInit", "NVML error 18: Driver/library version mismatch")
@@ -81,7 +81,7 @@ def test_a_full_disk_rejects_and_an_unknown_one_does_not() -> None:
     machine = read_recorded("cpu-2core")
     full = override(machine, ['storage.places={"environments": {"path": "/", "total": 100, "free": 50}}'])
     assert choose(full, [read_profile("cpu")]).profile is None
-    from envdoctor.model import Storage, unreadable
+    from envdoctor.core.records import Storage, unreadable
 
     unknown = msgspec.structs.replace(machine, storage=Storage(places=unreadable("statvfs", "not recorded")))
     choice = choose(unknown, [read_profile("cpu")])

@@ -21,13 +21,13 @@ from stack_place import (
 from test_kept import GOOD, SLOW, bench, measured
 from test_output_formats import annotations, sarif
 
+from envdoctor.commands.archs import ArchsScanned, Asked, ScannedFile, Unread, cover
+from envdoctor.core.records import KernelCode, ProbeResult, Verification
 from envdoctor.knowledge.gpu_speeds import gpu_speeds
-from envdoctor.model import KernelCode, ProbeResult, Verification
 from envdoctor.output.remarks import KINDS, remarks
-from envdoctor.proving.bench_records import BenchResult
-from envdoctor.scanning.abi import AbiChecked, Lack, LinkedFile
-from envdoctor.scanning.kernels import ArchsScanned, Asked, ScannedFile, Unread, cover
-from envdoctor.scanning.loading.records import Loaded, LoadTest
+from envdoctor.verify.abi import AbiChecked, Lack, LinkedFile
+from envdoctor.verify.bench_records import BenchResult
+from envdoctor.verify.loading.records import Loaded, LoadTest
 
 FAILING = BenchResult(
     "gemm", 1, "NVIDIA H200", 512.0, "TFLOP/s", "failing", healthy=gpu_speeds("NVIDIA H200")["gemm"].healthy,

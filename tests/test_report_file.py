@@ -13,8 +13,9 @@ import msgspec
 import planted
 import pytest
 
-from envdoctor.machines import read_recorded
-from envdoctor.model import (
+from envdoctor.commands.report import Report, make_report, to_markdown
+from envdoctor.commands.report.gather import read_tail
+from envdoctor.core.records import (
     Distribution,
     Evidence,
     Extension,
@@ -28,11 +29,10 @@ from envdoctor.model import (
     known,
     unreadable,
 )
-from envdoctor.proving.verify import VERIFICATION_SCHEMA, write_verification
-from envdoctor.report import Report, make_report, to_markdown
-from envdoctor.report.gather import read_tail
+from envdoctor.machine.recorded import read_recorded
+from envdoctor.redact.identity import Identity
 from envdoctor.rules import evaluate
-from envdoctor.scrub import Identity
+from envdoctor.verify.runner import VERIFICATION_SCHEMA, write_verification
 
 US = Identity(
     users=frozenset({"mira"}), hosts=frozenset({"athena"}), secrets=frozenset({"s3cr3t-of-the-environment"})

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from command import envdoctor
 
-from envdoctor.diagnosis import diagnose_report
-from envdoctor.pasted import parse_report
+from envdoctor.commands.diagnosis import diagnose_report
+from envdoctor.reports import parse_report
 
 HEALTHY = {
     "PyTorch version": "2.8.0+cu128",

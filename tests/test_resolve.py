@@ -16,13 +16,13 @@ import pytest
 from command import envdoctor, envelope
 from local_packages import Index, serve, write_cpu_torch, write_cuda_torch, write_profile, write_wheel
 
-from envdoctor.lock_audit import audit_of
-from envdoctor.locks import lock_path, read_lock
-from envdoctor.machines import override, read_recorded
+from envdoctor.download.sources import Sources, read_sources
+from envdoctor.locking.audit import audit_of
+from envdoctor.locking.lock_files import lock_path, read_lock
+from envdoctor.locking.resolve import Lock, Package, Resolution, Target, failure, resolve, torch_build
+from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.profiles import read_profile
-from envdoctor.resolve import Lock, Package, Resolution, Target, failure, resolve, torch_build
 from envdoctor.rules import evaluate
-from envdoctor.sources import Sources, read_sources
 
 X86 = Target("x86_64", "2.35", ("3.11",))
 ARM = Target("aarch64", "2.35", ("3.12",))

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from envdoctor.machines import machine_names, override, read_recorded
-from envdoctor.model import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
+from envdoctor.core.records import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
+from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.registry import Problem, Rule, _apply
 

@@ -21,14 +21,7 @@ from report_stack import (
     variables,
 )
 
-from envdoctor.model import (
-    Distribution,
-    Extension,
-    KernelCode,
-    Stack,
-    known,
-    unreadable,
-)
+from envdoctor.core.records import Distribution, Extension, KernelCode, Stack, known, unreadable
 from envdoctor.rules import evaluate
 
 H100, H200, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla V100-SXM2-32GB"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from report_stack import Case, files, live, memory, variables
 
-from envdoctor.model import Filesystem, Machine, Storage, absent, known
+from envdoctor.core.records import Filesystem, Machine, Storage, absent, known
 
 H100 = "NVIDIA H100 80GB HBM3"
 GIB = 1 << 30

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from report_stack import UNSAID, bad, gpu_named, machine_with, stack_with
 
-from envdoctor.machines import machine_names, override, read_recorded
-from envdoctor.model import (
+from envdoctor.core.records import (
     CudaToolkit,
     Driver,
     Limits,
@@ -23,6 +22,7 @@ from envdoctor.model import (
     known,
     unreadable,
 )
+from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.rules import RULES, evaluate
 
 H100, RTX4090 = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"

@@ -9,6 +9,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from report_stack import bad, machine_with, stack_with
 
+from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
 from envdoctor.knowledge.releases import (
     bitsandbytes_libraries,
     modules_for_numpy_2,
@@ -20,7 +21,6 @@ from envdoctor.knowledge.releases import (
     required,
 )
 from envdoctor.knowledge.versions import satisfies, version_key
-from envdoctor.model import Distribution, Extension, Finding, Machine, Stack
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.requirements import requirements_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from test_report_findings import torch_report
 
-from envdoctor.diagnosis import diagnose_report
+from envdoctor.commands.diagnosis import diagnose_report
 from envdoctor.knowledge.pythons import python_ranges, pythons_of
-from envdoctor.pasted import parse_report
+from envdoctor.reports import parse_report
 
 
 def blamed(text: str) -> dict[str, str]:

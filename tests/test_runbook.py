@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from command import ROOT
 
-from envdoctor.errors import BadInput
-from envdoctor.machines import read_recorded
+from envdoctor.core.errors import BadInput
+from envdoctor.machine.recorded import read_recorded
+from envdoctor.manifests import RunbookAudit, audit_runbook
+from envdoctor.manifests.markdown import parse_blocks
+from envdoctor.manifests.shell import parse_commands, without_prompts
 from envdoctor.profiles import choose, read_profile
-from envdoctor.runbook import RunbookAudit, audit_runbook
-from envdoctor.runbook.markdown import parse_blocks
-from envdoctor.runbook.shell import parse_commands, without_prompts
 
 GUIDES = Path(__file__).parent / "data" / "runbooks"
 TODAY = date(2026, 11, 21)
@@ -186,7 +186,7 @@ def test_audit_starts_nothing_and_writes_nothing(tmp_path: Path) -> None:
         "    started = event in ('os.system', 'os.exec', 'os.fork', 'os.posix_spawn')\n"
         "    if started or event.split('.')[0] in ('subprocess', 'socket'): sys.exit(7)\n"
         "sys.addaudithook(refuse)\n"
-        "from envdoctor.runbook import audit_runbook\n"
+        "from envdoctor.manifests import audit_runbook\n"
         f"print(len(audit_runbook({text!r}, name='g').steps))\n"
     )
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from runbook_cases import FAULTS, Fault
 
 from envdoctor.knowledge.causes import causes
-from envdoctor.runbook import CHECKS, audit_runbook
+from envdoctor.manifests import CHECKS, audit_runbook
 
 TODAY = date(2026, 11, 21)
 

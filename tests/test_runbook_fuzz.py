@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from runbook_cases import FAULTS
 from test_fuzz import fuzz, mutated
 
-from envdoctor.runbook import audit_runbook
+from envdoctor.manifests import audit_runbook
 
 GUIDES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "data/runbooks").glob("*.md"))]
 SECONDS = 10.0

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from command import envdoctor, envelope
 
-from envdoctor.errors import BadInput, EnvdoctorError, Interrupted, Refused
+from envdoctor.core.decoding import convert
+from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted, Refused
+from envdoctor.core.records import STACK_SCHEMA, Distribution, Stack, absent, known
 from envdoctor.explain import explain
 from envdoctor.knowledge.symptoms import symptom_table
-from envdoctor.machines import machine_json, parse_machine, read_recorded
-from envdoctor.model import STACK_SCHEMA, Distribution, Stack, absent, known
+from envdoctor.machine.recorded import machine_json, parse_machine, read_recorded
 from envdoctor.output.envelope import envelope as make_envelope
 from envdoctor.output.schema import DRAFT, NAMES, answer, schema_of
-from envdoctor.records import convert
 
 MACHINES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
 KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}

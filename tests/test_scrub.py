@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envdoctor.scrub import Identity, Scrubber, read_identity, removed_line
-from envdoctor.scrub.naming import kind_of
-from envdoctor.scrub.places import expand_nodes
+from envdoctor.redact.identity import Identity, read_identity
+from envdoctor.redact.naming import kind_of
+from envdoctor.redact.places import expand_nodes
+from envdoctor.redact.scrubber import Scrubber, removed_line
 
 NOBODY = Identity()
 

@@ -7,9 +7,9 @@ from install_place import Place
 from local_packages import PYTHON, write_profile, write_wheel
 from source_packages import write_sdist
 
+from envdoctor.download.sources import read_sources
+from envdoctor.locking.resolve import Target, resolve
 from envdoctor.profiles import read_profile
-from envdoctor.resolve import Target, resolve
-from envdoctor.sources import read_sources
 
 BUILD = '[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n'
 

@@ -18,15 +18,15 @@ from test_direct_wheels import entry
 from test_install import run_lines
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.environments import read_installed
-from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.fetching.wheelhouse import MANIFEST
-from envdoctor.installing.build_checks import survey_builds
-from envdoctor.installing.guard import drift
-from envdoctor.locks import file_of, lock_text, parse_lock, unmet
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.download.sources import read_sources
+from envdoctor.environment.managed import read_installed
+from envdoctor.install.build_checks import survey_builds
+from envdoctor.install.lock_check import drift
+from envdoctor.install.wheelhouse import MANIFEST
+from envdoctor.locking.lock_files import file_of, lock_text, parse_lock, unmet
+from envdoctor.locking.resolve import Target, resolve
 from envdoctor.profiles import Build, read_profile
-from envdoctor.resolve import Target, resolve
-from envdoctor.sources import read_sources
 
 BUILT = FIRST | {"fast": "1.0"}
 BUILD = Build(packages=("fast",), memory_gb_per_job=4, core_minutes=90)

@@ -13,8 +13,8 @@ import pytest
 from command import envdoctor, envelope
 from local_packages import Index, serve, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.errors import BadInput
-from envdoctor.sources import Sources, config_files, read_sources, source_of, uv_arguments, uv_environment
+from envdoctor.core.errors import BadInput
+from envdoctor.download.sources import Sources, config_files, read_sources, source_of, uv_arguments, uv_environment
 
 MIRROR = "https://mirror.example/simple"
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stack_place import compile_library
 
-from envdoctor.stack.elf import Elf, ElfError, gnu_hash, open_elf
-from envdoctor.stack.fatbin import read_kernel_code
+from envdoctor.binaries.elf import Elf, ElfError, gnu_hash, open_elf
+from envdoctor.binaries.fatbin import read_kernel_code
 
 CODE = """
 #include <string.h>

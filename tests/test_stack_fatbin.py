@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stack_place import compile_library, compile_with_fatbin, fatbin_container, fatbin_entry
 
-from envdoctor.model import KernelCode
-from envdoctor.stack.elf import open_elf
-from envdoctor.stack.fatbin import MAGIC, read_kernel_code, scan_containers
+from envdoctor.binaries.elf import open_elf
+from envdoctor.binaries.fatbin import MAGIC, read_kernel_code, scan_containers
+from envdoctor.core.records import KernelCode
 
 PTX, CUBIN, LTO = 1, 2, 8
 

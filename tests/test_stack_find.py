@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from stack_place import make_venv
 
-from envdoctor.errors import BadInput
-from envdoctor.stack.find import find_stack
-from envdoctor.stack.layout import read_layout
+from envdoctor.core.errors import BadInput
+from envdoctor.environment.find import find_stack
+from envdoctor.environment.layout import read_layout
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from stack_place import (
     make_venv,
 )
 
-from envdoctor.model import Extension, Stack
-from envdoctor.stack.cache import FILE_NAME
-from envdoctor.stack.distributions import find_metadata, read_distributions
-from envdoctor.stack.inspect import read_stack
-from envdoctor.stack.layout import read_layout
-from envdoctor.stack.libraries import parse_cache
+from envdoctor.binaries.cache import FILE_NAME
+from envdoctor.binaries.libraries import parse_cache
+from envdoctor.core.records import Extension, Stack
+from envdoctor.environment.distributions import find_metadata, read_distributions
+from envdoctor.environment.inspect import read_stack
+from envdoctor.environment.layout import read_layout
 
 CALLS_TORCH = f"extern void {SYM_NE}(void), {NEW_ABI}(void); void run(void) {{ {SYM_NE}(); {NEW_ABI}(); }}"
 
@@ -221,7 +221,7 @@ def test_nothing_of_it_is_imported_and_nothing_started(tmp_path: Path, site: Pat
     add_torch(site)
     (site / "torch/__init__.py").write_text("raise SystemExit('imported')")
     code = (
-        "import sys; from pathlib import Path; from envdoctor.stack.inspect import read_stack\n"
+        "import sys; from pathlib import Path; from envdoctor.environment.inspect import read_stack\n"
         "def forbid(event, arguments):\n"
         "    if event in ('subprocess.Popen', 'os.exec', 'os.fork', 'os.posix_spawn', 'ctypes.dlopen'):\n"
         "        raise SystemExit(event)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envdoctor.stack.libraries import read_libstdcxx
+from envdoctor.binaries.libraries import read_libstdcxx
 
 
 def write_library(folder: Path, *versions: str) -> Path:

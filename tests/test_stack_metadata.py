@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stack_place import add_distribution, make_venv
 
-from envdoctor.model import Distribution
-from envdoctor.stack.inspect import read_stack
-from envdoctor.stack.markers import Markers
-from envdoctor.stack.metadata import (
+from envdoctor.core.records import Distribution
+from envdoctor.environment.inspect import read_stack
+from envdoctor.environment.markers import Markers
+from envdoctor.environment.metadata import (
     choose_home,
     parse_direct_url,
     parse_egg_requires,

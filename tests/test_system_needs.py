@@ -11,10 +11,10 @@ from command import envelope
 from install_place import Place
 from local_packages import write_profile
 
-from envdoctor.environments import Beside
-from envdoctor.errors import EnvdoctorError, Refused
-from envdoctor.installing.journal import read_journal
-from envdoctor.installing.system_needs import command_for, install_needs, missing_needs, note, package_manager
+from envdoctor.core.errors import EnvdoctorError, Refused
+from envdoctor.environment.managed import Beside
+from envdoctor.install.journal import read_journal
+from envdoctor.install.system_packages import command_for, install_needs, missing_needs, note, package_manager
 from envdoctor.knowledge.system_packages import system_packages
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from command import ROOT, envdoctor, environment, snapshot
 
-from envdoctor import handoff
-from envdoctor.errors import EnvdoctorError
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.training import handoff
 
 # Holds a run as the trainer does.
 HOLDER = """

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from command import ROOT, envdoctor
 
-from envdoctor import uv
-from envdoctor.errors import EnvdoctorError
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.locking import uv
 
 # What uv 0.8.13 printed for the same failures; the dependency allows it.
 OLD_NO_WHEELS = """\

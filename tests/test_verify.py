@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from envdoctor import process
-from envdoctor.errors import BadInput, EnvdoctorError
-from envdoctor.model import Outcome, ProbeResult, Verification
-from envdoctor.proving import probe_process, process_memory, verify
+from envdoctor.core import processes as process
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.records import Outcome, ProbeResult, Verification
+from envdoctor.verify import probe_process, process_memory
+from envdoctor.verify import runner as verify
 
 SCRIPTS = Path(__file__).parent / "probes"
 PYTHON = Path(sys.executable)
@@ -232,7 +233,7 @@ def test_an_unknown_probe_is_answered_with_the_nearest() -> None:
 
 def test_an_interrupt_stops_the_probes(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; import sys; from envdoctor.proving.verify import verify\n"
+        "from pathlib import Path; import sys; from envdoctor.verify.runner import verify\n"
         "verify(Path(sys.executable), ['hang'], required=(), driver='', gpus=(), lock='', "
         f"folder=Path({str(SCRIPTS)!r}))"
     )

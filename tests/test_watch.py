@@ -19,11 +19,11 @@ from command import ROOT, envdoctor, envelope, environment
 from fakenvml.fixture import FakeNvml, machine_ini
 from test_schema import faults
 
+from envdoctor.commands.watch import EventTail, find_run, parse_event
 from envdoctor.output.run_lines import lines, plain, span, sparkline
 from envdoctor.output.schema import schema_of
-from envdoctor.run_state import Course, RunState
-from envdoctor.trainer_lock import find_trainer, is_network
-from envdoctor.watching import EventTail, find_run, parse_event
+from envdoctor.training.run_lock import find_trainer, is_network
+from envdoctor.training.run_state import Course, RunState
 
 # A trainer without torch: the real RunDirectory, steps as fast as asked, then what it was told to do.
 TRAINER = """

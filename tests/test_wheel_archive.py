@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_packages import write_wheel
 
-from envdoctor.web.wheel_archive import parse_record, wheel_faults
+from envdoctor.download.wheel_archive import parse_record, wheel_faults
 
 RECORD = "alpha-1.0.dist-info/RECORD"
 

@@ -19,10 +19,11 @@ import sys
 import time
 from typing import Any
 
+from checks.cuda_graphs import check_graphs
+from checks.fsdp import check_sharding
+from checks.model_names import find_folder
 from data.row_count import refuse_too_few
-from generation.cuda_graph_checks import check_graphs
 from generation.vllm_server import ask_server, check_length
-from modeling.names import find_folder
 from run.alarms import validate_names
 from run.checkpoints import step_of
 from run.directory import RunDirectory
@@ -33,7 +34,6 @@ from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, se
 from tasks.dataset import DatasetTask, check_dataset
 from tasks.sort import SortTask, check_sort
 from tasks.tes import TesTask, check_tes
-from trl_config.fsdp import check_sharding
 
 TASKS: dict[str, Any] = {
     "sort": (check_sort, SortTask),
@@ -88,6 +88,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     prepare_process(settings, run)
     import torch
     from datasets import Dataset
+    from generation.evaluation import HeldOut
     from generation.evaluation_engines import engine_of
     from modeling import fsdp as sharding
     from modeling import saving as after_training
@@ -98,7 +99,6 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from patches.trl_trainer import answer_lean, trainer_of
     from patches.unpadded import learn_without_padding
     from patches.weight_sync import hand_over_at_once
-    from run.evaluation import HeldOut
     from run.ranks import Ranks
     from run.recorder import NothingLeft, Recorder
     from transformers import PrinterCallback

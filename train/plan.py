@@ -14,18 +14,18 @@ import json
 import sys
 from typing import Any
 
-from generation.cuda_graph_checks import check_graphs
+from checks.attention import SINKS, choose_attention
+from checks.batches import check_batches, divisors
+from checks.cuda_graphs import check_graphs
+from checks.dtypes import check_quantization
+from checks.fsdp import check_places, check_sharding
+from checks.versions import check_sleep
 from memory.config import parse_config, shape_of
 from memory.config_sources import read_shape
 from memory.phases import Phases, choose_types
 from memory.remedies import find_remedies
 from memory.shape import Shape
-from modeling.attention import SINKS, choose_attention
-from modeling.dtypes import check_quantization
 from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
-from trl_config.batches import check_batches, divisors
-from trl_config.fsdp import check_places, check_sharding
-from trl_config.versions import check_sleep
 
 __all__ = ["BadInput", "Shape", "compare", "parse_config", "plan", "read_shape", "shape_of"]
 

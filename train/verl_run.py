@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modeling.names import find_folder
+from checks.model_names import find_folder
 from run.alarms import validate_names
 from run.directory import RunDirectory, finite
 from run.program import answer_check, command_line, exit_status

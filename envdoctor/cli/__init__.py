@@ -12,8 +12,8 @@ import typer
 
 from envdoctor.cli import diagnosing, environments, fleet, keeping, planning, proving, runs, training
 from envdoctor.cli.shared import app
-from envdoctor.errors import EXIT_FAILED
-from envdoctor.paths import expanded
+from envdoctor.core.errors import EXIT_FAILED
+from envdoctor.core.paths import expanded
 
 __all__ = ["app", "diagnosing", "environments", "fleet", "keeping", "main", "planning", "proving", "runs", "training"]
 

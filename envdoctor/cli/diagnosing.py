@@ -40,7 +40,7 @@ def check(
 
     Example: envdoctor check --venv ./venv
     """
-    from envdoctor import diagnosis
+    from envdoctor.commands import diagnosis
 
     request = diagnosis.CheckRequest(
         machine, tuple(fact or ()), venv, python, from_report, save, tuple(select or ()), tuple(ignore or ())
@@ -63,7 +63,7 @@ def explain(
 
     Example: envdoctor explain train.log --venv ./venv
     """
-    from envdoctor import diagnosis
+    from envdoctor.commands import diagnosis
 
     finish("explain", format, lambda _: diagnosis.explain(text, machine, fact or [], venv, python))
 
@@ -74,7 +74,7 @@ def rules(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor rules
     """
-    from envdoctor import reference
+    from envdoctor.commands import rules as reference
 
     finish("rules", format, lambda _: reference.list_rules())
 
@@ -94,7 +94,7 @@ def report(
 
     Example: envdoctor report --output report.md
     """
-    from envdoctor import diagnosis
+    from envdoctor.commands import diagnosis
 
     finish("report", format, lambda _: diagnosis.report(venv, python, output))
 

@@ -20,8 +20,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 
 @app.command()
@@ -52,7 +52,7 @@ def install(
 
     Example: envdoctor install --profile cpu --venv ./venv
     """
-    from envdoctor import provisioning
+    from envdoctor.commands import provisioning
 
     def answer(reporter: Reporter) -> Answer:
         if wheels:
@@ -86,7 +86,7 @@ def fetch(
 
     Example: envdoctor fetch --profile cpu --dest ./wheels --arch aarch64
     """
-    from envdoctor.fetching import fetch as fetching
+    from envdoctor.commands import fetch as fetching
 
     def answer(reporter: Reporter) -> Answer:
         return fetching.fetch(profile, dest, reporter, python=python, architecture=arch, glibc=glibc)
@@ -100,7 +100,7 @@ def envs(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor envs
     """
-    from envdoctor import housekeeping
+    from envdoctor.commands import housekeeping
 
     finish("envs", format, lambda _: housekeeping.list_environments())
 
@@ -111,7 +111,7 @@ def rollback(venv: VenvOption = "", format: FormatOption = Format.human) -> None
 
     Example: envdoctor rollback --venv ./venv
     """
-    from envdoctor import housekeeping
+    from envdoctor.commands import housekeeping
 
     finish("rollback", format, lambda _: housekeeping.rollback(venv))
 
@@ -132,7 +132,7 @@ def clean(
 
     Example: envdoctor clean --dry-run
     """
-    from envdoctor import housekeeping
+    from envdoctor.commands import housekeeping
 
     finish("clean", format, lambda _: housekeeping.clean(venv, dry_run=dry_run, adopted=adopted))
 
@@ -150,7 +150,7 @@ def uninstall(
 
     Example: envdoctor uninstall --venv ./venv
     """
-    from envdoctor import housekeeping
+    from envdoctor.commands import housekeeping
 
     finish("uninstall", format, lambda _: housekeeping.uninstall(venv, everything=everything, dry_run=dry_run))
 
@@ -161,6 +161,6 @@ def paths(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor paths
     """
-    from envdoctor import housekeeping
+    from envdoctor.commands import housekeeping
 
     finish("paths", format, lambda _: housekeeping.list_paths())

@@ -9,8 +9,8 @@ import typer
 from envdoctor.cli.shared import App, Format, FormatOption, ProgressForm, ProgressOption, app, finish
 
 if TYPE_CHECKING:
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 fleet_app = App(no_args_is_help=True, rich_markup_mode=None, help="Several machines, held against each other.")
 app.add_typer(fleet_app, name="fleet")

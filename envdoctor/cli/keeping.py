@@ -20,8 +20,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 
 @profiles_app.callback(invoke_without_command=True)
@@ -31,7 +31,7 @@ def profiles(context: typer.Context, format: FormatOption = Format.human) -> Non
     Example: envdoctor profiles show gh200
     """
     if context.invoked_subcommand is None:
-        from envdoctor import listing
+        from envdoctor.commands import profiles as listing
 
         finish("profiles", format, lambda _: listing.list_all())
 
@@ -42,7 +42,7 @@ def profiles_show(name: str, format: FormatOption = Format.human) -> None:
 
     Example: envdoctor profiles show cpu
     """
-    from envdoctor import listing
+    from envdoctor.commands import profiles as listing
 
     finish("profiles show", format, lambda _: listing.show(name))
 
@@ -58,7 +58,7 @@ def profiles_new(
 
     Example: envdoctor profiles new --from-venv ./venv --name mine --output mine.toml
     """
-    from envdoctor import workflow
+    from envdoctor.commands import workflow
 
     finish("profiles new", format, lambda _: workflow.new_profile(from_venv, name, output))
 
@@ -80,7 +80,7 @@ def resolve(
 
     Example: envdoctor resolve --profile gh200 --machine gh200-480gb
     """
-    from envdoctor.errors import BadInput
+    from envdoctor.core.errors import BadInput
 
     def answer(reporter: Reporter) -> Answer:
         if bool(profile) == all_profiles:
@@ -90,12 +90,12 @@ def resolve(
                 hint="envdoctor resolve --all",
             )
         if machine == "all":
-            from envdoctor import keeping
+            from envdoctor.commands import keeping
 
             others = {"--fact": fact, "--python": python}
             alone("--machine all", others, why="it is of recorded machines and locks", hint="envdoctor resolve --all")
             return keeping.matrix(profile or [])
-        from envdoctor import resolving
+        from envdoctor.commands import resolve as resolving
 
         return resolving.resolve(profile or [], machine, fact or [], python, reporter)
 
@@ -121,7 +121,7 @@ def lock(
 
     Example: envdoctor lock --check
     """
-    from envdoctor import keeping
+    from envdoctor.commands import keeping
 
     def answer(reporter: Reporter) -> Answer:
         if check:
@@ -147,7 +147,7 @@ def audit(
 
     Example: envdoctor audit SETUP.md --machine gh200-480gb
     """
-    from envdoctor import auditing
+    from envdoctor.commands import audit as auditing
 
     finish("audit", format, lambda _: auditing.audit(target, machine, fact or [], fix))
 
@@ -169,7 +169,7 @@ def export(
 
     Example: envdoctor export --profile x86-cu124-hf --format dockerfile --output Dockerfile
     """
-    from envdoctor import keeping
+    from envdoctor.commands import keeping
 
     finish("export", Format.human, lambda _: keeping.export(profile, to, python, arch, output))
 
@@ -193,6 +193,6 @@ def facts_check(
 
     Example: envdoctor facts check --only vllm
     """
-    from envdoctor import keeping
+    from envdoctor.commands import keeping
 
     finish("facts check", format, lambda reporter: keeping.check_facts(only or [], reporter))

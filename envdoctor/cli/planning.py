@@ -40,7 +40,7 @@ def plan(
 
     Example: envdoctor plan --model openai/gpt-oss-20b --set lora_rank=8 --machine h200
     """
-    from envdoctor import planning
+    from envdoctor.commands import plan as planning
 
     request = planning.PlanRequest(
         model, recipe, tuple(assignments or ()), machine, tuple(fact or ()), gpus, venv, python

@@ -21,8 +21,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 
 @app.command()
@@ -50,7 +50,7 @@ def verify(
     """
 
     def answer(reporter: Reporter) -> Answer:
-        from envdoctor import workflow
+        from envdoctor.commands import workflow
 
         if bench or load:
             option = "--bench" if bench else "--load"
@@ -83,7 +83,7 @@ def archs(
 
     Example: envdoctor archs .venv --cc 9.0,12.0
     """
-    from envdoctor.scanning import kernels
+    from envdoctor.commands import archs as kernels
 
     finish("archs", format, lambda _: kernels.archs(target, cc, machine, fact or [], verbose=verbose))
 
@@ -97,6 +97,6 @@ def abi(
 
     Example: envdoctor abi .venv
     """
-    from envdoctor.scanning import abi as checking
+    from envdoctor.verify import abi as checking
 
     finish("abi", format, lambda _: checking.abi(venv))

@@ -18,8 +18,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 RUN = "A run's folder; default: the newest below ./runs."
 
@@ -35,7 +35,7 @@ def watch(
 
     Example: envdoctor watch runs/sort-20261121-153013 --once
     """
-    from envdoctor import watching
+    from envdoctor.commands import watch as watching
 
     def answer(reporter: Reporter) -> Answer:
         shown = (lambda _: None) if once else reporter.watched
@@ -61,7 +61,7 @@ def plot(
 
     Example: envdoctor plot runs/a runs/b --metric reward --metric entropy --output compared.svg
     """
-    from envdoctor import plotting
+    from envdoctor.commands import plot as plotting
 
     finish("plot", format, lambda _: plotting.plot(runs or [], output, metric or [], venv, python))
 
@@ -86,12 +86,12 @@ def pack(
 
     Example: envdoctor pack runs/sort-20261121-153013 --output sort.zip
     """
-    from envdoctor import packing
+    from envdoctor.commands import pack as packing
 
     def answer(_: Reporter) -> Answer:
         if not check:
             return packing.pack(packing.PackRequest(run, output, with_optimizer, with_checkpoints, force))
-        from envdoctor.errors import BadInput
+        from envdoctor.core.errors import BadInput
 
         others = {"RUN": run, "--output": output, "--with-optimizer": with_optimizer}
         others |= {"--with-checkpoints": with_checkpoints, "--force": force}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from envdoctor.errors import EXIT_INTERRUPTED
+from envdoctor.core.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from envdoctor.errors import EnvdoctorError
+    from envdoctor.core.errors import EnvdoctorError
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 Work = TypeVar("Work", bound=Callable[..., Any])
 
@@ -113,9 +113,9 @@ def finish(
     progress: ProgressForm = ProgressForm.auto,
 ) -> None:
     """Do the work, print its answer or its error, and end with its exit code."""
-    from envdoctor.errors import foreseen
+    from envdoctor.core.errors import foreseen
+    from envdoctor.core.processes import ended_as_by_ctrl_c
     from envdoctor.output.reporter import Reporter
-    from envdoctor.process import ended_as_by_ctrl_c
 
     reporter = Reporter(json_lines=progress is ProgressForm.json)
     try:
@@ -139,7 +139,7 @@ def finish(
 
 def alone(option: str, others: Mapping[str, object], *, why: str, hint: str) -> None:
     """Refuse options that would say nothing beside this one."""
-    from envdoctor.errors import BadInput
+    from envdoctor.core.errors import BadInput
 
     if given := [name for name, value in others.items() if value]:
         raise BadInput(

@@ -9,8 +9,8 @@ import typer
 from envdoctor.cli.shared import Format, FormatOption, ProfileOption, PythonOption, VenvOption, app, finish
 
 if TYPE_CHECKING:
+    from envdoctor.core.results import Answer
     from envdoctor.output.reporter import Reporter
-    from envdoctor.results import Answer
 
 
 @app.command()
@@ -74,8 +74,8 @@ def train(
 
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """
-    from envdoctor import workflow
-    from envdoctor.launching.records import Ask, JobOptions
+    from envdoctor.commands import workflow
+    from envdoctor.training.launchers.records import Ask, JobOptions
 
     def answer(reporter: Reporter) -> Answer:
         if list_recipes:
@@ -102,6 +102,6 @@ def quickstart(profile: ProfileOption = "", venv: VenvOption = "", format: Forma
     """
     import time
 
-    from envdoctor import workflow
+    from envdoctor.commands import workflow
 
     finish("quickstart", format, lambda reporter: workflow.quickstart(profile, venv, reporter, time.monotonic))

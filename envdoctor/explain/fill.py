@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envdoctor.model import Machine, Stack
+from envdoctor.core.records import Machine, Stack
 
 PLACE = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Modules, files and build names by which an error speaks of a distribution.

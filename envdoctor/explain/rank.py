@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import BinaryIO
 
+from envdoctor.core.records import Finding, Machine, Record, Stack
 from envdoctor.explain.fill import distribution_of, fill, values_of
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
-from envdoctor.model import Finding, Machine, Record, Stack
 
 LINES_SHOWN = 6
 QUIET = re.compile(  # NCCL says WARN where others say ERROR
@@ -59,7 +59,7 @@ def explain(
     What is not given is taken from the text, where it holds a report; but only facts that were given, and so are of
     this very machine, speak against a cause.
     """
-    from envdoctor.pasted import parse_report
+    from envdoctor.reports import parse_report
 
     table = symptom_table()
     seen = scan(stream, table)

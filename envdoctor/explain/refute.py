@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.architectures import capability_of, runs_native
-from envdoctor.model import Machine, Stack
 
 
 def refutation(cause: str, machine: Machine, stack: Stack) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import BinaryIO
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable, required_literals
-from envdoctor.model import Record
 
 BLOCK = 1 << 20  # bytes read at a time
 PASTE = 128 << 10  # bytes up to which a text may have been pasted from a narrow terminal

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from envdoctor.errors import unknown_name
+from envdoctor.core.errors import unknown_name
 from envdoctor.export.files import conda, requirements, uv_project
 from envdoctor.export.images import apptainer, dockerfile
 from envdoctor.export.pylock import pylock
 from envdoctor.export.script import script
 from envdoctor.export.stack import Exported, Locked, Place, checked
-from envdoctor.locks import LockFile
+from envdoctor.locking.lock_files import LockFile
 from envdoctor.profiles import Profile
 
 WRITERS: dict[str, Callable[[Locked], Exported]] = {

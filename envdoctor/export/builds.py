@@ -11,11 +11,11 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export.stack import GUARDS, OBEYED, Locked, uv_backend
 from envdoctor.knowledge.system_packages import system_packages
+from envdoctor.locking.resolve import BUILT_MARK, Package
 from envdoctor.profiles import Build
-from envdoctor.resolve import BUILT_MARK, Package
 
 KIB_PER_GIB = 1 << 20
 MOST_GB = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export.builds import (
     at_once_notes,
     build_file,

@@ -7,7 +7,7 @@ import shlex
 
 from packaging.version import Version
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export.builds import NVCC, apt_packages, build_file, build_notes, built, named, needs, shell_steps
 from envdoctor.export.stack import Exported, Locked, commented, demand_whole, heading, torch_check, uv_sync
 from envdoctor.export.text import docker_value, export_line

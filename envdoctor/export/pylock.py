@@ -9,10 +9,10 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.export.builds import at_once_notes, build_notes, built
 from envdoctor.export.stack import Exported, Locked, Place, demand_whole
-from envdoctor.resolve import Package
+from envdoctor.locking.resolve import Package
 
 FILE_NAME = "pylock.toml"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import Record
 from envdoctor.export.text import comment
 from envdoctor.knowledge import cuda_releases
-from envdoctor.locks import LockFile, lock_text, parse_lock
-from envdoctor.model import Record
+from envdoctor.locking.lock_files import LockFile, lock_text, parse_lock
 from envdoctor.profiles import Profile
 
 # Variables that shells, loaders, interpreters and installers act on: one of them, set by a stranger's profile, would

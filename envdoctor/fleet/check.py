@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from envdoctor import process
-from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core import processes as process
+from envdoctor.core.decoding import read_text
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.records import Record
+from envdoctor.core.results import Answer
+from envdoctor.environment.find import interpreter_named
 from envdoctor.fleet import reach
 from envdoctor.fleet.compare import Tally
 from envdoctor.fleet.facts import judge
 from envdoctor.fleet.hostlist import parse_names
 from envdoctor.fleet.recorded import read_answers, recorded_files, save_answer
 from envdoctor.fleet.records import FleetChecked, How, NodeAnswer
-from envdoctor.model import Record
-from envdoctor.records import read_text
-from envdoctor.results import Answer
-from envdoctor.stack.find import interpreter_named
 
 HINT = "envdoctor fleet check --hosts node1,node2,node3"
 MOST_PARALLEL = 256  # ssh processes at a time: each has some MiB

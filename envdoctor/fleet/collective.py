@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor import process
-from envdoctor.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core import processes as process
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.records import Record
+from envdoctor.core.results import Answer
 from envdoctor.fleet import reach
 from envdoctor.fleet.check import slurm_nodes, srun_options
 from envdoctor.fleet.hostlist import parse_names
 from envdoctor.fleet.ranks import RankState, name_stuck, parse_deaths, parse_rank
 from envdoctor.fleet.verdict import Ended, conclude
-from envdoctor.model import Record
-from envdoctor.results import Answer
 
 HINT = "envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python"
 PROBES = Path(__file__).parent.parent / "probes"
@@ -162,7 +162,7 @@ def nodes_of(request: CollectiveRequest) -> list[str]:
 
 def _count_gpus() -> int:
     """How many GPUs this machine has: the nodes are taken to be like it."""
-    from envdoctor.facts.gpu import read_nvml
+    from envdoctor.machine.gpu import read_nvml
 
     if gpus := read_nvml().gpus.value:
         return len(gpus)

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Mapping
 from typing import Literal
 
+from envdoctor.core.records import Evidence, Finding
 from envdoctor.fleet.compared import Compared, compared
 from envdoctor.fleet.hostlist import fold_names
 from envdoctor.fleet.records import Clock, Failure, Group, How, NodeAnswer, NodeFacts
 from envdoctor.fleet.words import FIX
-from envdoctor.model import Evidence, Finding
 
 CLOCK_SECONDS = 1.0  # tokens, certificates and rendezvous tolerate some seconds; NTP keeps a machine within 0.1 s
 MOST_PACKAGE_SETS = 16  # kept to say which packages differ

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from envdoctor.model import Record
+from envdoctor.core.records import Record
 
 Severity = Literal["error", "warning", "info"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from envdoctor.core.records import Evidence, Finding
 from envdoctor.fleet.records import NodeAnswer, NodeFacts
-from envdoctor.model import Evidence, Finding
 
 GIB = 1 << 30
 VIRTUAL = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
 
 MOST_NODES = 100_000
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%\[\],-]*")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from envdoctor.model import Finding, Record
+from envdoctor.core.records import Finding, Record
 
 LINE = re.compile(r"envdoctor-fleet rank (\d{1,6}) (\{.*\})")
 SILENT_SECONDS = 4.0  # eight beats

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor import process
-from envdoctor.errors import EnvdoctorError
+from envdoctor.core import processes as process
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.records import Record
 from envdoctor.fleet.lines import Listener
 from envdoctor.fleet.records import Failure, NodeAnswer
 from envdoctor.fleet.words import parse_failure
-from envdoctor.model import Record
 
 PROGRAMS = Path(__file__).parent.parent / "probes" / "fleet"
 CONNECT_SECONDS = 10

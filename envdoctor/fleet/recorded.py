@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.errors import BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.fleet.lines import read_envelope
 from envdoctor.fleet.records import Clock, NodeAnswer
 

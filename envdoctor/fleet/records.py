@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from envdoctor.model import Finding, Record
+from envdoctor.core.records import Finding, Record
 
 FLEET_SCHEMA = 1
 

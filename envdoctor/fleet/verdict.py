@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from envdoctor.core.processes import Finished
+from envdoctor.core.records import Evidence, Finding, Record
 from envdoctor.fleet.hostlist import fold_names
 from envdoctor.fleet.ranks import (
     Collective,
@@ -19,8 +21,6 @@ from envdoctor.fleet.ranks import (
 )
 from envdoctor.fleet.words import FIX, parse_failure
 from envdoctor.knowledge.gpu_speeds import Measure, gpu_speeds
-from envdoctor.model import Evidence, Finding, Record
-from envdoctor.process import Finished
 
 TABLE_SIZES: dict[str, Measure] = {"all_reduce 64 MiB": "allreduce_64mb", "all_reduce 1024 MiB": "allreduce_1gb"}
 WORDS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.model import Record
+from envdoctor.core.records import Record
 
 
 class CudaRelease(Record, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envdoctor.model import Gpu
+from envdoctor.core.records import Gpu
 
 Capability = tuple[int, int]
 

@@ -6,8 +6,8 @@ from functools import cache
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import read_table
-from envdoctor.model import Record
 
 
 class CauseText(Record, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import read_table
-from envdoctor.model import Record
 
 Measure = Literal["gemm", "memory", "h2d", "d2h", "peer", "allreduce_64mb", "allreduce_1gb"]
 

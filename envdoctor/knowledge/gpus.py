@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from envdoctor.model import Record
+from envdoctor.core.records import Record
 
 Kind = Literal["data-centre", "workstation", "consumer", "jetson"]
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import read_table
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.model import Record
 
 R = TypeVar("R", bound=Record)
 

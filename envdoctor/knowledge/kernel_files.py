@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.model import Extension
+from envdoctor.core.records import Extension
 
 # Files that a library loads always, by a pattern of their path: only these must have code for every GPU. The others
 # hold kernels for single chips (FlashMLA, FlashAttention 3), which a healthy library leaves alone elsewhere.

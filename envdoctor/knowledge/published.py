@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import read_table
 from envdoctor.knowledge.versions import is_prerelease, satisfies
-from envdoctor.model import Record
 
 
 class Published(Record, frozen=True):

@@ -6,9 +6,9 @@ from functools import cache
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import read_table
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.model import Record
 
 
 class PythonRange(Record, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import read_table
 from envdoctor.knowledge.versions import public_part, satisfies, version_key
-from envdoctor.model import Record
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
 _FOLDER = Path(__file__).parent / "requires"

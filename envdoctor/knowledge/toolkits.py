@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge.torch_builds import Pair, pair
-from envdoctor.model import Record
 
 
 class Toolkit(Record, frozen=True):

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from envdoctor.core.records import Record
 from envdoctor.knowledge import cuda_releases, read_table
-from envdoctor.model import Record
 
 Pair = tuple[int, int]  # major and minor, to compare by
 

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.scanning.abi import AbiChecked, Lack, LinkedFile
+from envdoctor.verify.abi import AbiChecked, Lack, LinkedFile
 
 LACKS_SHOWN = 4
 

@@ -6,8 +6,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.auditing import Audited
-from envdoctor.model import Finding
+from envdoctor.commands.audit import Audited
+from envdoctor.core.records import Finding
 
 MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
 

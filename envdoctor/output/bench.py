@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.output.console import table
-from envdoctor.proving.bench_records import Bench, BenchResult, UnderLoad
+from envdoctor.verify.bench_records import Bench, BenchResult, UnderLoad
 
 NAMES = {
     "gemm": "16-bit matrix product",

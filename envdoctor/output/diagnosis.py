@@ -9,14 +9,14 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor import results
-from envdoctor.model import Fact
+from envdoctor.core import results
+from envdoctor.core.records import Fact
 from envdoctor.output.console import out, table
 from envdoctor.output.machine import facts_table
 
 if TYPE_CHECKING:
+    from envdoctor.commands.report import Report
     from envdoctor.explain import Cause, Explained
-    from envdoctor.report import Report
 
 SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
 OTHERS_SHOWN = 4  # causes after the first
@@ -110,7 +110,7 @@ def schema(data: results.Schema) -> list[RenderableType]:
 
 def report(data: Report) -> list[RenderableType]:
     """The report as it goes into an issue: Markdown, unbroken."""
-    from envdoctor.report import to_markdown
+    from envdoctor.commands.report import to_markdown
 
     out().print(Text(to_markdown(data)), soft_wrap=True, end="")
     return []

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.errors import EnvdoctorError
-from envdoctor.results import Answer
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.results import Answer
 
 ENVELOPE_SCHEMA = 1
 

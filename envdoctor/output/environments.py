@@ -6,8 +6,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.housekeeping import Environment, Environments, Paths, Removed, RolledBack
-from envdoctor.installing.install import InstallResult
+from envdoctor.commands.housekeeping import Environment, Environments, Paths, Removed, RolledBack
+from envdoctor.install.install import InstallResult
 from envdoctor.output.console import table
 from envdoctor.output.proofs import proof_lines
 

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.fetching.fetch import Fetched
+from envdoctor.commands.fetch import Fetched
 
 MIB = 1 << 20
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from envdoctor.errors import EnvdoctorError
-from envdoctor.model import Finding
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.records import Finding
+from envdoctor.core.results import Answer
 from envdoctor.output.remarks import remarks
-from envdoctor.results import Answer
 
 Level = Literal["error", "warning", "notice"]
 LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "warning", "info": "notice"}

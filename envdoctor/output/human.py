@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor import results
-from envdoctor.errors import EnvdoctorError
-from envdoctor.model import Choice, Condition, Finding, Verification
+from envdoctor.core import results
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.records import Choice, Condition, Finding, Verification
+from envdoctor.core.results import Answer
 from envdoctor.output.console import err, out, table
-from envdoctor.results import Answer
 
 MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
 OUTCOMES = {"passed": "ok", "unavailable": "info"}

@@ -12,12 +12,12 @@ import msgspec
 from envdoctor.output.envelope import json_bytes
 
 if TYPE_CHECKING:
-    from envdoctor.fetching.transfer import FetchProgress
-    from envdoctor.handoff import Event
-    from envdoctor.installing.meter import Progress
-    from envdoctor.model import ProbeResult
-    from envdoctor.resolve import Attempt
-    from envdoctor.watching import Watched
+    from envdoctor.commands.watch import Watched
+    from envdoctor.core.records import ProbeResult
+    from envdoctor.install.progress import Progress
+    from envdoctor.install.transfer import FetchProgress
+    from envdoctor.locking.resolve import Attempt
+    from envdoctor.training.handoff import Event
 
 EVERY_SECONDS = 1.0  # of what changes all the time
 

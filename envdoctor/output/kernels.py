@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from envdoctor.commands.archs import ArchsScanned, Asked, Coverage, ScannedFile, is_compiled_at_first_use
 from envdoctor.output.console import out
-from envdoctor.scanning.kernels import ArchsScanned, Asked, Coverage, ScannedFile, is_compiled_at_first_use
 
 CELL = 13  # columns: "1432/2918", "62/81 +2 PTX"
 MINIMUM_TITLE = 24

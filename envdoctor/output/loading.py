@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.scanning.loading import Loaded, LoadTest
+from envdoctor.verify.loading import Loaded, LoadTest
 
 OUTPUT_SHOWN = 3  # last lines of a file that did not load
 

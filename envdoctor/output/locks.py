@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from envdoctor.commands.keeping import Cell, Locked, LockedAll, Matrix
 from envdoctor.export import Exported
-from envdoctor.facts_check import FactsChecked
-from envdoctor.keeping import Cell, Locked, LockedAll, Matrix
+from envdoctor.knowledge_check import FactsChecked
 from envdoctor.output.console import err, out, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from envdoctor.model import Fact, Gpu, Machine
+from envdoctor.core.records import Fact, Gpu, Machine
 
 T = TypeVar("T")
 GIB = 1 << 30

@@ -6,8 +6,8 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from envdoctor.commands.plan import MemoryPlan
 from envdoctor.output.console import out, table
-from envdoctor.planning import MemoryPlan
 
 GIB = 1 << 30
 SHOWN = 1 << 20  # a part below 1 MiB is left out

@@ -9,12 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from envdoctor.listing import Entries, Entry, LockShown, ProfileShown
-from envdoctor.model import Finding
+from envdoctor.commands.profiles import Entries, Entry, LockShown, ProfileShown
+from envdoctor.core.records import Finding
+from envdoctor.core.results import Resolved, ResolvedAll
+from envdoctor.locking.resolve import Lock
 from envdoctor.output.console import table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
-from envdoctor.resolve import Lock
-from envdoctor.results import Resolved, ResolvedAll
 
 Parts = Iterator[RenderableType]
 SHA_SHOWN = 12  # characters of a hash: enough to tell two wheels apart by eye

@@ -10,16 +10,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from envdoctor.model import ProbeResult
+from envdoctor.core.records import ProbeResult
 from envdoctor.output.console import err
 
 if TYPE_CHECKING:
-    from envdoctor.fetching.transfer import FetchProgress
-    from envdoctor.handoff import Event
-    from envdoctor.installing.meter import Progress
+    from envdoctor.commands.watch import Watched
+    from envdoctor.install.progress import Progress
+    from envdoctor.install.transfer import FetchProgress
+    from envdoctor.locking.resolve import Attempt
     from envdoctor.output.run_live import LiveRun
-    from envdoctor.resolve import Attempt
-    from envdoctor.watching import Watched
+    from envdoctor.training.handoff import Event
 
 MIB = 1 << 20
 PLAIN_EVERY_SECONDS = 10.0  # in a pipe, one line now and then says that it lives

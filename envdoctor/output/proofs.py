@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from envdoctor.proving.proof import proof_words, speed_words
-from envdoctor.results import Proof, Speed
+from envdoctor.core.results import Proof, Speed
+from envdoctor.verify.evidence import proof_words, speed_words
 
 PROOF_STYLES = {"passed": "ok", "failed": "error", "stale": "warning"}
 SPEED_STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "dim", "stale": "warning"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from envdoctor.model import ProbeResult, Verification
+from envdoctor.core.records import ProbeResult, Verification
 
 if TYPE_CHECKING:
-    from envdoctor.proving.bench_records import Bench, BenchResult
-    from envdoctor.scanning.abi import AbiChecked
-    from envdoctor.scanning.kernels import ArchsScanned, Asked
-    from envdoctor.scanning.loading import LoadTest
+    from envdoctor.commands.archs import ArchsScanned, Asked
+    from envdoctor.verify.abi import AbiChecked
+    from envdoctor.verify.bench_records import Bench, BenchResult
+    from envdoctor.verify.loading import LoadTest
 
 FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
 OUTPUT_SHOWN = 600  # last characters of what a probe printed
@@ -116,7 +116,7 @@ def _archs(data: ArchsScanned) -> Iterator[Remark]:
 
 
 def _archs_of(gpu: Asked, data: ArchsScanned) -> Iterator[Remark]:
-    from envdoctor.scanning.kernels import is_compiled_at_first_use
+    from envdoctor.commands.archs import is_compiled_at_first_use
 
     label = f"{gpu.capability} ({gpu.name})" if gpu.name else gpu.capability
     for file in data.files:

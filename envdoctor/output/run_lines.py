@@ -8,8 +8,8 @@ from itertools import pairwise
 from rich.cells import cell_len
 from rich.text import Text
 
-from envdoctor.facts.gpu_now import GpuNow
-from envdoctor.run_state import Look, RunState
+from envdoctor.machine.gpu_now import GpuNow
+from envdoctor.training.run_state import Look, RunState
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK, LEAST_SPARK = 24, 4  # characters

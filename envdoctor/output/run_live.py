@@ -10,10 +10,10 @@ from rich.live import Live
 from rich.text import Text
 
 from envdoctor.output import run_lines
-from envdoctor.run_state import Course, Event, Look, Raised, RunState, number, numbers, text, whole
+from envdoctor.training.run_state import Course, Event, Look, Raised, RunState, number, numbers, text, whole
 
 if TYPE_CHECKING:
-    from envdoctor.watching import Watched
+    from envdoctor.commands.watch import Watched
 
 PLAIN_STEPS, PLAIN_SECONDS = 10, 30.0  # in a pipe, a line after so many steps or seconds, whichever comes first
 REFRESH_SECONDS = 0.1  # a tiny model makes more steps a second than anyone reads

@@ -7,14 +7,14 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
+from envdoctor.commands.pack import Manifest, PackChecked, Packed
+from envdoctor.commands.plot import Plotted
+from envdoctor.commands.watch import Watched
 from envdoctor.output import run_lines
 from envdoctor.output.console import out, table
 from envdoctor.output.run_live import alarm_line, look_line, silence_line, trainer_line
-from envdoctor.packing import Manifest, PackChecked, Packed
-from envdoctor.plotting import Plotted
-from envdoctor.run_folders import go_on
-from envdoctor.run_state import Look
-from envdoctor.watching import Watched
+from envdoctor.training.run_directories import go_on
+from envdoctor.training.run_state import Look
 
 ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
 MADE = ("✓ ", "ok")

@@ -15,12 +15,12 @@ from urllib.parse import quote
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.documentation import severities, split_references
-from envdoctor.errors import EnvdoctorError
-from envdoctor.model import Finding
+from envdoctor.commands.documentation import severities, split_references
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.records import Finding
+from envdoctor.core.results import Answer
 from envdoctor.output.envelope import json_text
 from envdoctor.output.remarks import KINDS, Remark, remarks
-from envdoctor.results import Answer
 from envdoctor.rules import RULES
 from envdoctor.rules.registry import Rule
 

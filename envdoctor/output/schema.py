@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from envdoctor import results
-from envdoctor.errors import unknown_name
+from envdoctor.core import results
+from envdoctor.core.errors import unknown_name
+from envdoctor.core.records import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Stack, Verification
+from envdoctor.core.results import Answer
 from envdoctor.explain import Cause
-from envdoctor.model import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Stack, Verification
 from envdoctor.output.envelope import ENVELOPE_SCHEMA
-from envdoctor.results import Answer
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = "#/$defs/{name}"
@@ -21,28 +21,28 @@ FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "sta
 
 def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
-    from envdoctor import housekeeping
-    from envdoctor.auditing import Audited
+    from envdoctor.commands import housekeeping
+    from envdoctor.commands.archs import ArchsScanned
+    from envdoctor.commands.audit import Audited
+    from envdoctor.commands.fetch import Fetched
+    from envdoctor.commands.keeping import LockedAll, Matrix
+    from envdoctor.commands.pack import PackChecked, Packed
+    from envdoctor.commands.plan import MemoryPlan
+    from envdoctor.commands.plot import Plotted
+    from envdoctor.commands.profiles import Entries, ProfileShown
+    from envdoctor.commands.report import Report
+    from envdoctor.commands.watch import Watched
     from envdoctor.explain import Explained
-    from envdoctor.facts_check import FactsChecked
-    from envdoctor.fetching.fetch import Fetched
     from envdoctor.fleet.ranks import Collective
     from envdoctor.fleet.records import FleetChecked
-    from envdoctor.handoff import Recipe, Run, Word
-    from envdoctor.installing.install import InstallResult
-    from envdoctor.keeping import LockedAll, Matrix
-    from envdoctor.listing import Entries, ProfileShown
-    from envdoctor.packing import PackChecked, Packed
-    from envdoctor.planning import MemoryPlan
-    from envdoctor.plotting import Plotted
+    from envdoctor.install.install import InstallResult
+    from envdoctor.knowledge_check import FactsChecked
+    from envdoctor.locking.resolve import Lock, Resolution
     from envdoctor.profiles import Profile
-    from envdoctor.proving.bench_records import Bench
-    from envdoctor.report import Report
-    from envdoctor.resolve import Lock, Resolution
-    from envdoctor.scanning.abi import AbiChecked
-    from envdoctor.scanning.kernels import ArchsScanned
-    from envdoctor.scanning.loading import LoadTest
-    from envdoctor.watching import Watched
+    from envdoctor.training.handoff import Recipe, Run, Word
+    from envdoctor.verify.abi import AbiChecked
+    from envdoctor.verify.bench_records import Bench
+    from envdoctor.verify.loading import LoadTest
 
     for late in (Recipe, Run, Word, InstallResult, Lock, Profile, Resolution):
         setattr(results, late.__name__, late)

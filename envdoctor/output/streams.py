@@ -9,7 +9,7 @@ import select
 import sys
 from typing import Any, TextIO
 
-from envdoctor.errors import EnvdoctorError
+from envdoctor.core.errors import EnvdoctorError
 
 # What stands for our marks where an encoding lacks them; all else is spelt as Python does, so that nothing is lost.
 PLAIN = str.maketrans("✓✗•▁▂▃▄▅▆▇█", "vx*12345678") | str.maketrans({"…": "...", "°": "deg ", "±": "+-"})

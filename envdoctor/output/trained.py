@@ -10,11 +10,11 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor import results
+from envdoctor.core import results
 from envdoctor.output.console import out, table
 
 if TYPE_CHECKING:
-    from envdoctor.handoff import Run
+    from envdoctor.training.handoff import Run
 
 
 def recipes(data: results.RecipeList) -> list[RenderableType]:
@@ -41,7 +41,7 @@ def settings(data: results.SettingList) -> list[RenderableType]:
 def trained(data: results.Trained) -> list[RenderableType]:
     """What would be trained, or what came of it: held-out numbers before and after, and where the run lies."""
     if data.dry_run:
-        from envdoctor.handoff import vocabulary
+        from envdoctor.training.handoff import vocabulary
 
         defaults = {word.name: word.default for word in vocabulary(data.run.engine)}
         changed = {key: value for key, value in data.run.settings.items() if value != defaults.get(key)}

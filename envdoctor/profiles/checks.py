@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from envdoctor.errors import nearest
-from envdoctor.facts.environment import redact
+from envdoctor.core.errors import nearest
 from envdoctor.knowledge import cuda_releases
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.profiles.records import ATTENTIONS, Build, Pin, Profile, Wheel
+from envdoctor.redact.variables import redact_variable
 
 DEEPEST = 6  # tables in tables; a profile needs three
 LONGEST = 4000  # characters of one value
@@ -91,7 +91,7 @@ def _text_faults(text: str, place: str, what: str) -> Iterator[Fault]:
 
 def shown(text: str) -> str:
     """A stranger's text for a message: without passwords, escaped, and cut."""
-    text = redact("", text)
+    text = redact_variable("", text)
     return ascii(text if len(text) <= 80 else text[:80] + "...")
 
 

@@ -19,14 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envdoctor.bundled import bundled
-from envdoctor.errors import BadInput, nearest, unknown_name
-from envdoctor.model import Record
+from envdoctor.core.bundled import bundled
+from envdoctor.core.decoding import convert, parse_toml, read_toml_text
+from envdoctor.core.directories import config_directory
+from envdoctor.core.errors import BadInput, nearest, unknown_name
+from envdoctor.core.records import Record
 from envdoctor.profiles.checks import ENTRIES, NAME, Fault, profile_faults, shown, values_faults
 from envdoctor.profiles.merging import HINT, WHAT, Entries, Loaded, merge, refusal
 from envdoctor.profiles.records import PROFILE_SCHEMA, Profile
 from envdoctor.profiles.toml_lines import find_line
-from envdoctor.records import convert, parse_toml, read_toml_text
 
 FILE_BYTES = 256 << 10  # a profile that pins 2,000 distributions has 100 KiB
 CHAIN = 8  # files that one profile may be made of
@@ -131,10 +132,8 @@ def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the user's profiles lie; XDG_CONFIG_HOME counts only if absolute, as its specification says."""
-    home = environ.get("XDG_CONFIG_HOME", "")
-    base = Path(home) if home.startswith("/") else Path(environ.get("HOME") or Path.home(), ".config")
-    return base / "envdoctor" / "profiles"
+    """The directory of the user's profiles."""
+    return config_directory(environ) / "profiles"
 
 
 def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:

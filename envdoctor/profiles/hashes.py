@@ -24,10 +24,10 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor.environments import LOCK_FILE
-from envdoctor.facts.storage import places
-from envdoctor.model import Record
-from envdoctor.stack.metadata import normalise
+from envdoctor.core.records import Record
+from envdoctor.environment.managed import LOCK_FILE
+from envdoctor.environment.metadata import normalise
+from envdoctor.machine.storage import places
 
 READ_BYTES = 8 << 20  # of any file here
 LOCKED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})(?: # [0-9]+)?$", re.MULTILINE)

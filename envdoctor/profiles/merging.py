@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from packaging.utils import canonicalize_name
 
-from envdoctor.errors import BadInput, nearest
+from envdoctor.core.errors import BadInput, nearest
 from envdoctor.profiles.checks import ENTRIES, Fault, names_of, shown
 from envdoctor.profiles.records import Pin, Wheel
 from envdoctor.profiles.toml_lines import find_line

@@ -12,13 +12,13 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from envdoctor.errors import BadInput
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import Distribution, Machine, Record, Stack
+from envdoctor.environment.metadata import normalise
 from envdoctor.knowledge import cuda_releases
-from envdoctor.model import Distribution, Machine, Record, Stack
 from envdoctor.profiles.checks import NAME, wheel_faults
 from envdoctor.profiles.hashes import WheelHash
 from envdoctor.profiles.records import Wheel
-from envdoctor.stack.metadata import normalise
 
 GIB = 1 << 30
 HINT = "envdoctor profiles new --from-venv PATH --name NAME"

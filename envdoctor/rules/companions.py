@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.knowledge.releases import bitsandbytes_libraries, pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
@@ -15,7 +16,6 @@ from envdoctor.knowledge.versions import (
     satisfies,
     version_key,
 )
-from envdoctor.model import Evidence, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import shown, versions_of
 from envdoctor.rules.views import torch_cuda

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from envdoctor.core.records import Machine
 from envdoctor.knowledge import cuda_releases
-from envdoctor.model import Machine
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import is_reported
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence, Extension, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import (
     PTX_OF_CUDA,
     PTX_SHARE,
@@ -13,7 +14,6 @@ from envdoctor.knowledge.architectures import (
     runs_native,
 )
 from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver, pair
-from envdoctor.model import Evidence, Extension, Gpu, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 from envdoctor.rules.views import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.libraries import package_of_library
-from envdoctor.model import Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.views import gpus_of, installed, label, torch_cuda, torch_version
 

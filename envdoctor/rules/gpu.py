@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from envdoctor.model import Evidence, Fact, Gpu, Machine
+from envdoctor.core.records import Evidence, Fact, Gpu, Machine
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import asked, is_reported
 

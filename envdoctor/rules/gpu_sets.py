@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.model import Gpu, Machine, Stack
+from envdoctor.core.records import Gpu, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import gpus_of, label, labels, model_of, shows
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
+from envdoctor.core.records import Machine, Record, Stack
 from envdoctor.knowledge import read_table
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.model import Machine, Record, Stack
 from envdoctor.rules.registry import Check, Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
 from envdoctor.rules.views import shows

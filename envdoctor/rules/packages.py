@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.releases import optional_requirement
 from envdoctor.knowledge.versions import satisfies, version_key
-from envdoctor.model import Machine, Stack, Status
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
     CHECKED_AT_IMPORT,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envdoctor.core.records import Distribution, Evidence, Extension, Machine, Stack
 from envdoctor.knowledge.kernel_files import is_optional
 from envdoctor.knowledge.pythons import pythons_of
 from envdoctor.knowledge.torch_builds import pair, torch_releases
 from envdoctor.knowledge.versions import public_part
-from envdoctor.model import Distribution, Evidence, Extension, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import from_report, gpus_of, installed, model_of, release, shows, torch_version, version
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion
 
-from envdoctor.model import (
+from envdoctor.core.records import (
     Distribution,
     Evidence,
     Fact,

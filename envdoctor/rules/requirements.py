@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from envdoctor.core.records import Distribution, Evidence, Stack
 from envdoctor.knowledge.releases import declared, parse_requirement
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
-from envdoctor.model import Distribution, Evidence, Stack
 from envdoctor.rules.views import torch_version
 
 # Extension modules of torch that ship with it in pairs, one release for one release.

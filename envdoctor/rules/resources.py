@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.model import Machine, Stack
+from envdoctor.core.records import Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import gpus_of, shows
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.releases import modules_for_numpy_2, required
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
-from envdoctor.model import Machine, Stack, Status
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
 from envdoctor.rules.views import from_report, torch_cuda

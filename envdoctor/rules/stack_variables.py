@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.model import Evidence, Machine, Stack
+from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import gpus_of, installed, is_reported, release, shows, torch_cuda, torch_version, version
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.torch_builds import (
     KnownBuild,
@@ -18,7 +19,6 @@ from envdoctor.knowledge.torch_builds import (
     oldest_driver,
     pair,
 )
-from envdoctor.model import Evidence, Gpu, Machine, Stack
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import (
     gpus_of,

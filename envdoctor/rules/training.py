@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import optional_requirement, releases_of, releases_that_accept, span
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
-from envdoctor.model import Machine, Stack, Status
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
 from envdoctor.rules.views import gpus_of

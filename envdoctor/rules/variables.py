@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.model import Evidence, Machine
+from envdoctor.core.records import Evidence, Machine
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import asked, is_reported
 

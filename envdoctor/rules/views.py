@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
+from envdoctor.core.records import Fact, Gpu, Machine, Stack
 from envdoctor.knowledge.gpus import GpuModel, gpu_model
-from envdoctor.model import Fact, Gpu, Machine, Stack
 from envdoctor.rules.registry import need
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import releases_of, releases_that_pin, required, span
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies
-from envdoctor.model import Evidence, Gpu, Machine, Stack
 from envdoctor.rules.packages import cause_of, problem_of
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import requirements_of, shown, specifiers_on, versions_of

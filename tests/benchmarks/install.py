@@ -29,14 +29,14 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 from command import ROOT
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.installing.plan import sync_arguments
-from envdoctor.locks import file_of, kept_lock, lock_folder, lock_path, write_lock
-from envdoctor.machines import read_recorded
-from envdoctor.process import cleaned_environment
+from envdoctor.core.processes import cleaned_environment
+from envdoctor.download.sources import read_sources, uv_environment
+from envdoctor.install.plan import sync_arguments
+from envdoctor.locking.lock_files import file_of, kept_lock, lock_folder, lock_path, write_lock
+from envdoctor.locking.resolve import Lock, Target, resolve, target_of
+from envdoctor.locking.uv import find_uv
+from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import profile_file, read_profile
-from envdoctor.resolve import Lock, Target, resolve, target_of
-from envdoctor.sources import read_sources, uv_environment
-from envdoctor.uv import find_uv
 
 SECONDS, SHARE = 0.5, 1.03  # the goal: bare uv's time * 1.03 + 0.5 s
 UNCHANGED_SECONDS = 1.0

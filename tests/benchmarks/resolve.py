@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envdoctor import uv
-from envdoctor.machines import read_recorded
-from envdoctor.process import cleaned_environment
+from envdoctor.core.processes import cleaned_environment
+from envdoctor.download.sources import read_sources
+from envdoctor.locking import uv
+from envdoctor.locking.resolve import resolve, target_of
+from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
-from envdoctor.resolve import resolve, target_of
-from envdoctor.sources import read_sources
 
 PAIRS = {"x86-cu128-vllm": "h200", "x86-cu124-hf": "h100x8", "cpu": "cpu-2core"}
 ROUNDS = 7

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 WORK = {
-    "archs": "from envdoctor.scanning.kernels import archs; archs({venv!r}, '9.0,12.0', '', ())",
-    "abi": "from envdoctor.scanning.abi import abi; abi({venv!r})",
+    "archs": "from envdoctor.commands.archs import archs; archs({venv!r}, '9.0,12.0', '', ())",
+    "abi": "from envdoctor.verify.abi import abi; abi({venv!r})",
 }
 
 

@@ -21,19 +21,19 @@ from command import environment
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.environments import Beside, read_installed
-from envdoctor.installing.guard import drift
-from envdoctor.locks import file_of, lock_path, write_lock
-from envdoctor.provisioning import read_lock_of
+from envdoctor.commands.provisioning import read_lock_of
+from envdoctor.environment.managed import Beside, read_installed
+from envdoctor.install.lock_check import drift
+from envdoctor.locking.lock_files import file_of, lock_path, write_lock
 
 MAIN = "from envdoctor.cli import main\nmain()"
 # The pauses before a source is asked again are for networks; a server on loopback is back at once or never.
-HASTE = "import envdoctor.installing.install as i\ni.PAUSES = (0.1, 0.1)"
+HASTE = "import envdoctor.install.install as i\ni.PAUSES = (0.1, 0.1)"
 
 
 # Kills an install after a record of its journal.
 KILL = """
-import os, envdoctor.installing.journal as j
+import os, envdoctor.install.journal as j
 write, count = j.Journal.write, [0]
 def written(self, *a, **k):
     write(self, *a, **k)

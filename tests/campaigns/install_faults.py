@@ -33,13 +33,13 @@ from server_faults import servers
 
 Fault = Callable[[Field], Row]
 
-INSTALL = "import os, envdoctor.installing.install as i\n"
+INSTALL = "import os, envdoctor.install.install as i\n"
 # Killed at one point of the swap: before it, between the two renames where there is no atomic one, after it.
 SWAP = {
     "before the exchange": f"{INSTALL}i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
     "after the exchange": f"{INSTALL}i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between two renames": (
-        "import os, pathlib, envdoctor.installing.swap as s\ns.exchange = lambda *a: False\n"
+        "import os, pathlib, envdoctor.install.swap as s\ns.exchange = lambda *a: False\n"
         "rename = pathlib.Path.rename\n"
         "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
         "pathlib.Path.rename = die"

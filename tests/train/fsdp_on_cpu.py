@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "train"))
 import grpo
 from accelerate import state
 from accelerate.utils import DistributedType
-from trl_config import fsdp as fsdp_fields
+from checks import fsdp as fsdp_fields
 
 made = state.AcceleratorState.__init__
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generation import cuda_graph_checks as graph_fields
-from generation.cuda_graph_checks import check_graphs
-from modeling import attention
+from checks import attention
+from checks import cuda_graphs as graph_fields
+from checks.cuda_graphs import check_graphs
 from plan import plan, read_shape, shape_of
 from settings import BadInput
 from stacks import TINY, defaults, run_code

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks.attention import find_obstacle
+from checks.dtypes import check_quantization, choose_dtype
 from modeling import loading as models
-from modeling.attention import find_obstacle
-from modeling.dtypes import check_quantization, choose_dtype
 from modeling.load_errors import explain_failure
 from settings import BadInput
 from stacks import TINY, all_stacks, defaults, name_of, run_code

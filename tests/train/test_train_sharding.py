@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks.fsdp import LEAST, fsdp_fields
 from memory.config import shape_of
 from packaging.version import Version
 from plan import plan
 from settings import BadInput
 from stacks import TINY, TRAIN, defaults, run_code
-from trl_config.fsdp import LEAST, fsdp_fields
 
 GIB = 1 << 30
 NEWEST = {"trl": Version("1.16.0"), "transformers": Version("5.17.0"), "accelerate": Version("1.15.0"),

@@ -16,7 +16,7 @@ from verl_formats import needs_verl
 from verl_on_cpu import make_model, write_rows
 
 pytestmark = [pytest.mark.stack, needs_verl]
-PROGRAM = ROOT / "envdoctor/launching/ray_node.py"
+PROGRAM = ROOT / "envdoctor/training/launchers/ray_node.py"
 VERL = os.environ.get("ENVDOCTOR_VERL_PYTHON", "")
 FEW = {"RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION": "0.02", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 

@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from checks.dtypes import quantization_method, said_by
 from memory.shape import FAMILIES, Shape
-from modeling.dtypes import quantization_method, said_by
 from settings import BadInput, shorten
 
 GIVE_CONFIG = "save the model's config.json and run: envdoctor plan --model ./config.json"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import hub
+from checks.model_names import check_revision
 from memory.config import GIVE_CONFIG, shape_of
 from memory.shape import Shape
-from modeling.names import check_revision
 from settings import BadInput, expanded
 
 KNOWN_MODELS = Path(__file__).parent / "known_models.toml"

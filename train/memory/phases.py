@@ -10,14 +10,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from checks.batches import model_length
+from checks.dtypes import choose_dtype
+from checks.versions import at_least
 from data.lengths import choose_bounds
 from memory import formulas as parts
 from memory.formulas import GIB, Pass
 from memory.fsdp import gathered
 from memory.shape import Shape, count_parameters
-from modeling.dtypes import choose_dtype
-from trl_config.batches import model_length
-from trl_config.versions import at_least
 
 PROMPT_TOKENS = 512  # where nothing says how long prompts are
 TASK_PROMPT_TOKENS = 64  # of sort and tes, whose prompts are symbols

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from checks.batches import divisors
+from checks.fsdp import LEAST
+from checks.versions import WAKES, at_least, wakes_right
 from memory.shape import Shape
 from settings import vocabulary
-from trl_config.batches import divisors
-from trl_config.fsdp import LEAST
-from trl_config.versions import WAKES, at_least, wakes_right
 
 Change = tuple[dict[str, Any], str]  # settings, and what they mean
 Replan = Callable[

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import hub
-from modeling.names import check_revision, looks_local
+from checks.model_names import check_revision, looks_local
 from settings import BadInput, expanded
 
 EXPECTED = "a folder with config.json and the weights, or a name of the hub"

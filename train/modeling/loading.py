@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from generation.sampling_config import sample_as_asked
-from modeling.attention import SINKS, check_sinks, choose_attention, says_attention
-from modeling.dtypes import BITSANDBYTES, check_quantization, choose_dtype
+from checks.attention import SINKS, check_sinks, choose_attention, says_attention
+from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype
+from modeling.generation_config import sample_as_asked
 from modeling.liger import put_liger_kernels
 from modeling.load_errors import (
     check_tokenizer_folder,

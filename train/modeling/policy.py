@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import plan as memory_plan
 import torch
-from generation.cuda_graph_checks import check_graphs
+from checks.cuda_graphs import check_graphs
 from modeling import loading as models
 from modeling import lora as adapters
 from modeling import tiny_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from modeling.dtypes import BITSANDBYTES, quantization_method
+from checks.dtypes import BITSANDBYTES, quantization_method
 from modeling.load_errors import first_line
 from settings import BadInput
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hub
+from checks.model_names import looks_local
 from modeling.load_errors import first_line
 from modeling.loading import dtype_option
-from modeling.names import looks_local
 from settings import BadInput, expanded, vocabulary
 
 if TYPE_CHECKING:

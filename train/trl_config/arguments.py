@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checks.batches import check_batches, model_length
+from checks.fsdp import LEAST, fsdp_fields
+from checks.versions import check_sleep
 from packaging.version import Version
 from settings import BadInput
-from trl_config.batches import check_batches, model_length
-from trl_config.fsdp import LEAST, fsdp_fields
 from trl_config.importance_sampling import correction_fields
 from trl_config.loss import loss_fields
 from trl_config.optimizers import check_optimizer, find_packages
-from trl_config.versions import check_sleep
 
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from modeling.names import looks_local
+from checks.model_names import looks_local
 from run.directory import RunDirectory
 from settings import HERE, BadInput
 from verl_engine.check import FILE

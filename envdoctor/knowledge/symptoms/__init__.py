@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.model import Record
+from envdoctor.core.records import Record
 
 LITERAL_AT_LEAST = 4  # characters; shorter ones are in every block of a log
 

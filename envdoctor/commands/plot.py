@@ -1,0 +1,110 @@
+"""Runs in one figure. The tool has no matplotlib: the run's own interpreter draws, by train/plot.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from envdoctor.commands.watch import checked_run, find_run, read_run_json
+from envdoctor.core.bundled import bundled
+from envdoctor.core.errors import BadInput, EnvdoctorError, cannot_write
+from envdoctor.core.paths import is_file, is_folder
+from envdoctor.core.processes import run as run_process
+from envdoctor.core.records import Record
+from envdoctor.core.results import Answer
+
+DRAW_SECONDS = 300.0  # the first start of matplotlib builds its font cache, over a network file system slowly
+KINDS = (".png", ".svg")
+HINT = "envdoctor plot RUN --output curves.png"
+
+
+class Plotted(Record, frozen=True):
+    """A figure: where it lies, and what it shows."""
+
+    path: str
+    runs: tuple[str, ...]
+    panels: tuple[str, ...]
+    steps: tuple[int, ...]  # of each run
+    empty: tuple[str, ...] = ()  # runs without a step
+
+
+def plot(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, python: str) -> Answer:
+    """Draw runs, the newest below ./runs where none is named."""
+    folders = [checked_run(Path(run).absolute()) for run in runs] or [find_run("")]
+    names = names_of(folders)
+    target = _target(output, folders)
+    interpreter = _interpreter(folders, venv, python)
+    request = {
+        "runs": [{"name": name, "folder": str(folder)} for name, folder in zip(names, folders, strict=True)],
+        "metrics": list(metrics),
+        "target": str(target),
+        "title": names[0] if len(names) == 1 else "",
+    }
+    answer = _draw(interpreter, request)
+    return Answer(Plotted(str(target), tuple(names), *(tuple(answer[key]) for key in ("panels", "steps", "empty"))))
+
+
+def _draw(interpreter: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """Let the program draw; its answer is the last line that it prints."""
+    program = bundled("train") / "plot.py"
+    done = run_process([interpreter, "-B", program], deadline=DRAW_SECONDS, stdin=json.dumps(request).encode())
+    last = next((line for line in reversed(done.output.splitlines()) if line.strip()), "")
+    try:
+        answer = json.loads(last)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or (answer.get("ok") and not done.ok):
+        raise EnvdoctorError(
+            f"{interpreter} {program.name} {done.ending}: {last.strip()[-300:] or 'it printed nothing'}",
+            expected="a figure",
+            hint="name an interpreter that has matplotlib: --python PATH",
+        )
+    if not answer["ok"]:
+        problem = answer["error"]
+        raise BadInput(problem["message"], expected=problem["expected"], hint=problem["hint"])
+    return answer
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """A name for each run in the legend: its folder's, with the one above where two are the same."""
+    names = [folder.name for folder in folders]
+    return [
+        name if names.count(name) == 1 else f"{folder.parent.name}/{name}"
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def _target(output: str, folders: Sequence[Path]) -> Path:
+    if not output:
+        return folders[0] / "curves.png" if len(folders) == 1 else Path("runs.png").absolute()
+    target = Path(output).absolute()
+    if target.suffix.lower() not in KINDS:
+        raise BadInput(f"--output {output}", expected="a name that ends in .png or .svg", hint=HINT)
+    try:
+        if os.path.lexists(target) and not is_file(target):
+            raise BadInput(f"--output {output} is there, and no file", expected="a new file, or a figure", hint=HINT)
+        if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
+            raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
+    except OSError as error:
+        raise cannot_write(target, error, expected="a file in a folder of yours", hint=HINT) from error
+    return target
+
+
+def _interpreter(folders: Sequence[Path], venv: str, python: str) -> Path:
+    """What was named, else the interpreter that trained, by run.json."""
+    if venv or python:
+        from envdoctor.verify.evidence import interpreter_for
+
+        return interpreter_for(venv, python)
+    named = [str(read_run_json(folder).get("python") or "") for folder in folders]
+    for path in named:
+        if path and os.access(path, os.X_OK):
+            return Path(path)
+    raise BadInput(
+        f"the interpreter that trained is not on this machine ({', '.join(filter(None, named)) or 'none is named'})",
+        expected="one with matplotlib",
+        hint=f"envdoctor plot {folders[0]} --python /path/to/venv/bin/python",
+    )

@@ -1,0 +1,206 @@
+"""Gathering a report: the ends of logs, the newest run, the verification; and scrubbing all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from envdoctor import __version__
+from envdoctor.commands.report.records import LastInstall, LastRun, Report
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.records import Finding, Machine, Record, Stack, Verification
+from envdoctor.redact.identity import Identity, read_identity
+from envdoctor.redact.scrubber import Scrubber, removed_line
+
+TAIL_BYTES = 64 << 10
+TAIL_LINES = 120
+EVENTS = 20
+LONGEST_LINE = 600  # characters of a line that are kept, after scrubbing: half a secret is not recognised
+
+
+def make_report(
+    machine: Machine,
+    stack: Stack | None,
+    findings: Sequence[Finding],
+    *,
+    logs: Path,
+    runs: Path,
+    verification: Path | None,
+    identity: Identity | None = None,
+) -> Report:
+    """Gather everything and scrub it. `logs` holds install-*.log, `runs` a folder a run; neither need be there."""
+    notes: list[str] = []
+    raw = Report(
+        envdoctor=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        removed={},
+        summary="",
+        machine=machine,
+        stack=_without_home_pages(stack),
+        findings=tuple(findings),
+        install=read_install(logs, notes),
+        verification=_read_verification(verification, notes),
+        run=read_run(runs, notes),
+        notes=tuple(notes),
+    )
+    return scrub_report(raw, identity or read_identity())
+
+
+def _without_home_pages(stack: Stack | None) -> Stack | None:
+    """The stack without its distributions' sites: the rules have read them, and a private one tells a company."""
+    if stack is None or stack.distributions.value is None:
+        return stack
+    held = {name: msgspec.structs.replace(each, home="") for name, each in stack.distributions.value.items()}
+    return msgspec.structs.replace(stack, distributions=msgspec.structs.replace(stack.distributions, value=held))
+
+
+def scrub_report(raw: Report, identity: Identity) -> Report:
+    """The report without what identifies, with the count of it, and with its lines cut to length."""
+    distributions = raw.stack.distributions.value or {} if raw.stack else {}
+    scrubber = Scrubber(
+        identity,
+        versions=frozenset(each.version for each in distributions.values()) | _versions(raw.machine),
+        packages=frozenset(distributions),
+        public=public_sites(),
+        fields=record_fields(),
+    )
+    data = msgspec.to_builtins(raw)
+    for part in _with_lines(data):  # as one text: a private key has many lines
+        part["lines"] = "\n".join(part["lines"])
+    data = scrubber.data(data)
+    for part in _with_lines(data):
+        part["lines"] = [_cut(line) for line in part["lines"].split("\n")] if part["lines"] else []
+    data |= {"removed": scrubber.removed, "summary": removed_line(scrubber.removed)}
+    return msgspec.convert(data, Report)
+
+
+def _with_lines(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in (data["install"], data["run"]) if part]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ... ({len(line)} characters)"
+
+
+def _versions(machine: Machine) -> frozenset[str]:
+    facts = (machine.driver.version, machine.driver.library, machine.cuda.nvcc_version, machine.cuda.ptxas_version)
+    return frozenset(fact.value for fact in facts if fact.value)
+
+
+def public_sites() -> frozenset[str]:
+    """Hosts that the rules' own documentation names."""
+    from envdoctor.rules import RULES
+
+    text = "\n".join(f"{rule.url}\n{rule.documentation}" for rule in RULES.values())
+    return frozenset(host.lower() for host in re.findall(r"https?://([\w.-]+\w)", text))
+
+
+def record_fields() -> frozenset[str]:
+    """The field names of all records: keys that are ours."""
+    found: set[str] = set()
+    kinds: list[type] = [Record]
+    while kinds:
+        kind = kinds.pop()
+        found |= set(getattr(kind, "__struct_fields__", ()))
+        kinds += kind.__subclasses__()
+    return frozenset(found)
+
+
+def read_install(logs: Path, notes: list[str]) -> LastInstall | None:
+    """The end of the newest install log."""
+    newest = _newest(logs, "install-*.log", notes)
+    return LastInstall(newest.name, read_tail(newest, notes)) if newest else None
+
+
+def read_run(runs: Path, notes: list[str]) -> LastRun | None:
+    """The newest run below a folder; the run that wrote last counts, since an old one may have been resumed."""
+    written = [_newest(runs, f"*/{name}", notes) for name in ("run.json", "train.log", "events.jsonl")]
+    files = [path for path in written if path and (path.parent / "run.json").is_file()]
+    if not files:
+        return None
+    directory = max(files, key=lambda path: path.stat().st_mtime).parent
+    return LastRun(
+        directory.name,
+        _read_json(directory / "run.json", notes),
+        _read_json(directory / "result.json", notes),
+        tuple(_events(read_tail(directory / "events.jsonl", notes)))[-EVENTS:],
+        read_tail(directory / "train.log", notes),
+    )
+
+
+def _newest(folder: Path, pattern: str, notes: list[str]) -> Path | None:
+    try:
+        files = [(path.stat().st_mtime, path) for path in folder.glob(pattern) if path.is_file()]
+    except OSError as error:
+        notes.append(f"cannot look into {folder}: {error.strerror}")
+        return None
+    return max(files)[1] if files else None
+
+
+def read_tail(path: Path, notes: list[str]) -> tuple[str, ...]:
+    """The last whole lines of a file; of a line that a progress bar wrote over, what stood there last."""
+    if not path.is_file():  # nor a pipe, which would wait for its writer
+        return ()
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            data = file.read(TAIL_BYTES)
+    except OSError as error:
+        notes.append(f"cannot read {path}: {error.strerror}")
+        return ()
+    text = data.decode("utf-8", "replace").rstrip()
+    if size > TAIL_BYTES:  # the first line may begin within a word, and half a secret is not recognised
+        text = re.split(r"\n", text, maxsplit=1)[-1] if "\n" in text else re.split(r"\s", text, maxsplit=1)[-1]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+    return tuple(_printable(line) for line in lines[-TAIL_LINES:]) if text else ()
+
+
+def _printable(line: str) -> str:
+    """A line without colours and control characters."""
+    return re.sub(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]", "", line)
+
+
+def _events(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _read_json(path: Path, notes: list[str]) -> dict[str, Any]:
+    try:
+        if not path.is_file():
+            return {}
+        if path.stat().st_size > TAIL_BYTES * 16:
+            notes.append(f"{path} has {path.stat().st_size} bytes, and was left out")
+            return {}
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        notes.append(f"cannot read {path}: {error.strerror}")
+        return {}
+    except (ValueError, RecursionError):
+        notes.append(f"{path} is not JSON")
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _read_verification(path: Path | None, notes: list[str]) -> Verification | None:
+    from envdoctor.verify.runner import read_verification
+
+    if path is None or not path.is_file():
+        return None
+    try:
+        return read_verification(path)
+    except EnvdoctorError as error:
+        notes.append(error.message)
+        return None

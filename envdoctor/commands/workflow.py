@@ -1,0 +1,389 @@
+"""What each command does, from its inputs to its result: small verbs that call the parts in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from envdoctor.commands import diagnosis, provisioning
+from envdoctor.commands.diagnosis import CheckRequest, check
+from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.core.paths import expanded
+from envdoctor.core.records import ProbeResult, Record, Verification
+from envdoctor.core.results import Answer, Checked, Quickstarted, RecipeList, SettingList, Trained
+from envdoctor.environment.select import select_stack
+from envdoctor.machine.select import select_machine
+from envdoctor.profiles import (
+    read_profile,
+)
+from envdoctor.training.launchers.records import Ask
+
+if TYPE_CHECKING:
+    from envdoctor.core.processes import Finished
+    from envdoctor.install.install import InstallResult
+    from envdoctor.install.progress import Progress
+    from envdoctor.locking.resolve import Attempt
+    from envdoctor.training.handoff import Event, Run
+    from envdoctor.training.launchers.records import Situation
+
+
+class Reporter(Protocol):
+    """What shows progress while a command works; the result itself is rendered at the end."""
+
+    def phase(self, title: str) -> None: ...  # noqa: D102
+    def attempt(self, attempt: Attempt) -> None: ...  # noqa: D102
+    def installing(self, progress: Progress) -> None: ...  # noqa: D102
+    def probe_started(self, name: str) -> None: ...  # noqa: D102
+    def probe_ended(self, result: ProbeResult) -> None: ...  # noqa: D102
+    def event(self, event: Event) -> None: ...  # noqa: D102
+
+
+class TrainRequest(Record, frozen=True):
+    """What `train` was asked for."""
+
+    recipe: str
+    assignments: tuple[str, ...] = ()
+    venv: str = ""
+    python: str = ""
+    run: str = ""
+    resume: str = ""
+    dry_run: bool = False
+    unverified: bool = False
+    ask: Ask = Ask()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Where and how it was to run, as words for another start of the same."""
+        places = {"venv": self.venv, "python": self.python}
+        named = {name: Path(place).absolute() if place else "" for name, place in places.items()}
+        return (*_words(named), *(["--unverified"] if self.unverified else []), *_words(self.ask.named()))
+
+
+def _words(named: Mapping[str, object]) -> Iterator[str]:
+    for name, value in named.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            yield from (f"--{name}", str(each)) if each else ()
+
+
+def new_profile(venv: str, name: str, output: str) -> Answer:
+    """A profile in TOML from an environment that works, printed or written to a file."""
+    from envdoctor.core.decoding import write_file
+    from envdoctor.core.results import Text, Written
+    from envdoctor.environment.managed import size_on_disk
+    from envdoctor.environment.select import select_stack
+    from envdoctor.profiles.hashes import hashes_of
+    from envdoctor.profiles.new import new_from_stack
+
+    stack = select_stack(venv, "", search=False)
+    if stack is None:
+        raise BadInput(
+            "no --from-venv", expected="a venv that works", hint="envdoctor profiles new --from-venv ./venv"
+        )
+    folder = expanded(venv).absolute()
+    hashes = hashes_of(folder, os.environ)
+    name = name or folder.name.lstrip(".")  # .venv, which no profile is called
+    made = new_from_stack(stack, select_machine("", ()), name, hashes=hashes, size=size_on_disk(folder))
+    if output:
+        write_file(Path(output), made, hint="envdoctor profiles new --output mine.toml")
+        return Answer(Written(output, f"{len(hashes)} wheel hashes known"))
+    return Answer(Text(made))
+
+
+class VerifyRequest(Record, frozen=True):
+    """What `verify` was asked for."""
+
+    venv: str = ""
+    python: str = ""
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    quick: bool = False  # without what compiles or starts vLLM, unless the profile requires it
+
+
+def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
+    """Prove an environment by its probes and keep the result with it; what failed is explained."""
+    from envdoctor.environment.managed import read_installed
+    from envdoctor.machine.gpu_load import free_gpu_memory
+    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import runner as verifying
+
+    interpreter = proof.interpreter_for(request.venv, request.python)
+    installed = read_installed(interpreter.parent.parent)
+    # An interpreter that no profile made is held against what any training needs.
+    required = installed.required if installed else read_profile("cpu").verify.required
+    names = verifying.choose_probes(
+        verifying.bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
+    )
+    driver, gpus = proof.driver_and_gpus()
+    free = free_gpu_memory() if gpus else 0
+    verification = verifying.verify(
+        interpreter,
+        names,
+        required=tuple(name for name in required if name in names),
+        driver=driver,
+        gpus=gpus,
+        lock=installed.lock if installed else "",
+        gpu_memory=free,
+        on_start=reporter.probe_started,
+        on_result=reporter.probe_ended,
+    )
+    verification = _explained(verification, interpreter)
+    if not (request.only or request.skip):
+        verifying.write_verification(proof.verification_path(interpreter), verification)
+    return Answer(verification, EXIT_OK if verification.passed else EXIT_NO)
+
+
+def _explained(verification: Verification, interpreter: Path) -> Verification:
+    """The verification with the likely cause beside each probe that failed."""
+    bad = [result for result in verification.results if result.outcome not in ("passed", "unavailable")]
+    if not bad:
+        return verification
+    machine, stack = select_machine("", ()), select_stack("", str(interpreter), search=False)
+    causes = {r.probe: diagnosis.likely_cause(f"{r.message}\n{r.output}", machine, stack) for r in bad}
+    results = tuple(
+        msgspec.structs.replace(r, cause=causes.get(r.probe, "")) if r.probe in causes else r
+        for r in verification.results
+    )
+    return msgspec.structs.replace(verification, results=results)
+
+
+def bench(venv: str, python: str, reporter: Reporter) -> Answer:
+    """Measure the GPUs and grade what they do."""
+    from envdoctor.verify import bench as benching
+
+    reporter.phase("Measuring the GPUs")
+    return benching.bench(venv, python, on_start=reporter.probe_started, on_result=reporter.probe_ended)
+
+
+def load_test(venv: str, python: str, reporter: Reporter) -> Answer:
+    """Load every compiled file of an environment, and import its libraries: no GPU is needed."""
+    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import loading
+
+    reporter.phase("Loading every compiled file")
+    return loading.load_test(proof.interpreter_for(venv, python))
+
+
+def list_recipes() -> Answer:
+    """All bundled recipes."""
+    from envdoctor.training.handoff import read_recipe, recipe_names
+
+    return Answer(RecipeList(tuple(read_recipe(name) for name in recipe_names())))
+
+
+def list_settings(recipe: str) -> Answer:
+    """The vocabulary of the trainer that a recipe is for."""
+    from envdoctor.training.handoff import engine_of, vocabulary
+
+    return Answer(SettingList(vocabulary(engine_of(recipe))))
+
+
+def train(request: TrainRequest, reporter: Reporter) -> Answer:
+    """Check settings and data, then the environment, write the run directory, and start the trainer."""
+    from envdoctor.training import handoff
+    from envdoctor.training.run_directories import (
+        new_run_directory,
+        read_run,
+        require_checkpoint,
+        require_new,
+        resumed_run,
+    )
+
+    _refuse_odd_words(request)
+    runs = Path("runs").absolute()
+    place = _situation(request.ask)
+    if request.resume:
+        if request.assignments:
+            raise BadInput(
+                "--set beside --resume",
+                expected="the settings that the run began with",
+                hint=f"envdoctor train {request.recipe} --resume latest",
+            )
+        directory = _named_run(request) or resumed_run(request.resume, handoff.recipe_name(request.recipe), runs)
+        recipe, settings, engine = read_run(directory)
+        summary = {}
+    else:
+        engine = handoff.engine_of(request.recipe)
+        sizes = handoff.size_assignments(request.ask, engine, request.assignments)
+        checked = handoff.check_settings(request.recipe, (*request.assignments, *sizes))
+        recipe, settings, summary = checked.recipe, checked.settings, checked.summary
+        directory = _named_run(request) or new_run_directory(recipe, runs)
+    python = _python_to_show(request) if request.dry_run else _ready_python(request)
+    planned = handoff.plan_run(
+        directory, recipe, settings, python, place=place, ask=request.ask, resume=request.resume, engine=engine,
+        environment=_profile_environment(python),
+    )  # fmt: skip
+    if request.dry_run:
+        if request.resume:
+            require_checkpoint(directory, request.resume)
+        else:
+            require_new(directory, recipe)
+        return Answer(Trained(planned, summary, dry_run=True))
+    reporter.phase(_what_is_proven(python))
+    if request.resume:
+        handoff.prepare_again(planned)
+    else:
+        asked = {"recipe": request.recipe, "assignments": request.assignments, "options": request.options}
+        handoff.prepare_run(planned, _provenance(python), asked)
+    if planned.launch and planned.launch.submits:
+        return Answer(Trained(planned, summary, job=handoff.submit_run(planned)))
+    for line in planned.launch.elsewhere if planned.launch else ():
+        reporter.phase(f"On each other node: {line}")
+    return _started(planned, summary, reporter, request.options)
+
+
+def _refuse_odd_words(request: TrainRequest) -> None:
+    """What a run is made of goes into its files, which are UTF-8; the shell hands on any bytes."""
+    for word in (request.recipe, *request.assignments, request.run, request.resume, request.venv, request.python):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            hint = "rename the file or folder"
+            raise BadInput(f"{word!a} is not UTF-8", expected="names that are text", hint=hint) from None
+
+
+def _named_run(request: TrainRequest) -> Path | None:
+    return Path(request.run).absolute() if request.run else None
+
+
+def _what_is_proven(python: Path) -> str:
+    from envdoctor.verify import evidence as proof
+
+    return proof.proof_line(python) or f"{python}: not verified"
+
+
+def _situation(ask: Ask) -> Situation:
+    from envdoctor.training.launchers.situation import read_situation
+
+    plain = not ask.job.any and ask.launcher in ("", "local") and max(ask.gpus, ask.nodes) <= 1
+    return read_situation(ask, plain=plain)
+
+
+def _python_to_show(request: TrainRequest) -> Path:
+    """The interpreter that would be used; a dry run needs none, but one that is named must be there."""
+    try:
+        return _python_of(request)
+    except BadInput:
+        if request.venv or request.python:
+            raise
+        return Path("PYTHON")
+
+
+def _python_of(request: TrainRequest) -> Path:
+    """The interpreter asked for. The path of one for SLURM's nodes need not be there where the job is submitted."""
+    from envdoctor.verify import evidence as proof
+
+    if request.ask.launcher == "slurm" and Path(request.python).is_absolute():
+        return Path(request.python)
+    return proof.interpreter_for(request.venv, request.python)
+
+
+def _profile_environment(python: Path) -> dict[str, str]:
+    from envdoctor.environment.managed import read_installed
+
+    installed = read_installed(python.parent.parent)
+    return dict(installed.environment) if installed else {}
+
+
+def _ready_python(request: TrainRequest) -> Path:
+    from envdoctor.verify import evidence as proof
+
+    python = _python_of(request)
+    if not request.unverified:
+        proof.require_verified(python)
+    return python
+
+
+def _provenance(python: Path) -> dict[str, Any]:
+    """Which environment this is, which attentions were proven in it, and what came out wrong."""
+    from envdoctor.environment.managed import read_installed
+    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import runner as verify
+
+    installed = read_installed(python.parent.parent)
+    known: dict[str, Any] = {"profile": installed.profile, "lock": installed.lock} if installed else {}
+    with contextlib.suppress(BadInput):  # not verified: --unverified was asked for
+        verified = verify.read_verification(proof.verification_path(python))
+        proven = {"attention": verified.attention, "attention_with_sinks": verified.attention_with_sinks}
+        known["proven"] = {name: list(passed) for name, passed in proven.items()}
+        wrong = [each.probe for each in verified.results if each.outcome not in ("passed", "unavailable")]
+        known["proven"]["failed"] = wrong
+    return known
+
+
+def _started(planned: Run, summary: dict[str, Any], reporter: Reporter, options: Sequence[str]) -> Answer:
+    from envdoctor.training import handoff
+    from envdoctor.training.run_directories import go_on
+
+    directory = Path(planned.directory)
+
+    last: Event = {}  # of this start: what lies there may end in an error of an earlier one
+
+    def hear(event: Event) -> None:
+        nonlocal last
+        last = event
+        reporter.event(event)
+
+    try:
+        finished = handoff.start_run(planned, _profile_environment(Path(planned.python)), hear)
+    except KeyboardInterrupt:
+        raise Interrupted(f"the run in {directory} was interrupted", hint=go_on(directory, options)) from None
+    result = handoff.read_result(directory)
+    if not finished.ok:
+        asked_to_end = finished.returncode == EXIT_INTERRUPTED or finished.signal in (signal.SIGINT, signal.SIGTERM)
+        if asked_to_end or last.get("event") == "interrupted":  # by a signal that came to the trainer alone
+            raise Interrupted(f"the run in {directory} was interrupted", hint=go_on(directory, options))
+        if last.get("kind") == "bad-input":
+            raise BadInput(last["message"], expected=last.get("expected", ""), hint=last.get("hint", ""))
+        if refusal := handoff.parse_refusal(finished.output):
+            raise refusal
+        with diagnosis.explaining(select_machine("", ()), Path(planned.python)):
+            raise _run_failed(directory, finished, options)
+    code = EXIT_NO if result.get("status") == "stopped" else EXIT_OK
+    return Answer(Trained(planned, summary, result, finished.seconds), code)
+
+
+def _run_failed(directory: Path, finished: Finished, options: Sequence[str]) -> EnvdoctorError:
+    from envdoctor.training.run_directories import go_on
+
+    last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
+    error = EnvdoctorError(
+        f"the trainer {finished.ending}: {last.strip()}",
+        expected="exit code 0",
+        hint=f"read {directory}/train.log; {go_on(directory, options)}",
+    )
+    error.log = str(directory / "train.log")
+    return error
+
+
+def quickstart(name: str, venv: str, reporter: Reporter, clock: Callable[[], float]) -> Answer:
+    """Check, install, verify, train the embedded default."""
+    seconds: dict[str, float] = {}
+    began = clock()
+
+    def lap(step: str) -> None:
+        nonlocal began
+        seconds[step] = clock() - began
+        began = clock()
+
+    reporter.phase("Checking this machine")
+    checked: Checked = check(CheckRequest()).data
+    lap("check")
+    profile = read_profile(name) if name else provisioning.chosen_profile(checked.choice)
+    request = provisioning.InstallRequest(name or profile.id, venv)
+    installed: InstallResult = provisioning.install(request, reporter).data
+    lap("install")
+    reporter.phase("Verifying the environment")
+    verification: Verification = verify(VerifyRequest(venv=installed.venv, quick=True), reporter).data
+    lap("verify")
+    if not verification.passed:
+        return Answer(verification, EXIT_NO)
+    reporter.phase(f"Training {profile.train.recipe}")
+    trained: Trained = train(TrainRequest(profile.train.recipe, venv=installed.venv), reporter).data
+    lap("train")
+    return Answer(Quickstarted(checked, installed, verification, trained, seconds))

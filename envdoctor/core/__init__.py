@@ -1,0 +1,1 @@
+"""Records, errors, results, directories, decoding and processes: imported by every other package."""

@@ -1,0 +1,41 @@
+"""envdoctor's directories, by the XDG Base Directory Specification.
+
+Relative values of the XDG variables are ignored, as the specification requires.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Logs, verifications and the list of environments: `$XDG_STATE_HOME/envdoctor`."""
+    return _directory("XDG_STATE_HOME", ".local/state", environ)
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Facts read from compiled files, direct wheels and builds: `$XDG_CACHE_HOME/envdoctor`."""
+    return _directory("XDG_CACHE_HOME", ".cache", environ)
+
+
+def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Environments that envdoctor installs: `$XDG_DATA_HOME/envdoctor`."""
+    return _directory("XDG_DATA_HOME", ".local/share", environ)
+
+
+def config_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """The user's profiles: `$XDG_CONFIG_HOME/envdoctor`."""
+    return _directory("XDG_CONFIG_HOME", ".config", environ)
+
+
+def home_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$HOME`, else the home directory of the user database."""
+    return Path(environ.get("HOME") or Path.home())
+
+
+def _directory(variable: str, default: str, environ: Mapping[str, str]) -> Path:
+    value = environ.get(variable, "")
+    base = Path(value) if value.startswith("/") else home_directory(environ) / default
+    return base / "envdoctor"

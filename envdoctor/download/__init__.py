@@ -1,0 +1,1 @@
+"""HTTP downloads with resume and hashes; package sources as pip and uv have them configured."""

@@ -1,0 +1,42 @@
+"""Packages of a conda environment, from conda-meta/*.json: also those that are no Python distributions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from envdoctor.core.records import Distribution
+from envdoctor.environment.metadata import normalise
+
+# conda's names for what pip calls otherwise; their own metadata, where it is there, goes before.
+PIP_NAMES = {"pytorch": "torch", "pytorch-cpu": "torch", "pytorch-gpu": "torch"}
+
+
+class Record(msgspec.Struct):
+    """One file of conda-meta, as far as it is used."""
+
+    name: str
+    version: str
+    channel: str = ""
+    files: tuple[str, ...] = ()
+
+
+def read_packages(prefix: Path) -> tuple[dict[str, Distribution], dict[str, tuple[str, ...]], list[str]]:
+    """Packages by name, the compiled files below the prefix that each brought, and what could not be read."""
+    packages: dict[str, Distribution] = {}
+    files: dict[str, tuple[str, ...]] = {}
+    notes = []
+    for path in sorted((prefix / "conda-meta").glob("*.json")):
+        try:
+            record = msgspec.json.decode(path.read_bytes(), type=Record)
+        except (OSError, msgspec.DecodeError, RecursionError) as error:
+            notes.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+            continue
+        name = normalise(record.name)
+        name = PIP_NAMES.get(name, name)
+        packages[name] = Distribution(
+            name=name, version=record.version, location=str(prefix), source=f"conda {record.channel}".strip()
+        )
+        files[name] = tuple(file for file in record.files if file.endswith(".so") or ".so." in file)
+    return packages, files, notes

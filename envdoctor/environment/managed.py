@@ -1,0 +1,243 @@
+"""Environments that envdoctor made: how they are recognised, what is kept inside them, and what beside them.
+
+Beside an environment `mine` lies one folder, `.mine.envdoctor`:
+
+    building/      the next environment, until it takes the place of `mine`
+    previous/      the one that `mine` replaced, for `envdoctor rollback`, until `envdoctor clean`
+    outgoing/      there only between the renames of a swap, on a file system that cannot exchange two folders
+    journal.jsonl  what every install did
+    adopting       there only while an environment that envdoctor did not make is being replaced
+    adopted.txt    what was in it
+    kept-1         it, once another environment has become the previous one, until `envdoctor clean --adopted`
+    lock           held by the install that is at work
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from envdoctor.core.errors import BadInput
+from envdoctor.core.paths import is_link
+from envdoctor.core.records import Record
+
+MARKER = "envdoctor.json"
+LOCK_FILE = "envdoctor-lock.txt"
+NAME_BYTES = 255  # of one name in a path, as Linux has it
+VERIFICATION = "envdoctor-verification.json"
+
+
+class Beside(NamedTuple):
+    """An environment and what lies beside it."""
+
+    venv: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder beside it; on the same file system, so that a rename is all that a swap takes."""
+        return self.venv.with_name(f".{self.venv.name}.envdoctor")
+
+    @property
+    def building(self) -> Path:
+        """Where the next one is built."""
+        return self.folder / "building"
+
+    @property
+    def previous(self) -> Path:
+        """The one before."""
+        return self.folder / "previous"
+
+    @property
+    def outgoing(self) -> Path:
+        """The one that makes room, between two renames."""
+        return self.folder / "outgoing"
+
+    @property
+    def journal(self) -> Path:
+        """What was done."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def adopting(self) -> Path:
+        """Says that `building` may hold the environment of somebody else."""
+        return self.folder / "adopting"
+
+    @property
+    def adopted(self) -> Path:
+        """The packages of an environment that envdoctor took over."""
+        return self.folder / "adopted.txt"
+
+    @property
+    def kept(self) -> list[Path]:
+        """Environments that envdoctor did not make, and keeps until it is told otherwise."""
+        return sorted(self.folder.glob("kept-*"))
+
+    @property
+    def next_kept(self) -> Path:
+        """Where another one goes."""
+        taken = {path.name for path in self.kept}
+        names = (f"kept-{number}" for number in range(1, len(taken) + 2))
+        return self.folder / next(name for name in names if name not in taken)
+
+    @property
+    def lock(self) -> Path:
+        """Held while something of this environment is changed."""
+        return self.folder / "lock"
+
+    def make_folder(self) -> None:
+        """Make the folder beside; git is told to look away, for environments inside a project."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ignore = self.folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+
+
+def beside_of(venv: Path) -> Beside:
+    """An environment by its path; BadInput for a path that can have nothing beside it."""
+    longest = NAME_BYTES - len("..envdoctor")
+    if not venv.name or "\0" in str(venv) or len(os.fsencode(venv.name)) > longest:
+        raise BadInput(
+            f"{str(venv)[:80]!r} is no path for an environment",
+            expected=f"the path of a folder that has a name, of at most {longest} bytes",
+            hint="envdoctor envs",
+        )
+    return Beside(venv)
+
+
+class WheelUsed(Record, frozen=True):
+    """A wheel that came by its address, and not from an index."""
+
+    name: str
+    file: str
+    sha256: str
+
+
+class Installed(Record, frozen=True, kw_only=True):
+    """The marker inside an environment that envdoctor made."""
+
+    schema: int = 1
+    profile: str
+    lock: str  # digest
+    torch_build: str
+    torch_source: str
+    packages: int
+    size: int  # bytes on disk
+    created: str  # ISO 8601, UTC
+    required: tuple[str, ...]  # probes that must pass before anything is trained
+    environment: dict[str, str]  # variables for what runs in it
+    envdoctor: str
+    id: str = ""  # of the install that made it
+    replaces: str = ""  # the id of the environment that was there before, or "foreign"
+    request: str = ""  # digest of the profile, Python and platform that were asked for
+    python: str = ""  # "3.12"
+    wheels: tuple[WheelUsed, ...] = ()
+    fallbacks: dict[str, str] = {}  # attention to use instead of a package that no wheel fitted, with the reason
+
+
+def read_installed(venv: Path) -> Installed | None:
+    """The marker of an environment, or None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((venv / MARKER).read_bytes(), type=Installed)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return None
+
+
+def write_installed(venv: Path, installed: Installed) -> None:
+    """Mark an environment as made by envdoctor."""
+    data = {"schema": installed.schema} | msgspec.to_builtins(installed)
+    # A marker is there whole or not at all: without it the folder is a stranger's.
+    unfinished = venv / f"{MARKER}.new"
+    with unfinished.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(venv / MARKER)
+
+
+def interpreter_of(venv: Path) -> Path:
+    """The interpreter of an environment; BadInput where there is none."""
+    python = venv / "bin" / "python"
+    try:
+        python.stat()
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        why = f"bin/python: {getattr(error, 'strerror', error)}"
+        if isinstance(error, FileNotFoundError):
+            why = "no bin/python"
+        if is_link(python):
+            why = f"bin/python is a link to {python.readlink()}, which is gone"
+        raise BadInput(
+            f"there is no environment at {venv} ({why})",
+            expected="an environment made by `envdoctor install`",
+            hint="envdoctor install",
+        ) from error
+    return python
+
+
+FOREIGN = "foreign"  # in the place of the id of an environment that envdoctor did not make
+
+
+def is_foreign(venv: Path) -> bool:
+    """Whether something lies there that envdoctor did not make."""
+    return venv.is_dir() and any(venv.iterdir()) and read_installed(venv) is None
+
+
+def refuse_foreign(venv: Path, *, adopt: bool = False) -> None:
+    """Refuse a path that is a file or below one, or a folder that envdoctor did not make and that is not empty.
+
+    With `adopt` a virtual environment may be anybody's: it is kept whole, to go back to.
+    """
+    beside_of(venv)
+    above = next(place for place in venv.parents if place.exists())
+    if not above.is_dir():
+        raise BadInput(
+            f"{above} is a file, and {venv} would lie below it",
+            expected="a path below a folder",
+            hint="envdoctor install --venv NEW_PATH",
+        )
+    if venv.is_symlink() or (venv.exists() and not venv.is_dir()):
+        kind = "a link" if venv.is_symlink() else "a file"
+        raise BadInput(
+            f"{venv} is {kind}",
+            expected="a new path, or an environment that envdoctor made",
+            hint="envdoctor install --venv NEW_PATH",
+        )
+    if is_foreign(venv):
+        is_venv = (venv / "pyvenv.cfg").exists()
+        if adopt and is_venv:
+            return
+        kind = "a virtual environment" if is_venv else "a folder"
+        marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
+        go_on = (
+            f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt" if is_venv else ""
+        )
+        raise BadInput(
+            f"{venv} is {kind} that envdoctor did not make ({marker})",
+            expected="a new path, or an environment that envdoctor made",
+            hint=f"envdoctor install --venv NEW_PATH{go_on}",
+        )
+
+
+def installed_size(venv: Path) -> int:
+    """Bytes of an environment as its packages' RECORD files tell them: 38,000 files are a stat each otherwise."""
+    total = size_on_disk(venv / "bin")
+    for record in venv.glob("lib/python*/site-packages/*.dist-info/RECORD"):
+        sizes = (row.rpartition(b",")[2] for row in record.read_bytes().splitlines())
+        total += sum(int(size) for size in sizes if size.isdigit())
+    return total
+
+
+def size_on_disk(folder: Path) -> int:
+    """Bytes that the files below a folder take, links not followed; what goes or hides meanwhile is left out."""
+    total, folders = 0, [str(folder)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total

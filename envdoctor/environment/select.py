@@ -1,0 +1,19 @@
+"""The installed environment that a command examines."""
+
+from __future__ import annotations
+
+import os
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.records import Stack
+
+
+def select_stack(venv: str, python: str, *, search: bool) -> Stack | None:
+    """Read the named environment; with `search` also the active one or ./.venv. None if there is none."""
+    if not (venv or python or search):
+        return None
+    from envdoctor.environment.find import find_stack
+    from envdoctor.environment.inspect import read_stack
+
+    place = find_stack(venv, python, os.environ)
+    return read_stack(place, cache_directory()) if place else None

@@ -1,1 +1,0 @@
-"""Fetching what an installation needs, for a machine without a network."""

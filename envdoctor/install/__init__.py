@@ -1,0 +1,1 @@
+"""Installation of a lock into an environment: plan, preflight, steps, journal, atomic swap."""

@@ -1,0 +1,51 @@
+"""Where the index is: as pip or uv has it configured, else the default that uv itself carries."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.download.sources import Sources, address_of
+from envdoctor.locking.uv import run_uv
+
+UV_SECONDS = 20.0
+
+
+def index_address(sources: Sources) -> str:
+    """The address of the main index, with its credentials."""
+    if sources.no_index:
+        raise EnvdoctorError(
+            f"no-index is set ({sources.origins.get('no-index', 'pip')}), so there is no index to compare with",
+            expected="an index that may be asked",
+            hint="PIP_NO_INDEX=0 envdoctor facts check",
+        )
+    address = address_of(sources.index) if sources.index else _read_default_of_uv()
+    if not re.match(r"https?://", address):
+        raise EnvdoctorError(
+            f"index-url {address} ({sources.origins.get('index-url', 'uv')}) is not on the web",
+            expected="an http:// or https:// index",
+            hint="PIP_INDEX_URL=https://mirror.example/simple envdoctor facts check",
+        )
+    return address
+
+
+def _read_default_of_uv() -> str:
+    """uv's default index: it writes that above what it compiles, and compiling nothing asks nobody."""
+    done = run_uv(
+        ["pip", "compile", "-", "--emit-index-url", "--no-header", "--offline", "--quiet"],
+        environment={"UV_NO_CONFIG": "1"},
+        deadline=UV_SECONDS,
+    )
+    if done.returncode or not (address := parse_index_url(done.output)):
+        raise EnvdoctorError(
+            f"uv does not tell its default index (exit {done.returncode}): {done.output.strip()[-200:]}",
+            expected="a line --index-url in what uv pip compile --emit-index-url prints",
+            hint="PIP_INDEX_URL=https://mirror.example/simple envdoctor facts check",
+        )
+    return address
+
+
+def parse_index_url(output: str) -> str:
+    """`--index-url https://mirror.example/simple`, among comments and warnings; empty where there is none."""
+    found = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
+    return found[1] if found else ""

@@ -1,0 +1,230 @@
+"""The tables against the configured index: read its pages, then METADATA of the wheels, then compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from functools import partial
+
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.download.parallel import gather
+from envdoctor.download.sources import Sources
+from envdoctor.download.transport import Unanswered, Web
+from envdoctor.knowledge.guides import guides
+from envdoctor.knowledge.published import published, read_on
+from envdoctor.knowledge.pythons import python_ranges
+from envdoctor.knowledge.releases import releases_of
+from envdoctor.knowledge.torch_builds import torch_releases
+from envdoctor.knowledge.versions import is_prerelease, minor_of
+from envdoctor.knowledge_check import comparison as compare
+from envdoctor.knowledge_check.address import index_address
+from envdoctor.knowledge_check.records import Drift, FactsChecked, NewRelease, NotAnswered, TableChecked, Underivable
+from envdoctor.knowledge_check.simple_index import File, Project, read_project
+from envdoctor.knowledge_check.tables import Wanted, published_packages, underivable, wanted_tables
+from envdoctor.knowledge_check.wheel_metadata import Metadata, read_metadata
+from envdoctor.knowledge_check.wheels import PLATFORMS, glibc_of
+from envdoctor.redact.variables import redact_variable
+
+RUN_SECONDS = 60.0
+FIRST_DAY = "2021-01-01"  # published.toml leaves out what is older
+
+Pages = dict[str, Project | Unanswered]
+Metadatas = dict[str, Metadata | Unanswered]  # by address of the wheel
+
+
+def check_facts(
+    names: Sequence[str],
+    sources: Sources,
+    report: Callable[[str], None],
+    *,
+    today: date,
+    seconds: float = RUN_SECONDS,
+) -> FactsChecked:
+    """Hold the tables of some names (all without one) against the index; an index that tells nothing is an error."""
+    begin = time.monotonic()
+    wanted = wanted_tables(names)
+    packages = list(dict.fromkeys(_packages(wanted)))
+    web = Web(sources, end=begin + seconds)
+    index = web.know(index_address(sources)) if packages else ""
+    told = redact_variable("", index)
+    pages = _read_pages(web, index, packages, report) if packages else {}
+    metadata = _read_metadata(web, _wheels(wanted, pages), report)
+    return FactsChecked(
+        index=told,
+        day=today.isoformat(),
+        seconds=round(time.monotonic() - begin, 2),
+        requests=web.requests,
+        bytes=web.bytes,
+        tables=tuple(_check(table, rows, pages, metadata, today) for table, rows in wanted.items()),
+    )
+
+
+def _packages(wanted: Wanted) -> Iterable[str]:
+    """The packages whose pages are needed."""
+    for table, packages in wanted.items():
+        if table.startswith("requires/"):
+            yield table.removeprefix("requires/")
+        elif table == "published":
+            yield from (name for name in published_packages() if packages is None or name in packages)
+        elif table == "pythons":
+            yield from (row.package for row in python_ranges() if packages is None or row.package in packages)
+        elif table in ("torch_builds", "guides"):
+            yield "torch"
+
+
+def _read_pages(web: Web, index: str, packages: list[str], report: Callable[[str], None]) -> Pages:
+    report(f"reading {len(packages)} pages of {redact_variable('', index)}")
+    first = gather({packages[0]: partial(read_project, web, index, packages[0])}, end=web.end)
+    failure = first[packages[0]]
+    pages = first
+    if not isinstance(failure, Unanswered) or failure.status == 404:
+        pages = first | gather({name: partial(read_project, web, index, name) for name in packages[1:]}, end=web.end)
+    failures = [page for page in pages.values() if isinstance(page, Unanswered)]
+    if len(failures) == len(pages):
+        raise EnvdoctorError(
+            failures[0].reason,
+            expected=f"a simple index with a page of {packages[0]}",
+            hint="PIP_INDEX_URL=https://mirror.example/simple envdoctor facts check",
+        )
+    return pages
+
+
+def _wheels(wanted: Wanted, pages: Pages) -> dict[str, File]:
+    """The wheels whose METADATA is needed, by address, in the order of the tables."""
+    found: dict[str, File] = {}
+    for table in wanted:
+        package = table.removeprefix("requires/")
+        page = pages.get(package)
+        if table.startswith("requires/") and isinstance(page, Project):
+            for version in releases_of(package):
+                if file := compare.wheel_to_read(compare.files_of(page, version)):
+                    found[file.url] = file
+    torch = pages.get("torch")
+    if "guides" in wanted and isinstance(torch, Project):
+        found |= {file.url: file for _, _, file in _cuda_wheels(torch)}
+    return found
+
+
+def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
+    """A release, a platform and the wheel there is for it, of all releases that pypi_torch speaks of."""
+    for version, files in torch.releases.items():
+        for platform in PLATFORMS:
+            file = compare.wheel_to_read(files, platform)
+            fits = file is not None and file.wheel is not None and platform in glibc_of(file.wheel.platform)
+            if file and fits and not is_prerelease(version) and compare.cuda_row(guides().pypi_torch, version):
+                yield version, platform, file
+
+
+def _read_metadata(web: Web, files: dict[str, File], report: Callable[[str], None]) -> Metadatas:
+    if files:
+        report(f"reading METADATA of {len(files)} wheels")
+    return gather({url: partial(read_metadata, web, file) for url, file in files.items()}, end=web.end)
+
+
+def _check(table: str, packages: set[str] | None, pages: Pages, metadata: Metadatas, today: date) -> TableChecked:
+    found = _Found()
+    if table.startswith("requires/"):
+        _check_requires(found, table.removeprefix("requires/"), pages, metadata, today)
+    elif table == "published":
+        for package in published_packages():
+            if packages is None or package in packages:
+                _check_published(found, package, pages)
+    elif table == "pythons":
+        _check_pythons(found, packages, pages)
+    elif table == "torch_builds":
+        _check_torch_builds(found, pages)
+    elif table == "guides":
+        _check_guides(found, pages, metadata)
+    return found.table(table, underivable(table, today))
+
+
+class _Found:
+    """What one table's rows gave, while they are looked at."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.drifted: list[Drift] = []
+        self.new: list[NewRelease] = []
+        self.underivable: list[Underivable] = []
+        self.unanswered: list[NotAnswered] = []
+
+    def row(self, drifts: Iterable[Drift]) -> None:
+        self.checked += 1
+        self.drifted += drifts
+
+    def page(self, pages: Pages, package: str, rows: int) -> Project | None:
+        page = pages[package]
+        if isinstance(page, Unanswered):
+            self.unanswered.append(NotAnswered(package, page.reason, rows))
+            return None
+        return page
+
+    def table(self, name: str, more: Iterable[Underivable]) -> TableChecked:
+        return TableChecked(
+            table=name,
+            checked=self.checked,
+            drifted=tuple(self.drifted),
+            new=tuple(self.new),
+            underivable=(*self.underivable, *more),
+            unanswered=tuple(self.unanswered),
+        )
+
+
+def _check_requires(found: _Found, package: str, pages: Pages, metadata: Metadatas, today: date) -> None:
+    rows = releases_of(package)
+    page = found.page(pages, package, len(rows))
+    if page is None:
+        return
+    for version, row in rows.items():
+        files = compare.files_of(page, version)
+        file = compare.wheel_to_read(files)
+        if not files:
+            found.row([Drift(f"{package} {version}", "release", "published", "not there", page.page)])
+        elif file is None:
+            age = (today - date.fromisoformat(row.date)).days
+            found.underivable.append(Underivable(1, f"{version} has no wheel", row.source, age))
+        elif isinstance(read := metadata[file.url], Unanswered):
+            found.unanswered.append(NotAnswered(f"{package} {version}", read.reason, 1))
+        else:
+            found.row(compare.compare_requirements(package, version, row, rows.values(), read))
+    new = compare.new_releases(page, rows, max(row.date for row in rows.values()))
+    # A row is read from a wheel: a release without one makes none.
+    found.new += [release for release in new if compare.wheel_to_read(compare.files_of(page, release.version))]
+
+
+def _check_published(found: _Found, package: str, pages: Pages) -> None:
+    rows = published(package)
+    if page := found.page(pages, package, len(rows)):
+        for row in rows:
+            found.row(compare.compare_published(package, row, compare.files_of(page, row.version), page.page))
+        since = FIRST_DAY if rows else read_on(package)
+        found.new += compare.new_releases(page, [row.version for row in rows], since)
+
+
+def _check_pythons(found: _Found, packages: set[str] | None, pages: Pages) -> None:
+    rows = [row for row in python_ranges() if packages is None or row.package in packages]
+    for row in rows:
+        if page := found.page(pages, row.package, 1):
+            found.row(compare.compare_pythons(row, page))
+
+
+def _check_torch_builds(found: _Found, pages: Pages) -> None:
+    rows = torch_releases()
+    if page := found.page(pages, "torch", len(rows)):
+        for row in rows.values():
+            found.row(compare.compare_torch_release(row, page))
+        lines = {minor_of(release.version): release for release in
+                 reversed(compare.new_releases(page, [row.latest for row in rows.values()], "9"))}  # fmt: skip
+        found.new += [release for line, release in lines.items() if line not in rows]
+
+
+def _check_guides(found: _Found, pages: Pages, metadata: Metadatas) -> None:
+    rows = guides().pypi_torch
+    page = found.page(pages, "torch", len(rows))
+    for version, platform, file in _cuda_wheels(page) if page else ():
+        read = metadata[file.url]
+        if isinstance(read, Unanswered):
+            found.unanswered.append(NotAnswered(f"torch {version} on {platform}", read.reason, 1))
+        else:
+            found.row(compare.compare_torch_cuda(rows, version, platform, read))

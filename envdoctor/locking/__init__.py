@@ -1,0 +1,1 @@
+"""Resolving a profile with uv, and its lock files."""

@@ -1,0 +1,365 @@
+"""NVIDIA GPUs as NVML shows them, through nvidia-ml-py (module `pynvml`).
+
+Whatever NVML answers becomes a fact: a value, `absent` where the GPU or the driver does not know the question, or
+`unreadable` with NVML's own error. Calls that a broken machine can hang have a deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from envdoctor.core.records import (
+    Clocks,
+    Fabric,
+    Fact,
+    Gpu,
+    NvLink,
+    PcieLink,
+    Process,
+    Record,
+    RemappedRows,
+    absent,
+    known,
+    unreadable,
+)
+from envdoctor.machine.deadline import call_within
+
+LIBRARY = "libnvidia-ml.so.1"
+# nvmlInit_v2 brings up no GPU yet (NVML API reference), so it is quick; the first question about a GPU without
+# persistence mode brings that GPU up, which takes seconds.
+INIT = "nvmlInitWithFlags"
+INIT_SECONDS = 5.0
+COUNT = "nvmlDeviceGetCount_v2"
+HANDLE = "nvmlDeviceGetHandleByIndex_v2"
+GPU_SECONDS = 30.0
+
+# Return codes and constants of nvml.h: its ABI, the same in every release.
+INVALID_ARGUMENT, NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH = 2, 3, 13, 25
+CLOCK_SM, CLOCK_MEMORY = 1, 2
+UNCORRECTED, VOLATILE = 1, 0
+TEMPERATURE_GPU = 0
+MEMORY_INFO_V2 = 0x02000028
+COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+THROTTLE_REASONS = {
+    0x1: "idle", 0x2: "applications-clocks", 0x4: "power-cap", 0x8: "hw-slowdown", 0x10: "sync-boost",
+    0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "hw-power-brake", 0x100: "display",
+}  # fmt: skip
+FABRIC_STATES: dict[int, Literal["not supported", "not started", "in progress", "completed"]] = {
+    0: "not supported", 1: "not started", 2: "in progress", 3: "completed",
+}  # fmt: skip
+PROCESS_LISTS: tuple[tuple[Literal["compute", "graphics", "mps"], str], ...] = (
+    ("compute", "nvmlDeviceGetComputeRunningProcesses_v3"),
+    ("graphics", "nvmlDeviceGetGraphicsRunningProcesses_v3"),
+    ("mps", "nvmlDeviceGetMPSComputeRunningProcesses_v3"),
+)
+
+
+class NvmlReading(Record, frozen=True):
+    """What NVML told of the driver and of each GPU. `library_file` is the file that was loaded."""
+
+    driver_version: Fact[str]
+    library_version: Fact[str]  # with the CUDA major in front, "13.580.159.04"
+    library_file: Fact[str]
+    cuda: Fact[str]
+    gpus: Fact[tuple[Gpu, ...]]
+
+
+class Nvml:
+    """nvidia-ml-py, in which a name that this release lacks fails like a symbol that the library lacks."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(self._module, name)
+        except AttributeError:
+            raise self._module.NVMLError(FUNCTION_NOT_FOUND) from None
+
+
+class Reader(NamedTuple):
+    """An NVML symbol, and how a fact is read by it."""
+
+    symbol: str
+    read: Callable[[Nvml, Any], Any]  # of nvidia-ml-py and a GPU's handle
+
+
+def read_nvml(root: Path = Path("/"), *, init_seconds: float = INIT_SECONDS) -> NvmlReading:
+    """All that NVML tells; without its library, /proc and /sys under `root` say whether there should be one."""
+    if trouble := _find_loading_trouble(root):
+        return NvmlReading(trouble, trouble, trouble, trouble, trouble)
+    import pynvml  # takes 25 ms: only where there is a library to talk to
+
+    nvml = Nvml(pynvml)
+    try:
+        call_within(init_seconds, nvml.nvmlInit)
+    except TimeoutError:
+        hung: Fact[Any] = unreadable(INIT, f"nvmlInit did not answer within {init_seconds:g} s")
+        return NvmlReading(hung, hung, _read_library_file(), hung, hung)
+    except nvml.NVMLError as error:
+        failed = _failure(nvml, INIT, error)
+        # The library tells its own version even when the driver does not match it.
+        return NvmlReading(failed, _read_library_version(nvml), _read_library_file(), failed, failed)
+    try:
+        return NvmlReading(
+            driver_version=_answer(nvml, "nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
+            library_version=_read_library_version(nvml),
+            library_file=_read_library_file(),
+            cuda=_answer(
+                nvml,
+                "nvmlSystemGetCudaDriverVersion_v2",
+                lambda: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2()),
+            ),
+            gpus=_read_gpus(nvml),
+        )
+    finally:
+        with contextlib.suppress(TimeoutError, nvml.NVMLError):  # it may wait for a GPU call that hangs
+            call_within(init_seconds, nvml.nvmlShutdown)
+
+
+def cuda_version(number: int) -> str:
+    """NVML's 13000 or 12080 as "13.0" or "12.8"."""
+    if number <= 0:
+        raise ValueError(f"CUDA version {number}")
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def throttle_reasons(mask: int) -> tuple[str, ...]:
+    """The names of the bits of nvmlClocksEventReasons; a bit without a name as hexadecimal."""
+    bits = [1 << place for place in range(mask.bit_length()) if mask >> place & 1]
+    return tuple(THROTTLE_REASONS.get(bit, hex(bit)) for bit in bits)
+
+
+def parse_library_file(maps: str) -> str:
+    """The path of the loaded NVML in /proc/self/maps, which shows links resolved.
+
+    `7f5c2a400000-7f5c2a4d1000 r-xp 0002b000 fe:00 1183   /usr/lib64/libnvidia-ml.so.580.159.04`
+    """
+    found = re.search(r"(/.*/libnvidia-ml\.so\S*)$", maps, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def has_kernel_module(root: Path) -> bool:
+    """Whether the NVIDIA kernel module is loaded."""
+    return (root / "proc/driver/nvidia").exists() or (root / "sys/module/nvidia").exists()
+
+
+def _find_loading_trouble(root: Path) -> Fact[Any] | None:
+    """Why the library cannot be loaded; nvidia-ml-py says "not found" of a damaged file, too."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        if LIBRARY not in str(error) or "No such file" not in str(error):
+            return unreadable(LIBRARY, str(error))
+        if has_kernel_module(root):
+            return unreadable(LIBRARY, f"the NVIDIA kernel module is loaded, but {error}")
+        return absent(LIBRARY, "no NVIDIA driver")
+    return None
+
+
+def _read_library_file() -> Fact[str]:
+    source = "/proc/self/maps"
+    try:
+        path = parse_library_file(Path(source).read_text(errors="replace"))
+    except OSError as error:
+        return unreadable(source, str(error.strerror))
+    return known(path, source) if path else absent(source)
+
+
+def _read_library_version(nvml: Nvml) -> Fact[str]:
+    return _answer(nvml, "nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion)
+
+
+def _read_gpus(nvml: Nvml) -> Fact[tuple[Gpu, ...]]:
+    try:
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        return _failure(nvml, COUNT, error)
+    if not count:
+        return absent(COUNT, "NVML counts no GPU")
+    return known(tuple(_read_gpu(nvml, index) for index in range(count)), COUNT)
+
+
+def _read_gpu(nvml: Nvml, index: int) -> Gpu:
+    """One GPU; what a lost or a stuck one does not answer is unreadable, and the others are still read."""
+    try:
+        return call_within(GPU_SECONDS, lambda: _ask_gpu(nvml, index))
+    except TimeoutError as error:
+        trouble: Fact[Any] = unreadable(HANDLE, f"GPU {index}: {error}")
+    except nvml.NVMLError as error:
+        trouble = _failure(nvml, HANDLE, error)
+    return Gpu(index=index, **dict.fromkeys(READERS, trouble))
+
+
+def _ask_gpu(nvml: Nvml, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    facts = {name: _first_answer(nvml, handle, readers) for name, readers in READERS.items()}
+    return Gpu(index=index, **facts)
+
+
+def _first_answer(nvml: Nvml, handle: Any, readers: tuple[Reader, ...]) -> Fact[Any]:
+    """The newest symbol's answer; an older one is asked where driver or binding do not know the newer."""
+    (symbol, read), *older = readers
+    try:
+        return known(read(nvml, handle), symbol)
+    except nvml.NVMLError as error:
+        if older and error.value in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
+            return _first_answer(nvml, handle, tuple(older))
+        return _failure(nvml, symbol, error)
+    except ValueError as error:  # a name that is no UTF-8, a number that nvml.h does not list
+        return unreadable(symbol, f"unexpected answer: {error}")
+
+
+def _answer(nvml: Nvml, symbol: str, ask: Callable[[], Any]) -> Fact[Any]:
+    """What a question about no GPU in particular is answered."""
+    return _first_answer(nvml, None, (Reader(symbol, lambda *_: ask()),))
+
+
+def _failure(nvml: Nvml, symbol: str, error: Any) -> Fact[Any]:
+    """An NVML error as a fact, in the driver's own words, which people search for."""
+    try:
+        words = nvml.nvmlErrorString(error.value)
+    except nvml.NVMLError:
+        words = str(error)
+    note = f"NVML error {error.value}: {words}"
+    missing = error.value in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+    return absent(symbol, note) if missing else unreadable(symbol, note)
+
+
+def _reader(symbol: str, convert: Callable[[Any], Any] | None = None, *arguments: Any) -> Reader:
+    """A reader of one call whose answer needs at most a conversion."""
+
+    def read(nvml: Nvml, handle: Any) -> Any:
+        answer = getattr(nvml, symbol)(handle, *arguments)
+        return convert(answer) if convert else answer
+
+    return Reader(symbol, read)
+
+
+def _watts(milliwatts: int) -> float:
+    return milliwatts / 1000
+
+
+def _is_on(current: Any) -> bool:
+    """NVML gives modes as 0 or 1, or as a pair of current and pending."""
+    return bool(current[0] if isinstance(current, list) else current)
+
+
+def _memory_v2(part: str) -> Reader:
+    """Version 2 counts the memory that the driver keeps as `reserved`; nvidia-smi shows the same numbers."""
+    return Reader(
+        "nvmlDeviceGetMemoryInfo_v2",
+        lambda nvml, handle: int(getattr(nvml.nvmlDeviceGetMemoryInfo(handle, MEMORY_INFO_V2), part)),
+    )
+
+
+def _memory_v1(part: str) -> Reader:
+    return _reader("nvmlDeviceGetMemoryInfo", lambda memory: int(getattr(memory, part)))
+
+
+def _clocks(nvml: Nvml, handle: Any) -> Clocks:
+    return Clocks(
+        sm=nvml.nvmlDeviceGetClockInfo(handle, CLOCK_SM),
+        memory=nvml.nvmlDeviceGetClockInfo(handle, CLOCK_MEMORY),
+        max_sm=nvml.nvmlDeviceGetMaxClockInfo(handle, CLOCK_SM),
+    )
+
+
+def _pcie(nvml: Nvml, handle: Any) -> PcieLink:
+    return PcieLink(
+        generation=nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
+        width=nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+        max_generation=nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+        max_width=nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
+    )
+
+
+def _nvlink(nvml: Nvml, handle: Any) -> NvLink:
+    """A link that the GPU does not have is not supported, or past the last one an invalid argument."""
+    states = []
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            states.append(nvml.nvmlDeviceGetNvLinkState(handle, link))
+        except nvml.NVMLError as error:
+            if error.value not in (INVALID_ARGUMENT, NOT_SUPPORTED):
+                raise
+    if not states:
+        raise nvml.NVMLError(NOT_SUPPORTED)
+    return NvLink(links=len(states), active=sum(states))
+
+
+def _fabric(symbol: str, structure: str) -> Reader:
+    def read(nvml: Nvml, handle: Any) -> Fabric:
+        from ctypes import byref
+
+        info = getattr(nvml, structure)()
+        getattr(nvml, symbol)(handle, byref(info))
+        state = info.state & 0xFF  # nvml.h has an unsigned char here, nvidia-ml-py an unsigned int
+        if state not in FABRIC_STATES:
+            raise ValueError(f"fabric state {state}")
+        return Fabric(state=FABRIC_STATES[state], status=info.status)
+
+    return Reader(symbol, read)
+
+
+def _processes(nvml: Nvml, handle: Any) -> tuple[Process, ...]:
+    """All three lists; one that the GPU does not keep is left out, none at all is not supported."""
+    lists = []
+    for kind, function in PROCESS_LISTS:
+        try:
+            entries = getattr(nvml, function)(handle)
+        except nvml.NVMLError as error:
+            if error.value not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+                raise
+        else:
+            lists.append([Process(pid=entry.pid, kind=kind, memory=entry.usedGpuMemory) for entry in entries])
+    if not lists:
+        raise nvml.NVMLError(NOT_SUPPORTED)
+    return tuple(process for entries in lists for process in entries)
+
+
+# Field of Gpu -> readers, newest symbol first.
+READERS: dict[str, tuple[Reader, ...]] = {
+    "name": (_reader("nvmlDeviceGetName"),),
+    "uuid": (_reader("nvmlDeviceGetUUID"),),
+    "pci_bus": (_reader("nvmlDeviceGetPciInfo_v3", lambda pci: pci.busId),),
+    "compute_capability": (_reader("nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}"),),
+    "memory_total": (_memory_v2("total"), _memory_v1("total")),
+    "memory_used": (_memory_v2("used"), _memory_v1("used")),
+    "ecc": (_reader("nvmlDeviceGetEccMode", _is_on),),
+    "ecc_uncorrected": (_reader("nvmlDeviceGetTotalEccErrors", None, UNCORRECTED, VOLATILE),),
+    "remapped_rows": (
+        _reader("nvmlDeviceGetRemappedRows", lambda r: RemappedRows(r[0], r[1], bool(r[2]), bool(r[3]))),
+    ),
+    "mig": (_reader("nvmlDeviceGetMigMode", _is_on),),
+    "compute_mode": (_reader("nvmlDeviceGetComputeMode", lambda mode: COMPUTE_MODES.get(mode, f"mode {mode}")),),
+    "persistence": (_reader("nvmlDeviceGetPersistenceMode", _is_on),),
+    "clocks": (Reader("nvmlDeviceGetClockInfo", _clocks),),
+    "throttle_reasons": (
+        _reader("nvmlDeviceGetCurrentClocksEventReasons", throttle_reasons),
+        _reader("nvmlDeviceGetCurrentClocksThrottleReasons", throttle_reasons),
+    ),
+    "temperature": (
+        _reader("nvmlDeviceGetTemperatureV", None, TEMPERATURE_GPU),
+        _reader("nvmlDeviceGetTemperature", None, TEMPERATURE_GPU),
+    ),
+    "power": (_reader("nvmlDeviceGetPowerUsage", _watts),),
+    "power_limit": (
+        _reader("nvmlDeviceGetEnforcedPowerLimit", _watts),
+        _reader("nvmlDeviceGetPowerManagementLimit", _watts),
+    ),
+    "pcie": (Reader("nvmlDeviceGetCurrPcieLinkGeneration", _pcie),),
+    "nvlink": (Reader("nvmlDeviceGetNvLinkState", _nvlink),),
+    "fabric": (
+        _fabric("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfoV_t"),
+        _fabric("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+    ),
+    "c2c": (_reader("nvmlDeviceGetC2cModeInfoV", lambda mode: bool(mode.isC2cEnabled)),),
+    "processes": (Reader("nvmlDeviceGetComputeRunningProcesses_v3", _processes),),
+}

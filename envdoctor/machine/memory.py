@@ -1,0 +1,80 @@
+"""Host memory, and what the cgroup leaves of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from envdoctor.core.records import Fact, Memory, absent, known, unreadable
+
+# cgroup v1 writes "no limit" as the largest page-aligned signed 64-bit number.
+NO_LIMIT = 1 << 60
+
+
+def read_memory(root: Path = Path("/")) -> Memory:
+    """Total and available memory, and the smallest limit of the cgroups that this process is in."""
+    source = "/proc/meminfo"
+    try:
+        sizes = parse_meminfo((root / "proc/meminfo").read_text())
+    except OSError as error:
+        failed: Fact[int] = unreadable(source, str(error.strerror))
+        return Memory(total=failed, available=failed, cgroup_limit=read_cgroup_limit(root))
+    return Memory(
+        total=_size(sizes, "MemTotal", source),
+        available=_size(sizes, "MemAvailable", source),
+        cgroup_limit=read_cgroup_limit(root),
+    )
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Sizes in bytes of lines like `MemTotal:       24617496 kB`."""
+    return {name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+
+
+def parse_cgroup_paths(text: str) -> tuple[str, str]:
+    """The paths of the v2 group and of the v1 memory group from /proc/self/cgroup.
+
+    v2: `0::/user.slice/session-1.scope`; v1: `9:memory:/docker/ab12`. Empty where there is none.
+    """
+    unified = re.search(r"^0::(.*)$", text, re.MULTILINE)
+    memory = re.search(r"^\d+:[\w,]*\bmemory\b[\w,]*:(.*)$", text, re.MULTILINE)
+    return (unified[1] if unified else "", memory[1] if memory else "")
+
+
+def read_cgroup_limit(root: Path = Path("/")) -> Fact[int]:
+    """The smallest memory limit on the way from this process's cgroup to the root; absent if there is none."""
+    try:
+        unified, legacy = parse_cgroup_paths((root / "proc/self/cgroup").read_text())
+    except OSError as error:
+        return unreadable("/proc/self/cgroup", str(error.strerror))
+    limits = [
+        *_limits(root / "sys/fs/cgroup", unified, "memory.max"),
+        *_limits(root / "sys/fs/cgroup/memory", legacy, "memory.limit_in_bytes"),
+    ]
+    if not limits:
+        return absent("cgroup memory.max")
+    limit, path = min(limits)
+    return known(limit, path)
+
+
+def _limits(mount: Path, group: str, file: str) -> list[tuple[int, str]]:
+    """Limits of a group and all above it, up to where the hierarchy is mounted.
+
+    Inside a container the group's own path is often not visible below the mount; the mount itself then is the group.
+    """
+    found = []
+    directory = mount / group.lstrip("/")
+    for place in [directory, *directory.parents]:
+        try:
+            text = (place / file).read_text().strip()
+        except OSError:
+            text = ""
+        if text.isdigit() and int(text) < NO_LIMIT:
+            found.append((int(text), str(place / file)))
+        if place == mount:
+            break
+    return found
+
+
+def _size(sizes: dict[str, int], name: str, source: str) -> Fact[int]:
+    return known(sizes[name], f"{source} {name}") if name in sizes else absent(f"{source} {name}")

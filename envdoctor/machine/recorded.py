@@ -1,0 +1,126 @@
+"""Recorded machines: by name from the bundled ones, or from a file; and recording one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from envdoctor.core.bundled import bundled
+from envdoctor.core.decoding import convert, read_text
+from envdoctor.core.errors import BadInput, unknown_name
+from envdoctor.core.paths import is_file
+from envdoctor.core.records import MACHINE_SCHEMA, Machine
+
+WHAT = "a machine file as `envdoctor check --save FILE` writes it"
+HINT = "envdoctor check --save machine.json"
+
+
+def machine_names() -> list[str]:
+    """The bundled reference machines."""
+    return sorted(path.stem for path in (bundled("profiles") / "machines").glob("*.json"))
+
+
+def read_recorded(name_or_file: str) -> Machine:
+    """A machine from a file, or a bundled one by name."""
+    path = Path(name_or_file)
+    if path.suffix == ".json" or "/" in name_or_file or is_file(path):
+        return parse_machine(read_text(path, what=WHAT, hint=HINT), where=name_or_file)
+    if name_or_file not in machine_names():
+        raise unknown_name("machine", name_or_file, machine_names(), hint="or give the path of a machine file")
+    bundled_file = bundled("profiles") / "machines" / f"{name_or_file}.json"
+    return parse_machine(bundled_file.read_text(), where=name_or_file)
+
+
+def parse_machine(text: str, *, where: str) -> Machine:
+    """A machine from its JSON; refuses other JSON, missing fields and newer schemas, each by name."""
+    try:
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"{where} is not JSON: {error}", expected=WHAT, hint=HINT) from error
+    if not isinstance(data, dict):
+        raise BadInput(f"{where} holds a JSON {type(data).__name__}", expected=WHAT, hint=HINT)
+    schema = data.get("schema", MACHINE_SCHEMA)
+    if not isinstance(schema, int) or schema > MACHINE_SCHEMA or schema < 1:
+        raise BadInput(
+            f"{where} has schema {schema!r}",
+            expected=f"schema 1 to {MACHINE_SCHEMA}, which this envdoctor knows",
+            hint="upgrade envdoctor, or record the machine again with this version",
+        )
+    return convert(data, Machine, where=where, what=WHAT, hint=HINT)
+
+
+def machine_json(machine: Machine) -> str:
+    """The machine as a file to keep; `schema` is always written."""
+    return json_text({"schema": MACHINE_SCHEMA} | msgspec.to_builtins(machine))
+
+
+def json_text(data: object) -> str:
+    """A record or plain data as indented JSON for a file."""
+    return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
+
+
+def shareable(machine: Machine, *, name: str, origin: str, home: str) -> Machine:
+    """The machine as a file to hand around: the home folder as `~`, no GPU serials (UUIDs)."""
+    data = msgspec.to_builtins(machine)
+    for gpu in data["gpus"].get("value", ()):
+        gpu["uuid"] = {"state": "absent", "source": gpu["uuid"]["source"], "note": "left out when recorded"}
+    text = msgspec.json.encode(data).decode().replace(f'"{home}/', '"~/').replace(f'"{home}"', '"~"')
+    text = text.replace(f" {home}/", " ~/").replace(f":{home}/", ":~/")
+    read = convert(msgspec.json.decode(text), Machine, where="this machine", what=WHAT, hint=HINT)
+    return msgspec.structs.replace(read, name=name, origin=origin)
+
+
+def override(machine: Machine, settings: list[str]) -> Machine:
+    """The machine with single facts replaced, as `driver.version=570.26` or `gpus.0.memory_total=...`.
+
+    A value is read as JSON where it is JSON, else as text; a number is text where the fact is, as driver.version=550.
+    """
+    data = msgspec.to_builtins(machine)
+    for setting in settings:
+        path, separator, text = setting.partition("=")
+        if not separator:
+            raise BadInput(f"--fact {setting}", expected="NAME=VALUE, as driver.version=570.26", hint=HINT)
+        read = _value(text)
+        for value in (read, text, read) if isinstance(read, int | float) else (read,):
+            _replace(data, path, value)
+            with contextlib.suppress(msgspec.ValidationError):
+                msgspec.convert(data, Machine)
+                break
+        convert(data, Machine, where=f"--fact {setting}", what="a fact's name and a value of its type", hint=HINT)
+    return msgspec.convert(data, Machine)
+
+
+def _replace(data: Any, path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for part in parents:
+        data = _child(data, part, path)
+    fact = _child(data, last, path)
+    if not isinstance(fact, dict) or "source" not in fact:
+        raise BadInput(f"--fact {path} names no single fact", expected="for instance driver.version", hint=HINT)
+    fact.clear()
+    fact.update({"value": value, "source": "override"})
+
+
+def _child(data: Any, part: str, path: str) -> Any:
+    if isinstance(data, dict) and "value" in data and part not in data:
+        data = data["value"]  # through a fact that holds records: gpus.0.name
+    if isinstance(data, list | tuple) and re.fullmatch(r"\d+", part) and int(part) < len(data):
+        return data[int(part)]
+    if isinstance(data, dict) and part in data:
+        return data[part]
+    names = sorted(data) if isinstance(data, dict) else [str(i) for i in range(len(data or ()))]
+    raise BadInput(f"--fact {path}: there is no '{part}'", expected="one of: " + ", ".join(names), hint=HINT)
+
+
+def _value(text: str) -> object:
+    """JSON where it is; but `570.26` stays text, since versions are not numbers."""
+    if re.fullmatch(r"\d+\.\d+", text):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

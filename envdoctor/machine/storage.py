@@ -1,0 +1,84 @@
+"""The places that a stack writes to, and the room there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from envdoctor.core.directories import data_directory, home_directory
+from envdoctor.core.records import Fact, Filesystem, Storage, known, unreadable
+from envdoctor.machine.deadline import call_within
+
+STATFS_SECONDS = 2.0  # a dead NFS mount answers never
+
+
+def environments_home(environ: Mapping[str, str]) -> Path:
+    """Where envdoctor keeps the environments it makes: below XDG_DATA_HOME."""
+    return data_directory(environ) / "envs"
+
+
+def places(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Directories by role, as uv, Hugging Face and the system find them."""
+    home = home_directory(environ)
+    cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return {
+        "home": home,
+        "environments": environments_home(environ),
+        "uv cache": Path(environ.get("UV_CACHE_DIR") or cache / "uv"),
+        "hf cache": Path(environ.get("HF_HOME") or cache / "huggingface"),
+        "tmp": Path(environ.get("TMPDIR") or "/tmp"),
+        "shm": Path("/dev/shm"),
+    }
+
+
+def read_storage(environ: Mapping[str, str] = os.environ) -> Storage:
+    """Size and free room of each place; a place that does not exist yet counts where it would be made."""
+    try:
+        mounts = parse_mounts(Path("/proc/mounts").read_text(errors="replace"))
+    except OSError:
+        mounts = {}
+    found: dict[str, Filesystem] = {}
+    failed = []
+    for role, path in places(environ).items():
+        place = read_filesystem(path, mounts)
+        if place.value is not None:
+            found[role] = place.value
+        elif place.state == "unreadable":
+            failed.append(f"{role}: {place.note}")
+    if failed and not found:
+        return Storage(places=unreadable("statvfs", "; ".join(failed)))
+    return Storage(places=known(found, "statvfs", "; ".join(failed)))
+
+
+def read_filesystem(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
+    """The file system that holds `path` or its nearest parent that exists."""
+    try:
+        return call_within(STATFS_SECONDS, lambda: _stat(path, mounts))
+    except (OSError, TimeoutError) as error:
+        return unreadable("statvfs", f"{path}: {error}")
+
+
+def parse_mounts(text: str) -> dict[str, str]:
+    """File system types by mount point, from lines like `tmpfs /dev/shm tmpfs rw,nosuid 0 0`."""
+    return {
+        re.sub(r"\\040", " ", fields[1]): fields[2]
+        for line in text.splitlines()
+        if len(fields := line.split(" ")) >= 3
+    }
+
+
+def _stat(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
+    existing = next(place for place in (path, *path.parents) if place.exists()).resolve()
+    sizes = os.statvfs(existing)
+    mount = next((str(place) for place in (existing, *existing.parents) if str(place) in mounts), "")
+    return known(
+        Filesystem(
+            path=str(path),
+            total=sizes.f_blocks * sizes.f_frsize,
+            free=sizes.f_bavail * sizes.f_frsize,
+            kind=mounts.get(mount, ""),
+        ),
+        "statvfs",
+    )

@@ -1,0 +1,144 @@
+"""Checks on options and variables that do nothing, or something else than meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.guides import guides
+from envdoctor.manifests.actions import Variables
+from envdoctor.manifests.case import Case
+from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.replaced import done_names
+from envdoctor.manifests.sources import source_of
+
+UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
+_LOGIN = re.compile(
+    r"login[- ]?(?:node|host|knoten)|anmeldeknoten|front-?end node|登录节点|登錄節點|ログインノード"
+    r"|n(?:œ|oe)ud de (?:connexion|login)|nodo de (?:login|acceso)|(?:ohne|without|no|sin|sans) GPU",
+    re.IGNORECASE,
+)
+_NEAR = 12  # lines above a command that speak of it
+
+
+@check("RUN020", cause="torch-cpu-build", url=UV_TORCH)
+def config_setting_does_nothing(case: Case) -> Iterator[Problem]:
+    """`--config-settings vllm:torch-backend=auto` is accepted and does nothing: torch comes from PyPI all the
+    same.
+    """
+    for done in case.journey.installed:
+        for value in done.step.options:
+            if "torch-backend" in value or "torch_backend" in value:
+                line = line_of(case, done.step.line, value)
+                backend = value.rpartition("=")[2] or "auto"
+                yield Problem(
+                    line,
+                    "warning",
+                    f"--config-settings {value} is accepted and does nothing: no build reads it",
+                    f"Use uv's own option: --torch-backend={backend}.",
+                    (f"uv pip install {done_names(done)} --torch-backend={backend}",),
+                    (
+                        said(case, "--config-settings", value, line),
+                        fact(
+                            "--config-settings torch-backend",
+                            "no effect",
+                            "measured with uv and vLLM 0.10.2",
+                            "2026-11-21",
+                        ),
+                    ),
+                )
+
+
+@check("RUN021", cause="torch-cpu-build", url=UV_TORCH)
+def backend_is_detected_where_there_is_no_gpu(case: Case) -> Iterator[Problem]:
+    """`--torch-backend=auto` looks for a driver, and takes the CPU index where it sees none: login node, docker
+    build.
+    """
+    for done in case.journey.installed:
+        if source_of(done.step).backend != "auto":
+            continue
+        line = line_of(case, done.step.line, "torch-backend")
+        where = "a docker build" if done.before.building else "a login node" if _on_login_node(case, line) else ""
+        if where:
+            yield Problem(
+                line,
+                "error" if done.before.building else "warning",
+                f"--torch-backend=auto in {where} sees no driver and takes the CPU build of torch",
+                "Name the build: --torch-backend=cu128, or what fits the driver of the machine that runs it.",
+                (done.step.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
+                (
+                    said(case, "--torch-backend", "auto", line),
+                    fact("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
+                ),
+            )
+
+
+def _on_login_node(case: Case, line: int) -> bool:
+    above = case.guide.lines[max(0, line - _NEAR - 1) : line]
+    return any(_LOGIN.search(text) for text in above)
+
+
+@check(
+    "RUN022", cause="silent-slow-path", url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
+)
+def variable_is_read_by_nothing(case: Case) -> Iterator[Problem]:
+    """A variable is set that no release of the library reads: what it is meant to switch stays as it is."""
+    known = {row.name: row for row in guides().switch}
+    for line, name, value in _assigned(case):
+        row = known.get(name)
+        if row:
+            yield Problem(
+                line,
+                "warning",
+                f"{name}={value}: nothing reads this variable",
+                f"Use {row.instead}.",
+                (),
+                (said(case, name, value, line), fact(name, "not read", row.source, row.date)),
+            )
+
+
+def _assigned(case: Case) -> Iterator[tuple[int, str, str]]:
+    """Variables that commands and Python code of the guide set."""
+    for action in case.guide.actions:
+        if isinstance(action, Variables):
+            yield from ((line_of(case, action.line, name), name, value) for name, value in action.values)
+    for command in case.guide.commands:
+        if command.words != ("export",):
+            yield from ((command.line, name, value) for name, value in command.assignments)
+    for code in case.guide.code:
+        for number, text in code.lines:
+            found = re.search(
+                r"environ(?:\[|\.setdefault\()\s*['\"](\w+)['\"]\s*(?:\]\s*=|,)\s*['\"]?([^'\")]{0,80})", text
+            )
+            if found:
+                yield number, found[1], found[2]
+
+
+@check(
+    "RUN023",
+    cause="dependency-pin-violated",
+    url="https://www.gnu.org/software/bash/manual/html_node/Redirections.html",
+)
+def shell_takes_the_bound_as_a_redirection(case: Case) -> Iterator[Problem]:
+    """`pip install trl>=0.23` without quotes: the shell writes to a file named `=0.23` and installs without the
+    bound.
+
+    With `<` it looks for a file to read from and stops.
+    """
+    for done in case.journey.installed:
+        for word in done.step.bare_bounds:
+            line = line_of(case, done.step.line, word)
+            reads = "<" in word
+            what = (
+                "reads from a file of that name and stops"
+                if reads
+                else "writes to a file of that name and drops the bound"
+            )
+            yield Problem(
+                line,
+                "error" if reads else "warning",
+                f"{word} is not quoted: the shell {what}",
+                f"Quote it: '{word}'.",
+                (f"uv pip install '{word}'",),
+                (said(case, "argument", word, line),),
+            )

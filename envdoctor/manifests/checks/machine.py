@@ -1,0 +1,308 @@
+"""Checks on containers, drivers, toolkits and indexes against the CUDA of the guide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.guides import guides
+from envdoctor.knowledge.torch_builds import driver_key, driver_of_cuda, oldest_driver, pair
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.actions import Image, System
+from envdoctor.manifests.case import Case
+from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.replaced import done_names
+from envdoctor.manifests.journey import state_of_image
+from envdoctor.manifests.sources import ON_TORCH_INDEX, builds_of, source_of, torch_has_build
+
+COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
+NGC = "https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/"
+TORCH_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
+CONDA = "https://github.com/pytorch/pytorch/issues/138506"
+_CLAIM = re.compile(r"CUDA[ :=|*`/-]{0,6}(1[1-3]\.\d)\b", re.IGNORECASE)
+# PTX of vLLM's FlashAttention 2, read from the wheels: the CUDA release whose driver compiles it.
+_VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
+
+
+@check("RUN050", cause="driver-ptx-too-old", url=NGC)
+def container_has_another_cuda_than_said(case: Case) -> Iterator[Problem]:
+    """A container's tag and the CUDA that the guide gives it do not fit: NGC 24.10 is CUDA 12.6, 25.01 the first
+    12.8.
+    """
+    for action in case.guide.actions:
+        if not isinstance(action, Image):
+            continue
+        line = line_of(case, action.line, action.tag)
+        claims = {found[1] for text in _near(case, line) for found in _CLAIM.finditer(text.replace(action.tag, ""))}
+        state = state_of_image(action)
+        if "nvidia/pytorch" in action.name and (problem := _ngc(case, action, line, claims)):
+            yield problem
+        elif action.name.endswith("pytorch/pytorch") and "torch" in state.packages and state.base_cuda:
+            version = state.packages["torch"].version
+            if torch_has_build(version, state.base_cuda, "x86_64") is False:
+                have = ", ".join(builds_of(version, "x86_64"))
+                yield Problem(
+                    line,
+                    "error",
+                    f"there is no {action.name}:{action.tag}: torch {version} has builds for CUDA {have}",
+                    f"Take a tag with CUDA {have.rpartition(', ')[2]}.",
+                    (),
+                    (said(case, "image", action.tag, line), fact(f"torch {version}", have, TORCH_MATRIX)),
+                )
+        elif (
+            action.name.endswith("nvidia/cuda")
+            and state.base_cuda
+            and state.base_cuda not in cuda_releases()
+            and pair(state.base_cuda) > (11, 8)
+        ):
+            yield Problem(
+                line,
+                "error",
+                f"there is no CUDA {state.base_cuda}, so no image {action.tag}",
+                "Take the image of a CUDA release that exists: 12.6 or 12.8.",
+                (),
+                (
+                    said(case, "image", action.tag, line),
+                    fact("CUDA releases", ", ".join(cuda_releases()), "CUDA toolkit release notes"),
+                ),
+            )
+
+
+def _near(case: Case, line: int) -> list[str]:
+    """The lines around a command, and table rows and titles that speak of CUDA."""
+    lines = case.guide.lines
+    around = list(lines[max(0, line - 4) : line + 3])
+    return around + [text for text in lines if text.startswith(("#", "|")) and "cuda" in text.lower()][:40]
+
+
+def _ngc(case: Case, action: Image, line: int, claims: set[str]) -> Problem | None:
+    tag = action.tag.partition("-")[0]
+    row = next((row for row in guides().ngc if row.tag == tag), None)
+    if row:
+        wrong = [claim for claim in claims if pair(claim) != pair(row.cuda)]
+        if not wrong or pair(row.cuda) in {pair(claim) for claim in claims}:
+            return None
+        real, source, day = f"CUDA {row.cuda}, torch {row.torch}, Python {row.python}", row.source, row.date
+    else:
+        first = next((row for row in guides().ngc_first if row.cuda in claims and _tag(tag) < _tag(row.tag)), None)
+        if not first or not re.fullmatch(r"\d\d\.\d\d", tag):
+            return None
+        wrong, real, source, day = (
+            [first.cuda],
+            f"older than {first.tag}, the first with CUDA {first.cuda}",
+            first.source,
+            first.date,
+        )
+    better = next((row.tag for row in guides().ngc_first if row.cuda in wrong), "")
+    return Problem(
+        line,
+        "error",
+        f"{action.name}:{action.tag} is {real}; the guide says CUDA {', '.join(wrong)}",
+        f"Take {action.name}:{better}-py3 or newer."
+        if better
+        else "Take the tag whose release notes name that CUDA.",
+        (f"docker pull {action.name}:{better}-py3",) if better else (),
+        (said(case, "image", action.tag, line), fact(tag, real, source, day)),
+    )
+
+
+def _tag(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+@check("RUN051", cause="driver-too-old", url=COMPATIBILITY)
+def driver_is_below_what_the_build_needs(case: Case) -> Iterator[Problem]:
+    """The driver that the guide states is older than the CUDA build of its torch or image needs."""
+    driver = case.journey.driver
+    if not driver_key(driver):
+        return
+    for where in case.repaired:
+        torch = where.state.packages.get("torch")
+        cuda = torch.cuda if torch and torch.cuda not in ("", "cpu") else ""
+        needed = oldest_driver(cuda) if cuda else ()
+        if torch and needed and driver_key(driver) < needed[: len(driver_key(driver))]:
+            line = line_of(case, torch.line, torch.reason)
+            words = ".".join(f"{part:02}" for part in needed)
+            yield Problem(
+                line,
+                "error",
+                f"torch {torch.version} is for CUDA {cuda}, which needs driver {words}; the guide says {driver}",
+                f"Upgrade the driver to {words} or newer, or take a torch build for CUDA {pair(cuda)[0] - 1}.",
+                (),
+                (
+                    said(case, "driver", driver, case.guide.stated.driver_line),
+                    fact(f"CUDA {cuda}", words, COMPATIBILITY),
+                ),
+            )
+        yield from _ptx(case, where.state.packages.get("vllm"), driver)
+
+
+def _ptx(case: Case, vllm: object, driver: str) -> Iterator[Problem]:
+    version, line = getattr(vllm, "version", ""), getattr(vllm, "line", 0)
+    cuda = next((cuda for release, cuda in _VLLM_PTX if version and satisfies(public_part(version), release)), "")
+    needed = driver_of_cuda(cuda) if cuda else ""
+    ours = driver_key(driver)
+    if not needed or ours >= driver_key(needed)[: len(ours)]:
+        return
+    yield Problem(
+        line_of(case, line, "vllm"),
+        "warning",
+        f"vLLM {version} carries FlashAttention 2 as PTX of CUDA {cuda}; driver {driver} compiles only older PTX",
+        f"On Hopper upgrade the driver to {needed} or newer, or put cuda-compat of CUDA {cuda} first.",
+        (),
+        (
+            said(case, "driver", driver, case.guide.stated.driver_line),
+            fact(
+                f"vLLM {version}",
+                f"PTX of CUDA {cuda}",
+                "measured in the wheel; github.com/vllm-project/vllm/issues/28030",
+                "2026-11-21",
+            ),
+        ),
+        cause="driver-ptx-too-old",
+        url="https://github.com/vllm-project/vllm/issues/28030",
+    )
+
+
+@check(
+    "RUN052",
+    cause="cuda-compat-lib-conflict",
+    url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
+)
+def compat_package_is_older_than_the_driver(case: Case) -> Iterator[Problem]:
+    """A cuda-compat package that is not newer than the driver is not supported and ends in error 803."""
+    driver = driver_key(case.journey.driver)
+    for action in case.guide.actions:
+        for name in action.names if isinstance(action, System) else ():
+            found = re.match(r"cuda-compat-(\d+)-(\d+)", name)
+            library = driver_of_cuda(f"{found[1]}.{found[2]}") if found else ""
+            if library and driver and driver_key(library) <= driver:
+                line = line_of(case, action.line, name)
+                yield Problem(
+                    line,
+                    "warning",
+                    f"{name} brings libcuda {library}, and the driver is {case.journey.driver}: compat must be newer",
+                    "Leave it out: this driver runs that CUDA by itself.",
+                    (),
+                    (said(case, "package", name, line), fact(name, library, "CUDA toolkit release notes")),
+                )
+
+
+@check("RUN053", cause="nvcc-torch-mismatch", url="https://packages.ubuntu.com/search?keywords=nvidia-cuda-toolkit")
+def distribution_toolkit_is_another_cuda(case: Case) -> Iterator[Problem]:
+    """Ubuntu's nvidia-cuda-toolkit is an old CUDA (11.5 on 22.04) beside torch's: extensions do not compile with
+    it.
+    """
+    for action in case.guide.actions:
+        if isinstance(action, System) and "nvidia-cuda-toolkit" in action.names:
+            line = line_of(case, action.line, "nvidia-cuda-toolkit")
+            rows = ", ".join(
+                f"{row.cuda} on {row.system.replace('ubuntu', 'Ubuntu ')}" for row in guides().ubuntu_cuda
+            )
+            torch = next(
+                (each.state.packages["torch"] for each in case.repaired if "torch" in each.state.packages), None
+            )
+            cuda = torch.cuda if torch and torch.cuda not in ("", "cpu") else "12.8"
+            yield Problem(
+                line,
+                "warning",
+                f"apt's nvidia-cuda-toolkit is CUDA {rows}; the guide's torch is for CUDA {cuda}",
+                f"Wheels need no toolkit; to compile, install NVIDIA's cuda-toolkit-{cuda.replace('.', '-')}.",
+                (f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",),
+                (
+                    said(case, "package", "nvidia-cuda-toolkit", line),
+                    fact("nvidia-cuda-toolkit", rows, "packages.ubuntu.com", "2026-11-21"),
+                ),
+            )
+
+
+@check("RUN054", cause="platform-no-wheel", url=TORCH_MATRIX)
+def index_has_no_such_build_of_torch(case: Case) -> Iterator[Problem]:
+    """The PyTorch index has no build of this torch for that CUDA, or none for this processor."""
+    for done in case.journey.installed:
+        source, torch = source_of(done.step), next((each for each in done.step.wanted if each.name == "torch"), None)
+        if not torch or not torch.pin or not source.cuda or source.cuda == "cpu" or source.nightly or torch.address:
+            continue
+        version = public_part(torch.pin)
+        if torch_has_build(version, source.cuda, case.platform) is False:
+            have = builds_of(version, case.platform)
+            line = line_of(case, torch.line, torch.text)
+            names = ", ".join(f"cu{each.replace('.', '')}" for each in have) or "none"
+            yield Problem(
+                line,
+                "error",
+                f"torch {version} has no build for CUDA {source.cuda} on {case.platform}; the index has {names}",
+                f"Use --torch-backend=cu{have[-1].replace('.', '')}." if have else "Take a torch that has one.",
+                (f"uv pip install 'torch=={version}' --torch-backend=cu{have[-1].replace('.', '')}",) if have else (),
+                (
+                    said(case, "index", source.backend, line),
+                    fact(f"torch {version}", names, TORCH_MATRIX, "2026-11-21"),
+                ),
+            )
+
+
+@check("RUN055", cause="dependency-pin-violated", url="https://docs.astral.sh/uv/guides/integration/pytorch/")
+def index_hides_all_other_packages(case: Case) -> Iterator[Problem]:
+    """--index-url replaces PyPI: what the PyTorch index does not hold cannot be found in that step."""
+    for done in case.journey.installed:
+        source = source_of(done.step)
+        outside = [each.text for each in done.step.wanted if not each.address and each.name not in ON_TORCH_INDEX]
+        extra = [address for address in done.step.extra_indexes if "whl/" not in address]
+        if source.only and done.step.index_url and not done.step.backend and outside and not extra:
+            line = line_of(case, done.step.line, outside[0])
+            yield Problem(
+                line,
+                "error",
+                f"--index-url replaces PyPI by {source}, which does not hold {', '.join(outside[:5])}",
+                "Install torch in a step of its own, or name the index with --extra-index-url (uv: --torch-backend).",
+                (f"uv pip install {done_names(done)} --torch-backend={source.backend}",),
+                (said(case, "--index-url", str(source), line),),
+            )
+
+
+@check("RUN056", cause="platform-no-wheel", url=CONDA)
+def conda_channel_has_ended(case: Case) -> Iterator[Problem]:
+    """The conda channel `pytorch` ended with 2.5.1; `cudatoolkit=` belongs to builds before CUDA 12."""
+    for done in case.journey.installed:
+        if done.step.tool != "conda":
+            continue
+        for each in done.step.wanted:
+            line = line_of(case, each.line, each.text)
+            where = "::" in each.text and each.text.startswith("pytorch::")
+            if each.name == "cudatoolkit":
+                yield Problem(
+                    line,
+                    "warning",
+                    f"`{each.text}`: cudatoolkit ended with CUDA 11.8 and does not choose torch's build any more",
+                    "Install torch's wheels with uv or pip, which bring CUDA along.",
+                    ("uv pip install torch==2.5.1 --torch-backend=cu124",),
+                    (said(case, "package", each.text, line),),
+                )
+            newer = (
+                each.specifier
+                and satisfies("2.5.1", each.specifier) is False
+                and satisfies("99", each.specifier.replace("==", ">=").replace(".*", "")) is not False
+            )
+            if (
+                each.name == "pytorch"
+                and ("pytorch" in done.step.channels or where)
+                and newer
+                and not _is_old(each.specifier)
+            ):
+                yield Problem(
+                    line,
+                    "error",
+                    f"`{each.text}`: the channel pytorch has nothing newer than 2.5.1",
+                    "Take torch's wheels with uv or pip, or conda-forge's pytorch-gpu.",
+                    (f"uv pip install 'torch{each.specifier}' --torch-backend=auto",),
+                    (
+                        said(case, "package", each.text, line),
+                        fact("channel pytorch", "ended with 2.5.1", CONDA, "2026-11-21"),
+                    ),
+                )
+
+
+def _is_old(specifier: str) -> bool:
+    number = re.search(r"\d+(?:\.\d+)*", specifier)
+    return bool(number and satisfies(number[0], "<=2.5.1"))

@@ -1,0 +1,185 @@
+"""Checks on wheels that a guide names by file or address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.versions import minor_of, public_part, satisfies
+from envdoctor.manifests.actions import Download
+from envdoctor.manifests.case import Case
+from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.flash import has_release_wheel
+from envdoctor.manifests.journey import Installed
+from envdoctor.manifests.requirement import WheelName, architecture_of, parse_wheel_name
+
+NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"
+FLASH = "https://github.com/Dao-AILab/flash-attention/releases"
+
+
+@check("RUN030", cause="platform-no-wheel", url=NAMES)
+def wheel_is_saved_under_a_name_that_pip_refuses(case: Case) -> Iterator[Problem]:
+    """A wheel must keep its name: `-O flash_attn_3.whl` has no version and no tags, and every installer refuses
+    it.
+    """
+    reported: set[str] = set()
+    for action in case.guide.actions:
+        if (
+            isinstance(action, Download)
+            and action.file.endswith(".whl")
+            and not parse_wheel_name(action.file.rpartition("/")[2])
+        ):
+            line = line_of(case, action.line, action.file)
+            tail = action.address.partition("?")[0].rpartition("/")[2]
+            reported.add(action.file.rpartition("/")[2])
+            yield Problem(
+                line,
+                "error",
+                f"{action.file} is not a wheel's name: pip refuses it for want of a version and tags",
+                f"Keep the name {tail}." if parse_wheel_name(tail) else _name_for(tail),
+                (f"wget {action.address}",),
+                (said(case, "file", action.file, line),),
+                cause="flash-attn-no-wheel" if "flash" in action.file else "",
+            )
+    for done in case.journey.installed:
+        for each in done.step.wanted:
+            if (
+                each.wheel
+                and "*" not in each.wheel
+                and "$" not in each.wheel
+                and not parse_wheel_name(each.wheel)
+                and each.wheel not in reported
+            ):
+                line = line_of(case, each.line, each.text)
+                yield Problem(
+                    line,
+                    "error",
+                    f"{each.wheel} is not a wheel's name: pip refuses it for want of a version and tags",
+                    "Keep the name that the wheel was published under.",
+                    (),
+                    (said(case, "file", each.wheel, line),),
+                    cause="flash-attn-no-wheel" if "flash" in each.wheel else "",
+                )
+
+
+def _name_for(tail: str) -> str:
+    """`x-3.0-cp39-abi3-linux_aarch64-2.7.1-12.8.whl` has its torch and CUDA behind the tags: the name without
+    them.
+    """
+    parts = tail.removesuffix(".whl").split("-")
+    shorter = "-".join(parts[:5]) + ".whl"
+    if len(parts) > 5 and parse_wheel_name(shorter):
+        return f"Save it as {shorter}; {' and '.join(parts[5:])} behind the tags are the torch and CUDA it is for."
+    return "Keep the name that the wheel was published under."
+
+
+@check("RUN031", cause="torch-abi-mismatch", url=FLASH)
+def wheel_does_not_fit_the_environment(case: Case) -> Iterator[Problem]:
+    """A wheel's name says for which Python, processor, torch, CUDA and C++ ABI it is, and the guide has another."""
+    for done in case.journey.installed:
+        for each in done.step.wanted:
+            name = parse_wheel_name(each.wheel) if each.wheel and "$" not in each.wheel else None
+            if name and (wrong := _wrong(case, done, name)):
+                line = line_of(case, each.line, each.wheel)
+                what, cause = wrong
+                yield Problem(
+                    line,
+                    "error",
+                    f"{each.wheel} is {what}",
+                    "Take the wheel that is built for this environment, under its own name.",
+                    (),
+                    (
+                        said(case, "wheel", each.wheel, line),
+                        said(case, "environment", _environment(done), done.step.line),
+                    ),
+                    cause=cause,
+                )
+
+
+def _environment(done: Installed) -> str:
+    torch = done.after.packages.get("torch")
+    return f"Python {done.before.python or '(not named)'}, torch {torch.version if torch else '(none)'}"
+
+
+def _wrong(case: Case, done: Installed, name: WheelName) -> tuple[str, str] | None:
+    python = done.before.python.replace(".", "")
+    tags = re.findall(r"cp(\d+)", name.pythons)
+    if python and tags and name.abi != "abi3" and python not in tags:
+        return f"for CPython {name.pythons}, the environment has Python {done.before.python}", "python-unsupported"
+    if python and tags and name.abi == "abi3" and int(python[1:]) < int(tags[0][1:] or 0):
+        return f"for {name.pythons} and newer, the environment has Python {done.before.python}", "python-unsupported"
+    machine = architecture_of(name.platform)
+    if machine and machine != case.platform:
+        return f"for {machine}, the guide's machine is {case.platform}", "platform-no-wheel"
+    if name.platform.startswith(("win", "macosx")):
+        return f"for {name.platform}, the guide's machine runs Linux", "platform-no-wheel"
+    return _wrong_build(done, name)
+
+
+def _wrong_build(done: Installed, name: WheelName) -> tuple[str, str] | None:
+    torch = done.after.packages.get("torch")
+    label = name.version.partition("+")[2].lower()
+    if not torch or not torch.version or torch.label or name.name == "torch":
+        return None
+    minor = re.search(r"torch(\d+\.\d+)", label) or re.search(r"torch(\d)(\d{1,2})0?(?=\D|$)", label)
+    wanted = minor[1] if minor and "." in minor[1] else ""
+    if wanted and wanted != minor_of(torch.version):
+        return f"built for torch {wanted}, the guide has torch {torch.version}", "torch-abi-mismatch"
+    major = re.search(r"cu(\d{2})", label)
+    if major and torch.cuda not in ("", "cpu") and major[1] != torch.cuda.partition(".")[0]:
+        return f"built for CUDA {major[1]}, the guide's torch is for CUDA {torch.cuda}", "torch-abi-mismatch"
+    abi = re.search(r"cxx11abi(true|false)", label)
+    if abi and torch.origin == "PyPI" and not satisfies(torch.version, "==2.6.*"):
+        new = bool(satisfies(public_part(torch.version), ">=2.7"))
+        if (abi[1] == "true") != new:
+            words = ("new", "old") if abi[1] == "true" else ("old", "new")
+            return (
+                f"built for the {words[0]} C++ ABI, torch {torch.version} has the {words[1]} one",
+                "torch-abi-mismatch",
+            )
+    return None
+
+
+@check("RUN032", cause="flash-attn-no-wheel", url=FLASH)
+def release_has_no_such_wheel(case: Case) -> Iterator[Problem]:
+    """The address names a wheel that the project's release does not have: nothing is downloaded but an error page."""
+    places = [
+        (each.wheel, each.address, each.line)
+        for done in case.journey.installed
+        for each in done.step.wanted
+        if each.wheel
+    ]
+    places += [
+        (a.address.rpartition("/")[2], a.address, a.line) for a in case.guide.actions if isinstance(a, Download)
+    ]
+    for wheel, address, start in places:
+        name = parse_wheel_name(wheel.replace("%2B", "+"))
+        if not name or name.name != "flash-attn" or "Dao-AILab/flash-attention/releases" not in address:
+            continue
+        torch = re.search(r"torch(\d+\.\d+)", name.version)
+        abi = re.search(r"cxx11abi(TRUE|FALSE)", name.version)
+        python = re.search(r"cp3(\d+)", name.pythons)
+        if not torch or not python:
+            continue
+        there = has_release_wheel(
+            public_part(name.version),
+            torch[1],
+            f"3.{python[1]}",
+            architecture_of(name.platform),
+            abi[1] if abi else "",
+        )
+        if there is False:
+            line = line_of(case, start, wheel)
+            yield Problem(
+                line,
+                "error",
+                f"the release {public_part(name.version)} of flash-attn has no wheel {wheel}",
+                "Take one of the wheels that the release lists, or leave flash-attn out: SDPA needs no package.",
+                (),
+                (
+                    said(case, "wheel", wheel, line),
+                    fact(
+                        "wheels of the release", "torch 2.4 to 2.8, few for 2.9", f"assets of {FLASH}", "2026-11-21"
+                    ),
+                ),
+            )

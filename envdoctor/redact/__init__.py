@@ -1,0 +1,1 @@
+"""Removal of secrets and identifying data from texts and records."""

@@ -1,7 +1,0 @@
-"""One file to attach to an issue: what the machine and the stack are, what is wrong, and what was done last."""
-
-from envdoctor.report.gather import make_report
-from envdoctor.report.page import to_markdown
-from envdoctor.report.records import LastInstall, LastRun, Report
-
-__all__ = ["LastInstall", "LastRun", "Report", "make_report", "to_markdown"]

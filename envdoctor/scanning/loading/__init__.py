@@ -1,6 +1,0 @@
-"""The load test: every compiled file and every library of an environment, each in a process of its own."""
-
-from envdoctor.scanning.loading.records import Loaded, LoadTest
-from envdoctor.scanning.loading.running import load_all, load_test, run_load_test
-
-__all__ = ["LoadTest", "Loaded", "load_all", "load_test", "run_load_test"]

@@ -1,0 +1,1 @@
+"""Starting and following training runs: recipes, launchers, run directories."""

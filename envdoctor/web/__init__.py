@@ -1,1 +1,0 @@
-"""The web as pip has it configured: proxies, certificates, credentials, time limits."""
