@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from data.answers import format_number, read_action, read_number, read_reference
 from rewards.functions import Rewards, check_rewards, name_columns, overlong_penalty
-from rewards.parsing import read_action, read_number, read_reference, say_number
 from settings import BadInput
 from stacks import TRAIN, all_stacks, defaults, run_code
 
@@ -99,7 +99,7 @@ def test_references() -> None:
 
 def test_numbers_are_said_as_people_write_them() -> None:
     numbers = [Fraction(1000), Fraction(-1, 2), Fraction(1, 3), Fraction(10**30), None]
-    assert [say_number(number) for number in numbers] == ["1000", "-0.5", "1/3", "1" + "0" * 30, ""]
+    assert [format_number(number) for number in numbers] == ["1000", "-0.5", "1/3", "1" + "0" * 30, ""]
 
 
 def test_q_value_by_softmax_and_by_advantage() -> None:

@@ -6,11 +6,13 @@ import random
 import tomllib
 
 import pytest
+from data.answers import parse_action
 from data.tes import read_split
 from data.tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
+from rewards.q_values import advantage_reward, regret, softmax_reward
 from settings import RECIPES, list_recipes, read_recipe, settle, vocabulary
 from tasks.sort import SortTask, split_multisets
-from tasks.tes import TesTask, advantage_reward, parse_answer, regret, softmax_reward
+from tasks.tes import TesTask
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
 from verl_engine.check import contradictions as verl_contradictions
 
@@ -43,14 +45,14 @@ def test_regret_of_best_other_and_invalid() -> None:
 
 @pytest.mark.parametrize(("text", "action"), [("[0]", 0), ("[3]", 3), (" [2]\n", 2)])
 def test_valid_answers(text: str, action: int) -> None:
-    assert parse_answer(text) == action
+    assert parse_action(text) == action
 
 
 @pytest.mark.parametrize(
     "text", ["", "0", "[4]", "[1][2]", "[ 1 ]", "[1] ok", "[-1]", "[01]", "[\N{ARABIC-INDIC DIGIT ONE}]"]
 )
 def test_invalid_answers(text: str) -> None:
-    assert parse_answer(text) is None
+    assert parse_action(text) is None
 
 
 def test_both_chat_formats_give_the_same_tokens() -> None:

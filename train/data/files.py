@@ -135,16 +135,12 @@ def _find_in_folder(folder: Path, data_format: str) -> Source:
     )  # fmt: skip
 
 
-def read_raw(source: Source, split: str) -> Iterator[Raw]:
-    """Every row of every file, or of the hub dataset's split."""
-    if source.kind == "hub":
-        from data.hub_datasets import read_hub
-
-        yield from read_hub(source.name, split)
-    reader = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}.get(source.kind)
+def read_files(source: Source) -> Iterator[Raw]:
+    """Yield every row of every file of the source."""
+    reader = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}[source.kind]
     for path in source.files:
         try:
-            yield from reader(path) if reader else ()
+            yield from reader(path)
         except UnicodeDecodeError as error:
             problem = f"is not UTF-8 text: byte {error.object[error.start]:#04x} ({error.reason})"
             raise bad_data(str(path), problem, "a UTF-8 file") from None

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from data import tes as tes_data
-from data.files import Raw, Source, bad_data, cut, read_raw
-from data.hub_datasets import find_commit
+from data.answers import read_reference
+from data.files import Raw, Source, bad_data, cut, read_files
+from data.hub_datasets import find_commit, read_hub
 from data.tes_prompt import least_action
-from rewards.parsing import read_reference
 from settings import BadInput, suggest
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -24,7 +24,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
     """(format, rows, what to tell about the files)."""
-    raws = list(read_raw(source, settings["data_split"]))
+    is_hub = source.kind == "hub"
+    raws = list(read_hub(source.name, settings["data_split"]) if is_hub else read_files(source))
     if not raws:
         raise bad_data(source.name, "has no rows", "at least two rows")
     form = choose_format(source, settings, raws[0])
@@ -35,7 +36,7 @@ def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[
     rows = [row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows]
     _refuse_a_mixture(rows)
     summary = {"format": form, "files": [path.name for path in source.files] or [source.name]}
-    if source.kind == "hub":
+    if is_hub:
         summary["commit"] = find_commit(source.name)[0]
     if form == "tes":
         rows, mismatched = _add_decisions(source, rows)

@@ -16,11 +16,11 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
+from data.answers import read_action, read_number
 from rewards.deadline import TooLong, deadline
-from rewards.parsing import read_action, read_number
+from rewards.q_values import q_value_reward
 from rewards.user_function import UserReward, check_user_reward, is_user_reward
 from settings import BadInput, suggest
-from tasks.tes import advantage_reward, softmax_reward
 
 Row = dict[str, Any]
 Values = list[float | None]
@@ -131,7 +131,7 @@ class Rewards:
 
     def _give_q_value(self, batch: Batch) -> Values:
         return [
-            q_value(row["q"], read_action(text), self.settings) if "q" in row else None
+            q_value_reward(row["q"], read_action(text), self.settings) if "q" in row else None
             for row, text in zip(batch.rows, self.read(batch.texts, batch.given), strict=True)
         ]
 
@@ -165,15 +165,6 @@ def _find_the_sample(part: Part, batch: Batch, error: BaseException) -> tuple[in
         except (Exception, SystemExit) as again:
             return number, describe(again)
     return None, f"{describe(error)} (on the batch of {len(batch.rows)}, on no sample alone)"
-
-
-def q_value(q: Sequence[float], action: int | None, settings: dict[str, Any]) -> float:
-    """The reward of an action by its values q, as the settings say."""
-    if action is None:
-        return float(settings["invalid_reward"])
-    if settings["q_reward"] == "advantage":
-        return advantage_reward(q, action)
-    return softmax_reward(q, action, settings["tau"])
 
 
 def overlong_penalty(count: int, most: int, share: float) -> float:

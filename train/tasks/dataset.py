@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from data import lengths
+from data.answers import format_number, read_action, read_number
 from data.files import Source, find_source
 from data.row_count import refuse_too_few
 from data.rows import add_reference, read_rows
 from data.split import Halves, split_rows
 from data.tes_prompt import ACTIONS
-from rewards.functions import Rewards, check_rewards, q_value
-from rewards.parsing import read_action, read_number, say_number
+from rewards.functions import Rewards, check_rewards
+from rewards.q_values import q_value_reward, regret
 from settings import BadInput
-from tasks.tes import regret
 
 Row = dict[str, Any]
 LATER = "its columns are looked at when the run starts"
@@ -96,8 +96,8 @@ class DatasetTask:
         if self.kind == "reference":
             number = read_number(text)
             return {
-                "answer": say_number(number),
-                "expected": say_number(row["reference"]),
+                "answer": format_number(number),
+                "expected": format_number(row["reference"]),
                 "exact_match": float(number == row["reference"]),
                 "parsed": float(number is not None),
             }
@@ -130,7 +130,7 @@ class DatasetTask:
     def _summarise_actions(self, answers: list[tuple[Row, int]]) -> dict[str, float]:
         """By q alone: rewards of one's own are not asked about answers that nobody gave."""
         scores = [self._measure(row, f"[{action}]") for row, action in answers]
-        rewards = [q_value(row["q"], action, self.settings) for row, action in answers]
+        rewards = [q_value_reward(row["q"], action, self.settings) for row, action in answers]
         told = {name: _mean([score[COLUMN_OF[name]] for score in scores]) for name in MEASURES["q"]}
         return told | {"reward_q_value": _mean(rewards)}
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from data.answers import parse_action
 from data.row_count import refuse_too_few
 from data.tes import Decision, read_split
 from data.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
+from rewards.q_values import q_value_reward, regret
 from settings import BadInput, expanded
-
-ANSWER = re.compile(r"\[([0-3])\]")  # the whole answer, nothing before or after
 
 
 class TesTask:
@@ -71,24 +69,16 @@ class TesTask:
         return [self._score(row, text) for row, text in zip(rows, texts, strict=True)]
 
     def _score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
-        q, action = row["q"], parse_answer(completion)
+        q, action = row["q"], parse_action(completion)
         return {
             "source": row["source"],
             "answer": "" if action is None else action,
             "best": row["best"],
-            "reward": self.reward(q, action),
+            "reward": q_value_reward(q, action, self.settings),
             "regret": regret(q, action),
             "accurate": float(action is not None and q[action] == max(q)),
             "parsed": float(action is not None),
         }
-
-    def reward(self, q: Sequence[float], action: int | None) -> float:
-        """The reward of an action by its values q, as the settings say."""
-        if action is None:
-            return self.settings["invalid_reward"]
-        if self.settings["q_reward"] == "advantage":
-            return advantage_reward(q, action)
-        return softmax_reward(q, action, self.settings["tau"])
 
     def summarise(self, scores: list[dict[str, Any]]) -> dict[str, float]:
         """Means over a batch of scores."""
@@ -136,29 +126,6 @@ def check_tes(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     rows, copies = summary["train_rows"], max(1, settings["augment"])
     refuse_too_few(rows * copies, settings, f"{rows} rows, augment = {settings['augment']}")
     return settings, summary
-
-
-def parse_answer(completion: str) -> int | None:
-    """2 for `[2]`; None for anything else than one of the four answers."""
-    match = ANSWER.fullmatch(completion.strip())
-    return int(match[1]) if match else None
-
-
-def softmax_reward(q: Sequence[float], action: int, tau: float) -> float:
-    """The action's share in softmax((q - max q) / tau): 1 for a clear best, 1/4 each among equals."""
-    top = max(q)
-    weights = [math.exp((value - top) / tau) for value in q]
-    return weights[action] / sum(weights)
-
-
-def advantage_reward(q: Sequence[float], action: int) -> float:
-    """q of the action less the mean of the four: unbounded, a missed load weighs as much as it costs."""
-    return q[action] - sum(q) / len(q)
-
-
-def regret(q: Sequence[float], action: int | None) -> float:
-    """What the action loses against the best one; an invalid answer counts as the worst action."""
-    return max(q) - (min(q) if action is None else q[action])
 
 
 def _row(decision: Decision, facts: Facts) -> dict[str, Any]:
