@@ -15,7 +15,7 @@ from command import envdoctor, environment
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.download.sources import read_sources
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.install import InstallResult, install
 from envdoctor.install.plan import Plan, plan_install
 from envdoctor.install.progress import Progress
@@ -80,10 +80,10 @@ class Place:
 
     def left(self) -> list[str]:
         """What lies in the folder of environments, and what is kept beside this one but for its journal and lock."""
-        beside = Beside(self.venv)
+        paths = EnvironmentPaths(self.venv)
         kept = (".gitignore", "journal.jsonl", "lock")
-        others = (path.name for path in self.venv.parent.iterdir() if path != beside.folder)
-        return sorted([*others, *(f"+{path.name}" for path in beside.folder.glob("*") if path.name not in kept)])
+        others = (path.name for path in self.venv.parent.iterdir() if path != paths.folder)
+        return sorted([*others, *(f"+{path.name}" for path in paths.folder.glob("*") if path.name not in kept)])
 
     def install_plan(self, plan: Plan, on_progress: Callable[[Progress], None] | None = None) -> InstallResult:
         """The plan carried out in this process, on a machine without a GPU."""

@@ -14,7 +14,7 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import write_wheel
 from test_housekeeping import refused, run, told, tree
 
-from envdoctor.environment.managed import Beside, is_foreign
+from envdoctor.environment.managed import EnvironmentPaths, is_foreign
 
 
 @pytest.fixture(scope="module")
@@ -57,22 +57,22 @@ def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
     assert "is a virtual environment that envdoctor did not make" in error["message"]
     assert f"envdoctor install --venv {foreign.venv} --adopt" in error["hint"]
     assert tree(foreign.venv) == before
-    assert not Beside(foreign.venv).folder.exists()
+    assert not EnvironmentPaths(foreign.venv).folder.exists()
 
     done = foreign.install("--adopt")
     assert done.returncode == 0, done.stdout
-    beside = Beside(foreign.venv)
-    assert envelope(done)["data"]["previous"] == str(beside.previous)
+    paths = EnvironmentPaths(foreign.venv)
+    assert envelope(done)["data"]["previous"] == str(paths.previous)
     assert foreign.packages() == FIRST
-    assert "gamma==3.1" in beside.adopted.read_text().splitlines()
-    assert not beside.adopting.exists()
-    assert tree(beside.previous) == before
+    assert "gamma==3.1" in paths.adopted_packages.read_text().splitlines()
+    assert not paths.adoption_marker.exists()
+    assert tree(paths.previous) == before
 
     told(foreign, "rollback")
     assert tree(foreign.venv) == before
     assert says(foreign) == f"gamma of {foreign.venv}"
     states = {row["path"]: (row["state"], row["profile"]) for row in told(foreign, "envs")["environments"]}
-    assert states == {str(foreign.venv): ("current", ""), str(beside.previous): ("previous", "mine")}
+    assert states == {str(foreign.venv): ("current", ""), str(paths.previous): ("previous", "mine")}
     assert foreign.install().returncode == 2  # it is a stranger's again
     told(foreign, "rollback")
     assert foreign.packages() == FIRST
@@ -80,21 +80,21 @@ def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
 
 def test_clean_and_uninstall_keep_it_unless_told_otherwise(foreign: Place) -> None:
     foreign.install("--adopt")
-    beside = Beside(foreign.venv)
-    before = tree(beside.folder / "previous")
+    paths = EnvironmentPaths(foreign.venv)
+    before = tree(paths.folder / "previous")
     data = told(foreign, "clean")
     assert data["paths"] == []
     assert "envdoctor rollback" in data["kept"][0]
     error = refused(foreign, "uninstall", "--venv", foreign.venv)
     assert f"envdoctor clean --venv {foreign.venv} --adopted" in error["hint"]
     everything = told(foreign, "uninstall", "--all")
-    assert [line.partition(":")[0] for line in everything["kept"]] == [str(beside.previous)]
+    assert [line.partition(":")[0] for line in everything["kept"]] == [str(paths.previous)]
     assert str(foreign.venv) not in everything["paths"]
-    assert tree(beside.previous) == before
+    assert tree(paths.previous) == before
     assert foreign.packages() == FIRST
-    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted", "--dry-run")["paths"] == [str(beside.previous)]
-    assert tree(beside.previous) == before
-    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted")["paths"] == [str(beside.previous)]
+    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted", "--dry-run")["paths"] == [str(paths.previous)]
+    assert tree(paths.previous) == before
+    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted")["paths"] == [str(paths.previous)]
     assert run(foreign, "uninstall", "--venv", foreign.venv).returncode == 0
     assert list(foreign.venv.parent.iterdir()) == []
 
@@ -105,14 +105,14 @@ def test_the_next_install_does_not_remove_it_either(foreign: Place) -> None:
     offer_a_newer_one(foreign)
     assert foreign.install().returncode == 0
     assert foreign.packages() == SECOND
-    beside = Beside(foreign.venv)
-    assert tree(beside.folder / "kept-1") == before
+    paths = EnvironmentPaths(foreign.venv)
+    assert tree(paths.folder / "kept-1") == before
     told(foreign, "rollback")
     assert foreign.packages() == FIRST
     (kept,) = told(foreign, "clean")["kept"]
-    assert f"mv {beside.folder / 'kept-1'} {foreign.venv}" in kept
+    assert f"mv {paths.folder / 'kept-1'} {foreign.venv}" in kept
     assert refused(foreign, "uninstall", "--venv", foreign.venv)
-    assert tree(beside.folder / "kept-1") == before
+    assert tree(paths.folder / "kept-1") == before
     told(foreign, "clean", "--adopted")
     assert foreign.left() == ["+adopted.txt", "mine"]
 
@@ -129,7 +129,7 @@ def test_a_folder_that_is_no_environment_is_never_adopted(place: Place) -> None:
 
 KILLS = {
     "before the swap": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after the swap": "i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "after the swap": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between the renames": (
         "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
         "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
@@ -165,9 +165,9 @@ def test_killed_while_it_is_taken_over_nothing_is_lost(when: str, foreign: Place
     done = foreign.install("--adopt")
     assert done.returncode == 0, done.stdout
     assert foreign.packages() == FIRST
-    beside = Beside(foreign.venv)
-    assert is_foreign(beside.previous)
-    assert tree(beside.previous) == before
+    paths = EnvironmentPaths(foreign.venv)
+    assert is_foreign(paths.previous)
+    assert tree(paths.previous) == before
     told(foreign, "rollback")
     assert says(foreign) == f"gamma of {foreign.venv}"
 

@@ -21,7 +21,7 @@ from local_packages import PYTHON, write_profile, write_wheel
 from test_housekeeping import told
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install import wheel_step
 from envdoctor.install.plan import plan_install
 from envdoctor.profiles import Wheel, read_profile
@@ -247,7 +247,7 @@ def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Fi
     web.stall = []
     assert place.install().returncode == 0
     assert web.asked[-1].span == "bytes=100000-"
-    assert not Beside(place.venv).building.exists()
+    assert not EnvironmentPaths(place.venv).building.exists()
 
 
 def test_the_uv_that_adds_a_wheel_holds_the_lock_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,5 +266,5 @@ def test_the_uv_that_adds_a_wheel_holds_the_lock_on(place: Place, monkeypatch: p
 
     monkeypatch.setattr(wheel_step, "run_uv", watched)
     place.install_plan(plan_install(profile, plan.lock, place.venv, plan.sources))
-    assert held == [str(Beside(place.venv).lock)]
+    assert held == [str(EnvironmentPaths(place.venv).lock_file)]
     assert place.packages()["flash-attn"] == "2.0"

@@ -16,7 +16,7 @@ from command import envdoctor, envelope, snapshot
 from install_place import FIRST, SECOND, Place, make_place, offer_a_newer_one
 from test_schema import faults
 
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.output.schema import schema_of
 
 
@@ -122,7 +122,7 @@ def test_rollback_of_an_environment_that_was_deleted_underneath(two: Place) -> N
 
 
 def test_rollback_to_one_that_has_no_interpreter_is_refused(two: Place) -> None:
-    for path in (Beside(two.venv).previous / "bin").glob("python*"):
+    for path in (EnvironmentPaths(two.venv).previous / "bin").glob("python*"):
         path.unlink()
     assert "has no interpreter" in refused(two, "rollback")["message"]
     assert two.packages() == SECOND
@@ -142,7 +142,7 @@ def test_rollback_without_an_atomic_exchange(two: Place) -> None:
 def test_envs_lists_both_with_what_they_hold(two: Place) -> None:
     current, previous = told(two, "envs")["environments"]
     assert (current["path"], current["state"], current["profile"]) == (str(two.venv), "current", "mine")
-    assert (previous["path"], previous["state"]) == (str(Beside(two.venv).previous), "previous")
+    assert (previous["path"], previous["state"]) == (str(EnvironmentPaths(two.venv).previous), "previous")
     assert current["lock"] != previous["lock"]
     assert current["size"] > 0
     assert {current["verified"], previous["verified"]} == {"no"}
@@ -157,13 +157,13 @@ def test_envs_tells_broken_unfinished_and_at_work(place: Place) -> None:
     assert broken["state"] == "broken"
     assert "no interpreter" in broken["note"]
     shutil.rmtree(place.venv)
-    beside = Beside(place.venv)
+    paths = EnvironmentPaths(place.venv)
     entry = {"install": "a", "step": "sync", "event": "start", "at": "2026-11-21T15:30:12+00:00", "process": 4194999}
-    beside.journal.write_text(json.dumps(entry) + "\n")
+    paths.journal.write_text(json.dumps(entry) + "\n")
     (unfinished,) = told(place, "envs")["environments"]
     assert unfinished["state"] == "unfinished"
     assert "ended without a word in 'sync'" in unfinished["note"]
-    beside.journal.write_text(json.dumps(entry | {"process": os.getpid()}) + "\n")
+    paths.journal.write_text(json.dumps(entry | {"process": os.getpid()}) + "\n")
     (at_work,) = told(place, "envs")["environments"]
     assert at_work["note"] == f"process {os.getpid()} is building it"
 
@@ -207,13 +207,13 @@ def test_a_folder_in_the_place_of_the_list(place: Place) -> None:
 def test_paths_that_can_be_no_environment(command: str, path: str, place: Place) -> None:
     profile = ("--profile", place.profile) if command == "install" else ()
     error = refused(place, command, *profile, "--venv", path)
-    assert "is no path for an environment" in error["message"]
+    assert "is not a valid path for an environment" in error["message"]
 
 
 def test_paths_lists_what_is_kept_and_every_command_in_it_works(two: Place) -> None:
     rows = {row["path"]: row for row in told(two, "paths")["paths"]}
     assert rows[str(two.venv)]["size"] > 0
-    assert rows[str(Beside(two.venv).folder)]["size"] > 0
+    assert rows[str(EnvironmentPaths(two.venv).folder)]["size"] > 0
     assert str(two.home / ".local/state/envdoctor") in rows
     commands = [row["remove"] for row in rows.values() if row["remove"].startswith("envdoctor ")]
     for command in commands:
@@ -224,11 +224,11 @@ def test_paths_lists_what_is_kept_and_every_command_in_it_works(two: Place) -> N
 
 
 def test_clean_removes_the_one_before_and_what_kills_left(two: Place) -> None:
-    beside = Beside(two.venv)
-    (beside.building / "lib").mkdir(parents=True)
-    (beside.folder / "removing-1-old").mkdir()
+    paths = EnvironmentPaths(two.venv)
+    (paths.building / "lib").mkdir(parents=True)
+    (paths.folder / "removing-1-old").mkdir()
     data = told(two, "clean")
-    assert data["paths"] == [str(beside.previous), str(beside.building)]
+    assert data["paths"] == [str(paths.previous), str(paths.building)]
     assert data["size"] > 0
     assert two.left() == ["mine"]
     assert two.packages() == SECOND
@@ -239,9 +239,9 @@ def test_clean_removes_the_one_before_and_what_kills_left(two: Place) -> None:
 
 @pytest.mark.parametrize("arguments", [("clean",), ("uninstall",), ("uninstall", "--all"), ("clean", "--adopted")])
 def test_dry_runs_change_nothing_and_tell_what_the_real_ones_do(arguments: tuple[str, ...], two: Place) -> None:
-    beside = Beside(two.venv)
-    (beside.building / "lib").mkdir(parents=True)
-    (beside.folder / "removing-1-old").mkdir()
+    paths = EnvironmentPaths(two.venv)
+    (paths.building / "lib").mkdir(parents=True)
+    (paths.folder / "removing-1-old").mkdir()
     told(two, "envs")  # which reads and caches
     before = tree(two.home)
     data = told(two, *arguments, "--dry-run")
@@ -256,7 +256,7 @@ def test_uninstall_removes_it_with_what_lies_beside(two: Place) -> None:
     two.install("--venv", str(other))
     assert "2 environments are known" in refused(two, "uninstall")["message"]
     data = told(two, "uninstall", "--venv", two.venv)
-    assert data["paths"] == [str(two.venv), str(Beside(two.venv).folder)]
+    assert data["paths"] == [str(two.venv), str(EnvironmentPaths(two.venv).folder)]
     assert sorted(path.name for path in two.venv.parent.iterdir()) == [".other.envdoctor", "other"]
     (left,) = told(two, "envs")["environments"]
     assert left["path"] == str(other)
@@ -294,10 +294,10 @@ def test_uninstall_refuses_what_is_not_ours(place: Place) -> None:
 
 def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None:
     """Whoever holds the lock is at work."""
-    from envdoctor.install.environment_lock import hold
+    from envdoctor.install.environment_lock import environment_lock
 
     place.install()
-    with hold(Beside(place.venv)):
+    with environment_lock(EnvironmentPaths(place.venv)):
         for command in ("rollback", "clean", "uninstall"):
             done = run(place, command, "--venv", place.venv)
             assert done.returncode == 3
@@ -335,7 +335,7 @@ def test_a_folder_of_somebody_else_is_a_clear_error(two: Place) -> None:
 
 
 def test_a_lock_that_is_a_folder_is_a_clear_error(two: Place) -> None:
-    lock = Beside(two.venv).lock
+    lock = EnvironmentPaths(two.venv).lock_file
     lock.unlink()
     lock.mkdir()
     for command in ("rollback", "clean", "uninstall", "install"):

@@ -16,7 +16,7 @@ from local_packages import write_wheel
 from test_housekeeping import told, tree
 from test_source_builds import ask_for, seen
 
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 
 
 def builds(place: Place) -> list[Path]:
@@ -45,7 +45,7 @@ def test_what_no_environment_has_goes_and_what_one_has_stays(compiled: Place) ->
     (second,) = set(builds(place)) - {first}
     before = tree(place.home)
     data = told(place, "clean", "--dry-run")
-    assert data["paths"] == [str(Beside(place.venv).previous), str(first)]
+    assert data["paths"] == [str(EnvironmentPaths(place.venv).previous), str(first)]
     assert tree(place.home) == before
     assert data["size"] > sum(path.stat().st_size for path in first.rglob("*.so"))
     assert told(place, "clean")["paths"] == data["paths"]

@@ -16,9 +16,9 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve, write_profile, write_wheel
 
 from envdoctor.core.errors import EnvdoctorError, Refused
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.lock_check import drift, guard_versions
-from envdoctor.install.progress import DownloadMeter, Progress
+from envdoctor.install.progress import DownloadTracker, Progress
 
 
 def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
@@ -44,7 +44,7 @@ def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
     assert newer["unchanged"] is False
     assert place.packages() == SECOND
     assert place.left() == ["+previous", "mine"]
-    assert newer["previous"] == str(Beside(place.venv).previous)
+    assert newer["previous"] == str(EnvironmentPaths(place.venv).previous)
 
 
 def test_commands_of_packages_work_where_the_environment_lies_in_the_end(place: Place) -> None:
@@ -310,7 +310,7 @@ def test_bytes_are_told_while_they_come(place: Place) -> None:
 
 
 def test_a_line_that_is_read_in_halves_counts_once() -> None:
-    meter = DownloadMeter()
+    meter = DownloadTracker()
     for text in ("Downloading tor", "ch (182.9MiB)\nDown", "loading numpy (1.5GiB)\n Downl", "oaded torch\n", "Prep"):
         meter.read(text)
     assert meter.total == int(182.9 * 2**20) + int(1.5 * 2**30)

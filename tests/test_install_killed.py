@@ -17,7 +17,7 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.swap import exchange
 
 
@@ -116,7 +116,7 @@ def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) 
 # Killed at one point of the swap: just before it, between the two renames where there is no atomic one, just after.
 KILLED = {
     "before": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after": "i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "after": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between": (
         "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
         "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
@@ -149,7 +149,7 @@ def test_killed_between_the_renames_the_old_environment_comes_back_though_the_ne
 ) -> None:
     place.install()
     plan = place.plan()
-    place.venv.rename(Beside(place.venv).outgoing)
+    place.venv.rename(EnvironmentPaths(place.venv).outgoing)
     for wheel in place.wheels.iterdir():
         wheel.unlink()
     offer_a_newer_one(place)
@@ -179,7 +179,7 @@ def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
 
 
 def test_the_lock_file_of_a_dead_install_is_in_nobodys_way(place: Place) -> None:
-    Beside(place.venv).make_folder()
-    Beside(place.venv).lock.write_text("4194999")
+    EnvironmentPaths(place.venv).make_folder()
+    EnvironmentPaths(place.venv).lock_file.write_text("4194999")
     assert place.install().returncode == 0
     assert place.left() == ["mine"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve
 
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.journal import WHOLE, Entry, Journal, read_journal, unfinished
 
 
@@ -186,7 +186,7 @@ def test_which_installs_never_said_how_they_ended() -> None:
 
 def test_offsets_lead_to_each_steps_part_of_the_log(place: Place) -> None:
     assert place.install().returncode == 0
-    entries = read_journal(Beside(place.venv).journal).entries
+    entries = read_journal(EnvironmentPaths(place.venv).journal).entries
     starts = {each.step: each for each in entries if each.event == "start"}
     assert list(starts) == [WHOLE, "venv", "sync", "check", "guard", "mark", "swap"]
     log = Path(starts["sync"].log).read_bytes()
@@ -216,7 +216,7 @@ def test_secrets_of_an_index_are_in_nothing_that_is_written(place: Place) -> Non
     assert [path for path in written if b"s3cr3t" in path.read_bytes()] == []
 
 
-KILL = "import os, envdoctor.install.install as i\ni.keep_previous = lambda *a: os.kill(os.getpid(), 9)\n"
+KILL = "import os, envdoctor.install.install as i\ni.retain_previous = lambda *a: os.kill(os.getpid(), 9)\n"
 
 
 def test_what_a_kill_left_is_told_once(place: Place) -> None:
@@ -260,13 +260,13 @@ def test_everything_is_on_the_disk_before_the_marker_vouches_for_it(
     from envdoctor.install import install
 
     seen: list[tuple[Path, bool]] = []
-    real = install.write_through
+    real = install.flush_file_system
 
     def look(folder: Path) -> None:
         seen.append((folder, (folder / "envdoctor.json").exists()))
         real(folder)
 
-    monkeypatch.setattr(install, "write_through", look)
+    monkeypatch.setattr(install, "flush_file_system", look)
     place.install_plan(place.plan())
-    assert seen == [(Beside(place.venv).building, False)]
+    assert seen == [(EnvironmentPaths(place.venv).building, False)]
     assert (place.venv / "envdoctor.json").exists()

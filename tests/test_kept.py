@@ -16,13 +16,13 @@ from fakenvml.fixture import FakeNvml, machine_ini
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import ProbeResult, Verification
 from envdoctor.core.results import Proof
-from envdoctor.environment.managed import MARKER, Installed
+from envdoctor.environment.managed import MARKER, InstallRecord
 from envdoctor.verify import evidence as proof
 from envdoctor.verify import stored_results as kept
 from envdoctor.verify.bench_records import Bench, BenchResult
 
 DRIVER, GPUS, LOCK = "580.159.04", ("NVIDIA H200",), "037b3a57dfe3ad63"
-INSTALLED = Installed(
+INSTALLED = InstallRecord(
     profile="mine", lock=LOCK, torch_build="12.8", torch_source="PyPI", packages=1, size=1,
     created="2026-11-20T10:00:00+00:00", required=("sdpa",), environment={}, envdoctor="0",
 )  # fmt: skip

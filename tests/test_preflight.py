@@ -19,7 +19,7 @@ from local_packages import Index, serve, write_profile, write_wheel
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.processes import run
-from envdoctor.environment.managed import Beside, read_installed, size_on_disk
+from envdoctor.environment.managed import EnvironmentPaths, read_install_record, size_on_disk
 from envdoctor.install import preflight
 from envdoctor.install.install import installed_size
 from envdoctor.install.plan import Plan
@@ -256,7 +256,7 @@ def test_the_size_of_an_environment_is_what_its_records_tell(place: Place) -> No
     place.install()
     measured = size_on_disk(place.venv)
     assert installed_size(place.venv) == pytest.approx(measured, rel=0.02)
-    made = read_installed(place.venv)
+    made = read_install_record(place.venv)
     assert made
     assert made.size == pytest.approx(measured, rel=0.02)
-    assert size_on_disk(Beside(place.venv).folder / "nowhere") == 0
+    assert size_on_disk(EnvironmentPaths(place.venv).folder / "nowhere") == 0

@@ -20,7 +20,7 @@ from wheel_server import Files, make_certificate, serving
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.download.sources import read_sources
-from envdoctor.environment.managed import read_installed
+from envdoctor.environment.managed import read_install_record
 from envdoctor.install.build_checks import survey_builds
 from envdoctor.install.lock_check import drift
 from envdoctor.install.wheelhouse import MANIFEST
@@ -182,7 +182,7 @@ def test_where_no_wheel_fits_it_is_compiled(place: Place, web: Files) -> None:
     data = envelope(done)["data"]
     assert "build flash-attn" in [step["name"] for step in data["steps"]]
     assert data["wheels"][0]["rejected"] == ["flash_attn-2.0-py3-none-any.whl: built for torch 2.8, here is 9.9"]
-    installed = read_installed(place.venv)
+    installed = read_install_record(place.venv)
     assert installed
     assert (installed.wheels, installed.fallbacks, installed.packages) == ((), {}, 4)
     assert place.packages() == FIRST | {"flash-attn": "2.0"}

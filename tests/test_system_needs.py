@@ -12,7 +12,7 @@ from install_place import Place
 from local_packages import write_profile
 
 from envdoctor.core.errors import EnvdoctorError, Refused
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.journal import read_journal
 from envdoctor.install.system_packages import command_for, install_needs, missing_needs, note, package_manager
 from envdoctor.knowledge.system_packages import system_packages
@@ -125,5 +125,5 @@ def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place
     assert done.returncode == 0, done.stdout
     assert envelope(done)["data"]["survey"]["notes"] == ["installed on the system: c-compiler"]
     assert "install -y --no-install-recommends gcc libc6-dev" in said.read_text()
-    steps = [entry.step for entry in read_journal(Beside(place.home / "envs/other").journal).entries]
+    steps = [entry.step for entry in read_journal(EnvironmentPaths(place.home / "envs/other").journal).entries]
     assert steps.count("system") == 4, "start and end, of the one that failed and of this one"

@@ -70,11 +70,11 @@ def check(request: CheckRequest) -> Answer:
 
 def _with_proofs(answer: Answer, stack: Stack, machine: Machine) -> Answer:
     """The answer, with what envdoctor knows of an environment of this machine beside its files."""
-    from envdoctor.environment.managed import read_installed
+    from envdoctor.environment.managed import read_install_record
     from envdoctor.verify.evidence import read_proof, read_speed, verified_state
 
     interpreter = Path(stack.python.value or "")
-    installed = read_installed(interpreter.parent.parent)
+    installed = read_install_record(interpreter.parent.parent)
     now = machine.driver.version.value or "", tuple(g.name.value or "unreadable" for g in machine.gpus.value or ())
     proof = read_proof(interpreter, *now)
     made = installed and Made(

@@ -9,17 +9,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from envdoctor.commands.provisioning import environments_list, log_file
+from envdoctor.commands.provisioning import environments_file, log_file
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.paths import expanded, is_folder
 from envdoctor.core.records import Record
 from envdoctor.core.results import Answer, Proof, Speed
-from envdoctor.environment.managed import Beside, Installed, beside_of, is_foreign, read_installed, size_on_disk
-from envdoctor.install.build_cache import held_build, unused_builds
-from envdoctor.install.environment_lock import hold, is_running
+from envdoctor.environment.managed import (
+    EnvironmentPaths,
+    InstallRecord,
+    environment_paths,
+    is_foreign,
+    read_install_record,
+    size_on_disk,
+)
+from envdoctor.install.build_cache import try_lock_build, unused_builds
+from envdoctor.install.environment_lock import environment_lock, is_running
 from envdoctor.install.journal import ROLLBACK, Journal, read_journal, unfinished
-from envdoctor.install.swap import go_back, remove, settle
+from envdoctor.install.swap import recover_swap, remove, swap_back
 from envdoctor.profiles.files import user_folder
 from envdoctor.verify.evidence import driver_and_gpus, read_proof, read_speed, verified_state
 
@@ -80,57 +87,59 @@ class Paths(Record, frozen=True):
 
 def list_environments() -> Answer:
     """Every environment that was made, with what it holds and whether it was proven on the driver of today."""
-    return Answer(Environments(tuple(each for beside in known() for each in _described(beside))))
+    return Answer(Environments(tuple(each for paths in known() for each in _described(paths))))
 
 
-def known() -> list[Beside]:
+def known() -> list[EnvironmentPaths]:
     """Environments in the usual place, and those that were made elsewhere."""
     from envdoctor.commands.provisioning import default_venv
 
     home = default_venv("any").parent
     hidden = (path for path in sorted(home.glob(".*.envdoctor")) if path.is_dir())
     names = [home / path.name.removeprefix(".").removesuffix(".envdoctor") for path in hidden]
-    paths = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *_elsewhere()])
-    return [beside for path in paths if (beside := _known(path))]
+    candidates = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *_elsewhere()])
+    return [paths for path in candidates if (paths := _known(path))]
 
 
 def _elsewhere() -> list[Path]:
     """The list of environments, however damaged it is: a line that is no absolute path is nothing."""
     try:
-        lines = environments_list().read_text(errors="replace").splitlines()
+        lines = environments_file().read_text(errors="replace").splitlines()
     except OSError:
         return []
     return [Path(line) for line in lines if line.startswith("/")]
 
 
-def _known(path: Path) -> Beside | None:
+def _known(path: Path) -> EnvironmentPaths | None:
     with suppress(BadInput, OSError):
-        beside = beside_of(path)
-        return beside if read_installed(path) or beside.folder.is_dir() else None
+        paths = environment_paths(path)
+        return paths if read_install_record(path) or paths.folder.is_dir() else None
     return None
 
 
-def _described(beside: Beside) -> Iterator[Environment]:
-    last = unfinished(read_journal(beside.journal).entries)
-    if made := read_installed(beside.venv):
-        whole = (beside.venv / "bin/python").exists()
-        yield _environment(beside.venv, made, "current" if whole else "broken")
+def _described(paths: EnvironmentPaths) -> Iterator[Environment]:
+    last = unfinished(read_journal(paths.journal).entries)
+    if made := read_install_record(paths.venv):
+        whole = (paths.venv / "bin/python").exists()
+        yield _environment(paths.venv, made, "current" if whole else "broken")
     elif last:
         at_work = is_running(str(last.process))
         note = f"its install ended without a word in '{last.step}': run envdoctor install again"
         yield Environment(
-            path=str(beside.venv), profile="", lock="", python="", size=0, created=last.at, state="unfinished",
+            path=str(paths.venv), profile="", lock="", python="", size=0, created=last.at, state="unfinished",
             verified="no", note=f"process {last.process} is building it" if at_work else note,
         )  # fmt: skip
-    elif is_foreign(beside.venv):
-        yield _environment(beside.venv, None, "current")
-    if beside.previous.is_dir():
-        yield _environment(beside.previous, read_installed(beside.previous), "previous")
-    for path in beside.kept:
+    elif is_foreign(paths.venv):
+        yield _environment(paths.venv, None, "current")
+    if paths.previous.is_dir():
+        yield _environment(paths.previous, read_install_record(paths.previous), "previous")
+    for path in paths.adopted_environments:
         yield _environment(path, None, "previous")
 
 
-def _environment(path: Path, made: Installed | None, state: Literal["current", "previous", "broken"]) -> Environment:
+def _environment(
+    path: Path, made: InstallRecord | None, state: Literal["current", "previous", "broken"]
+) -> Environment:
     if made is None:
         return Environment(
             path=str(path), profile="", lock="", python="", size=size_on_disk(path), created="", state=state,
@@ -149,52 +158,52 @@ def _environment(path: Path, made: Installed | None, state: Literal["current", "
 
 def rollback(venv: str) -> Answer:
     """The environment before the current one takes its place again; a second time, the other way round."""
-    beside = beside_of(environment_meant(venv))
-    with _disk_errors(beside):
-        if not beside.folder.is_dir():
-            raise _nothing_before(beside, beside.folder)
-        with hold(beside):
-            settle(beside)
-            if not beside.previous.is_dir():
-                raise _nothing_before(beside, beside.previous)
-            if not (beside.previous / "bin/python").exists():
+    paths = environment_paths(environment_meant(venv))
+    with _disk_errors(paths):
+        if not paths.folder.is_dir():
+            raise _nothing_before(paths, paths.folder)
+        with environment_lock(paths):
+            recover_swap(paths)
+            if not paths.previous.is_dir():
+                raise _nothing_before(paths, paths.previous)
+            if not (paths.previous / "bin/python").exists():
                 raise Refused(
-                    f"the environment before it has no interpreter ({beside.previous}/bin/python)",
+                    f"the environment before it has no interpreter ({paths.previous}/bin/python)",
                     expected="a whole environment to go back to",
                     hint="envdoctor install, which builds a new one",
                 )
-            journal = Journal(beside.journal, ROLLBACK, log_file("rollback", beside.venv.name))
+            journal = Journal(paths.journal, ROLLBACK, log_file("rollback", paths.venv.name))
             with suppress(OSError):  # a full disk is a reason to go back, and none against it
                 journal.write(ROLLBACK, "start")
-            go_back(beside)
+            swap_back(paths)
             with suppress(OSError):
                 journal.write(ROLLBACK, "end", exit_code=0)
-    return Answer(RolledBack(str(beside.venv), _name(beside.venv), _name(beside.previous)))
+    return Answer(RolledBack(str(paths.venv), _name(paths.venv), _name(paths.previous)))
 
 
-def _nothing_before(beside: Beside, missing: Path) -> Refused:
+def _nothing_before(paths: EnvironmentPaths, missing: Path) -> Refused:
     return Refused(
-        f"{beside.venv} has no environment before it (no {missing})",
+        f"{paths.venv} has no environment before it (no {missing})",
         expected="an environment that replaced another, and that `envdoctor clean` has left",
         hint="envdoctor envs",
     )
 
 
 @contextmanager
-def _disk_errors(beside: Beside) -> Iterator[None]:
+def _disk_errors(paths: EnvironmentPaths) -> Iterator[None]:
     """What the file system refuses, in words."""
     try:
         yield
     except OSError as error:
         raise EnvdoctorError(
-            f"{error.filename or beside.folder}: {error.strerror or error}",
-            expected=f"leave to change {beside.venv} and what lies beside it",
-            hint=f"ls -la {beside.venv.parent}, then run this again",
+            f"{error.filename or paths.folder}: {error.strerror or error}",
+            expected=f"leave to change {paths.venv} and what lies beside it",
+            hint=f"ls -la {paths.venv.parent}, then run this again",
         ) from error
 
 
 def _name(path: Path) -> str:
-    made = read_installed(path)
+    made = read_install_record(path)
     if made is None:
         return "an environment that envdoctor did not make" if path.is_dir() else "none"
     return f"{made.profile} (lock {made.lock}, made {made.created[:10]})"
@@ -203,11 +212,11 @@ def _name(path: Path) -> str:
 def environment_meant(venv: str) -> Path:
     """The environment that was asked for, or the only one there is."""
     if venv:
-        return beside_of(expanded(venv).absolute()).venv
+        return environment_paths(expanded(venv).absolute()).venv
     found = known()
     if len(found) == 1:
         return found[0].venv
-    names = ": " + ", ".join(str(beside.venv) for beside in found) if found else ""
+    names = ": " + ", ".join(str(paths.venv) for paths in found) if found else ""
     raise BadInput(
         f"{len(found)} environments are known{names}",
         expected="--venv PATH to say which",
@@ -220,27 +229,27 @@ def clean(venv: str, *, dry_run: bool, adopted: bool) -> Answer:
 
     Of one environment that is named: what lies beside it. Compiled packages are kept for all of them.
     """
-    asked = [beside_of(expanded(venv).absolute())] if venv else known()
+    asked = [environment_paths(expanded(venv).absolute())] if venv else known()
     removed = Removal(dry_run)
-    for beside in asked:
-        with _disk_errors(beside):
-            if not beside.folder.is_dir():
+    for paths in asked:
+        with _disk_errors(paths):
+            if not paths.folder.is_dir():
                 continue
             if dry_run:
-                _clean_one(beside, removed, adopted=adopted)
+                _clean_one(paths, removed, adopted=adopted)
                 continue
-            with hold(beside):
-                settle(beside)
-                _clean_one(beside, removed, adopted=adopted)
+            with environment_lock(paths):
+                recover_swap(paths)
+                _clean_one(paths, removed, adopted=adopted)
     if not venv:
-        _clean_builds([beside.venv for beside in asked], removed)
+        _clean_builds([paths.venv for paths in asked], removed)
     return Answer(removed.told())
 
 
 def _clean_builds(environments: Sequence[Path], removed: Removal) -> None:
     for path in unused_builds(cache_directory() / "builds", environments):
         try:
-            with held_build(path) as free:
+            with try_lock_build(path) as free:
                 if free:
                     removed.remove(path)
                 else:
@@ -249,21 +258,21 @@ def _clean_builds(environments: Sequence[Path], removed: Removal) -> None:
             removed.keep(path, f"it cannot be removed: {error.strerror or error}")
 
 
-def _clean_one(beside: Beside, removed: Removal, *, adopted: bool) -> None:
-    for path in (beside.previous, beside.building, *beside.kept):
-        if is_foreign(path) and path != beside.building and not adopted:
+def _clean_one(paths: EnvironmentPaths, removed: Removal, *, adopted: bool) -> None:
+    for path in (paths.previous, paths.building, *paths.adopted_environments):
+        if is_foreign(path) and path != paths.building and not adopted:
             removed.keep(
-                path, f"envdoctor did not make it; have it back: {_how_back(beside, path)}; or clean --adopted"
+                path, f"envdoctor did not make it; have it back: {_how_back(paths, path)}; or clean --adopted"
             )
         elif path.is_dir():
             removed.remove(path)
 
 
-def _how_back(beside: Beside, path: Path) -> str:
+def _how_back(paths: EnvironmentPaths, path: Path) -> str:
     """Its scripts name the place where it was made, so there it goes."""
-    if path == beside.previous:
-        return f"envdoctor rollback --venv {beside.venv}"
-    return f"mv {beside.venv} {beside.venv}.other && mv {path} {beside.venv}"
+    if path == paths.previous:
+        return f"envdoctor rollback --venv {paths.venv}"
+    return f"mv {paths.venv} {paths.venv}.other && mv {path} {paths.venv}"
 
 
 class Removal:
@@ -302,11 +311,11 @@ def uninstall(venv: str, *, everything: bool, dry_run: bool) -> Answer:
     """
     if everything and venv:
         raise BadInput("--all and --venv are both given", expected="one of them", hint="envdoctor uninstall --help")
-    asked = known() if everything else [beside_of(environment_meant(venv))]
+    asked = known() if everything else [environment_paths(environment_meant(venv))]
     removed = Removal(dry_run)
-    for beside in [each for each in asked if _may_go(each, removed, everything=everything)]:
-        with _disk_errors(beside):
-            _uninstall_one(beside, removed)
+    for paths in [each for each in asked if _may_go(each, removed, everything=everything)]:
+        with _disk_errors(paths):
+            _uninstall_one(paths, removed)
     for place in own_places() if everything else ():
         if place.exists():
             removed.note(place)
@@ -315,57 +324,59 @@ def uninstall(venv: str, *, everything: bool, dry_run: bool) -> Answer:
     return Answer(removed.told())
 
 
-def _may_go(beside: Beside, removed: Removal, *, everything: bool) -> bool:
+def _may_go(paths: EnvironmentPaths, removed: Removal, *, everything: bool) -> bool:
     """Whether all of it is ours; where that was asked for by name and is not so, BadInput."""
-    with _disk_errors(beside):
-        strangers = _strangers(beside)
+    with _disk_errors(paths):
+        strangers = _strangers(paths)
         if strangers and not everything:
-            raise _not_ours(beside, strangers)
+            raise _not_ours(paths, strangers)
         for path in strangers:
             removed.keep(path, "envdoctor did not make it")
-        if not beside.venv.exists() and not beside.folder.is_dir():
+        if not paths.venv.exists() and not paths.folder.is_dir():
             raise BadInput(
-                f"there is no environment at {beside.venv}", expected="one of `envdoctor envs`", hint="envdoctor envs"
+                f"there is no environment at {paths.venv}", expected="one of `envdoctor envs`", hint="envdoctor envs"
             )
         return not strangers
 
 
-def _strangers(beside: Beside) -> list[Path]:
+def _strangers(paths: EnvironmentPaths) -> list[Path]:
     """What envdoctor did not make of an environment, the ones before it, and what is kept."""
-    ours = read_installed(beside.venv) is not None
-    other = beside.venv.is_symlink() or (beside.venv.exists() and not ours and not _is_empty(beside.venv))
-    return [path for path in (beside.previous, *beside.kept) if is_foreign(path)] + ([beside.venv] if other else [])
+    ours = read_install_record(paths.venv) is not None
+    other = paths.venv.is_symlink() or (paths.venv.exists() and not ours and not _is_empty(paths.venv))
+    return [path for path in (paths.previous, *paths.adopted_environments) if is_foreign(path)] + (
+        [paths.venv] if other else []
+    )
 
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
 
 
-def _not_ours(beside: Beside, strangers: Sequence[Path]) -> BadInput:
-    if beside.venv in strangers:
+def _not_ours(paths: EnvironmentPaths, strangers: Sequence[Path]) -> BadInput:
+    if paths.venv in strangers:
         return BadInput(
-            f"{beside.venv} is nothing that envdoctor made",
+            f"{paths.venv} is nothing that envdoctor made",
             expected="an environment of `envdoctor envs`",
             hint="envdoctor envs",
         )
     return BadInput(
-        f"{strangers[0]} is an environment that envdoctor did not make, kept since {beside.venv} took its place",
+        f"{strangers[0]} is an environment that envdoctor did not make, kept since {paths.venv} took its place",
         expected="leave to remove that one, too, or to have it back first",
-        hint=f"envdoctor clean --venv {beside.venv} --adopted; or {_how_back(beside, strangers[0])}",
+        hint=f"envdoctor clean --venv {paths.venv} --adopted; or {_how_back(paths, strangers[0])}",
     )
 
 
-def _uninstall_one(beside: Beside, removed: Removal) -> None:
+def _uninstall_one(paths: EnvironmentPaths, removed: Removal) -> None:
     """The environment goes first and by a rename, so that a kill leaves none that looks whole."""
-    for path in (beside.venv, beside.folder):
+    for path in (paths.venv, paths.folder):
         if path.exists():
             removed.note(path)
     if removed.dry_run:
         return
-    with hold(beside):
-        if beside.venv.exists():
-            beside.venv.rename(beside.folder / f"removing-{os.getpid()}-venv")
-        shutil.rmtree(beside.folder, ignore_errors=True)
+    with environment_lock(paths):
+        if paths.venv.exists():
+            paths.venv.rename(paths.folder / f"removing-{os.getpid()}-venv")
+        shutil.rmtree(paths.folder, ignore_errors=True)
 
 
 def own_places() -> tuple[Path, ...]:
@@ -379,9 +390,9 @@ def list_paths() -> Answer:
 
 
 def _places() -> Iterator[Kept]:
-    for beside in known():
-        yield _kept(beside.venv, "environment", f"envdoctor uninstall --venv {beside.venv}")
-        yield _kept(beside.folder, "the one before it, journal and lock", f"envdoctor clean --venv {beside.venv}")
+    for paths in known():
+        yield _kept(paths.venv, "environment", f"envdoctor uninstall --venv {paths.venv}")
+        yield _kept(paths.folder, "the one before it, journal and lock", f"envdoctor clean --venv {paths.venv}")
     yield _kept(state_directory(), "logs, verifications, list of environments", "envdoctor uninstall --all")
     yield _kept(cache_directory(), "compiled files as read, direct wheels, builds", "envdoctor uninstall --all")
     yield _kept(user_folder(os.environ), "profiles of yours", "by hand: they are yours")

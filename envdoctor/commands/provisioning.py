@@ -55,8 +55,8 @@ class InstallRequest(Record, frozen=True):
 
 def install(request: InstallRequest, reporter: Reporter) -> Answer:
     """Build a profile's environment (the one that fits this machine best, unless one is named)."""
-    from envdoctor.environment.managed import Beside, refuse_foreign
-    from envdoctor.install.environment_lock import refuse_held
+    from envdoctor.environment.managed import EnvironmentPaths, check_replaceable
+    from envdoctor.install.environment_lock import check_unlocked
     from envdoctor.install.install import install as run_install
     from envdoctor.install.lock_check import guard_coherence
     from envdoctor.install.plan import shell_lines
@@ -67,7 +67,7 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
     profile = read_profile(named) if named else chosen_profile(choose(machine, read_candidates()))
     # Room is judged where the environment will really lie, by the install itself.
     candidate = choose(machine, [profile]).candidates[0]
-    violated = words_of(candidate, leave_out=DISK)
+    violated = describe_violations(candidate, leave_out=DISK)
     advised = tuple(f"{c.name} is {c.observed}, recommended {c.expected}" for c in advice(candidate))
     if violated and not (request.force or request.dry_run):
         raise Refused(
@@ -76,9 +76,9 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
             hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
         )
     folder = (expanded(request.venv) if request.venv else default_venv(profile.id)).absolute()
-    refuse_foreign(folder, adopt=request.adopt)
+    check_replaceable(folder, adopt=request.adopt)
     if not request.dry_run:
-        refuse_held(Beside(folder))  # before any source is asked
+        check_unlocked(EnvironmentPaths(folder))  # before any source is asked
     plan, wheels = _plan(profile, request, machine, folder, reporter)
     plan = msgspec.structs.replace(plan, install_system=request.system)
     if not request.force:  # before anything is downloaded; the environment itself is judged again at the end
@@ -88,7 +88,7 @@ def install(request: InstallRequest, reporter: Reporter) -> Answer:
     with diagnosis.explaining(machine, None):
         log = log_file("install", profile.id)
         result = run_install(plan, machine, log, cache_directory(), reporter.installing, wheels=wheels)
-    remember(folder)
+    register_environment(folder)
     return Answer(msgspec.structs.replace(result, advice=advised))
 
 
@@ -164,10 +164,10 @@ def _plan_from_folder(profile: Profile, request: InstallRequest, machine: Machin
 
 def _installed_lock(profile: Profile, target: Target, files: dict[str, LockFile], folder: Path) -> Lock | None:
     """The lock of the environment that is there, if it was made for this very request."""
-    from envdoctor.environment.managed import read_installed
+    from envdoctor.environment.managed import read_install_record
     from envdoctor.install.plan import request_digest
 
-    installed = read_installed(folder)
+    installed = read_install_record(folder)
     wanted = {
         request_digest(profile, target.architecture, python, digest_of(files.get(python)))
         for python in target.pythons
@@ -245,7 +245,7 @@ def chosen_profile(choice: Choice) -> Profile:
     return read_profile(choice.profile)
 
 
-def words_of(candidate: Candidate, leave_out: str = "") -> tuple[str, ...]:
+def describe_violations(candidate: Candidate, leave_out: str = "") -> tuple[str, ...]:
     """What a machine lacks for a profile."""
     wrong = [condition for condition in violations(candidate) if condition.name != leave_out]
     return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in wrong)
@@ -262,16 +262,16 @@ def log_file(command: str, name: str) -> Path:
     return state_directory() / "logs" / f"{command}-{Path(name).stem}-{stamp}.log"
 
 
-def environments_list() -> Path:
+def environments_file() -> Path:
     """A line for each environment that was ever made, wherever it lies."""
     return state_directory() / "environments"
 
 
-def remember(venv: Path) -> None:
+def register_environment(venv: Path) -> None:
     """Note where an environment lies, so that `envs` finds it."""
     import contextlib
 
-    path = environments_list()
+    path = environments_file()
     with contextlib.suppress(OSError):  # without the note the environment is as good
         path.parent.mkdir(parents=True, exist_ok=True)
         known = path.read_text(errors="replace").splitlines() if path.exists() else []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from envdoctor.commands.provisioning import target_for, words_of
+from envdoctor.commands.provisioning import describe_violations, target_for
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
 from envdoctor.core.records import Machine
 from envdoctor.core.results import Answer, Resolved, ResolvedAll
@@ -54,7 +54,7 @@ def _resolved(
         profile=profile.id,
         machine=machine.name or "this machine",
         fits=candidate.accepted if as_asked else None,
-        violated=words_of(candidate) if as_asked else (),
+        violated=describe_violations(candidate) if as_asked else (),
         resolution=resolution,
         digest=lock.digest if lock else "",
         error=error.message if error else "",

@@ -107,13 +107,13 @@ class VerifyRequest(Record, frozen=True):
 
 def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
     """Prove an environment by its probes and keep the result with it; what failed is explained."""
-    from envdoctor.environment.managed import read_installed
+    from envdoctor.environment.managed import read_install_record
     from envdoctor.machine.gpu_load import free_gpu_memory
     from envdoctor.verify import evidence as proof
     from envdoctor.verify import runner as verifying
 
     interpreter = proof.interpreter_for(request.venv, request.python)
-    installed = read_installed(interpreter.parent.parent)
+    installed = read_install_record(interpreter.parent.parent)
     # An interpreter that no profile made is held against what any training needs.
     required = installed.required if installed else read_profile("cpu").verify.required
     names = verifying.choose_probes(
@@ -284,9 +284,9 @@ def _python_of(request: TrainRequest) -> Path:
 
 
 def _profile_environment(python: Path) -> dict[str, str]:
-    from envdoctor.environment.managed import read_installed
+    from envdoctor.environment.managed import read_install_record
 
-    installed = read_installed(python.parent.parent)
+    installed = read_install_record(python.parent.parent)
     return dict(installed.environment) if installed else {}
 
 
@@ -301,11 +301,11 @@ def _ready_python(request: TrainRequest) -> Path:
 
 def _provenance(python: Path) -> dict[str, Any]:
     """Which environment this is, which attentions were proven in it, and what came out wrong."""
-    from envdoctor.environment.managed import read_installed
+    from envdoctor.environment.managed import read_install_record
     from envdoctor.verify import evidence as proof
     from envdoctor.verify import runner as verify
 
-    installed = read_installed(python.parent.parent)
+    installed = read_install_record(python.parent.parent)
     known: dict[str, Any] = {"profile": installed.profile, "lock": installed.lock} if installed else {}
     with contextlib.suppress(BadInput):  # not verified: --unverified was asked for
         verified = verify.read_verification(proof.verification_path(python))

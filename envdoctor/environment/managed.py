@@ -1,15 +1,15 @@
-"""Environments that envdoctor made: how they are recognised, what is kept inside them, and what beside them.
+"""Environments that envdoctor manages: their paths, their install record, and the check before one is replaced.
 
-Beside an environment `mine` lies one folder, `.mine.envdoctor`:
+The environment `mine` has a data folder next to it, `.mine.envdoctor`:
 
-    building/      the next environment, until it takes the place of `mine`
-    previous/      the one that `mine` replaced, for `envdoctor rollback`, until `envdoctor clean`
-    outgoing/      there only between the renames of a swap, on a file system that cannot exchange two folders
-    journal.jsonl  what every install did
-    adopting       there only while an environment that envdoctor did not make is being replaced
-    adopted.txt    what was in it
-    kept-1         it, once another environment has become the previous one, until `envdoctor clean --adopted`
-    lock           held by the install that is at work
+    building/      the new environment, until it is swapped in
+    previous/      the environment before the current one, for `envdoctor rollback`; removed by `envdoctor clean`
+    outgoing/      exists only during a swap, on a file system that cannot exchange two folders atomically
+    journal.jsonl  the log of all installs
+    adopting       exists while an environment that envdoctor did not create is being replaced
+    adopted.txt    the packages of that environment
+    kept-1         that environment, after a later install replaced it again; removed by `envdoctor clean --adopted`
+    lock           locked by the running install
 """
 
 from __future__ import annotations
@@ -27,85 +27,85 @@ from envdoctor.core.records import Record
 
 MARKER = "envdoctor.json"
 LOCK_FILE = "envdoctor-lock.txt"
-NAME_BYTES = 255  # of one name in a path, as Linux has it
+NAME_BYTES = 255  # the limit of Linux for one path component
 VERIFICATION = "envdoctor-verification.json"
 
 
-class Beside(NamedTuple):
-    """An environment and what lies beside it."""
+class EnvironmentPaths(NamedTuple):
+    """The paths of an environment and of its data folder."""
 
     venv: Path
 
     @property
     def folder(self) -> Path:
-        """The folder beside it; on the same file system, so that a rename is all that a swap takes."""
+        """The data folder. It is on the same file system as the environment, so that a swap only needs renames."""
         return self.venv.with_name(f".{self.venv.name}.envdoctor")
 
     @property
     def building(self) -> Path:
-        """Where the next one is built."""
+        """The environment that is being built."""
         return self.folder / "building"
 
     @property
     def previous(self) -> Path:
-        """The one before."""
+        """The environment before the current one."""
         return self.folder / "previous"
 
     @property
     def outgoing(self) -> Path:
-        """The one that makes room, between two renames."""
+        """The replaced environment, between the two renames of a swap."""
         return self.folder / "outgoing"
 
     @property
     def journal(self) -> Path:
-        """What was done."""
+        """The log of all installs."""
         return self.folder / "journal.jsonl"
 
     @property
-    def adopting(self) -> Path:
-        """Says that `building` may hold the environment of somebody else."""
+    def adoption_marker(self) -> Path:
+        """Marks that `building` may contain an environment that envdoctor did not create."""
         return self.folder / "adopting"
 
     @property
-    def adopted(self) -> Path:
-        """The packages of an environment that envdoctor took over."""
+    def adopted_packages(self) -> Path:
+        """The list of packages of the adopted environment."""
         return self.folder / "adopted.txt"
 
     @property
-    def kept(self) -> list[Path]:
-        """Environments that envdoctor did not make, and keeps until it is told otherwise."""
+    def adopted_environments(self) -> list[Path]:
+        """Adopted environments, which are kept until the user removes them explicitly."""
         return sorted(self.folder.glob("kept-*"))
 
     @property
-    def next_kept(self) -> Path:
-        """Where another one goes."""
-        taken = {path.name for path in self.kept}
-        names = (f"kept-{number}" for number in range(1, len(taken) + 2))
-        return self.folder / next(name for name in names if name not in taken)
+    def next_adopted_environment(self) -> Path:
+        """The path for one more adopted environment."""
+        used = {path.name for path in self.adopted_environments}
+        names = (f"kept-{number}" for number in range(1, len(used) + 2))
+        return self.folder / next(name for name in names if name not in used)
 
     @property
-    def lock(self) -> Path:
-        """Held while something of this environment is changed."""
+    def lock_file(self) -> Path:
+        """Locked while the environment is changed."""
         return self.folder / "lock"
 
     def make_folder(self) -> None:
-        """Make the folder beside; git is told to look away, for environments inside a project."""
+        """Create the data folder, with a .gitignore for environments inside a project."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ignore = self.folder / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")
 
 
-def beside_of(venv: Path) -> Beside:
-    """An environment by its path; BadInput for a path that can have nothing beside it."""
+def environment_paths(venv: Path) -> EnvironmentPaths:
+    """The paths of an environment; BadInput if the path cannot have a data folder next to it."""
     longest = NAME_BYTES - len("..envdoctor")
     if not venv.name or "\0" in str(venv) or len(os.fsencode(venv.name)) > longest:
         raise BadInput(
-            f"{str(venv)[:80]!r} is no path for an environment",
-            expected=f"the path of a folder that has a name, of at most {longest} bytes",
+            f"{str(venv)[:80]!r} is not a valid path for an environment",
+            expected=f"a folder path whose name has 1 to {longest} bytes",
             hint="envdoctor envs",
         )
-    return Beside(venv)
+    return EnvironmentPaths(venv)
 
 
 class WheelUsed(Record, frozen=True):
@@ -116,7 +116,7 @@ class WheelUsed(Record, frozen=True):
     sha256: str
 
 
-class Installed(Record, frozen=True, kw_only=True):
+class InstallRecord(Record, frozen=True, kw_only=True):
     """The marker inside an environment that envdoctor made."""
 
     schema: int = 1
@@ -138,15 +138,15 @@ class Installed(Record, frozen=True, kw_only=True):
     fallbacks: dict[str, str] = {}  # attention to use instead of a package that no wheel fitted, with the reason
 
 
-def read_installed(venv: Path) -> Installed | None:
+def read_install_record(venv: Path) -> InstallRecord | None:
     """The marker of an environment, or None where there is none that can be read."""
     try:
-        return msgspec.json.decode((venv / MARKER).read_bytes(), type=Installed)
+        return msgspec.json.decode((venv / MARKER).read_bytes(), type=InstallRecord)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
 
 
-def write_installed(venv: Path, installed: Installed) -> None:
+def write_install_record(venv: Path, installed: InstallRecord) -> None:
     """Mark an environment as made by envdoctor."""
     data = {"schema": installed.schema} | msgspec.to_builtins(installed)
     # A marker is there whole or not at all: without it the folder is a stranger's.
@@ -182,15 +182,15 @@ FOREIGN = "foreign"  # in the place of the id of an environment that envdoctor d
 
 def is_foreign(venv: Path) -> bool:
     """Whether something lies there that envdoctor did not make."""
-    return venv.is_dir() and any(venv.iterdir()) and read_installed(venv) is None
+    return venv.is_dir() and any(venv.iterdir()) and read_install_record(venv) is None
 
 
-def refuse_foreign(venv: Path, *, adopt: bool = False) -> None:
+def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
     """Refuse a path that is a file or below one, or a folder that envdoctor did not make and that is not empty.
 
     With `adopt` a virtual environment may be anybody's: it is kept whole, to go back to.
     """
-    beside_of(venv)
+    environment_paths(venv)
     above = next(place for place in venv.parents if place.exists())
     if not above.is_dir():
         raise BadInput(

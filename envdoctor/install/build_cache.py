@@ -67,7 +67,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def held_build(build: Path) -> Iterator[bool]:
+def try_lock_build(build: Path) -> Iterator[bool]:
     """Whether nothing is compiled in a build. OSError where it cannot be told.
 
     uv 0.13.8 locks the cache as a whole and each package in it (seen); the second counts where the first is missing.

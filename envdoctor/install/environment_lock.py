@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import TextIO
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.environment.managed import Beside
+from envdoctor.environment.managed import EnvironmentPaths
 
 ORPHAN_SECONDS = 120.0  # how long the uv of an install that was killed is waited for
 BRIEF_SECONDS = 1.5  # how long one that runs is waited for: it may only be looking what is there
 
 
 @contextmanager
-def hold(beside: Beside) -> Iterator[TextIO]:
+def environment_lock(paths: EnvironmentPaths) -> Iterator[TextIO]:
     """Hold the lock of an environment.
 
     uv inherits the open file: as long as it writes, the lock is held, though the install itself may have been killed.
     """
-    beside.make_folder()
-    with _locked(beside) as file:
+    paths.make_folder()
+    with _locked(paths) as file:
         _sign(file)
         yield file
 
@@ -37,22 +37,22 @@ def _sign(file: TextIO) -> None:
         os.write(file.fileno(), str(os.getpid()).encode())
 
 
-def refuse_held(beside: Beside) -> None:
+def check_unlocked(paths: EnvironmentPaths) -> None:
     """Say who holds the lock, if somebody does; what else is wrong with it is for whoever takes it to say."""
-    if beside.folder.is_dir():
-        with contextlib.suppress(OSError), hold(beside):
+    if paths.folder.is_dir():
+        with contextlib.suppress(OSError), environment_lock(paths):
             pass
 
 
-def _locked(beside: Beside) -> TextIO:
+def _locked(paths: EnvironmentPaths) -> TextIO:
     """The lock file, open and locked; the uv of an install that was killed is waited for."""
     started = time.monotonic()
     while True:
-        beside.make_folder()
-        file = beside.lock.open("a+")
+        paths.make_folder()
+        file = paths.lock_file.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(beside.lock, file):
+            if _is_at(paths.lock_file, file):
                 return file  # else `uninstall` has just taken the file away
         except BlockingIOError:
             file.seek(0)
@@ -62,7 +62,7 @@ def _locked(beside: Beside) -> TextIO:
                 file.close()
                 state = "runs" if running else "is gone, but something that it started still runs"
                 raise EnvdoctorError(
-                    f"another install of {beside.venv} is at work: process {holder or 'unknown'}, which {state}",
+                    f"another install of {paths.venv} is at work: process {holder or 'unknown'}, which {state}",
                     expected="one install at a time",
                     hint="wait for it to end, then run this again",
                 ) from None

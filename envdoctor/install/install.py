@@ -19,23 +19,31 @@ from envdoctor.core.records import Finding, Machine, Record
 from envdoctor.environment.inspect import read_stack
 from envdoctor.environment.managed import (
     LOCK_FILE,
-    Beside,
-    Installed,
+    EnvironmentPaths,
+    InstallRecord,
     WheelUsed,
+    check_replaceable,
     installed_size,
     is_foreign,
-    read_installed,
-    refuse_foreign,
-    write_installed,
+    read_install_record,
+    write_install_record,
 )
 from envdoctor.install.build_step import add_build, is_prebuilt, lock_until
-from envdoctor.install.environment_lock import hold, is_running
+from envdoctor.install.environment_lock import environment_lock, is_running
 from envdoctor.install.journal import WHOLE, Journal, read_journal, unfinished
 from envdoctor.install.lock_check import drift, guard_build, guard_stack, guard_versions
 from envdoctor.install.plan import Plan, Step
 from envdoctor.install.preflight import Availability, Survey, meet_needs, survey
-from envdoctor.install.progress import DownloadMeter, Progress
-from envdoctor.install.swap import discard, is_finished, keep_previous, replaced_by, settle, swap_in, write_through
+from envdoctor.install.progress import DownloadTracker, Progress
+from envdoctor.install.swap import (
+    current_environment_id,
+    flush_file_system,
+    recover_swap,
+    remove_unfinished,
+    retain_previous,
+    reuse_finished_build,
+    swap_in,
+)
 from envdoctor.install.system_packages import command_for, package_manager
 from envdoctor.install.wheel_step import WheelOutcome, add_wheel
 from envdoctor.locking.lock_files import file_of, lock_text
@@ -57,7 +65,7 @@ class InstallResult(Record, frozen=True):
 
     venv: str
     python: str
-    installed: Installed
+    installed: InstallRecord
     steps: tuple[StepRecord, ...]
     seconds: float
     log: str
@@ -75,7 +83,7 @@ class Work(NamedTuple):
 
     plan: Plan
     machine: Machine
-    beside: Beside
+    paths: EnvironmentPaths
     journal: Journal
     log: Path
     on_progress: Callable[[Progress], None]
@@ -100,24 +108,24 @@ def install(
     """
     started = time.monotonic()
     venv = Path(plan.venv)
-    refuse_foreign(venv, adopt=plan.adopt)
-    beside = Beside(venv)
-    journal = Journal(beside.journal, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}", log)
+    check_replaceable(venv, adopt=plan.adopt)
+    paths = EnvironmentPaths(venv)
+    journal = Journal(paths.journal, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}", log)
     found = ""
     try:
         with ended_as_by_ctrl_c():
-            if beside.folder.exists():
-                with hold(beside):
-                    found = _take_over(beside, journal)
-                    refuse_foreign(venv, adopt=plan.adopt)  # it may have come back just now
+            if paths.folder.exists():
+                with environment_lock(paths):
+                    found = _take_over(paths, journal)
+                    check_replaceable(venv, adopt=plan.adopt)  # it may have come back just now
                     if present := read_current(plan):
                         return _unchanged(present, plan, found)
             asked = survey(plan, wheels)  # before anything is written
-            with hold(beside) as held:
-                refuse_foreign(venv, adopt=plan.adopt)
+            with environment_lock(paths) as held:
+                check_replaceable(venv, adopt=plan.adopt)
                 if present := read_current(plan):  # somebody else was faster
                     return _unchanged(present, plan, found)
-                work = Work(plan, machine, beside, journal, log, on_progress, held, asked.cached, asked.python)
+                work = Work(plan, machine, paths, journal, log, on_progress, held, asked.cached, asked.python)
                 with journal.step(WHOLE, detail=f"{plan.profile} {plan.lock.digest} into {venv}"):
                     if plan.install_system and asked.needs:
                         with journal.step("system", command=command_for(asked.needs, package_manager())):
@@ -131,7 +139,7 @@ def install(
         ) from error
     except KeyboardInterrupt:
         raise Interrupted(
-            f"the install of {plan.profile} was interrupted; {_state(beside)}",
+            f"the install of {plan.profile} was interrupted; {_state(paths)}",
             hint=f"go on with: envdoctor install --profile {plan.profile} --venv {venv} (downloads are kept)",
         ) from None
     return msgspec.structs.replace(
@@ -139,14 +147,14 @@ def install(
     )
 
 
-def _state(beside: Beside) -> str:
-    return f"{beside.venv} is as it was" if beside.venv.exists() else "nothing was left half-made"
+def _state(paths: EnvironmentPaths) -> str:
+    return f"{paths.venv} is as it was" if paths.venv.exists() else "nothing was left half-made"
 
 
-def read_current(plan: Plan) -> Installed | None:
+def read_current(plan: Plan) -> InstallRecord | None:
     """The marker of the environment if it holds exactly what the plan would build."""
     venv = Path(plan.venv)
-    present = read_installed(venv)
+    present = read_install_record(venv)
     if present is None or present.lock != plan.lock.digest or not (venv / "bin/python").exists():
         return None
     if present.request != plan.request:
@@ -154,13 +162,13 @@ def read_current(plan: Plan) -> Installed | None:
     return None if drift(venv, plan.lock, present.wheels) else present
 
 
-def _unchanged(present: Installed, plan: Plan, found: str) -> InstallResult:
+def _unchanged(present: InstallRecord, plan: Plan, found: str) -> InstallResult:
     venv = plan.venv
     current = _as_planned(present, plan)
     return InstallResult(venv, f"{venv}/bin/python", current, (), 0.0, "", unchanged=True, resumed=found)
 
 
-def _as_planned(present: Installed, plan: Plan) -> Installed:
+def _as_planned(present: InstallRecord, plan: Plan) -> InstallRecord:
     """The marker with what the profile says of these same packages today: its probes and its variables."""
     current = msgspec.structs.replace(
         present,
@@ -169,7 +177,7 @@ def _as_planned(present: Installed, plan: Plan) -> Installed:
         environment=run_environment(plan, present.fallbacks),
     )
     if current != present:
-        write_installed(Path(plan.venv), current)
+        write_install_record(Path(plan.venv), current)
     return current
 
 
@@ -178,17 +186,17 @@ def run_environment(plan: Plan, fallbacks: dict[str, str]) -> dict[str, str]:
     return plan.run_environment | ({"ATTN_IMPL": attention(fallbacks)} if fallbacks else {})
 
 
-def _take_over(beside: Beside, journal: Journal) -> str:
+def _take_over(paths: EnvironmentPaths, journal: Journal) -> str:
     """What an install that was killed had left, put right; in words, once."""
-    found = read_journal(beside.journal)
+    found = read_journal(paths.journal)
     last = unfinished(found.entries)
-    done = settle(beside)
+    done = recover_swap(paths)
     told = []
     if found.damaged:
         lines = "1 line" if found.damaged == 1 else f"{found.damaged} lines"
-        told.append(f"{lines} of {beside.journal} cannot be read")
-    if beside.journal.is_symlink() or beside.journal.is_dir():
-        told.append(f"what lies in the place of the journal {beside.journal} is moved aside")
+        told.append(f"{lines} of {paths.journal} cannot be read")
+    if paths.journal.is_symlink() or paths.journal.is_dir():
+        told.append(f"what lies in the place of the journal {paths.journal} is moved aside")
     if last:
         running = "still runs" if is_running(str(last.process)) and last.process != os.getpid() else "is gone"
         told.append(
@@ -204,12 +212,12 @@ def _take_over(beside: Beside, journal: Journal) -> str:
 
 def _build(work: Work, cache: Path) -> InstallResult:
     """Build the new environment, or take one that a killed install had finished, and swap it in."""
-    beside, plan = work.beside, work.plan
+    paths, plan = work.paths, work.plan
     records: list[StepRecord] = []
     outcomes: list[WheelOutcome] = []
     findings: tuple[Finding, ...] = ()
-    if not is_finished(beside, plan.request, plan.lock.digest):
-        discard(beside)
+    if not reuse_finished_build(paths, plan.request, plan.lock.digest):
+        remove_unfinished(paths)
         try:
             for number, step in enumerate(plan.steps):
                 if not is_prebuilt(step, outcomes):
@@ -217,24 +225,24 @@ def _build(work: Work, cache: Path) -> InstallResult:
             with work.journal.step("guard"):
                 findings = _guard(work, outcomes, cache)
             with work.journal.step("mark"):
-                write_through(beside.building)
-                write_installed(beside.building, _describe(work, outcomes))
+                flush_file_system(paths.building)
+                write_install_record(paths.building, _describe(work, outcomes))
         except BaseException:
-            discard(beside)
+            remove_unfinished(paths)
             raise
     with work.journal.step("swap"):
-        foreign = is_foreign(beside.venv)
+        foreign = is_foreign(paths.venv)
         if foreign:
-            _note_adoption(beside)
-        had = beside.venv.exists()
-        swap_in(beside)
-        keep_previous(beside)
-    venv = beside.venv
-    installed = read_installed(venv)
+            _note_adoption(paths)
+        had = paths.venv.exists()
+        swap_in(paths)
+        retain_previous(paths)
+    venv = paths.venv
+    installed = read_install_record(venv)
     assert installed, "it was written a moment ago"
     return InstallResult(
         str(venv), str(venv / "bin/python"), installed, tuple(records), 0.0, "",
-        previous=str(beside.previous) if had and beside.previous.exists() else "",
+        previous=str(paths.previous) if had and paths.previous.exists() else "",
         wheels=tuple(outcomes), findings=findings,
     )  # fmt: skip
 
@@ -247,19 +255,19 @@ def _with_python(step: Step, found: str) -> Step:
     return msgspec.structs.replace(step, arguments=(*step.arguments[:at], found, *step.arguments[at + 1 :]))
 
 
-def _note_adoption(beside: Beside) -> None:
+def _note_adoption(paths: EnvironmentPaths) -> None:
     """Write down what is in an environment that is not ours, before it makes room."""
     packages = sorted(
         info.name.removesuffix(".dist-info").replace("-", "==", 1)
-        for info in beside.venv.glob("lib/python*/site-packages/*.dist-info")
+        for info in paths.venv.glob("lib/python*/site-packages/*.dist-info")
     )
-    beside.adopted.write_text("".join(f"{package}\n" for package in packages))
-    beside.adopting.write_text("the folder `building` may hold the environment that was taken over\n")
+    paths.adopted_packages.write_text("".join(f"{package}\n" for package in packages))
+    paths.adoption_marker.write_text("the folder `building` may hold the environment that was taken over\n")
 
 
 def _run_step(work: Work, number: int, step: Step, outcomes: list[WheelOutcome], cache: Path) -> StepRecord:
     """One step with its place in the journal; the drift guard looks at what it made."""
-    plan, building = work.plan, work.beside.building
+    plan, building = work.plan, work.paths.building
     if step.name == "sync":
         (building / LOCK_FILE).write_text(lock_text(file_of(plan.lock)))
     with work.journal.step(step.name, command=("uv", *step.arguments)):
@@ -287,7 +295,7 @@ def _teller(work: Work, number: int, step: Step) -> Callable[[int, int, str], No
 
 def _uv_step(work: Work, number: int, step: Step) -> Finished:
     """Run uv; sources that do not answer are asked again after a while."""
-    meter = DownloadMeter()
+    meter = DownloadTracker()
     steps = len(work.plan.steps)
 
     def report(text: str) -> None:
@@ -337,7 +345,7 @@ def _full_disk(log: Path) -> str:
 
 def _guard(work: Work, outcomes: list[WheelOutcome], cache: Path) -> tuple[Finding, ...]:
     """The whole environment once more, before it may become the current one."""
-    building, lock = work.beside.building, work.plan.lock
+    building, lock = work.paths.building, work.plan.lock
     guard_versions(building, lock, _used(outcomes))
     stack = read_stack(building, cache)
     guard_build(stack, lock)
@@ -348,23 +356,23 @@ def _used(outcomes: list[WheelOutcome]) -> tuple[WheelUsed, ...]:
     return tuple(outcome.used for outcome in outcomes if outcome.used)
 
 
-def _describe(work: Work, outcomes: list[WheelOutcome]) -> Installed:
+def _describe(work: Work, outcomes: list[WheelOutcome]) -> InstallRecord:
     plan = work.plan
     torch = next((package for package in plan.lock.packages if package.name == "torch"), None)
     fallbacks = {outcome.name: outcome.fallback for outcome in outcomes if outcome.fallback}
-    return Installed(
+    return InstallRecord(
         profile=plan.profile,
         lock=plan.lock.digest,
         torch_build=plan.lock.torch_build,
         torch_source=torch.source if torch else "",
         packages=len({package.name for package in plan.lock.packages} | {wheel.name for wheel in _used(outcomes)}),
-        size=installed_size(work.beside.building),
+        size=installed_size(work.paths.building),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         required=plan.required_probes,
         environment=run_environment(plan, fallbacks),
         envdoctor=__version__,
         id=work.journal.install,
-        replaces=replaced_by(work.beside),
+        replaces=current_environment_id(work.paths),
         request=plan.request,
         python=plan.lock.python,
         wheels=_used(outcomes),

@@ -12,7 +12,7 @@ import msgspec
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.environment.managed import LOCK_FILE, Beside
+from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths
 from envdoctor.install.build_jobs import ONE_JOB, Jobs
 from envdoctor.locking.resolve import Lock
 from envdoctor.profiles import Build, Profile, Wheel
@@ -65,7 +65,7 @@ class Plan(Record, frozen=True, kw_only=True):
     @property
     def building(self) -> Path:
         """Where it is built."""
-        return Beside(Path(self.venv)).building
+        return EnvironmentPaths(Path(self.venv)).building
 
 
 def plan_install(
@@ -80,7 +80,7 @@ def plan_install(
     jobs: Jobs = ONE_JOB,
 ) -> Plan:
     """The plan for a new environment beside the one that is there. `kept` is the digest of the profile's own lock."""
-    building = Beside(venv).building
+    building = EnvironmentPaths(venv).building
     interpreter = str(building / "bin/python")
     arguments = sync_arguments(lock, sources)
     steps = [
@@ -164,9 +164,9 @@ def request_digest(profile: Profile, architecture: str, python: str, kept: str =
 
 def shell_lines(plan: Plan) -> list[str]:
     """The plan as shell commands, credentials of package sources left out."""
-    beside = Beside(Path(plan.venv))
-    building, venv = shlex.quote(str(beside.building)), shlex.quote(plan.venv)
-    lock_file = shlex.quote(str(beside.building / LOCK_FILE))
+    paths = EnvironmentPaths(Path(plan.venv))
+    building, venv = shlex.quote(str(paths.building)), shlex.quote(plan.venv)
+    lock_file = shlex.quote(str(paths.building / LOCK_FILE))
     exports = [
         f"export {name}={shlex.quote(redact_variable(name, value))}"
         for name, value in sorted(plan.environment.items())

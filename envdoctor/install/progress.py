@@ -24,7 +24,7 @@ class Progress(Record, frozen=True):
     rate: float | None = None  # bytes a second that the machine receives, None until it was measured
 
 
-class DownloadMeter:
+class DownloadTracker:
     """Bytes downloaded, read from what uv prints: `Downloading torch (182.9MiB)`, later ` Downloaded torch`.
 
     uv tells of a wheel only when all of it is there, so the rate is that of the machine's network interfaces: it

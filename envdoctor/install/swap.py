@@ -10,7 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor.environment.managed import FOREIGN, Beside, is_foreign, read_installed, write_installed
+from envdoctor.environment.managed import (
+    FOREIGN,
+    EnvironmentPaths,
+    is_foreign,
+    read_install_record,
+    write_install_record,
+)
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -20,11 +26,11 @@ def exchange(one: Path, other: Path) -> bool:
         rename = ctypes.CDLL(None).renameat2
     except AttributeError:
         return False
-    paths = os.fsencode(one), os.fsencode(other)
-    return bool(rename(at_working_directory, paths[0], at_working_directory, paths[1], rename_exchange) == 0)
+    encoded = os.fsencode(one), os.fsencode(other)
+    return bool(rename(at_working_directory, encoded[0], at_working_directory, encoded[1], rename_exchange) == 0)
 
 
-def write_through(folder: Path) -> None:
+def flush_file_system(folder: Path) -> None:
     """Wait until a file system has on its disk what was written to it, one by one: before that, a power failure
     leaves files of the right names and no content, which no marker may vouch for. Without syncfs(2) it is skipped.
     """
@@ -36,94 +42,94 @@ def write_through(folder: Path) -> None:
         os.close(handle)
 
 
-def swap_in(beside: Beside) -> None:
+def swap_in(paths: EnvironmentPaths) -> None:
     """The environment in `building` becomes the current one, in one step where the system can; the other waits there.
 
-    What was current is then in `building`, or in `outgoing`; `keep_previous` moves it on.
+    What was current is then in `building`, or in `outgoing`; `retain_previous` moves it on.
     """
-    if not beside.venv.exists() or not any(beside.venv.iterdir()):
-        beside.building.rename(beside.venv)  # rename(2) replaces an empty folder
-    elif not exchange(beside.building, beside.venv):
-        beside.venv.rename(beside.outgoing)
+    if not paths.venv.exists() or not any(paths.venv.iterdir()):
+        paths.building.rename(paths.venv)  # rename(2) replaces an empty folder
+    elif not exchange(paths.building, paths.venv):
+        paths.venv.rename(paths.outgoing)
         try:
-            beside.building.rename(beside.venv)
+            paths.building.rename(paths.venv)
         except OSError:
-            beside.outgoing.rename(beside.venv)
+            paths.outgoing.rename(paths.venv)
             raise
 
 
-def keep_previous(beside: Beside) -> None:
+def retain_previous(paths: EnvironmentPaths) -> None:
     """What was current a moment ago becomes the previous one; the one before that goes."""
-    old = next((place for place in (beside.outgoing, beside.building) if place.exists()), None)
+    old = next((place for place in (paths.outgoing, paths.building) if place.exists()), None)
     if old is None:
         return
-    if is_foreign(beside.previous):
-        beside.previous.rename(beside.next_kept)
-    remove(beside.previous)
-    old.rename(beside.previous)
-    beside.adopting.unlink(missing_ok=True)
+    if is_foreign(paths.previous):
+        paths.previous.rename(paths.next_adopted_environment)
+    remove(paths.previous)
+    old.rename(paths.previous)
+    paths.adoption_marker.unlink(missing_ok=True)
 
 
-def go_back(beside: Beside) -> None:
+def swap_back(paths: EnvironmentPaths) -> None:
     """The previous environment and the current one change places."""
-    if not beside.venv.exists():
-        beside.previous.rename(beside.venv)
-    elif not exchange(beside.previous, beside.venv):
-        beside.venv.rename(beside.outgoing)
-        beside.previous.rename(beside.venv)
-        beside.outgoing.rename(beside.previous)
+    if not paths.venv.exists():
+        paths.previous.rename(paths.venv)
+    elif not exchange(paths.previous, paths.venv):
+        paths.venv.rename(paths.outgoing)
+        paths.previous.rename(paths.venv)
+        paths.outgoing.rename(paths.previous)
 
 
-def settle(beside: Beside) -> str:
+def recover_swap(paths: EnvironmentPaths) -> str:
     """Put right what a kill in the middle of a swap left; what was found, in words, or nothing.
 
     An environment that was current is never removed here: it comes back, or becomes the previous one.
     """
-    for doomed in beside.folder.glob("removing-*"):
+    for doomed in paths.folder.glob("removing-*"):
         shutil.rmtree(doomed, ignore_errors=True)
-    if beside.outgoing.exists() and not beside.venv.exists():
-        beside.outgoing.rename(beside.venv)
+    if paths.outgoing.exists() and not paths.venv.exists():
+        paths.outgoing.rename(paths.venv)
         return "it was killed in the middle of the swap; the environment from before is back in its place"
-    if beside.outgoing.exists() or (beside.building.exists() and _is_old(beside)):
-        keep_previous(beside)
+    if paths.outgoing.exists() or (paths.building.exists() and _is_old(paths)):
+        retain_previous(paths)
         return "the swap itself was complete; the environment from before is kept for rollback"
     return ""
 
 
-def discard(beside: Beside) -> str:
+def remove_unfinished(paths: EnvironmentPaths) -> str:
     """Remove a half-built environment; what was found, in words, or nothing."""
-    beside.adopting.unlink(missing_ok=True)
-    if not beside.building.exists():
+    paths.adoption_marker.unlink(missing_ok=True)
+    if not paths.building.exists():
         return ""
-    remove(beside.building)
+    remove(paths.building)
     return "its half-built environment was removed; what it had downloaded is in uv's cache"
 
 
-def is_finished(beside: Beside, request: str, lock: str) -> bool:
+def reuse_finished_build(paths: EnvironmentPaths, request: str, lock: str) -> bool:
     """Whether `building` holds a whole environment for this request and lock: a kill kept it from being swapped in.
 
     It is marked anew with what it will replace: there may have been a rollback since.
     """
-    made = read_installed(beside.building)
+    made = read_install_record(paths.building)
     if made is None or not made.request or (made.request, made.lock) != (request, lock):
         return False
-    write_installed(beside.building, msgspec.structs.replace(made, replaces=replaced_by(beside)))
+    write_install_record(paths.building, msgspec.structs.replace(made, replaces=current_environment_id(paths)))
     return True
 
 
-def replaced_by(beside: Beside) -> str:
+def current_environment_id(paths: EnvironmentPaths) -> str:
     """The id of the environment that is current, for the one that will take its place."""
-    current = read_installed(beside.venv)
-    return current.id if current else FOREIGN if is_foreign(beside.venv) else ""
+    current = read_install_record(paths.venv)
+    return current.id if current else FOREIGN if is_foreign(paths.venv) else ""
 
 
-def _is_old(beside: Beside) -> bool:
+def _is_old(paths: EnvironmentPaths) -> bool:
     """Whether `building` holds what was current before: killed right after the exchange."""
-    current, built = read_installed(beside.venv), read_installed(beside.building)
+    current, built = read_install_record(paths.venv), read_install_record(paths.building)
     if current is None:  # before an exchange with a stranger's environment, or there is no current one
         return False
-    if beside.adopting.exists() and current.replaces == FOREIGN:
-        return is_foreign(beside.building)
+    if paths.adoption_marker.exists() and current.replaces == FOREIGN:
+        return is_foreign(paths.building)
     return built is not None and bool(built.id) and built.id == current.replaces
 
 

@@ -17,7 +17,7 @@ import msgspec
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, Refused
 from envdoctor.core.records import Gpu, ProbeResult
 from envdoctor.core.results import Answer
-from envdoctor.environment.managed import read_installed
+from envdoctor.environment.managed import read_install_record
 from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import NvmlReading, read_nvml
@@ -53,7 +53,7 @@ def bench(
     verify.check_python(interpreter)
     nvml = read_nvml()
     gpus = require_gpus(nvml)
-    installed = read_installed(interpreter.parent.parent)
+    installed = read_install_record(interpreter.parent.parent)
     began = time.monotonic()
     runs, samples = run_benchmarks(interpreter, len(gpus), on_start, on_result)
     found = Bench(

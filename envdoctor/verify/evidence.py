@@ -13,7 +13,7 @@ from envdoctor.core.paths import expanded
 from envdoctor.core.records import Verification
 from envdoctor.core.results import Proof, Speed
 from envdoctor.environment.find import interpreter_named
-from envdoctor.environment.managed import interpreter_of, read_installed
+from envdoctor.environment.managed import interpreter_of, read_install_record
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import read_nvml
 from envdoctor.machine.storage import environments_home
@@ -37,7 +37,7 @@ def interpreter_for(venv: str, python: str) -> Path:
     if venv:
         return interpreter_of(expanded(venv).absolute())
     home = environments_home(os.environ)
-    made = [path for path in sorted(home.glob("[!.]*")) if read_installed(path)]
+    made = [path for path in sorted(home.glob("[!.]*")) if read_install_record(path)]
     if len(made) == 1:
         return interpreter_of(made[0])
     raise BadInput(
@@ -90,7 +90,7 @@ def read_speed(interpreter: Path, driver: str, gpus: Sequence[str]) -> Speed | N
 
 
 def _lock_of(interpreter: Path) -> str:
-    installed = read_installed(interpreter.parent.parent)
+    installed = read_install_record(interpreter.parent.parent)
     return installed.lock if installed else ""
 
 

@@ -13,7 +13,7 @@ import msgspec
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Record, Verification
-from envdoctor.environment.managed import VERIFICATION, read_installed
+from envdoctor.environment.managed import VERIFICATION, read_install_record
 
 if TYPE_CHECKING:
     from envdoctor.verify.bench_records import Bench
@@ -27,7 +27,7 @@ Kept = TypeVar("Kept", bound=Record)
 def verification_path(interpreter: Path) -> Path:
     """Where an interpreter's verification is kept: inside an environment of ours, else in our state folder."""
     venv = interpreter.parent.parent
-    if read_installed(venv):
+    if read_install_record(venv):
         return venv / VERIFICATION
     if (venv / "pyvenv.cfg").exists():
         interpreter = venv / "bin/python"  # its bin/python3 is the same

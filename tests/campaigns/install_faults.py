@@ -37,7 +37,7 @@ INSTALL = "import os, envdoctor.install.install as i\n"
 # Killed at one point of the swap: before it, between the two renames where there is no atomic one, after it.
 SWAP = {
     "before the exchange": f"{INSTALL}i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after the exchange": f"{INSTALL}i.keep_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "after the exchange": f"{INSTALL}i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between two renames": (
         "import os, pathlib, envdoctor.install.swap as s\ns.exchange = lambda *a: False\n"
         "rename = pathlib.Path.rename\n"
@@ -52,7 +52,7 @@ def records(field: Field) -> list[tuple[str, str]]:
     ground = field.ground(over=False)
     done = ground.complete()
     assert done.code == 0, done.said
-    lines = map(json.loads, ground.beside.journal.read_text().splitlines())
+    lines = map(json.loads, ground.paths.journal.read_text().splitlines())
     return [(line["step"], line["event"]) for line in lines]
 
 
@@ -118,7 +118,7 @@ def power_fails_in_linking(field: Field) -> Row:
     lock_this(ground, "beta", beta)
     ground.extra = {"PIP_FIND_LINKS": str(private), "UV_LINK_MODE": "copy", "UV_CACHE_DIR": str(ground.home / "c")}
     process = ground.begin()
-    written = ground.beside.building / "lib"
+    written = ground.paths.building / "lib"
     wait_until(lambda: sum(len(names) for _, _, names in os.walk(written)) > 500, 60)
     for each in (process.pid, *children(process.pid)):
         os.kill(each, signal.SIGKILL)

@@ -95,7 +95,7 @@ def _clock(by: int) -> Fault:
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
         ground.extra = {
             "LD_PRELOAD": str(library),
-            "JUMP_WHEN": str(ground.beside.building / "bin"),
+            "JUMP_WHEN": str(ground.paths.building / "bin"),
             "JUMP_BY": str(by),
         }
         said = ground.complete(form="human")
@@ -104,7 +104,7 @@ def _clock(by: int) -> Fault:
         again = ground.complete()
         if again.code or not again.data["unchanged"]:
             row.next = f"it is built again when the clock is right: {again.said[-300:]}"
-        lines = [json.loads(line) for line in ground.beside.journal.read_text().splitlines()]
+        lines = [json.loads(line) for line in ground.paths.journal.read_text().splitlines()]
         negative = [line for line in lines if line.get("seconds", 0) < 0 or line.get("seconds", 0) > 60]
         jumped = {line["at"][:4] for line in lines}
         if negative or len(jumped) < 2:
@@ -178,7 +178,7 @@ def building_deleted(field: Field) -> Row:
     """Somebody clears up with rm -r while uv works."""
     ground = field.ground(cold=True)
     with at_sync(ground) as (process, web):
-        shutil.rmtree(ground.beside.building)
+        shutil.rmtree(ground.paths.building)
         web.stalled = False
         said = end(process)
     return ground.fault(said, "what is being built is deleted", r"building|not what the lock says|No such file")
@@ -188,7 +188,7 @@ def beside_deleted(field: Field) -> Row:
     """The journal and the lock go with it."""
     ground = field.ground(cold=True)
     with at_sync(ground) as (process, web):
-        shutil.rmtree(ground.beside.folder)
+        shutil.rmtree(ground.paths.folder)
         web.stalled = False
         said = end(process)
     return ground.fault(said, "the folder beside is deleted in the middle", r"\.mine\.envdoctor")
@@ -218,7 +218,7 @@ JOURNALS: dict[str, tuple[Callable[[Path], object], str]] = {
 def _journal(what: str, damage: Callable[[Path], object], expected: str) -> Fault:
     def fault(field: Field) -> Row:
         ground = field.ground()
-        damage(ground.beside.journal)
+        damage(ground.paths.journal)
         return ground.fault(ground.complete(form="human"), f"the journal is {what}", expected)
 
     return fault
