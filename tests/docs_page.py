@@ -1,4 +1,4 @@
-"""The page of rules and causes. `python tests/docs_page.py` writes it; a test holds it to the code."""
+"""Writes docs/rules.md: `python tests/docs_page.py`. A test compares the page with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of rules and causes is current, and says everything that the code says."""
+"""docs/rules.md is up to date and documents every rule and cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 from docs_page import PAGE
 
-from envdoctor.commands.documentation import families, rule_section, rules_page, severities, split_references
+from envdoctor.commands.documentation import rule_families, rule_section, rules_page, split_references
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.rules import RULES
@@ -15,12 +15,12 @@ from envdoctor.rules import RULES
 TEXT = rules_page()
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_up_to_date() -> None:
     assert PAGE.read_text() == TEXT, "run: python tests/docs_page.py"
 
 
 @pytest.mark.parametrize("identifier", sorted(RULES))
-def test_every_rule_is_told_with_what_its_docstring_says(identifier: str) -> None:
+def test_page_contains_every_rule_with_its_documentation(identifier: str) -> None:
     rule = RULES[identifier]
     section = rule_section(rule)
     assert section in TEXT
@@ -29,43 +29,27 @@ def test_every_rule_is_told_with_what_its_docstring_says(identifier: str) -> Non
     assert not rule.url or f"<{rule.url}>" in section
 
 
-def test_every_rule_stands_in_one_family() -> None:
-    assert sorted(rule.id for rules in families().values() for rule in rules) == sorted(RULES)
+def test_every_rule_is_in_one_family() -> None:
+    assert sorted(rule.id for rules in rule_families().values() for rule in rules) == sorted(RULES)
 
 
 @pytest.mark.parametrize("slug", sorted(causes()))
-def test_every_cause_names_its_rules_and_counts_its_symptoms(slug: str) -> None:
+def test_every_cause_lists_its_rules_and_counts_its_symptoms(slug: str) -> None:
     section = re.search(rf"^### {slug}\n(.*?)(?=^### |\Z)", TEXT, re.MULTILINE | re.DOTALL)
     assert section
     for rule in RULES.values():
         assert (rule.cause == slug) == bool(re.search(rf"\b{rule.id}\b", section[1]))
     count = sum(symptom.cause == slug for symptom in symptom_table().symptoms)
     assert (f"{count} symptom" in section[1]) == bool(count)
-    assert not re.search(r"\{\w+\|", section[1]), "a place was left unfilled"
+    assert not re.search(r"\{\w+\|", section[1]), "a placeholder was not filled"
 
 
 def test_every_link_of_a_rule_leads_to_a_cause_on_the_page() -> None:
-    """A rule with a cause that no table knows would be a link into nothing."""
     for slug in re.findall(r"\]\(#([\w-]+)\)", TEXT):
         assert f"\n### {slug}\n" in TEXT, slug
 
 
-def _rule_of_two_severities(harmless: bool) -> str:
-    def inner() -> str:
-        return "info"
-
-    return inner() if harmless else _called()
-
-
-def _called() -> str:
-    return "error"
-
-
-def test_severities_are_found_in_inner_and_in_called_functions() -> None:
-    assert severities(_rule_of_two_severities) == ["error", "info"]
-
-
-def test_references_are_taken_from_their_paragraph() -> None:
+def test_references_are_split_from_the_documentation() -> None:
     text, urls = split_references(
         "It is old.\n\nSee `x`.\n\nReferences:\n  https://a.example/b, (https://c.example/d)."
     )

@@ -12,7 +12,7 @@ import pytest
 from envdoctor.core.records import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
 from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.rules import RULES, evaluate
-from envdoctor.rules.registry import Problem, Rule, _apply
+from envdoctor.rules.registry import Problem, Rule, rule, run_rule
 
 ENVIRONMENT = "environment={}"
 
@@ -136,5 +136,19 @@ def test_a_rule_that_raises_is_a_finding_and_the_others_still_run() -> None:
         """Breaks."""
         raise RuntimeError("on purpose")
 
-    (finding,) = _apply(Rule("X001", "healthy", "", breaks), healthy(), None)
+    (finding,) = run_rule(Rule("X001", "machine", ("error",), "healthy", "", breaks), healthy())
     assert (finding.status, "on purpose" in finding.message) == ("crashed", True)
+
+
+def test_a_severity_that_the_rule_does_not_declare_is_an_error() -> None:
+    def reports_a_warning(machine: Machine) -> Iterator[Problem]:
+        """Reports a warning."""
+        yield Problem("warning", "message", (), "fix")
+
+    (finding,) = run_rule(Rule("X002", "machine", ("error",), "healthy", "", reports_a_warning), healthy())
+    assert (finding.status, "'warning' is not declared by X002" in finding.message) == ("crashed", True)
+
+
+def test_an_id_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="DRV001 is registered twice"):
+        rule("DRV001", kind="guide", severity="error", cause="healthy")(RULES["DRV001"].check)

@@ -8,7 +8,7 @@ import pytest
 from runbook_cases import FAULTS, Fault
 
 from envdoctor.knowledge.causes import causes
-from envdoctor.manifests import CHECKS, audit_runbook
+from envdoctor.manifests import GUIDE_RULES, audit_runbook
 
 TODAY = date(2026, 11, 21)
 
@@ -27,6 +27,6 @@ def test_fault_is_found(fault: Fault) -> None:
 
 
 def test_each_check_has_a_case_and_a_cause_of_the_table() -> None:
-    assert {fault.id for fault in FAULTS} == set(CHECKS)
-    assert {check.cause for check in CHECKS.values()} | {fault.cause for fault in FAULTS} <= set(causes())
-    assert all(check.look.__doc__ for check in CHECKS.values())
+    assert {fault.id for fault in FAULTS} == set(GUIDE_RULES)
+    assert {rule.cause for rule in GUIDE_RULES.values()} | {fault.cause for fault in FAULTS} <= set(causes())
+    assert all(rule.check.__doc__ for rule in GUIDE_RULES.values())

@@ -51,7 +51,11 @@ def list_rules() -> Answer:
 
     rows = (
         RuleText(
-            rule.id, rule.title, rule.cause, rule.documentation.split("\n\n")[0].replace("\n", " "), rule.wants_stack
+            rule.id,
+            rule.title,
+            rule.cause,
+            rule.documentation.split("\n\n")[0].replace("\n", " "),
+            rule.needs_environment,
         )
         for rule in RULES.values()
     )

@@ -86,7 +86,9 @@ def guard_coherence(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def guard_stack(stack: Stack, machine: Machine) -> tuple[Finding, ...]:
     """The same for an environment that was looked into."""
-    about_stacks = (each for each in evaluate(machine, stack) if each.id in RULES and RULES[each.id].wants_stack)
+    about_stacks = (
+        each for each in evaluate(machine, stack) if each.id in RULES and RULES[each.id].needs_environment
+    )
     return guard_coherence(about_stacks)
 
 

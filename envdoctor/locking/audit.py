@@ -21,7 +21,7 @@ def audit_of(lock: Lock, machine: Machine | None) -> tuple[Finding, ...]:
 
     found = audit_lock(file_of(lock), machine)
     # A rule on the machine alone says nothing of the lock: `envdoctor check` tells those.
-    return tuple(f for f in found if f.id not in ASKED_FOR and (f.id not in RULES or RULES[f.id].wants_stack))
+    return tuple(f for f in found if f.id not in ASKED_FOR and (f.id not in RULES or RULES[f.id].needs_environment))
 
 
 def audit_words(file: LockFile) -> Iterator[str]:

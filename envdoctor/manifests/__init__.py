@@ -23,13 +23,13 @@ from envdoctor.manifests.actions import (
     Variables,
 )
 from envdoctor.manifests.case import open_case
-from envdoctor.manifests.checks import CHECKS, run_checks
+from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
 from envdoctor.manifests.corrected import corrected_pins, main_environment, profile_toml
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.journey import State
 from envdoctor.manifests.stack import stack_of
 
-__all__ = ["CHECKS", "RunbookAudit", "Step", "audit_runbook"]
+__all__ = ["GUIDE_RULES", "RunbookAudit", "Step", "audit_runbook"]
 
 
 class Step(Record, frozen=True):
@@ -73,7 +73,7 @@ def audit_runbook(text: str, *, name: str, machine: Machine | None = None, today
         steps=tuple(Step(each.line, each.command, _does(each)) for each in case.guide.actions if each.command),
         judged=sum(len(each.wanted) if isinstance(each, Install) else 1 for each in case.guide.actions)
         + len(case.guide.code),
-        findings=tuple(run_checks(case)),
+        findings=tuple(evaluate_guide(case)),
         environment=stack_of(where.state if where else State()),
         requirements=tuple(each.spec for each in pins),
         profile_toml=profile_toml(case, pins, name),

@@ -54,7 +54,7 @@ def verdicts(machine: Machine, stack: Stack) -> list[Verdict]:
     """What the rules on versions say of a stack, errors and warnings first."""
     found: list[Verdict] = []
     for rule in RULES.values():
-        if not rule.id.startswith(_FAMILIES) or rule.id in _ELSEWHERE or not rule.wants_stack:
+        if not rule.id.startswith(_FAMILIES) or rule.id in _ELSEWHERE or not rule.needs_environment:
             continue
         try:
             found += [Verdict(rule, problem) for problem in rule.check(machine, stack)]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.commands.documentation import severities, split_references
+from envdoctor.commands.documentation import split_references
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
 from envdoctor.core.results import Answer
@@ -70,7 +70,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "shortDescription": {"text": " ".join(summary.split())},
         "fullDescription": {"text": rest or text},
         "help": {"text": rule.documentation, "markdown": rule.documentation},
-        "defaultConfiguration": {"level": LEVELS[next(iter(severities(rule.check)), "warning")]},
+        "defaultConfiguration": {"level": LEVELS.get(rule.severities[0], "warning")},
         "properties": {"tags": [rule.cause]},
     }
     address = rule.url or next(iter(urls), "")

@@ -23,7 +23,7 @@ from envdoctor.rules.views import torch_cuda
 TORCHAO = "https://github.com/pytorch/ao/issues/2919"
 
 
-@rule("PKG010", cause="torch-companion-mismatch", url=TORCHAO)
+@rule("PKG010", kind="environment", severity=("error", "warning"), cause="torch-companion-mismatch", url=TORCHAO)
 def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchao's compiled kernels were built against another torch release, which its metadata does not say.
 
@@ -56,7 +56,13 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     )
 
 
-@rule("PKG011", cause="torch-companion-mismatch", url="https://github.com/pytorch/vision#installation")
+@rule(
+    "PKG011",
+    kind="environment",
+    severity="error",
+    cause="torch-companion-mismatch",
+    url="https://github.com/pytorch/vision#installation",
+)
 def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchvision or torchaudio was taken from another CUDA line than torch, as their version labels show.
 
@@ -87,7 +93,13 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
         )
 
 
-@rule("FA001", cause="torch-abi-mismatch", url="https://github.com/Dao-AILab/flash-attention/releases")
+@rule(
+    "FA001",
+    kind="environment",
+    severity="error",
+    cause="torch-abi-mismatch",
+    url="https://github.com/Dao-AILab/flash-attention/releases",
+)
 def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The flash-attn wheel names a torch, CUDA or C++ ABI other than those of the installed torch.
 
@@ -137,7 +149,13 @@ def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
     return ""
 
 
-@rule("FA002", cause="flash-attn-no-wheel", url="https://github.com/Dao-AILab/flash-attention/releases")
+@rule(
+    "FA002",
+    kind="environment",
+    severity="info",
+    cause="flash-attn-no-wheel",
+    url="https://github.com/Dao-AILab/flash-attention/releases",
+)
 def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed flash-attn release has no wheel for the installed torch: it was compiled here, or torch moved.
 
@@ -168,7 +186,13 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
             return
 
 
-@rule("FA003", cause="flash-attn-no-wheel", url="https://github.com/windreamer/flash-attention3-wheels")
+@rule(
+    "FA003",
+    kind="environment",
+    severity="error",
+    cause="flash-attn-no-wheel",
+    url="https://github.com/windreamer/flash-attention3-wheels",
+)
 def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`flash-attn-3` 0.0.0 is the empty placeholder on PyPI, not FlashAttention 3.
 
@@ -191,7 +215,13 @@ def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator
         )
 
 
-@rule("BNB001", cause="bnb-no-cuda-binary", url="https://huggingface.co/docs/bitsandbytes/installation")
+@rule(
+    "BNB001",
+    kind="environment",
+    severity="error",
+    cause="bnb-no-cuda-binary",
+    url="https://huggingface.co/docs/bitsandbytes/installation",
+)
 def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """bitsandbytes has no native library for the CUDA version of the installed torch.
 
@@ -259,7 +289,13 @@ def _loads(version: str, cuda: str, held: tuple[str, ...], *, forced: bool) -> b
     return bool(family) and any(each.partition(".")[0] == cuda.partition(".")[0] for each in held)
 
 
-@rule("BNB002", cause="bnb-no-cuda-binary", url="https://huggingface.co/docs/bitsandbytes/installation")
+@rule(
+    "BNB002",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="bnb-no-cuda-binary",
+    url="https://huggingface.co/docs/bitsandbytes/installation",
+)
 def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """BNB_CUDA_VERSION makes bitsandbytes load another CUDA library than torch's.
 

@@ -20,7 +20,13 @@ UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04
                   "24.04": ((6, 8), (6, 17))}  # fmt: skip
 
 
-@rule("DRV007", cause="no-nvidia-gpu", url="https://docs.pytorch.org/docs/stable/notes/cuda.html")
+@rule(
+    "DRV007",
+    kind="environment",
+    severity="error",
+    cause="no-nvidia-gpu",
+    url="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+)
 def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch is a CUDA build, and neither a GPU nor a driver is to be seen.
 
@@ -47,6 +53,8 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
 
 @rule(
     "DRV008",
+    kind="environment",
+    severity=("error", "warning"),
     cause="container-no-gpu",
     url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
 )
@@ -84,7 +92,13 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     )
 
 
-@rule("DRV009", cause="driver-not-loaded", url="https://docs.nvidia.com/deploy/xid-errors/index.html")
+@rule(
+    "DRV009",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="driver-not-loaded",
+    url="https://docs.nvidia.com/deploy/xid-errors/index.html",
+)
 def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """CUDA does not start although its parts are there.
 
@@ -124,6 +138,8 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
 
 @rule(
     "DRV010",
+    kind="environment",
+    severity="error",
     cause="fabric-manager",
     url="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
 )
@@ -156,7 +172,13 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     )
 
 
-@rule("DRV011", cause="wsl-multi-gpu-limit", url="https://github.com/microsoft/WSL/issues/12467")
+@rule(
+    "DRV011",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="wsl-multi-gpu-limit",
+    url="https://github.com/microsoft/WSL/issues/12467",
+)
 def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Under WSL2 CUDA does not start: with many GPUs it ends with error 2, "out of memory", whatever memory is free.
 
@@ -185,7 +207,13 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
     )
 
 
-@rule("DRV012", cause="libcuda-not-found", url="https://docs.nvidia.com/cuda/wsl-user-guide/index.html")
+@rule(
+    "DRV012",
+    kind="environment",
+    severity="warning",
+    cause="libcuda-not-found",
+    url="https://docs.nvidia.com/cuda/wsl-user-guide/index.html",
+)
 def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Under WSL2 a CUDA torch sees no GPU: libcuda of the Windows driver is not found, or a Linux driver hides it.
 
@@ -215,6 +243,8 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
 
 @rule(
     "DRV013",
+    kind="environment",
+    severity="warning",
     cause="cuda-compat-lib-conflict",
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )

@@ -17,6 +17,8 @@ LOST_DEVICES = "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"
 
 @rule(
     "DRV001",
+    kind="machine",
+    severity="error",
     cause="nvml-driver-library-mismatch",
     url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
 )
@@ -49,7 +51,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV002", cause="driver-not-loaded")
+@rule("DRV002", kind="machine", severity="error", cause="driver-not-loaded")
 def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
     """The driver's libraries are installed, but the kernel module is not loaded.
 
@@ -71,7 +73,7 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV003", cause="no-nvidia-gpu")
+@rule("DRV003", kind="machine", severity="info", cause="no-nvidia-gpu")
 def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
     """There is no NVIDIA driver and no GPU. A CUDA stack has nothing to run on; the CPU profile does.
 
@@ -92,6 +94,8 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "DRV004",
+    kind="machine",
+    severity="error",
     cause="container-no-gpu",
     url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
 )
@@ -120,7 +124,7 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV005", cause="driver-not-loaded")
+@rule("DRV005", kind="machine", severity="error", cause="driver-not-loaded")
 def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
     """NVML fails for a reason that no other rule names: no permission, no answer, or an unknown error.
 
@@ -145,6 +149,8 @@ def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "DRV006",
+    kind="machine",
+    severity="error",
     cause="driver-too-old",
     url="https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
 )
@@ -171,7 +177,7 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV014", cause="container-no-gpu", url=LOST_DEVICES)
+@rule("DRV014", kind="machine", severity=("error", "warning"), cause="container-no-gpu", url=LOST_DEVICES)
 def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
     """NVML answers "Unknown Error" (999) in a container: the GPUs that it was given are gone.
 

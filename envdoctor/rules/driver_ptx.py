@@ -36,7 +36,13 @@ FIRST_PTX_TORCH = (2, 5)
 FIRST_PTX_GPU: Capability = (9, 0)
 
 
-@rule("TORCH005", cause="driver-ptx-too-old", url="https://github.com/vllm-project/vllm/issues/28030")
+@rule(
+    "TORCH005",
+    kind="environment",
+    severity="warning",
+    cause="driver-ptx-too-old",
+    url="https://github.com/vllm-project/vllm/issues/28030",
+)
 def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A library has only PTX for this GPU, of a newer CUDA than the driver's compiler knows.
 
@@ -79,7 +85,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     )  # fmt: skip
 
 
-@rule("TORCH006", cause="driver-ptx-too-old", url=COMPATIBILITY)
+@rule("TORCH006", kind="environment", severity=("warning", "info"), cause="driver-ptx-too-old", url=COMPATIBILITY)
 def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than the CUDA release of torch, but of the same major version: that works.
 

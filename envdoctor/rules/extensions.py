@@ -25,7 +25,13 @@ CUDA_LIBRARY = re.compile(
 FILE_OF_A_RELEASE = re.compile(r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$")
 
 
-@rule("EXT001", cause="torch-abi-mismatch", url="https://github.com/Dao-AILab/flash-attention/issues/1696")
+@rule(
+    "EXT001",
+    kind="environment",
+    severity="error",
+    cause="torch-abi-mismatch",
+    url="https://github.com/Dao-AILab/flash-attention/issues/1696",
+)
 def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled extension asks for C++ symbols that the installed torch does not have.
 
@@ -60,7 +66,13 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
         )
 
 
-@rule("EXT002", cause="nccl-lib-mismatch", url="https://github.com/pytorch/pytorch/issues/119932")
+@rule(
+    "EXT002",
+    kind="environment",
+    severity="error",
+    cause="nccl-lib-mismatch",
+    url="https://github.com/pytorch/pytorch/issues/119932",
+)
 def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled file asks for NCCL functions that the NCCL it gets does not have.
 
@@ -95,7 +107,13 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         return
 
 
-@rule("EXT003", cause="cudart-missing", url="https://docs.nvidia.com/cuda/cuda-runtime-api/")
+@rule(
+    "EXT003",
+    kind="environment",
+    severity="error",
+    cause="cudart-missing",
+    url="https://docs.nvidia.com/cuda/cuda-runtime-api/",
+)
 def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled file needs a CUDA library of a version that is nowhere the loader looks.
 
@@ -125,7 +143,13 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
             break
 
 
-@rule("EXT004", cause="ext-arch-not-in-build", url="https://github.com/vllm-project/vllm/issues/20748")
+@rule(
+    "EXT004",
+    kind="environment",
+    severity="error",
+    cause="ext-arch-not-in-build",
+    url="https://github.com/vllm-project/vllm/issues/20748",
+)
 def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch knows the GPU, but a library's compiled kernels have neither native code nor PTX for it.
 
@@ -147,7 +171,13 @@ def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterato
                 break
 
 
-@rule("EXT005", cause="ext-arch-not-in-build", url="https://docs.pytorch.org/docs/stable/cpp_extension.html")
+@rule(
+    "EXT005",
+    kind="environment",
+    severity="warning",
+    cause="ext-arch-not-in-build",
+    url="https://docs.pytorch.org/docs/stable/cpp_extension.html",
+)
 def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """None of a package's compiled files has code for a GPU, though they have code for others.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from envdoctor.core.records import Evidence, Fact, Gpu, Machine
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import asked, is_reported
+from envdoctor.rules.views import is_reported, require_value
 
 GIB = 1 << 30
 BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}
@@ -28,7 +28,13 @@ def _shown(gpu: Gpu, name: str) -> Evidence:
     return evidence(f"gpus.{gpu.index}.{name}", fact)
 
 
-@rule("GPU001", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html")
+@rule(
+    "GPU001",
+    kind="machine",
+    severity="error",
+    cause="ecc-or-xid",
+    url="https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html",
+)
 def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
     """A GPU has fallen off the bus or demands a reset (NVML errors 15 and 16, Xid 79).
 
@@ -51,7 +57,13 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU002", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
+@rule(
+    "GPU002",
+    kind="machine",
+    severity="error",
+    cause="ecc-or-xid",
+    url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",
+)
 def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
     """The GPU's memory had errors that ECC could not correct since the last reset: results cannot be trusted.
 
@@ -74,7 +86,13 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU003", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
+@rule(
+    "GPU003",
+    kind="machine",
+    severity=("error", "warning"),
+    cause="ecc-or-xid",
+    url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",
+)
 def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
     """Bad memory rows wait for a reset to be remapped, or could not be remapped: then the card is worn out.
 
@@ -103,7 +121,13 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU004", cause="mig-or-compute-mode", url="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/")
+@rule(
+    "GPU004",
+    kind="machine",
+    severity="warning",
+    cause="mig-or-compute-mode",
+    url="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/",
+)
 def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
     """MIG cuts the GPU into instances; CUDA sees one instance at most, and none if none was made.
 
@@ -127,7 +151,7 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU005", cause="mig-or-compute-mode")
+@rule("GPU005", kind="machine", severity=("error", "warning"), cause="mig-or-compute-mode")
 def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
     """Compute mode `prohibited` lets no process in, `exclusive-process` one: a trainer beside a vLLM server fails.
 
@@ -150,6 +174,8 @@ def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "GPU006",
+    kind="machine",
+    severity="warning",
     cause="gpu-throttled",
     url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
 )
@@ -173,7 +199,7 @@ def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU007", cause="gpu-oom")
+@rule("GPU007", kind="machine", severity=("warning", "info"), cause="gpu-oom")
 def others_hold_gpu_memory(machine: Machine) -> Iterator[Problem]:
     """Other processes hold memory of the GPU. vLLM refuses to start when its share is not free.
 
@@ -198,6 +224,8 @@ def others_hold_gpu_memory(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "GPU008",
+    kind="machine",
+    severity="error",
     cause="fabric-manager",
     url="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
 )
@@ -236,7 +264,7 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU009", cause="ecc-or-xid")
+@rule("GPU009", kind="machine", severity="warning", cause="ecc-or-xid")
 def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
     """Some NVLinks of a GPU are down: all-reduce falls to the speed of what is left.
 
@@ -257,7 +285,7 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU010", cause="gpu-throttled")
+@rule("GPU010", kind="machine", severity="info", cause="gpu-throttled")
 def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
     """The PCIe link has fewer lanes than card and slot allow. Width, unlike speed, does not drop at idle.
 
@@ -278,7 +306,7 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU011", cause="no-nvidia-gpu")
+@rule("GPU011", kind="machine", severity="unknown", cause="no-nvidia-gpu")
 def gpus_cannot_be_judged(machine: Machine) -> Iterator[Problem]:
     """Whether there are GPUs at all could not be read; nothing of the above says anything then.
 
@@ -287,5 +315,5 @@ def gpus_cannot_be_judged(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/nvml-api/
     """
-    asked("gpus", machine.gpus)
+    require_value("gpus", machine.gpus)
     yield from ()

@@ -14,6 +14,8 @@ SLOW_GENERATIONS = 2  # two generations are a quarter of the bandwidth
 
 @rule(
     "GPU012",
+    kind="machine",
+    severity="info",
     cause="nccl-p2p-blocked",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-disable",
 )
@@ -44,6 +46,8 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "GPU013",
+    kind="environment",
+    severity=("warning", "info"),
     cause="cuda-device-selection",
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
@@ -72,7 +76,13 @@ def unlike_gpus_are_counted_differently(machine: Machine, stack: Stack) -> Itera
     )
 
 
-@rule("GPU014", cause="gpu-throttled", url="https://docs.nvidia.com/deploy/nvml-api/")
+@rule(
+    "GPU014",
+    kind="machine",
+    severity=("warning", "info"),
+    cause="gpu-throttled",
+    url="https://docs.nvidia.com/deploy/nvml-api/",
+)
 def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
     """The PCIe link of a busy GPU runs at a lower generation than card and slot allow.
 
@@ -96,7 +106,13 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU015", cause="ecc-or-xid", url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
+@rule(
+    "GPU015",
+    kind="machine",
+    severity="info",
+    cause="ecc-or-xid",
+    url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",
+)
 def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
     """ECC is switched off on a data-centre GPU: bit errors in its memory go unnoticed into weights and gradients.
 

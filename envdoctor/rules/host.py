@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Machine
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import asked, is_reported
+from envdoctor.rules.views import is_reported, require_value
 
 GIB = 1 << 30
 SHM_BYTES = 1 * GIB  # Docker's default is 64 MiB; NCCL and data-loader workers need more
@@ -16,6 +16,8 @@ DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
 
 @rule(
     "HOST001",
+    kind="machine",
+    severity=("error", "warning", "info"),
     cause="shm-too-small",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory",
 )
@@ -27,7 +29,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory
     """
-    shm = (asked("storage", machine.storage.places) or {}).get("shm")
+    shm = (require_value("storage", machine.storage.places) or {}).get("shm")
     if shm and shm.total < SHM_BYTES:
         several = len(machine.gpus.value or ()) > 1
         yield Problem(
@@ -39,7 +41,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST002", cause="ulimit-too-low")
+@rule("HOST002", kind="machine", severity="warning", cause="ulimit-too-low")
 def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
     """Fewer open files allowed than Linux's own default: Ray, vLLM's server and data loaders run out of them.
 
@@ -48,7 +50,7 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.ray.io/en/latest/ray-core/configure.html
     """
-    limit = asked("limits.open_files", machine.limits.open_files)
+    limit = require_value("limits.open_files", machine.limits.open_files)
     if limit is not None and 0 <= limit < OPEN_FILES:
         yield Problem(
             "warning",
@@ -59,7 +61,7 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST003", cause="disk-full")
+@rule("HOST003", kind="machine", severity=("error", "warning"), cause="disk-full")
 def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
     """A place that installs, caches or checkpoints write to has almost no room left.
 
@@ -68,7 +70,7 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
     References:
     https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
     """
-    for role, place in (asked("storage", machine.storage.places) or {}).items():
+    for role, place in (require_value("storage", machine.storage.places) or {}).items():
         if role == "shm" or place.free >= DISK_WARNING:
             continue
         yield Problem(
@@ -84,7 +86,13 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST004", cause="compiler-missing", url="https://github.com/apple/ml-cross-entropy/issues/5")
+@rule(
+    "HOST004",
+    kind="machine",
+    severity=("warning", "info"),
+    cause="compiler-missing",
+    url="https://github.com/apple/ml-cross-entropy/issues/5",
+)
 def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
     """No C compiler: triton and torch.compile build a small launcher at run time and stop without one.
 
@@ -103,7 +111,13 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST005", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/27890")
+@rule(
+    "HOST005",
+    kind="machine",
+    severity="warning",
+    cause="python-headers-missing",
+    url="https://github.com/vllm-project/vllm/issues/27890",
+)
 def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
     """No Python at hand has its headers (Python.h), which triton's launcher is compiled against.
 
@@ -112,7 +126,7 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
     References:
     https://github.com/vllm-project/vllm/issues/27890
     """
-    pythons = asked("pythons", machine.pythons) or ()
+    pythons = require_value("pythons", machine.pythons) or ()
     if pythons and machine.gpus.value and not any(python.headers for python in pythons):
         version = pythons[0].version
         yield Problem(
@@ -124,7 +138,7 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST006", cause="cuda-home-missing")
+@rule("HOST006", kind="machine", severity="warning", cause="cuda-home-missing")
 def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
     """CUDA_HOME names a folder without nvcc: every source build of an extension fails there.
 

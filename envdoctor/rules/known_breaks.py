@@ -87,4 +87,4 @@ def _documentation(row: Break) -> str:
 
 
 for _row in known_breaks():
-    rule(_row.id, cause=_row.cause, url=_row.url)(check_of(_row))
+    rule(_row.id, kind="environment", severity=_row.status, cause=_row.cause, url=_row.url)(check_of(_row))

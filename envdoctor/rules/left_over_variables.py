@@ -26,7 +26,13 @@ GONE_FROM_VLLM = {
 PRELOADED = re.compile(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nvJitLink|nccl)\.so")
 
 
-@rule("ENV013", cause="torch-cpu-build", url="https://docs.astral.sh/uv/guides/integration/pytorch/")
+@rule(
+    "ENV013",
+    kind="machine",
+    severity=("warning", "info"),
+    cause="torch-cpu-build",
+    url="https://docs.astral.sh/uv/guides/integration/pytorch/",
+)
 def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
     """A variable sends uv or pip to PyTorch's index for CPUs, and this machine has a GPU.
 
@@ -63,6 +69,8 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "ENV014",
+    kind="machine",
+    severity="info",
     cause="silent-slow-path",
     url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
 )
@@ -90,7 +98,13 @@ def debugging_variable_slows_everything(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("ENV015", cause="silent-slow-path", url="https://docs.vllm.ai/en/latest/configuration/env_vars.html")
+@rule(
+    "ENV015",
+    kind="environment",
+    severity="info",
+    cause="silent-slow-path",
+    url="https://docs.vllm.ai/en/latest/configuration/env_vars.html",
+)
 def vllm_no_longer_reads_the_variable(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A variable that used to choose vLLM's engine or attention backend is set, and this vLLM does not read it.
 
@@ -116,7 +130,13 @@ def vllm_no_longer_reads_the_variable(machine: Machine, stack: Stack) -> Iterato
             )
 
 
-@rule("ENV016", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/119932")
+@rule(
+    "ENV016",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="cuda-lib-shadowed",
+    url="https://github.com/pytorch/pytorch/issues/119932",
+)
 def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """LD_PRELOAD or VLLM_NCCL_SO_PATH puts another CUDA library or NCCL in the place of the one that torch brings.
 

@@ -120,7 +120,13 @@ def _quiet(violation: Violation) -> bool:
     return status_of(violation) == "info"
 
 
-@rule("PKG001", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule(
+    "PKG001",
+    kind="environment",
+    severity=("error", "warning", "info"),
+    cause="dependency-pin-violated",
+    url=SPECIFIERS,
+)
 def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """An installed distribution requires another one at versions that do not include the installed one.
 
@@ -151,7 +157,13 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
         )
 
 
-@rule("PKG002", cause="torch-companion-mismatch", url="https://github.com/pytorch/vision#installation")
+@rule(
+    "PKG002",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="torch-companion-mismatch",
+    url="https://github.com/pytorch/vision#installation",
+)
 def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchvision, torchaudio or torchcodec is the release for another torch.
 
@@ -168,7 +180,13 @@ def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iter
     yield from problems_of(stack, "torch-companion-mismatch", lambda each: not _quiet(each))
 
 
-@rule("PKG003", cause="numpy2-abi", url="https://github.com/numpy/numpy/issues/26191")
+@rule(
+    "PKG003",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="numpy2-abi",
+    url="https://github.com/numpy/numpy/issues/26191",
+)
 def numpy_2_where_a_user_asks_for_1(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """NumPy 2 is installed and a library of the stack declares that it needs NumPy 1.
 
@@ -184,7 +202,13 @@ def numpy_2_where_a_user_asks_for_1(machine: Machine, stack: Stack) -> Iterator[
     yield from problems_of(stack, "numpy2-abi", lambda each: not _quiet(each))
 
 
-@rule("PKG004", cause="transformers-too-new", url="https://github.com/huggingface/transformers/releases")
+@rule(
+    "PKG004",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="transformers-too-new",
+    url="https://github.com/huggingface/transformers/releases",
+)
 def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """transformers is newer than a library of the stack accepts by its own metadata.
 
@@ -199,7 +223,7 @@ def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Itera
     yield from problems_of(stack, "transformers-too-new", lambda each: not _quiet(each))
 
 
-@rule("PKG005", cause="library-too-old", url=SPECIFIERS)
+@rule("PKG005", kind="environment", severity=("error", "warning"), cause="library-too-old", url=SPECIFIERS)
 def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torch, transformers, accelerate, peft, trl or datasets is older than a user of it declares.
 
@@ -214,7 +238,13 @@ def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[P
     yield from problems_of(stack, "library-too-old", lambda each: not _quiet(each))
 
 
-@rule("PKG006", cause="torch-abi-mismatch", url="https://github.com/facebookresearch/xformers#installing-xformers")
+@rule(
+    "PKG006",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="torch-abi-mismatch",
+    url="https://github.com/facebookresearch/xformers#installing-xformers",
+)
 def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """xformers or another compiled extension declares a torch release other than the installed one.
 
@@ -229,7 +259,7 @@ def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> I
     yield from problems_of(stack, "torch-abi-mismatch", lambda each: not _quiet(each))
 
 
-@rule("PKG007", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("PKG007", kind="environment", severity="warning", cause="dependency-pin-violated", url=SPECIFIERS)
 def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A library of the stack requires a package that is not installed at all.
 
@@ -261,7 +291,13 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
         )
 
 
-@rule("PKG015", cause="dependency-pin-violated", url="https://github.com/triton-lang/triton/issues/5090")
+@rule(
+    "PKG015",
+    kind="environment",
+    severity="warning",
+    cause="dependency-pin-violated",
+    url="https://github.com/triton-lang/triton/issues/5090",
+)
 def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Triton 3.1 or 3.2 imports setuptools, which is not installed.
 
@@ -290,7 +326,13 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
 CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), ("trl", "peft"))
 
 
-@rule("PKG008", cause="library-too-old", url="https://github.com/huggingface/transformers/blob/main/setup.py")
+@rule(
+    "PKG008",
+    kind="environment",
+    severity="error",
+    cause="library-too-old",
+    url="https://github.com/huggingface/transformers/blob/main/setup.py",
+)
 def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torch, accelerate or peft is older than transformers or TRL work with, which only their extras say.
 

@@ -32,7 +32,13 @@ VLLM_GLIBC = (
 )
 
 
-@rule("PY001", cause="wrong-python-env", url="https://docs.python.org/3/library/venv.html")
+@rule(
+    "PY001",
+    kind="environment",
+    severity="error",
+    cause="wrong-python-env",
+    url="https://docs.python.org/3/library/venv.html",
+)
 def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The Python that was asked has no torch, though torch is what is wanted of it.
 
@@ -62,7 +68,13 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     )
 
 
-@rule("PY002", cause="wrong-python-env", url="https://docs.python.org/3/library/site.html")
+@rule(
+    "PY002",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="wrong-python-env",
+    url="https://docs.python.org/3/library/site.html",
+)
 def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A package is there twice with different versions; the first on the path wins.
 
@@ -90,7 +102,13 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
         )
 
 
-@rule("PY007", cause="wrong-python-env", url="https://github.com/pytorch/pytorch/issues/138506")
+@rule(
+    "PY007",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="wrong-python-env",
+    url="https://github.com/pytorch/pytorch/issues/138506",
+)
 def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """conda's pytorch and PyPI's torch are in one environment, at different versions.
 
@@ -124,7 +142,13 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
     )
 
 
-@rule("PY003", cause="python-unsupported", url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md")
+@rule(
+    "PY003",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="python-unsupported",
+    url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md",
+)
 def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The Python is too old or too new for packages of the stack.
 
@@ -165,7 +189,13 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
         )
 
 
-@rule("PY004", cause="python-headers-missing", url="https://github.com/vllm-project/vllm/issues/27890")
+@rule(
+    "PY004",
+    kind="environment",
+    severity="warning",
+    cause="python-headers-missing",
+    url="https://github.com/vllm-project/vllm/issues/27890",
+)
 def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The stack's Python has no Python.h, which triton's launcher and every source build are compiled against.
 
@@ -188,7 +218,13 @@ def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> 
     )
 
 
-@rule("PY005", cause="platform-no-wheel", url="https://github.com/dusty-nv/jetson-containers")
+@rule(
+    "PY005",
+    kind="environment",
+    severity=("error", "warning", "info"),
+    cause="platform-no-wheel",
+    url="https://github.com/dusty-nv/jetson-containers",
+)
 def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The platform is one for which libraries of this stack have no wheels: Jetson, Windows, macOS.
 
@@ -227,7 +263,13 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     )  # fmt: skip
 
 
-@rule("PY006", cause="glibc-too-old", url="https://github.com/mayeut/pep600_compliance")
+@rule(
+    "PY006",
+    kind="environment",
+    severity="error",
+    cause="glibc-too-old",
+    url="https://github.com/mayeut/pep600_compliance",
+)
 def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The system's C library is older than compiled parts of the stack need.
 
@@ -257,7 +299,13 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
         )  # fmt: skip
 
 
-@rule("PY008", cause="libstdcxx-too-old", url="https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html")
+@rule(
+    "PY008",
+    kind="environment",
+    severity="error",
+    cause="libstdcxx-too-old",
+    url="https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",
+)
 def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Problem]:
     """The C++ library that this environment's Python loads is older than compiled files of it need.
 

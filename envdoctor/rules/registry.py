@@ -1,14 +1,13 @@
-"""The shape of a rule, and running all of them.
+"""The rule engine: declares rules, runs them, and turns what they report into findings.
 
-A rule is one function of a machine, or of a machine and a stack, whose name states the problem and whose docstring is
-its documentation. It yields what it found. Rules with a stack are run only where there is one. A fact that could not
-be read makes it answer `unknown`; a rule that raises is a finding `crashed`, and the others still run.
+A rule is one function. The decorator `rule` declares its id, kind, severity, cause and URL; its name is its title and
+its docstring its documentation. The function yields a `Problem` for each problem that it finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 from packaging.version import InvalidVersion
 
@@ -26,26 +25,36 @@ from envdoctor.core.records import (
     Status,
 )
 
-T = TypeVar("T")
+# The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide.
+Kind = Literal["machine", "environment", "guide"]
+SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
 
 
 class Problem(Record, frozen=True):
-    """What a rule found: one problem, how bad, and what fixes it."""
+    """One problem that a rule found, with its severity and its fix.
+
+    `line` is the line of a guide. `cause` and `url` replace those of the rule where they are given.
+    """
 
     status: Status
     message: str
     evidence: tuple[Evidence, ...]
     fix: str
     commands: tuple[str, ...] = ()
+    line: int = 0
+    cause: str = ""
+    url: str = ""
 
 
-Check = Callable[..., Iterator[Problem]]  # of (Machine) or of (Machine, Stack)
+Check = Callable[..., Iterator[Problem]]  # takes (machine), (machine, stack) or (guide), by the rule's kind
 
 
 class Rule(Record, frozen=True):
     """A registered rule."""
 
     id: str
+    kind: Kind
+    severities: tuple[Status, ...]  # that its problems can have, worst first
     cause: str
     url: str
     check: Check
@@ -56,13 +65,13 @@ class Rule(Record, frozen=True):
         return self.check.__name__.replace("_", " ")
 
     @property
-    def wants_stack(self) -> bool:
-        """Whether the rule is about a stack."""
-        return self.check.__code__.co_argcount == 2
+    def needs_environment(self) -> bool:
+        """Whether the rule examines an installed environment."""
+        return self.kind == "environment"
 
     @property
     def documentation(self) -> str:
-        """What it detects, why it matters, and the fix: its docstring."""
+        """The docstring: what the rule detects, why it matters, and the fix."""
         from inspect import cleandoc
 
         return cleandoc(self.check.__doc__ or "")
@@ -77,76 +86,91 @@ class NotReadableError(Exception):
         self.fact = fact
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, Rule] = {}  # of machines and environments
+GUIDE_RULES: dict[str, Rule] = {}
 
 
-def rule(identifier: str, *, cause: str, url: str = "") -> Callable[[Check], Check]:
-    """Register a function as the rule `identifier` for a cause of the taxonomy."""
+def rule(
+    identifier: str, *, kind: Kind, severity: Status | tuple[Status, ...], cause: str, url: str = ""
+) -> Callable[[Check], Check]:
+    """Register a function as the rule `identifier` for a cause of causes.toml."""
+    severities = (severity,) if isinstance(severity, str) else tuple(sorted(severity, key=SEVERITIES.index))
 
     def register(check: Check) -> Check:
-        if identifier in RULES:
-            raise ValueError(f"rule {identifier} exists twice")
-        RULES[identifier] = Rule(identifier, cause, url, check)
+        if identifier in RULES or identifier in GUIDE_RULES:
+            raise ValueError(f"rule {identifier} is registered twice")
+        rules = GUIDE_RULES if kind == "guide" else RULES
+        rules[identifier] = Rule(identifier, kind, severities, cause, url, check)
         return check
 
     return register
 
 
-def need(name: str, fact: Fact[T]) -> T | None:
-    """The fact's value; None where it is absent. A fact that could not be read ends the rule as `unknown`."""
-    if fact.state == "unreadable":
-        raise NotReadableError(name, fact)
-    return fact.value
-
-
 def evidence(name: str, fact: Fact[Any]) -> Evidence:
     """A fact as evidence of a finding."""
-    return Evidence(name, words(fact.value) if fact.state == "known" else fact.note or fact.state, fact.source)
+    return Evidence(name, format_value(fact.value) if fact.state == "known" else fact.note or fact.state, fact.source)
 
 
-def words(value: Any) -> str:
-    """A fact's value in few words."""
-    for kind, render in WORDS:
-        if isinstance(value, kind):
+def format_value(value: Any) -> str:
+    """A fact's value as one line of text."""
+    for value_type, render in FORMATTERS:
+        if isinstance(value, value_type):
             return render(value)
     return str(value)
 
 
-WORDS: tuple[tuple[type, Callable[[Any], str]], ...] = (
+FORMATTERS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Gpu, lambda gpu: gpu.name.value or f"GPU {gpu.index}"),
-    (Filesystem, lambda place: f"{place.free >> 20} of {place.total >> 20} MiB free"),
-    (Distribution, lambda each: f"{each.name} {each.version} in {each.location}"),
+    (Filesystem, lambda filesystem: f"{filesystem.free >> 20} of {filesystem.total >> 20} MiB free"),
+    (Distribution, lambda package: f"{package.name} {package.version} in {package.location}"),
     (Interpreter, lambda python: f"{python.path} ({python.version}{'' if python.headers else ', no headers'})"),
     (Record, lambda record: ", ".join(f"{name} {getattr(record, name)}" for name in record.__struct_fields__)),
-    (dict, lambda parts: "; ".join(f"{name}: {words(part)}" for name, part in parts.items())),
-    (tuple, lambda parts: ", ".join(words(part) for part in parts) or "none"),
+    (dict, lambda items: "; ".join(f"{name}: {format_value(value)}" for name, value in items.items())),
+    (tuple, lambda values: ", ".join(format_value(value) for value in values) or "none"),
 )
 
 
 def evaluate(machine: Machine, stack: Stack | None = None) -> list[Finding]:
-    """Run every rule that has what it needs; what is fine yields nothing. Worst first."""
-    asked = [each for each in RULES.values() if stack or not each.wants_stack]
-    findings = [finding for each in asked for finding in _apply(each, machine, stack)]
+    """Run all rules on a machine, and those on environments if there is one. Findings are sorted worst first."""
+    findings: list[Finding] = []
+    for each in RULES.values():
+        if not each.needs_environment:
+            findings += run_rule(each, machine)
+        elif stack:
+            findings += run_rule(each, machine, stack)
     order = {"error": 0, "crashed": 1, "warning": 2, "unknown": 3, "info": 4}
     return sorted(findings, key=lambda finding: (order.get(finding.status, 9), finding.id))
 
 
-def _apply(each: Rule, machine: Machine, stack: Stack | None) -> list[Finding]:
-    subjects = (machine, stack) if each.wants_stack else (machine,)
+def run_rule(rule: Rule, *subjects: object) -> list[Finding]:
+    """The findings of one rule; none if it finds no problem.
+
+    A fact or a version that cannot be read gives a finding `unknown`. A rule that raises gives a finding `crashed`.
+    """
     try:
-        return [
-            Finding(each.id, each.cause, p.status, p.message, p.evidence, p.fix, p.commands, each.url)
-            for p in each.check(*subjects)
-        ]
+        return [_finding(rule, problem) for problem in rule.check(*subjects)]
     except NotReadableError as missing:
         shown = evidence(missing.name, missing.fact)
         message = f"cannot tell: {missing.name} could not be read ({missing.fact.note})"
-        return [Finding(each.id, each.cause, "unknown", message, (shown,), url=each.url)]
-    except InvalidVersion as error:  # a fact from a stranger's file
-        return [Finding(each.id, each.cause, "unknown", f"cannot tell: {error}", (_unjudged(error),), url=each.url)]
+        return [Finding(rule.id, rule.cause, "unknown", message, (shown,), url=rule.url)]
+    except InvalidVersion as error:  # from a pasted report or a recorded machine
+        shown = Evidence("version", str(error), "input")
+        return [Finding(rule.id, rule.cause, "unknown", f"cannot tell: {error}", (shown,), url=rule.url)]
     except Exception as error:
-        return [Finding(each.id, each.cause, "crashed", f"the rule failed: {type(error).__name__}: {error}")]
+        return [Finding(rule.id, rule.cause, "crashed", f"the rule failed: {type(error).__name__}: {error}")]
 
 
-def _unjudged(error: InvalidVersion) -> Evidence:
-    return Evidence("a version", str(error), "as given")
+def _finding(rule: Rule, problem: Problem) -> Finding:
+    if problem.status not in rule.severities:
+        raise ValueError(f"severity '{problem.status}' is not declared by {rule.id}")
+    return Finding(
+        rule.id,
+        problem.cause or rule.cause,
+        problem.status,
+        problem.message,
+        problem.evidence,
+        problem.fix,
+        problem.commands,
+        problem.url or rule.url,
+        problem.line,
+    )

@@ -18,6 +18,8 @@ SLOW_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.rclone",
 
 @rule(
     "HOST007",
+    kind="machine",
+    severity="warning",
     cause="ulimit-too-low",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
 )
@@ -44,7 +46,13 @@ def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Prob
     )
 
 
-@rule("HOST008", cause="ulimit-too-low", url="https://docs.ray.io/en/latest/ray-core/configure.html")
+@rule(
+    "HOST008",
+    kind="machine",
+    severity="warning",
+    cause="ulimit-too-low",
+    url="https://docs.ray.io/en/latest/ray-core/configure.html",
+)
 def few_processes_are_allowed(machine: Machine) -> Iterator[Problem]:
     """Few processes and threads are allowed: "Resource temporarily unavailable", "can't start new thread".
 
@@ -66,7 +74,13 @@ def few_processes_are_allowed(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST009", cause="host-oom-build", url="https://github.com/Dao-AILab/flash-attention#installation-and-features")
+@rule(
+    "HOST009",
+    kind="machine",
+    severity="info",
+    cause="host-oom-build",
+    url="https://github.com/Dao-AILab/flash-attention#installation-and-features",
+)
 def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
     """Host memory is small beside what a source build of CUDA code takes: the compiler is killed without a word.
 
@@ -93,7 +107,13 @@ def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST010", cause="gpu-oom", url="https://docs.vllm.ai/en/latest/features/sleep_mode/")
+@rule(
+    "HOST010",
+    kind="environment",
+    severity="info",
+    cause="gpu-oom",
+    url="https://docs.vllm.ai/en/latest/features/sleep_mode/",
+)
 def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Host memory is smaller than the GPUs': weights that vLLM puts to sleep on the host may not fit.
 
@@ -122,6 +142,8 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
 
 @rule(
     "HOST011",
+    kind="environment",
+    severity="info",
     cause="silent-slow-path",
     url="https://docs.vllm.ai/en/latest/usage/troubleshooting.html#hangs-loading-a-model",
 )

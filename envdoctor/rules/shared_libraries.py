@@ -13,7 +13,13 @@ from envdoctor.rules.requirements import shown, versions_of
 from envdoctor.rules.views import from_report, torch_cuda
 
 
-@rule("NPY001", cause="numpy2-abi", url="https://github.com/numpy/numpy/issues/26191")
+@rule(
+    "NPY001",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="numpy2-abi",
+    url="https://github.com/numpy/numpy/issues/26191",
+)
 def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """NumPy 2 is installed beside a torch, pandas, pyarrow or other compiled package from before NumPy 2.
 
@@ -58,7 +64,13 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
         )
 
 
-@rule("MKL001", cause="mkl-too-new", url="https://github.com/pytorch/pytorch/issues/123097")
+@rule(
+    "MKL001",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="mkl-too-new",
+    url="https://github.com/pytorch/pytorch/issues/123097",
+)
 def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A torch of PyTorch's conda channel is beside MKL 2024.1 or newer, which lacks a symbol that it needs.
 
@@ -91,7 +103,13 @@ def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iter
         )
 
 
-@rule("NCCL001", cause="nccl-lib-mismatch", url="https://github.com/pytorch/pytorch/issues/119932")
+@rule(
+    "NCCL001",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="nccl-lib-mismatch",
+    url="https://github.com/pytorch/pytorch/issues/119932",
+)
 def nccl_is_installed_twice_or_older_than_torch_needs(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Two nvidia-nccl packages are installed, or the one is older than torch was built with.
 
@@ -146,7 +164,13 @@ def _older(version: str, pin: str) -> bool:
     return bool(pin) and minor_of(version) != minor_of(pin) and satisfies(version, f"<{pin}") is True
 
 
-@rule("NVML001", cause="nvml-python-conflict", url="https://github.com/vllm-project/vllm/issues/12977")
+@rule(
+    "NVML001",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="nvml-python-conflict",
+    url="https://github.com/vllm-project/vllm/issues/12977",
+)
 def old_pynvml_stands_in_for_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`pynvml` below 12 is installed: it has a module of the same name as nvidia-ml-py, and the last one wins.
 
@@ -178,7 +202,13 @@ def old_pynvml_stands_in_for_nvidia_ml_py(machine: Machine, stack: Stack) -> Ite
     )  # fmt: skip
 
 
-@rule("CUDNN003", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/186591")
+@rule(
+    "CUDNN003",
+    kind="environment",
+    severity="warning",
+    cause="cuda-lib-shadowed",
+    url="https://github.com/pytorch/pytorch/issues/186591",
+)
 def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, into the same folder.
 

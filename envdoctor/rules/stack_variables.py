@@ -24,7 +24,13 @@ def _variables(machine: Machine) -> dict[str, str]:
     return machine.environment.value or {}
 
 
-@rule("ENV006", cause="cuda-device-selection", url="https://github.com/vllm-project/vllm/issues/41848")
+@rule(
+    "ENV006",
+    kind="environment",
+    severity="warning",
+    cause="cuda-device-selection",
+    url="https://github.com/vllm-project/vllm/issues/41848",
+)
 def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """CUDA_VISIBLE_DEVICES names GPUs or MIG instances by UUID, and the stack has vLLM.
 
@@ -55,6 +61,8 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
 
 @rule(
     "ENV017",
+    kind="environment",
+    severity="warning",
     cause="cuda-device-selection",
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
@@ -86,7 +94,13 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
     )  # fmt: skip
 
 
-@rule("ENV007", cause="gpu-oom", url="https://github.com/vllm-project/vllm/pull/14189")
+@rule(
+    "ENV007",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="gpu-oom",
+    url="https://github.com/vllm-project/vllm/pull/14189",
+)
 def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The allocator is set to expandable segments, which vLLM's sleep mode does not go with.
 
@@ -125,6 +139,8 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
 
 @rule(
     "ENV008",
+    kind="machine",
+    severity=("warning", "info"),
     cause="nccl-interface",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
@@ -160,7 +176,13 @@ def nccl_is_kept_from_a_fast_path(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV009", cause="cuda-lib-shadowed", url="https://github.com/pytorch/pytorch/issues/134929")
+@rule(
+    "ENV009",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="cuda-lib-shadowed",
+    url="https://github.com/pytorch/pytorch/issues/134929",
+)
 def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """LD_LIBRARY_PATH puts the CUDA libraries of a toolkit or of conda before those that torch brings.
 
@@ -201,6 +223,8 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
 
 @rule(
     "ENV010",
+    kind="machine",
+    severity="info",
     cause="hub-offline",
     url="https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables",
 )
@@ -228,7 +252,13 @@ def hub_is_switched_off(machine: Machine) -> Iterator[Problem]:
             return
 
 
-@rule("ENV011", cause="hub-auth", url="https://huggingface.co/docs/hub/security-tokens")
+@rule(
+    "ENV011",
+    kind="environment",
+    severity="info",
+    cause="hub-auth",
+    url="https://huggingface.co/docs/hub/security-tokens",
+)
 def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """No Hugging Face token is set in the environment; a stored login would do as well.
 
@@ -255,6 +285,8 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
 
 @rule(
     "ENV012",
+    kind="environment",
+    severity=("error", "info"),
     cause="cuda-compat-lib-conflict",
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )

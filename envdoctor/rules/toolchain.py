@@ -18,6 +18,8 @@ FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-
 
 @rule(
     "CUDA001",
+    kind="environment",
+    severity=("warning", "info"),
     cause="nvcc-torch-mismatch",
     url="https://docs.pytorch.org/docs/stable/cpp_extension.html",
 )
@@ -49,7 +51,13 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     )
 
 
-@rule("CUDA002", cause="nvcc-too-old", url="https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list")
+@rule(
+    "CUDA002",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="nvcc-too-old",
+    url="https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list",
+)
 def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc is older than the GPU (or dropped it): "Unsupported gpu architecture 'compute_90'".
 
@@ -89,6 +97,8 @@ def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
 
 @rule(
     "CUDA003",
+    kind="environment",
+    severity=("warning", "info"),
     cause="gcc-too-new-for-nvcc",
     url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy",
 )
@@ -119,7 +129,13 @@ def gcc_is_newer_than_nvcc_accepts(machine: Machine, stack: Stack) -> Iterator[P
     )
 
 
-@rule("CUDA004", cause="cuda-home-missing", url="https://docs.flashinfer.ai/installation.html")
+@rule(
+    "CUDA004",
+    kind="environment",
+    severity="info",
+    cause="cuda-home-missing",
+    url="https://docs.flashinfer.ai/installation.html",
+)
 def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """There is no nvcc, and the stack has a library that may compile CUDA code here.
 
@@ -149,7 +165,13 @@ def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Probl
         )
 
 
-@rule("CUDA005", cause="ptxas-too-old", url="https://github.com/triton-lang/triton/issues/8539")
+@rule(
+    "CUDA005",
+    kind="machine",
+    severity="warning",
+    cause="ptxas-too-old",
+    url="https://github.com/triton-lang/triton/issues/8539",
+)
 def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Problem]:
     """TRITON_PTXAS_PATH names a ptxas that does not know the GPU.
 

@@ -37,7 +37,7 @@ COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version
 FIRST_NEVER_DROPPED = (7, 5)  # Maxwell, Pascal and Volta were left out of builds, Turing and later not yet
 
 
-@rule("TORCH001", cause="gpu-arch-not-in-build", url=SUPPORT_MATRIX)
+@rule("TORCH001", kind="environment", severity="error", cause="gpu-arch-not-in-build", url=SUPPORT_MATRIX)
 def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The installed torch has no code for a GPU that is newer than the build.
 
@@ -54,7 +54,7 @@ def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterato
     yield from _uncovered(machine, stack, newer=True)
 
 
-@rule("TORCH002", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
+@rule("TORCH002", kind="environment", severity="error", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
 def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A GPU is older than the oldest one that the installed torch has code for.
 
@@ -72,7 +72,13 @@ def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
     yield from _uncovered(machine, stack, newer=False)
 
 
-@rule("TORCH003", cause="torch-cpu-build", url="https://docs.astral.sh/uv/guides/integration/pytorch/")
+@rule(
+    "TORCH003",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="torch-cpu-build",
+    url="https://docs.astral.sh/uv/guides/integration/pytorch/",
+)
 def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch is a CPU (or ROCm) build, and there is an NVIDIA GPU.
 
@@ -116,7 +122,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("TORCH004", cause="driver-too-old", url=COMPATIBILITY)
+@rule("TORCH004", kind="environment", severity=("error", "info"), cause="driver-too-old", url=COMPATIBILITY)
 def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than the CUDA major version of torch allows.
 

@@ -15,7 +15,7 @@ from envdoctor.rules.views import gpus_of
 TRL_VLLM = "https://huggingface.co/docs/trl/vllm_integration"
 
 
-@rule("TRL001", cause="trl-vllm-range", url=TRL_VLLM)
+@rule("TRL001", kind="environment", severity=("error", "warning"), cause="trl-vllm-range", url=TRL_VLLM)
 def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed vLLM is outside the range that the installed TRL supports.
 
@@ -61,7 +61,13 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     )
 
 
-@rule("HF020", cause="silent-slow-path", url="https://github.com/huggingface/transformers/blob/main/setup.py")
+@rule(
+    "HF020",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="silent-slow-path",
+    url="https://github.com/huggingface/transformers/blob/main/setup.py",
+)
 def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`kernels` is outside the window of versions that the installed transformers accepts.
 
@@ -103,7 +109,13 @@ def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack
     )
 
 
-@rule("HF021", cause="silent-slow-path", url="https://huggingface.co/docs/transformers/quantization/mxfp4")
+@rule(
+    "HF021",
+    kind="environment",
+    severity="info",
+    cause="silent-slow-path",
+    url="https://huggingface.co/docs/transformers/quantization/mxfp4",
+)
 def mxfp4_would_be_dequantised(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Triton is older than 3.4 or the GPU older than Turing: transformers dequantises MXFP4 checkpoints.
 
@@ -131,7 +143,13 @@ def mxfp4_would_be_dequantised(machine: Machine, stack: Stack) -> Iterator[Probl
         )
 
 
-@rule("VERL001", cause="dependency-pin-violated", url="https://verl.readthedocs.io/en/latest/start/install.html")
+@rule(
+    "VERL001",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="dependency-pin-violated",
+    url="https://verl.readthedocs.io/en/latest/start/install.html",
+)
 def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed vLLM is outside the range in verl's `vllm` extra.
 
@@ -159,7 +177,13 @@ def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[
     )
 
 
-@rule("PKG012", cause="dependency-pin-violated", url="https://docs.flashinfer.ai/installation.html")
+@rule(
+    "PKG012",
+    kind="environment",
+    severity="error",
+    cause="dependency-pin-violated",
+    url="https://docs.flashinfer.ai/installation.html",
+)
 def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """flashinfer-python and its binary parts are of different versions.
 
@@ -187,7 +211,13 @@ def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]
 SAME_TRITON = ("triton", "pytorch-triton", "triton-nightly", "pytorch-triton-rocm", "triton-windows")
 
 
-@rule("PKG013", cause="dependency-pin-violated", url="https://github.com/triton-lang/triton")
+@rule(
+    "PKG013",
+    kind="environment",
+    severity="warning",
+    cause="dependency-pin-violated",
+    url="https://github.com/triton-lang/triton",
+)
 def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Two packages that both own the module `triton` are installed: triton, pytorch-triton, triton-nightly.
 

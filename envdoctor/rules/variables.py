@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import asked, is_reported
+from envdoctor.rules.views import is_reported, require_value
 
 
 def _variable(machine: Machine, name: str) -> str | None:
-    return (asked("environment", machine.environment) or {}).get(name)
+    return (require_value("environment", machine.environment) or {}).get(name)
 
 
 def _shown(name: str, value: str | None) -> Evidence:
@@ -19,6 +19,8 @@ def _shown(name: str, value: str | None) -> Evidence:
 
 @rule(
     "ENV001",
+    kind="machine",
+    severity="error",
     cause="cuda-device-selection",
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
@@ -46,7 +48,13 @@ def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV002", cause="rocr-visible-devices", url="https://github.com/volcengine/verl/issues/3174")
+@rule(
+    "ENV002",
+    kind="machine",
+    severity="warning",
+    cause="rocr-visible-devices",
+    url="https://github.com/volcengine/verl/issues/3174",
+)
 def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
     """ROCR_VISIBLE_DEVICES is set on an NVIDIA machine: Ray and verl then refuse to choose between AMD and NVIDIA.
 
@@ -70,6 +78,8 @@ def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "ENV003",
+    kind="machine",
+    severity="error",
     cause="nccl-interface",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname",
 )
@@ -83,7 +93,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """
-    interfaces = asked("interfaces", machine.interfaces)
+    interfaces = require_value("interfaces", machine.interfaces)
     if interfaces is None:
         return
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -103,6 +113,8 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
 
 @rule(
     "ENV004",
+    kind="machine",
+    severity="warning",
     cause="cuda-compat-lib-conflict",
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )
@@ -129,7 +141,7 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV005", cause="wrong-python-env")
+@rule("ENV005", kind="machine", severity=("warning", "info"), cause="wrong-python-env")
 def python_variables_bend_the_path(machine: Machine) -> Iterator[Problem]:
     """PYTHONHOME or PYTHONPATH is set: packages from elsewhere come before those of the environment.
 

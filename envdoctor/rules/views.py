@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.records import Fact, Gpu, Machine, Stack
 from envdoctor.knowledge.gpus import GpuModel, gpu_model
-from envdoctor.rules.registry import need
+from envdoctor.rules.registry import NotReadableError
 
 T = TypeVar("T")
 
@@ -48,9 +48,14 @@ def is_reported(fact: Fact[Any]) -> bool:
     return fact.source.startswith("report")
 
 
-def asked(name: str, fact: Fact[T]) -> T | None:
-    """The fact's value as `need` gives it; but what a report leaves out is no riddle, only not said: None."""
-    return None if fact.state == "unreadable" and is_reported(fact) else need(name, fact)
+def require_value(name: str, fact: Fact[T]) -> T | None:
+    """The fact's value; None if it is absent or omitted by a pasted report.
+
+    Any other unreadable fact ends the rule with the status `unknown`.
+    """
+    if fact.state == "unreadable" and not is_reported(fact):
+        raise NotReadableError(name, fact)
+    return fact.value
 
 
 def from_report(stack: Stack) -> bool:

@@ -26,7 +26,7 @@ def _backend_of(stack: Stack) -> str:
     return f" --torch-backend=cu{cuda.replace('.', '')}" if cuda else " --torch-backend=auto"
 
 
-@rule("VLLM001", cause="vllm-torch-mismatch", url=RELEASES)
+@rule("VLLM001", kind="environment", severity=("error", "warning", "info"), cause="vllm-torch-mismatch", url=RELEASES)
 def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM and the installed torch do not belong together, or a neighbour of vLLM asks for another torch.
 
@@ -70,7 +70,7 @@ def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Pro
     )
 
 
-@rule("VLLM002", cause="vllm-torch-mismatch", url=INSTALL)
+@rule("VLLM002", kind="environment", severity="warning", cause="vllm-torch-mismatch", url=INSTALL)
 def vllm_meets_a_torch_before_its_release(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM is used with an alpha or nightly torch, as in NVIDIA's PyTorch containers (2.5.0a0+e000cf0ad9.nv24.10).
 
@@ -123,7 +123,7 @@ def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
     return "11", f"PyPI's wheel of {version} is for CUDA 11"
 
 
-@rule("VLLM003", cause="vllm-cuda-variant", url=INSTALL)
+@rule("VLLM003", kind="environment", severity=("error", "warning"), cause="vllm-cuda-variant", url=INSTALL)
 def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The vLLM wheel is for another CUDA major version than torch, or for CUDA beside a CPU torch.
 
@@ -172,7 +172,13 @@ def _is_rocm(stack: Stack) -> bool:
     return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
 
 
-@rule("VLLM008", cause="vllm-torch-mismatch", url="https://github.com/vllm-project/vllm/issues/8420")
+@rule(
+    "VLLM008",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="vllm-torch-mismatch",
+    url="https://github.com/vllm-project/vllm/issues/8420",
+)
 def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM was installed from PyPI onto a torch that conda built.
 
@@ -205,7 +211,13 @@ FIRST_WITH_SM_120 = "0.9.2"
 FIRST_SOUND_ON_SM_120 = "0.10.0"
 
 
-@rule("VLLM004", cause="ext-arch-not-in-build", url="https://github.com/vllm-project/vllm/issues/16901")
+@rule(
+    "VLLM004",
+    kind="environment",
+    severity=("error", "warning"),
+    cause="ext-arch-not-in-build",
+    url="https://github.com/vllm-project/vllm/issues/16901",
+)
 def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The vLLM release has no kernels for this Blackwell GPU, though torch may know it.
 
@@ -252,7 +264,7 @@ def _possible_releases(torch: str) -> list[str]:
     return releases_that_pin("vllm", "torch", public_part(torch))
 
 
-@rule("VLLM005", cause="gpu-unsupported-by-library", url=INSTALL)
+@rule("VLLM005", kind="environment", severity=("error", "warning"), cause="gpu-unsupported-by-library", url=INSTALL)
 def gpu_is_below_what_the_library_serves(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The GPU's generation is below what vLLM or FlashAttention serve; no build of them helps.
 
@@ -300,6 +312,8 @@ def _too_old(
 
 @rule(
     "VLLM006",
+    kind="environment",
+    severity="info",
     cause="dtype-unsupported-gpu",
     url="https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html",
 )
@@ -326,7 +340,11 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
 
 
 @rule(
-    "VLLM007", cause="silent-slow-path", url="https://github.com/triton-lang/triton/tree/main/python/triton_kernels"
+    "VLLM007",
+    kind="environment",
+    severity=("warning", "info"),
+    cause="silent-slow-path",
+    url="https://github.com/triton-lang/triton/tree/main/python/triton_kernels",
 )
 def triton_kernels_is_a_namesake(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed `triton-kernels` is an unrelated package of that name, not the one of the Triton repository.

@@ -1,6 +1,8 @@
-"""What is looked for in a guide."""
+"""Rules on setup guides."""
 
-from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their checks
+from envdoctor.core.records import Finding
+from envdoctor.manifests.case import Case
+from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     builds,
     code,
     flags,
@@ -10,6 +12,13 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     replaced,
     wheels,
 )
-from envdoctor.manifests.checks.registry import CHECKS, Check, run_checks
+from envdoctor.rules.registry import GUIDE_RULES, run_rule
 
-__all__ = ["CHECKS", "Check", "run_checks"]
+__all__ = ["GUIDE_RULES", "evaluate_guide"]
+
+
+def evaluate_guide(case: Case) -> list[Finding]:
+    """Run all rules on a followed guide. Findings are in the order of its lines, without repetitions."""
+    findings = [finding for rule in GUIDE_RULES.values() for finding in run_rule(rule, case)]
+    unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
+    return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.case import Case
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.flash import has_release_wheel
 from envdoctor.manifests.journey import Installed
 from envdoctor.manifests.requirement import Wanted
+from envdoctor.rules.registry import Problem, rule
 
 FLASH = "https://github.com/Dao-AILab/flash-attention#installation-and-features"
 ISOLATION = "https://docs.astral.sh/uv/concepts/projects/config/#build-isolation"
@@ -33,7 +34,7 @@ def _built(done: Installed) -> Iterator[Wanted]:
             yield each
 
 
-@check("RUN040", cause="build-isolation-no-torch", url=ISOLATION)
+@rule("RUN040", kind="guide", severity="error", cause="build-isolation-no-torch", url=ISOLATION)
 def build_cannot_see_torch(case: Case) -> Iterator[Problem]:
     """flash-attn's build imports torch: in pip's isolated build there is none, and it ends in ModuleNotFoundError."""
     for done in case.journey.installed:
@@ -44,22 +45,22 @@ def build_cannot_see_torch(case: Case) -> Iterator[Problem]:
                 continue
             line = line_of(case, each.line, each.text)
             yield Problem(
-                line,
                 "error",
                 f"`{each.text}` is built from source in an isolated environment without torch",
+                (
+                    guide_evidence(case, each.name, done.step.command, line),
+                    table_evidence(each.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
+                ),
                 "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
                 (
                     "uv pip install setuptools wheel packaging psutil ninja",
                     f"uv pip install '{each.text}' --no-build-isolation",
                 ),
-                (
-                    said(case, each.name, done.step.command, line),
-                    fact(each.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
-                ),
+                line=line,
             )
 
 
-@check("RUN041", cause="build-isolation-no-torch", url=ISOLATION)
+@rule("RUN041", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=ISOLATION)
 def prerequisite_of_the_build_is_missing(case: Case) -> Iterator[Problem]:
     """--no-build-isolation builds with what is installed: torch, setuptools, wheel, packaging, psutil and ninja
     first.
@@ -72,12 +73,12 @@ def prerequisite_of_the_build_is_missing(case: Case) -> Iterator[Problem]:
             line = line_of(case, each.line, each.text)
             fatal = [name for name in missing if name in ("torch", "setuptools", "wheel", "packaging")]
             yield Problem(
-                line,
                 "error" if fatal else "warning",
                 f"--no-build-isolation for {each.name} without {', '.join(missing)} installed before",
+                (guide_evidence(case, "command", done.step.command, line),),
                 "Install them first, in a step of their own.",
                 (f"uv pip install {' '.join(missing)}",),
-                (said(case, "command", done.step.command, line),),
+                line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
 
@@ -119,7 +120,13 @@ def _compiles(case: Case, done: Installed, each: Wanted) -> bool:
     return has_release_wheel(version, minor_of(torch.version), done.before.python, case.platform) is False
 
 
-@check("RUN042", cause="flash-attn-no-wheel", url="https://github.com/Dao-AILab/flash-attention/releases")
+@rule(
+    "RUN042",
+    kind="guide",
+    severity="warning",
+    cause="flash-attn-no-wheel",
+    url="https://github.com/Dao-AILab/flash-attention/releases",
+)
 def flash_attn_is_compiled_for_hours(case: Case) -> Iterator[Problem]:
     """The flash-attn release has no wheel for the guide's torch, Python or processor: the install compiles for
     hours.
@@ -138,26 +145,31 @@ def flash_attn_is_compiled_for_hours(case: Case) -> Iterator[Problem]:
             pick = done.choice.picks.get("flash-attn")
             version = each.pin or (pick.version if pick else "")
             yield Problem(
-                line,
                 "warning",
                 f"flash-attn {version} has no release wheel for torch {torch.version}, "
                 f"Python {done.before.python or '(not named)'}, "
                 f"{case.platform}: it is compiled here, for hours",
-                'Leave it out (attn_implementation="sdpa"; vLLM carries its own), or take a torch with a wheel.',
-                (),
                 (
-                    said(case, "flash-attn", each.text, line),
-                    fact(
+                    guide_evidence(case, "flash-attn", each.text, line),
+                    table_evidence(
                         "wheels of the release",
                         "torch 2.4 to 2.8, Python 3.9 to 3.13",
                         "assets of the release v2.8.3",
                         "2026-11-21",
                     ),
                 ),
+                'Leave it out (attn_implementation="sdpa"; vLLM carries its own), or take a torch with a wheel.',
+                line=line,
             )
 
 
-@check("RUN043", cause="cuda-home-missing", url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/")
+@rule(
+    "RUN043",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="cuda-home-missing",
+    url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/",
+)
 def source_build_without_a_toolkit(case: Case) -> Iterator[Problem]:
     """Something is compiled where there is no nvcc: a runtime image, or a machine on which no step brings a
     toolkit.
@@ -174,16 +186,16 @@ def source_build_without_a_toolkit(case: Case) -> Iterator[Problem]:
             line = line_of(case, each.line, each.text)
             where = f"{state.image} has no nvcc" if state.image else "no step installs or names a CUDA toolkit"
             yield Problem(
-                line,
                 "error" if state.image else "warning",
                 f"{each.name} is compiled here, and {where}",
+                (guide_evidence(case, each.name, done.step.command, line),),
                 "Use a -devel image, or install the toolkit of torch's CUDA and set CUDA_HOME.",
                 ("export CUDA_HOME=/usr/local/cuda-12.8",),
-                (said(case, each.name, done.step.command, line),),
+                line=line,
             )
 
 
-@check("RUN044", cause="host-oom-build", url=FLASH)
+@rule("RUN044", kind="guide", severity="warning", cause="host-oom-build", url=FLASH)
 def build_jobs_are_not_limited(case: Case) -> Iterator[Problem]:
     """A source build of flash-attn takes about 5 GB a job: without MAX_JOBS it runs out of memory."""
     for done in case.journey.installed:
@@ -196,12 +208,12 @@ def build_jobs_are_not_limited(case: Case) -> Iterator[Problem]:
             ):
                 line = line_of(case, each.line, each.text)
                 yield Problem(
-                    line,
                     "warning",
                     f"{each.name} is compiled without MAX_JOBS: one job for each processor, about 5 GB each",
+                    (guide_evidence(case, each.name, done.step.command, line),),
                     "Set MAX_JOBS to the memory in GB divided by 5.",
                     (f"MAX_JOBS=4 {done.step.command}",),
-                    (said(case, each.name, done.step.command, line),),
+                    line=line,
                 )
 
 
@@ -209,7 +221,7 @@ def _skips(done: Installed) -> bool:
     return done.variables.get("FLASH_ATTENTION_SKIP_CUDA_BUILD", "").upper() in ("TRUE", "1")
 
 
-@check("RUN045", cause="flash-attn-no-wheel", url=FLASH)
+@rule("RUN045", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
 def kernels_are_skipped_without_a_wheel(case: Case) -> Iterator[Problem]:
     """FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE with no wheel behind it installs a package without kernels."""
     for done in case.journey.installed:
@@ -227,18 +239,19 @@ def kernels_are_skipped_without_a_wheel(case: Case) -> Iterator[Problem]:
                 continue
             line = line_of(case, each.line, each.text)
             yield Problem(
-                line,
                 "error",
                 f"FLASH_ATTENTION_SKIP_CUDA_BUILD with `{each.text}`: no wheel stands behind it here, so the "
                 f"package has no kernels",
+                (guide_evidence(case, "FLASH_ATTENTION_SKIP_CUDA_BUILD", "TRUE", line),),
                 "Install a wheel built for this torch under its own name, or drop the variable and build.",
-                (),
-                (said(case, "FLASH_ATTENTION_SKIP_CUDA_BUILD", "TRUE", line),),
+                line=line,
             )
 
 
-@check(
+@rule(
     "RUN046",
+    kind="guide",
+    severity="error",
     cause="nvcc-torch-mismatch",
     url="https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py",
 )
@@ -255,10 +268,10 @@ def nvcc_is_of_another_cuda_than_torch(case: Case) -> Iterator[Problem]:
             ):
                 line = line_of(case, each.line, each.text)
                 yield Problem(
-                    line,
                     "error",
                     f"{each.name} would be compiled with CUDA {toolkit}, torch is built for CUDA {torch.cuda}",
+                    (guide_evidence(case, each.name, done.step.command, line),),
                     f"Use a toolkit of CUDA {torch.cuda}.",
                     (f"export CUDA_HOME=/usr/local/cuda-{torch.cuda}",),
-                    (said(case, each.name, done.step.command, line),),
+                    line=line,
                 )

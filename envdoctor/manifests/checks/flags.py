@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from envdoctor.knowledge.guides import guides
 from envdoctor.manifests.actions import Variables
 from envdoctor.manifests.case import Case
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replaced import done_names
 from envdoctor.manifests.sources import source_of
+from envdoctor.rules.registry import Problem, rule
 
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
 _LOGIN = re.compile(
@@ -21,7 +22,7 @@ _LOGIN = re.compile(
 _NEAR = 12  # lines above a command that speak of it
 
 
-@check("RUN020", cause="torch-cpu-build", url=UV_TORCH)
+@rule("RUN020", kind="guide", severity="warning", cause="torch-cpu-build", url=UV_TORCH)
 def config_setting_does_nothing(case: Case) -> Iterator[Problem]:
     """`--config-settings vllm:torch-backend=auto` is accepted and does nothing: torch comes from PyPI all the
     same.
@@ -32,24 +33,24 @@ def config_setting_does_nothing(case: Case) -> Iterator[Problem]:
                 line = line_of(case, done.step.line, value)
                 backend = value.rpartition("=")[2] or "auto"
                 yield Problem(
-                    line,
                     "warning",
                     f"--config-settings {value} is accepted and does nothing: no build reads it",
-                    f"Use uv's own option: --torch-backend={backend}.",
-                    (f"uv pip install {done_names(done)} --torch-backend={backend}",),
                     (
-                        said(case, "--config-settings", value, line),
-                        fact(
+                        guide_evidence(case, "--config-settings", value, line),
+                        table_evidence(
                             "--config-settings torch-backend",
                             "no effect",
                             "measured with uv and vLLM 0.10.2",
                             "2026-11-21",
                         ),
                     ),
+                    f"Use uv's own option: --torch-backend={backend}.",
+                    (f"uv pip install {done_names(done)} --torch-backend={backend}",),
+                    line=line,
                 )
 
 
-@check("RUN021", cause="torch-cpu-build", url=UV_TORCH)
+@rule("RUN021", kind="guide", severity=("error", "warning"), cause="torch-cpu-build", url=UV_TORCH)
 def backend_is_detected_where_there_is_no_gpu(case: Case) -> Iterator[Problem]:
     """`--torch-backend=auto` looks for a driver, and takes the CPU index where it sees none: login node, docker
     build.
@@ -61,15 +62,15 @@ def backend_is_detected_where_there_is_no_gpu(case: Case) -> Iterator[Problem]:
         where = "a docker build" if done.before.building else "a login node" if _on_login_node(case, line) else ""
         if where:
             yield Problem(
-                line,
                 "error" if done.before.building else "warning",
                 f"--torch-backend=auto in {where} sees no driver and takes the CPU build of torch",
+                (
+                    guide_evidence(case, "--torch-backend", "auto", line),
+                    table_evidence("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
+                ),
                 "Name the build: --torch-backend=cu128, or what fits the driver of the machine that runs it.",
                 (done.step.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
-                (
-                    said(case, "--torch-backend", "auto", line),
-                    fact("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
-                ),
+                line=line,
             )
 
 
@@ -78,8 +79,12 @@ def _on_login_node(case: Case, line: int) -> bool:
     return any(_LOGIN.search(text) for text in above)
 
 
-@check(
-    "RUN022", cause="silent-slow-path", url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
+@rule(
+    "RUN022",
+    kind="guide",
+    severity="warning",
+    cause="silent-slow-path",
+    url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
 )
 def variable_is_read_by_nothing(case: Case) -> Iterator[Problem]:
     """A variable is set that no release of the library reads: what it is meant to switch stays as it is."""
@@ -88,12 +93,11 @@ def variable_is_read_by_nothing(case: Case) -> Iterator[Problem]:
         row = known.get(name)
         if row:
             yield Problem(
-                line,
                 "warning",
                 f"{name}={value}: nothing reads this variable",
+                (guide_evidence(case, name, value, line), table_evidence(name, "not read", row.source, row.date)),
                 f"Use {row.instead}.",
-                (),
-                (said(case, name, value, line), fact(name, "not read", row.source, row.date)),
+                line=line,
             )
 
 
@@ -114,8 +118,10 @@ def _assigned(case: Case) -> Iterator[tuple[int, str, str]]:
                 yield number, found[1], found[2]
 
 
-@check(
+@rule(
     "RUN023",
+    kind="guide",
+    severity=("error", "warning"),
     cause="dependency-pin-violated",
     url="https://www.gnu.org/software/bash/manual/html_node/Redirections.html",
 )
@@ -135,10 +141,10 @@ def shell_takes_the_bound_as_a_redirection(case: Case) -> Iterator[Problem]:
                 else "writes to a file of that name and drops the bound"
             )
             yield Problem(
-                line,
                 "error" if reads else "warning",
                 f"{word} is not quoted: the shell {what}",
+                (guide_evidence(case, "argument", word, line),),
                 f"Quote it: '{word}'.",
                 (f"uv pip install '{word}'",),
-                (said(case, "argument", word, line),),
+                line=line,
             )

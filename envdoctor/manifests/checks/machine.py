@@ -11,10 +11,11 @@ from envdoctor.knowledge.torch_builds import driver_key, driver_of_cuda, oldest_
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Image, System
 from envdoctor.manifests.case import Case
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replaced import done_names
 from envdoctor.manifests.journey import state_of_image
 from envdoctor.manifests.sources import ON_TORCH_INDEX, builds_of, source_of, torch_has_build
+from envdoctor.rules.registry import Problem, rule
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 NGC = "https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/"
@@ -25,7 +26,7 @@ _CLAIM = re.compile(r"CUDA[ :=|*`/-]{0,6}(1[1-3]\.\d)\b", re.IGNORECASE)
 _VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
 
 
-@check("RUN050", cause="driver-ptx-too-old", url=NGC)
+@rule("RUN050", kind="guide", severity="error", cause="driver-ptx-too-old", url=NGC)
 def container_has_another_cuda_than_said(case: Case) -> Iterator[Problem]:
     """A container's tag and the CUDA that the guide gives it do not fit: NGC 24.10 is CUDA 12.6, 25.01 the first
     12.8.
@@ -43,12 +44,14 @@ def container_has_another_cuda_than_said(case: Case) -> Iterator[Problem]:
             if torch_has_build(version, state.base_cuda, "x86_64") is False:
                 have = ", ".join(builds_of(version, "x86_64"))
                 yield Problem(
-                    line,
                     "error",
                     f"there is no {action.name}:{action.tag}: torch {version} has builds for CUDA {have}",
+                    (
+                        guide_evidence(case, "image", action.tag, line),
+                        table_evidence(f"torch {version}", have, TORCH_MATRIX),
+                    ),
                     f"Take a tag with CUDA {have.rpartition(', ')[2]}.",
-                    (),
-                    (said(case, "image", action.tag, line), fact(f"torch {version}", have, TORCH_MATRIX)),
+                    line=line,
                 )
         elif (
             action.name.endswith("nvidia/cuda")
@@ -57,15 +60,14 @@ def container_has_another_cuda_than_said(case: Case) -> Iterator[Problem]:
             and pair(state.base_cuda) > (11, 8)
         ):
             yield Problem(
-                line,
                 "error",
                 f"there is no CUDA {state.base_cuda}, so no image {action.tag}",
-                "Take the image of a CUDA release that exists: 12.6 or 12.8.",
-                (),
                 (
-                    said(case, "image", action.tag, line),
-                    fact("CUDA releases", ", ".join(cuda_releases()), "CUDA toolkit release notes"),
+                    guide_evidence(case, "image", action.tag, line),
+                    table_evidence("CUDA releases", ", ".join(cuda_releases()), "CUDA toolkit release notes"),
                 ),
+                "Take the image of a CUDA release that exists: 12.6 or 12.8.",
+                line=line,
             )
 
 
@@ -96,14 +98,14 @@ def _ngc(case: Case, action: Image, line: int, claims: set[str]) -> Problem | No
         )
     better = next((row.tag for row in guides().ngc_first if row.cuda in wrong), "")
     return Problem(
-        line,
         "error",
         f"{action.name}:{action.tag} is {real}; the guide says CUDA {', '.join(wrong)}",
+        (guide_evidence(case, "image", action.tag, line), table_evidence(tag, real, source, day)),
         f"Take {action.name}:{better}-py3 or newer."
         if better
         else "Take the tag whose release notes name that CUDA.",
         (f"docker pull {action.name}:{better}-py3",) if better else (),
-        (said(case, "image", action.tag, line), fact(tag, real, source, day)),
+        line=line,
     )
 
 
@@ -111,7 +113,7 @@ def _tag(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-@check("RUN051", cause="driver-too-old", url=COMPATIBILITY)
+@rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY)
 def driver_is_below_what_the_build_needs(case: Case) -> Iterator[Problem]:
     """The driver that the guide states is older than the CUDA build of its torch or image needs."""
     driver = case.journey.driver
@@ -125,15 +127,14 @@ def driver_is_below_what_the_build_needs(case: Case) -> Iterator[Problem]:
             line = line_of(case, torch.line, torch.reason)
             words = ".".join(f"{part:02}" for part in needed)
             yield Problem(
-                line,
                 "error",
                 f"torch {torch.version} is for CUDA {cuda}, which needs driver {words}; the guide says {driver}",
-                f"Upgrade the driver to {words} or newer, or take a torch build for CUDA {pair(cuda)[0] - 1}.",
-                (),
                 (
-                    said(case, "driver", driver, case.guide.stated.driver_line),
-                    fact(f"CUDA {cuda}", words, COMPATIBILITY),
+                    guide_evidence(case, "driver", driver, case.guide.stated.driver_line),
+                    table_evidence(f"CUDA {cuda}", words, COMPATIBILITY),
                 ),
+                f"Upgrade the driver to {words} or newer, or take a torch build for CUDA {pair(cuda)[0] - 1}.",
+                line=line,
             )
         yield from _ptx(case, where.state.packages.get("vllm"), driver)
 
@@ -146,27 +147,28 @@ def _ptx(case: Case, vllm: object, driver: str) -> Iterator[Problem]:
     if not needed or ours >= driver_key(needed)[: len(ours)]:
         return
     yield Problem(
-        line_of(case, line, "vllm"),
         "warning",
         f"vLLM {version} carries FlashAttention 2 as PTX of CUDA {cuda}; driver {driver} compiles only older PTX",
-        f"On Hopper upgrade the driver to {needed} or newer, or put cuda-compat of CUDA {cuda} first.",
-        (),
         (
-            said(case, "driver", driver, case.guide.stated.driver_line),
-            fact(
+            guide_evidence(case, "driver", driver, case.guide.stated.driver_line),
+            table_evidence(
                 f"vLLM {version}",
                 f"PTX of CUDA {cuda}",
                 "measured in the wheel; github.com/vllm-project/vllm/issues/28030",
                 "2026-11-21",
             ),
         ),
+        f"On Hopper upgrade the driver to {needed} or newer, or put cuda-compat of CUDA {cuda} first.",
+        line=line_of(case, line, "vllm"),
         cause="driver-ptx-too-old",
         url="https://github.com/vllm-project/vllm/issues/28030",
     )
 
 
-@check(
+@rule(
     "RUN052",
+    kind="guide",
+    severity="warning",
     cause="cuda-compat-lib-conflict",
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )
@@ -180,16 +182,24 @@ def compat_package_is_older_than_the_driver(case: Case) -> Iterator[Problem]:
             if library and driver and driver_key(library) <= driver:
                 line = line_of(case, action.line, name)
                 yield Problem(
-                    line,
                     "warning",
                     f"{name} brings libcuda {library}, and the driver is {case.journey.driver}: compat must be newer",
+                    (
+                        guide_evidence(case, "package", name, line),
+                        table_evidence(name, library, "CUDA toolkit release notes"),
+                    ),
                     "Leave it out: this driver runs that CUDA by itself.",
-                    (),
-                    (said(case, "package", name, line), fact(name, library, "CUDA toolkit release notes")),
+                    line=line,
                 )
 
 
-@check("RUN053", cause="nvcc-torch-mismatch", url="https://packages.ubuntu.com/search?keywords=nvidia-cuda-toolkit")
+@rule(
+    "RUN053",
+    kind="guide",
+    severity="warning",
+    cause="nvcc-torch-mismatch",
+    url="https://packages.ubuntu.com/search?keywords=nvidia-cuda-toolkit",
+)
 def distribution_toolkit_is_another_cuda(case: Case) -> Iterator[Problem]:
     """Ubuntu's nvidia-cuda-toolkit is an old CUDA (11.5 on 22.04) beside torch's: extensions do not compile with
     it.
@@ -205,19 +215,19 @@ def distribution_toolkit_is_another_cuda(case: Case) -> Iterator[Problem]:
             )
             cuda = torch.cuda if torch and torch.cuda not in ("", "cpu") else "12.8"
             yield Problem(
-                line,
                 "warning",
                 f"apt's nvidia-cuda-toolkit is CUDA {rows}; the guide's torch is for CUDA {cuda}",
+                (
+                    guide_evidence(case, "package", "nvidia-cuda-toolkit", line),
+                    table_evidence("nvidia-cuda-toolkit", rows, "packages.ubuntu.com", "2026-11-21"),
+                ),
                 f"Wheels need no toolkit; to compile, install NVIDIA's cuda-toolkit-{cuda.replace('.', '-')}.",
                 (f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",),
-                (
-                    said(case, "package", "nvidia-cuda-toolkit", line),
-                    fact("nvidia-cuda-toolkit", rows, "packages.ubuntu.com", "2026-11-21"),
-                ),
+                line=line,
             )
 
 
-@check("RUN054", cause="platform-no-wheel", url=TORCH_MATRIX)
+@rule("RUN054", kind="guide", severity="error", cause="platform-no-wheel", url=TORCH_MATRIX)
 def index_has_no_such_build_of_torch(case: Case) -> Iterator[Problem]:
     """The PyTorch index has no build of this torch for that CUDA, or none for this processor."""
     for done in case.journey.installed:
@@ -230,19 +240,25 @@ def index_has_no_such_build_of_torch(case: Case) -> Iterator[Problem]:
             line = line_of(case, torch.line, torch.text)
             names = ", ".join(f"cu{each.replace('.', '')}" for each in have) or "none"
             yield Problem(
-                line,
                 "error",
                 f"torch {version} has no build for CUDA {source.cuda} on {case.platform}; the index has {names}",
+                (
+                    guide_evidence(case, "index", source.backend, line),
+                    table_evidence(f"torch {version}", names, TORCH_MATRIX, "2026-11-21"),
+                ),
                 f"Use --torch-backend=cu{have[-1].replace('.', '')}." if have else "Take a torch that has one.",
                 (f"uv pip install 'torch=={version}' --torch-backend=cu{have[-1].replace('.', '')}",) if have else (),
-                (
-                    said(case, "index", source.backend, line),
-                    fact(f"torch {version}", names, TORCH_MATRIX, "2026-11-21"),
-                ),
+                line=line,
             )
 
 
-@check("RUN055", cause="dependency-pin-violated", url="https://docs.astral.sh/uv/guides/integration/pytorch/")
+@rule(
+    "RUN055",
+    kind="guide",
+    severity="error",
+    cause="dependency-pin-violated",
+    url="https://docs.astral.sh/uv/guides/integration/pytorch/",
+)
 def index_hides_all_other_packages(case: Case) -> Iterator[Problem]:
     """--index-url replaces PyPI: what the PyTorch index does not hold cannot be found in that step."""
     for done in case.journey.installed:
@@ -252,16 +268,16 @@ def index_hides_all_other_packages(case: Case) -> Iterator[Problem]:
         if source.only and done.step.index_url and not done.step.backend and outside and not extra:
             line = line_of(case, done.step.line, outside[0])
             yield Problem(
-                line,
                 "error",
                 f"--index-url replaces PyPI by {source}, which does not hold {', '.join(outside[:5])}",
+                (guide_evidence(case, "--index-url", str(source), line),),
                 "Install torch in a step of its own, or name the index with --extra-index-url (uv: --torch-backend).",
                 (f"uv pip install {done_names(done)} --torch-backend={source.backend}",),
-                (said(case, "--index-url", str(source), line),),
+                line=line,
             )
 
 
-@check("RUN056", cause="platform-no-wheel", url=CONDA)
+@rule("RUN056", kind="guide", severity=("error", "warning"), cause="platform-no-wheel", url=CONDA)
 def conda_channel_has_ended(case: Case) -> Iterator[Problem]:
     """The conda channel `pytorch` ended with 2.5.1; `cudatoolkit=` belongs to builds before CUDA 12."""
     for done in case.journey.installed:
@@ -272,12 +288,12 @@ def conda_channel_has_ended(case: Case) -> Iterator[Problem]:
             where = "::" in each.text and each.text.startswith("pytorch::")
             if each.name == "cudatoolkit":
                 yield Problem(
-                    line,
                     "warning",
                     f"`{each.text}`: cudatoolkit ended with CUDA 11.8 and does not choose torch's build any more",
+                    (guide_evidence(case, "package", each.text, line),),
                     "Install torch's wheels with uv or pip, which bring CUDA along.",
                     ("uv pip install torch==2.5.1 --torch-backend=cu124",),
-                    (said(case, "package", each.text, line),),
+                    line=line,
                 )
             newer = (
                 each.specifier
@@ -291,15 +307,15 @@ def conda_channel_has_ended(case: Case) -> Iterator[Problem]:
                 and not _is_old(each.specifier)
             ):
                 yield Problem(
-                    line,
                     "error",
                     f"`{each.text}`: the channel pytorch has nothing newer than 2.5.1",
+                    (
+                        guide_evidence(case, "package", each.text, line),
+                        table_evidence("channel pytorch", "ended with 2.5.1", CONDA, "2026-11-21"),
+                    ),
                     "Take torch's wheels with uv or pip, or conda-forge's pytorch-gpu.",
                     (f"uv pip install 'torch{each.specifier}' --torch-backend=auto",),
-                    (
-                        said(case, "package", each.text, line),
-                        fact("channel pytorch", "ended with 2.5.1", CONDA, "2026-11-21"),
-                    ),
+                    line=line,
                 )
 
 

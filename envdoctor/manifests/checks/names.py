@@ -11,8 +11,9 @@ from envdoctor.knowledge.published import published
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, Run
 from envdoctor.manifests.case import Case
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.pins import each_wanted
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.rules.registry import Problem, rule
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
 _TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|[0-9a-f]{40})\b")
@@ -69,7 +70,7 @@ _NAMESAKES = (
 )
 
 
-@check("RUN060", cause="dependency-pin-violated")
+@rule("RUN060", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated")
 def package_is_not_what_its_name_says(case: Case) -> Iterator[Problem]:
     """A name on PyPI that is empty, unrelated or deprecated stands where another package is meant."""
     for _, each, line in each_wanted(case):
@@ -78,15 +79,15 @@ def package_is_not_what_its_name_says(case: Case) -> Iterator[Problem]:
                 continue
             newest = published(row.name)[0]
             yield Problem(
-                line,
                 "warning" if row.name == "pynvml" else "error",
                 f"`{each.text}`: {row.what}",
+                (
+                    guide_evidence(case, row.name, each.text, line),
+                    table_evidence(row.name, f"newest {newest.version}", "release list of PyPI", newest.date),
+                ),
                 row.fix,
                 (row.command,) if row.command else (),
-                (
-                    said(case, row.name, each.text, line),
-                    fact(row.name, f"newest {newest.version}", "release list of PyPI", newest.date),
-                ),
+                line=line,
                 cause=row.cause,
             )
 
@@ -97,7 +98,7 @@ def _only_above(specifier: str, limit: str) -> bool:
     return bool(found and int(found[1]) >= int(limit.strip(">=")))
 
 
-@check("RUN061", cause="hub-auth", url=HUB_CLI)
+@rule("RUN061", kind="guide", severity=("error", "warning"), cause="hub-auth", url=HUB_CLI)
 def command_is_gone_from_the_hub_library(case: Case) -> Iterator[Problem]:
     """huggingface-cli is gone from huggingface-hub 1.x: `hf auth login`, `hf download`."""
     hub = case.version("huggingface-hub")
@@ -113,19 +114,25 @@ def command_is_gone_from_the_hub_library(case: Case) -> Iterator[Problem]:
         )
         new = new.replace("huggingface-cli", "hf").partition(" --token")[0]
         yield Problem(
-            line,
             "error" if hub else "warning",
             "huggingface-cli is gone from huggingface-hub 1.x" + (f"; the guide ends up with {hub}" if hub else ""),
+            (
+                guide_evidence(case, "command", _TOKEN.sub("(token)", text), line),
+                table_evidence("huggingface-cli", "gone in 1.x", HUB_CLI, "2026-11-21"),
+            ),
             f"Write {_TOKEN.sub('$HF_TOKEN', new)}.",
             (_TOKEN.sub("$HF_TOKEN", new),),
-            (
-                said(case, "command", _TOKEN.sub("(token)", text), line),
-                fact("huggingface-cli", "gone in 1.x", HUB_CLI, "2026-11-21"),
-            ),
+            line=line,
         )
 
 
-@check("RUN062", cause="hub-auth", url="https://huggingface.co/docs/hub/security-tokens")
+@rule(
+    "RUN062",
+    kind="guide",
+    severity="warning",
+    cause="hub-auth",
+    url="https://huggingface.co/docs/hub/security-tokens",
+)
 def token_is_typed_in_the_open(case: Case) -> Iterator[Problem]:
     """A token on a command line stays in the shell's history, in process lists and in the guide itself."""
     for command in case.guide.commands:
@@ -138,16 +145,22 @@ def token_is_typed_in_the_open(case: Case) -> Iterator[Problem]:
             continue
         line = line_of(case, command.line, "token" if plain else "hf_")
         yield Problem(
-            line,
             "warning",
             "a token is typed on the command line, where history and process lists keep it",
+            (guide_evidence(case, "command", _TOKEN.sub("(token)", command.name), line),),
             "Log in with `hf auth login`, which asks for it, or read HF_TOKEN from a file that only you can read.",
             ("hf auth login",),
-            (said(case, "command", _TOKEN.sub("(token)", command.name), line),),
+            line=line,
         )
 
 
-@check("RUN063", cause="dependency-pin-violated", url="https://pip.pypa.io/en/stable/topics/vcs-support/")
+@rule(
+    "RUN063",
+    kind="guide",
+    severity="warning",
+    cause="dependency-pin-violated",
+    url="https://pip.pypa.io/en/stable/topics/vcs-support/",
+)
 def repository_is_taken_without_a_tag(case: Case) -> Iterator[Problem]:
     """`git+https://...` without a tag installs whatever the main branch is today."""
     for done in case.journey.installed:
@@ -156,16 +169,21 @@ def repository_is_taken_without_a_tag(case: Case) -> Iterator[Problem]:
             if each.address.startswith("git+") and "@" not in tail and tail.lower() in _REPOSITORIES:
                 line = line_of(case, each.line, each.text)
                 yield Problem(
-                    line,
                     "warning",
                     f"`{each.text}` has no tag: it installs the main branch of the day",
+                    (guide_evidence(case, "address", each.address, line),),
                     f"Add the release: {each.address.partition('#')[0]}@vX.Y.Z, or install it from PyPI.",
-                    (),
-                    (said(case, "address", each.address, line),),
+                    line=line,
                 )
 
 
-@check("RUN064", cause="library-too-old", url="https://github.com/volcengine/verl/releases")
+@rule(
+    "RUN064",
+    kind="guide",
+    severity="error",
+    cause="library-too-old",
+    url="https://github.com/volcengine/verl/releases",
+)
 def module_is_not_in_this_release(case: Case) -> Iterator[Problem]:
     """A module is started that the guide's release does not have, or a script of `examples/` that no wheel
     carries.
@@ -185,29 +203,32 @@ def module_is_not_in_this_release(case: Case) -> Iterator[Problem]:
                 continue
             line = line_of(case, action.line, row.name)
             yield Problem(
-                line,
                 "error",
                 f"{row.name} is not in {row.package} {version}; releases {row.present} have it",
+                (
+                    guide_evidence(case, "module", row.name, line),
+                    table_evidence(row.name, row.present, row.source, row.date),
+                ),
                 f"Use {row.instead}, or pin {row.package}{row.present}.",
                 (f"uv pip install '{row.package}{row.present}'",),
-                (said(case, "module", row.name, line), fact(row.name, row.present, row.source, row.date)),
+                line=line,
                 cause="library-too-old" if row.present.startswith(">") else "dependency-pin-violated",
             )
         script = next((word for word in action.words if re.match(r"(?:\./)?examples/\S+\.(?:sh|py)$", word)), "")
         if script and installed and not cloned:
             line = line_of(case, action.line, script)
             yield Problem(
-                line,
                 "error",
                 f"{script} is not there: verl's wheels do not carry examples/",
+                (
+                    guide_evidence(case, "script", script, line),
+                    table_evidence("examples/", "not in the wheels", "files of verl's wheels on PyPI", "2026-11-21"),
+                ),
                 "Clone the repository at the tag of the installed release.",
                 (
                     f"git clone --branch v{case.version('verl') or 'X.Y.Z'} --depth 1 https://github.com/volcengine/verl",
                 ),
-                (
-                    said(case, "script", script, line),
-                    fact("examples/", "not in the wheels", "files of verl's wheels on PyPI", "2026-11-21"),
-                ),
+                line=line,
             )
 
 
@@ -236,7 +257,13 @@ _EMPTY_PROOFS = (
 )
 
 
-@check("RUN065", cause="silent-wrong-result", url="https://huggingface.co/docs/bitsandbytes/installation")
+@rule(
+    "RUN065",
+    kind="guide",
+    severity="warning",
+    cause="silent-wrong-result",
+    url="https://huggingface.co/docs/bitsandbytes/installation",
+)
 def sanity_check_proves_nothing(case: Case) -> Iterator[Problem]:
     """A check passes although what it is meant to show does not work."""
     for action in case.guide.actions:
@@ -246,10 +273,10 @@ def sanity_check_proves_nothing(case: Case) -> Iterator[Problem]:
             if pattern.search(action.code or action.module):
                 line = line_of(case, action.line, shown.removeprefix("python "))
                 yield Problem(
-                    line,
                     "warning",
                     f"`{shown}` proves nothing: {why}",
+                    (guide_evidence(case, "check", action.command, line),),
                     "Call a kernel instead, or run `envdoctor verify`.",
                     (better,),
-                    (said(case, "check", action.command, line),),
+                    line=line,
                 )

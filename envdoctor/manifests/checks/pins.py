@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from envdoctor.core.records import Evidence
 from envdoctor.knowledge.published import Published, admitted, published, read_on, release_named
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.case import Case, Repaired
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.choose import Chosen, Conflict
 from envdoctor.manifests.journey import Installed
 from envdoctor.manifests.judge import Substitution, Verdict
 from envdoctor.manifests.requirement import Wanted
 from envdoctor.manifests.sources import TORCH_FAMILY, source_of
+from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
@@ -30,7 +33,9 @@ def each_wanted(case: Case) -> Iterator[tuple[Installed, Wanted, int]]:
                 yield done, each, line_of(case, each.line, each.text)
 
 
-@check("RUN001", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule(
+    "RUN001", kind="guide", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=SPECIFIERS
+)
 def pin_does_not_exist(case: Case) -> Iterator[Problem]:
     """A step asks for a version that was never released, or a range that no release lies in."""
     for done, each, line in each_wanted(case):
@@ -58,12 +63,15 @@ def _yanked(case: Case, each: Wanted, line: int, row: Published) -> Problem:
         row,
     )
     return Problem(
-        line,
         "warning",
         f"{each.text}: this release was yanked by its authors",
+        (
+            guide_evidence(case, each.name, each.text, line),
+            table_evidence(each.name, f"{row.version} yanked", PYPI, read_on(each.name)),
+        ),
         f"Write {each.name}=={newer.version}.",
         (f"uv pip install '{each.name}=={newer.version}'",),
-        (said(case, each.name, each.text, line), fact(each.name, f"{row.version} yanked", PYPI, read_on(each.name))),
+        line=line,
     )
 
 
@@ -76,13 +84,16 @@ def _missing(case: Case, each: Wanted, line: int, rows: tuple[Published, ...]) -
     near = _nearest(pin, rows) if pin else newest
     known = f"{len(rows)} releases, newest {newest.version} of {newest.date}"
     return Problem(
-        line,
         "unknown" if uncertain else "error",
         f"{each.text}: {'there is no such release of' if pin else 'no release lies in that range of'} {each.name}; "
         f"the newest is {newest.version}, the nearest {near.version}",
+        (
+            guide_evidence(case, each.name, each.text, line),
+            table_evidence(each.name, known, PYPI, read_on(each.name)),
+        ),
         f"Write {each.name}=={near.version}.",
         (f"uv pip install '{each.name}=={near.version}'",),
-        (said(case, each.name, each.text, line), fact(each.name, known, PYPI, read_on(each.name))),
+        line=line,
         cause="torch-companion-mismatch" if each.name in COMPANIONS else "",
     )
 
@@ -102,7 +113,7 @@ def _nearest(pin: str, rows: tuple[Published, ...]) -> Published:
     return max(final, key=lambda row: (common(row), satisfies(row.version, f"<={pin}") is True, row.version))
 
 
-@check("RUN002", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN002", kind="guide", severity="error", cause="dependency-pin-violated", url=SPECIFIERS)
 def pins_contradict_each_other(case: Case) -> Iterator[Problem]:
     """Requirements of one step, or what a pinned release itself requires, leave no release to choose."""
     for done in case.journey.installed:
@@ -126,17 +137,17 @@ def _contradiction(case: Case, done: Installed, conflict: Conflict) -> Problem:
     pin = f"{conflict.name}{other.specifier}"
     owners = [each.owner for each in bounds if each.owner]
     return Problem(
-        line,
         "error",
         f"nothing satisfies {' and '.join(dict.fromkeys(each.text for each in bounds))}",
-        f"Write {pin}" + (f", which {other.owner} requires." if other.owner else "."),
-        (f"uv pip install '{pin}'",),
         tuple(
-            said(case, conflict.name, each.text, each.line)
+            guide_evidence(case, conflict.name, each.text, each.line)
             if not each.owner
-            else fact(each.owner, each.text, "METADATA of the wheel on PyPI")
+            else table_evidence(each.owner, each.text, "METADATA of the wheel on PyPI")
             for each in bounds
         ),
+        f"Write {pin}" + (f", which {other.owner} requires." if other.owner else "."),
+        (f"uv pip install '{pin}'",),
+        line=line,
         cause=_cause_of_conflict(conflict.name, owners),
     )
 
@@ -170,7 +181,7 @@ def _merged(found: list[Substitution]) -> list[_Merged]:
     return list(groups.values())
 
 
-@check("RUN003", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN003", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
 def open_bound_admits_a_breaking_release(case: Case) -> Iterator[Problem]:
     """A missing or open bound resolves today to a release that does not work with the guide's other pins.
 
@@ -199,16 +210,16 @@ def _opened(case: Case, where: Repaired, each: _Merged) -> Problem:
     told = "; ".join(dict.fromkeys(_told(verdict) for verdict in each.said))
     pin = f"{chosen.name}=={each.version}" if each.version else ""
     return Problem(
-        line,
         "error" if any(verdict.problem.status == "error" for verdict in each.said) else "warning",
         f"{how} resolves today to {resolved}: {told}",
-        f"Write {pin}." if pin else worst.problem.fix,
-        (f"uv pip install '{pin}'",) if pin else worst.problem.commands,
         (
-            said(case, chosen.name, chosen.reason, line),
-            fact(chosen.name, resolved, PYPI, read_on(chosen.name)),
+            guide_evidence(case, chosen.name, chosen.reason, line),
+            table_evidence(chosen.name, resolved, PYPI, read_on(chosen.name)),
             *(_source(verdict) for verdict in each.said),
         ),
+        f"Write {pin}." if pin else worst.problem.fix,
+        (f"uv pip install '{pin}'",) if pin else worst.problem.commands,
+        line=line,
         cause=worst.rule.cause,
         url=worst.rule.url,
     )
@@ -222,7 +233,7 @@ def _source(verdict: Verdict) -> Evidence:
     return Evidence(verdict.rule.id, verdict.rule.title, verdict.rule.url or "rules of envdoctor")
 
 
-@check("RUN004", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN004", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
 def pinned_releases_do_not_work_together(case: Case) -> Iterator[Problem]:
     """The guide names releases that are known not to work together, although an installer accepts them."""
     contradicted = {conflict.name for done in case.journey.installed for conflict in done.choice.conflicts}
@@ -237,25 +248,27 @@ def pinned_releases_do_not_work_together(case: Case) -> Iterator[Problem]:
             line = line_of(case, last.line, last.reason)
             pin = f"{each.culprit.name}=={each.version}" if each.version else ""
             yield Problem(
-                line,
                 each.verdict.problem.status,
                 each.verdict.problem.message,
-                f"{each.verdict.problem.fix}" + (f" With the other pins of this guide: {pin}." if pin else ""),
-                (f"uv pip install '{pin}'",) if pin else each.verdict.problem.commands,
                 (
                     *(
-                        said(case, name, where.state.packages[name].reason, where.state.packages[name].line)
+                        guide_evidence(case, name, where.state.packages[name].reason, where.state.packages[name].line)
                         for name in names
                     ),
                     _source(each.verdict),
                 ),
+                f"{each.verdict.problem.fix}" + (f" With the other pins of this guide: {pin}." if pin else ""),
+                (f"uv pip install '{pin}'",) if pin else each.verdict.problem.commands,
+                line=line,
                 cause=each.verdict.rule.cause,
                 url=each.verdict.rule.url,
             )
 
 
-@check(
+@rule(
     "RUN005",
+    kind="guide",
+    severity=("error", "warning"),
     cause="platform-no-wheel",
     url="https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",
 )
@@ -273,7 +286,7 @@ def release_has_no_wheel_here(case: Case) -> Iterator[Problem]:
         if pythons:
             first = min(pythons, key=lambda each: each.status != "error")
             more = f"; {len(pythons) - 1} more of this step have none either" if len(pythons) > 1 else ""
-            yield first._replace(message=first.message + more)
+            yield replace(first, message=first.message + more)
 
 
 def _unfit_pick(case: Case, done: Installed, pick: Chosen) -> Problem | None:
@@ -292,15 +305,15 @@ def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem
     if row.kind == "wheels" and state.python and not row.has_wheel("", state.python):
         have = ", ".join(row.pythons)
         return Problem(
-            state.python_line or line,
             "error" if pick.pinned else "warning",
             f"{pick.name} {pick.version} has no wheel for Python {state.python}, only for {have}",
+            (
+                guide_evidence(case, "Python", state.python, state.python_line or line),
+                table_evidence(pick.name, have, PYPI, read_on(pick.name)),
+            ),
             f"Use Python {_python_for(row)}.",
             (f"uv venv --python {_python_for(row)}",),
-            (
-                said(case, "Python", state.python, state.python_line or line),
-                fact(pick.name, have, PYPI, read_on(pick.name)),
-            ),
+            line=state.python_line or line,
             cause="python-unsupported",
         )
     if row.has_wheel(platform) and (not state.glibc or row.has_wheel(platform, "", state.glibc)):
@@ -310,26 +323,28 @@ def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem
         first = next((each for each in reversed(published(pick.name)) if each.has_wheel(platform)), None)
         fix = f"The first release with one is {first.version}." if first else "Leave it out on this processor."
         return Problem(
-            line,
             "error" if pick.pinned else "warning",
             f"{pick.name} {pick.version} {named}",
+            (
+                guide_evidence(case, pick.name, pick.reason, line),
+                table_evidence(pick.name, named, PYPI, read_on(pick.name)),
+            ),
             fix,
-            (),
-            (said(case, pick.name, pick.reason, line), fact(pick.name, named, PYPI, read_on(pick.name))),
+            line=line,
         )
     needs = row.glibc[platform]
     return Problem(
-        line,
         "error",
         f"{pick.name} {pick.version} has wheels for glibc {needs} and newer, "
         f"{state.image or 'this machine'} has {state.glibc}: "
         "the installer takes the source archive and starts to compile",
+        (
+            guide_evidence(case, "image", state.image, state.image_line),
+            table_evidence(pick.name, f"glibc {needs}", PYPI, read_on(pick.name)),
+        ),
         f"Start from a system with glibc {needs} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
         (f"uv pip install --only-binary :all: '{pick.name}=={pick.version}'",),
-        (
-            said(case, "image", state.image, state.image_line),
-            fact(pick.name, f"glibc {needs}", PYPI, read_on(pick.name)),
-        ),
+        line=line,
         cause="glibc-too-old",
     )
 

@@ -8,10 +8,11 @@ from envdoctor.knowledge.guides import guides
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.case import Case
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.choose import Chosen
 from envdoctor.manifests.journey import Installed
 from envdoctor.manifests.sources import arm_build, source_of
+from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
@@ -29,7 +30,7 @@ _LIBRARIES = (
 )
 
 
-@check("RUN010", cause="dependency-pin-violated", url=UV_TORCH)
+@rule("RUN010", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=UV_TORCH)
 def later_step_replaces_what_an_earlier_one_chose(case: Case) -> Iterator[Problem]:
     """A later installation moves torch, triton or another pinned package, with exit code 0 and without a word.
 
@@ -70,15 +71,15 @@ def _moved(case: Case, done: Installed, old: Chosen, new: Chosen) -> Problem:
     )
     users = "vllm" in done.after.packages
     return Problem(
-        line,
         "warning" if quiet or (old.name not in _FAMILY) else "error",
         f"{by} replaces {_shown(old)} of line {old.line} by {_shown(new)}",
+        (
+            guide_evidence(case, old.name, f"{old.reason} ({old.origin})", old.line),
+            guide_evidence(case, new.name, done.step.command, done.step.line),
+        ),
         f"Install both in one command with {kept}, or give the later step a constraint file with {kept}.",
         (f"uv pip install {done_names(done)} '{kept}'",) if not is_prerelease(old.version) else (),
-        (
-            said(case, old.name, f"{old.reason} ({old.origin})", old.line),
-            said(case, new.name, done.step.command, done.step.line),
-        ),
+        line=line,
         cause="torch-cpu-build" if to_cpu else "vllm-torch-mismatch" if old.name == "torch" and users else "",
     )
 
@@ -94,7 +95,7 @@ def _shown(each: Chosen) -> str:
     return f"{each.name} {each.version}{build}{origin}"
 
 
-@check("RUN011", cause="torch-cpu-build", url=ARM_TORCH)
+@rule("RUN011", kind="guide", severity="error", cause="torch-cpu-build", url=ARM_TORCH)
 def torch_on_arm_is_the_cpu_build(case: Case) -> Iterator[Problem]:
     """On aarch64, PyPI's torch is a CPU build up to 2.10; what needs libtorch_cuda.so then fails.
 
@@ -117,22 +118,28 @@ def torch_on_arm_is_the_cpu_build(case: Case) -> Iterator[Problem]:
         )
         line = line_of(case, new.line, new.reason if not new.reason.startswith("required") else "")
         yield Problem(
-            line,
             "error",
             f"torch {new.version} from PyPI is a CPU build on aarch64 (`{new.reason}`); CUDA builds there begin "
             f"with 2.11",
+            (
+                guide_evidence(case, "torch", new.reason, line),
+                table_evidence("torch on PyPI, aarch64", "cpu", row.source if row else "", row.date if row else ""),
+            ),
             "Take torch from the PyTorch index first"
             + (f" (CUDA {build.cuda})" if build else "")
             + ", and keep it in every later step; or move to torch 2.11 or newer, whose PyPI wheel has CUDA.",
             (command,),
-            (
-                said(case, "torch", new.reason, line),
-                fact("torch on PyPI, aarch64", "cpu", row.source if row else "", row.date if row else ""),
-            ),
+            line=line,
         )
 
 
-@check("RUN012", cause="dependency-pin-violated", url="https://pytorch.org/get-started/locally/")
+@rule(
+    "RUN012",
+    kind="guide",
+    severity="warning",
+    cause="dependency-pin-violated",
+    url="https://pytorch.org/get-started/locally/",
+)
 def nightly_build_is_another_one_each_day(case: Case) -> Iterator[Problem]:
     """A nightly torch is not what the guide was written with, and those of its day are no longer there."""
     for done in case.journey.installed:
@@ -148,13 +155,13 @@ def nightly_build_is_another_one_each_day(case: Case) -> Iterator[Problem]:
         ]
         stable = torch_releases()[build[-1].torch].latest if build else ""
         yield Problem(
-            line,
             "warning",
             f"`{done.step.command[:120]}` installs today's nightly build; nightly builds are kept for some "
             f"weeks only",
+            (guide_evidence(case, "torch", str(source), line),),
             f"Take a release: torch {stable} has a build for this processor and CUDA."
             if stable
             else "Take a release.",
             (install_command(build[-1]),) if build else (),
-            (said(case, "torch", str(source), line),),
+            line=line,
         )

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Download
 from envdoctor.manifests.case import Case
-from envdoctor.manifests.checks.registry import Problem, check, fact, line_of, said
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.flash import has_release_wheel
 from envdoctor.manifests.journey import Installed
 from envdoctor.manifests.requirement import WheelName, architecture_of, parse_wheel_name
+from envdoctor.rules.registry import Problem, rule
 
 NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"
 FLASH = "https://github.com/Dao-AILab/flash-attention/releases"
 
 
-@check("RUN030", cause="platform-no-wheel", url=NAMES)
+@rule("RUN030", kind="guide", severity="error", cause="platform-no-wheel", url=NAMES)
 def wheel_is_saved_under_a_name_that_pip_refuses(case: Case) -> Iterator[Problem]:
     """A wheel must keep its name: `-O flash_attn_3.whl` has no version and no tags, and every installer refuses
     it.
@@ -33,12 +34,12 @@ def wheel_is_saved_under_a_name_that_pip_refuses(case: Case) -> Iterator[Problem
             tail = action.address.partition("?")[0].rpartition("/")[2]
             reported.add(action.file.rpartition("/")[2])
             yield Problem(
-                line,
                 "error",
                 f"{action.file} is not a wheel's name: pip refuses it for want of a version and tags",
+                (guide_evidence(case, "file", action.file, line),),
                 f"Keep the name {tail}." if parse_wheel_name(tail) else _name_for(tail),
                 (f"wget {action.address}",),
-                (said(case, "file", action.file, line),),
+                line=line,
                 cause="flash-attn-no-wheel" if "flash" in action.file else "",
             )
     for done in case.journey.installed:
@@ -52,12 +53,11 @@ def wheel_is_saved_under_a_name_that_pip_refuses(case: Case) -> Iterator[Problem
             ):
                 line = line_of(case, each.line, each.text)
                 yield Problem(
-                    line,
                     "error",
                     f"{each.wheel} is not a wheel's name: pip refuses it for want of a version and tags",
+                    (guide_evidence(case, "file", each.wheel, line),),
                     "Keep the name that the wheel was published under.",
-                    (),
-                    (said(case, "file", each.wheel, line),),
+                    line=line,
                     cause="flash-attn-no-wheel" if "flash" in each.wheel else "",
                 )
 
@@ -73,7 +73,7 @@ def _name_for(tail: str) -> str:
     return "Keep the name that the wheel was published under."
 
 
-@check("RUN031", cause="torch-abi-mismatch", url=FLASH)
+@rule("RUN031", kind="guide", severity="error", cause="torch-abi-mismatch", url=FLASH)
 def wheel_does_not_fit_the_environment(case: Case) -> Iterator[Problem]:
     """A wheel's name says for which Python, processor, torch, CUDA and C++ ABI it is, and the guide has another."""
     for done in case.journey.installed:
@@ -83,15 +83,14 @@ def wheel_does_not_fit_the_environment(case: Case) -> Iterator[Problem]:
                 line = line_of(case, each.line, each.wheel)
                 what, cause = wrong
                 yield Problem(
-                    line,
                     "error",
                     f"{each.wheel} is {what}",
-                    "Take the wheel that is built for this environment, under its own name.",
-                    (),
                     (
-                        said(case, "wheel", each.wheel, line),
-                        said(case, "environment", _environment(done), done.step.line),
+                        guide_evidence(case, "wheel", each.wheel, line),
+                        guide_evidence(case, "environment", _environment(done), done.step.line),
                     ),
+                    "Take the wheel that is built for this environment, under its own name.",
+                    line=line,
                     cause=cause,
                 )
 
@@ -140,7 +139,7 @@ def _wrong_build(done: Installed, name: WheelName) -> tuple[str, str] | None:
     return None
 
 
-@check("RUN032", cause="flash-attn-no-wheel", url=FLASH)
+@rule("RUN032", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
 def release_has_no_such_wheel(case: Case) -> Iterator[Problem]:
     """The address names a wheel that the project's release does not have: nothing is downloaded but an error page."""
     places = [
@@ -171,15 +170,14 @@ def release_has_no_such_wheel(case: Case) -> Iterator[Problem]:
         if there is False:
             line = line_of(case, start, wheel)
             yield Problem(
-                line,
                 "error",
                 f"the release {public_part(name.version)} of flash-attn has no wheel {wheel}",
-                "Take one of the wheels that the release lists, or leave flash-attn out: SDPA needs no package.",
-                (),
                 (
-                    said(case, "wheel", wheel, line),
-                    fact(
+                    guide_evidence(case, "wheel", wheel, line),
+                    table_evidence(
                         "wheels of the release", "torch 2.4 to 2.8, few for 2.9", f"assets of {FLASH}", "2026-11-21"
                     ),
                 ),
+                "Take one of the wheels that the release lists, or leave flash-attn out: SDPA needs no package.",
+                line=line,
             )

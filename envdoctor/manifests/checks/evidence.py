@@ -1,0 +1,28 @@
+"""Lines of a guide and rows of the built-in tables as evidence of findings."""
+
+from __future__ import annotations
+
+from envdoctor.core.records import Evidence
+from envdoctor.manifests.case import Case
+
+
+def line_of(case: Case, start: int, text: str) -> int:
+    """The line of a word in a command that spans several lines; `start` if it is not found."""
+    lines = case.guide.lines
+    bare = text.strip()
+    for number in range(max(start, 1), min(start + 40, len(lines) + 1)):
+        if bare and bare in lines[number - 1]:
+            return number
+        if number > start and not lines[number - 1].strip():
+            break
+    return start
+
+
+def guide_evidence(case: Case, fact: str, value: str, line: int) -> Evidence:
+    """A text of the guide as evidence."""
+    return Evidence(fact, value, f"{case.guide.name}, line {line}")
+
+
+def table_evidence(fact: str, value: str, source: str, date: str = "") -> Evidence:
+    """A row of a table as evidence."""
+    return Evidence(fact, value, f"{source}{f', {date}' if date else ''}")
