@@ -89,7 +89,7 @@ def _with_proofs(answer: Answer, stack: Stack, machine: Machine) -> Answer:
 
 
 def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
-    from envdoctor.reports import parse_report, says_nothing
+    from envdoctor.reports import has_no_facts, parse_report
     from envdoctor.rules import RULES
 
     if request.machine or request.venv or request.python:
@@ -100,7 +100,7 @@ def _check_report(request: CheckRequest, wanted: Selection) -> Answer:
         )
     report = parse_report(_read_start(request.report))
     told = diagnose_report(report)
-    if says_nothing(report) and not told:
+    if has_no_facts(report) and not told:
         raise BadInput(
             f"nothing of a report is in {_name(request.report)}",
             expected="what collect_env, nvidia-smi, pip freeze, accelerate env or ds_report print",

@@ -1,6 +1,7 @@
-"""Reads what people paste: reports of collect_env and its kin, nvidia-smi, package lists, logs around them.
+"""Parsers for pasted text: collect_env and similar reports, nvidia-smi, package lists, and the logs around them.
 
-`parse_report` gives the same records as a live machine, each fact with a source that starts with `report`.
+`parse_report` returns the same records as the detection on a live machine. The source of each fact starts with
+`report`.
 """
 
 from __future__ import annotations
@@ -8,32 +9,55 @@ from __future__ import annotations
 from envdoctor.core.records import Machine, Record, Stack
 from envdoctor.reports.assemble import build_machine, build_stack
 from envdoctor.reports.collect_env import parse_collect_env
-from envdoctor.reports.commands import parse_limits, parse_notes, parse_nvcc, parse_python, parse_room, parse_system
-from envdoctor.reports.environment import parse_container, parse_environment
+from envdoctor.reports.command_output import (
+    parse_disk_and_memory,
+    parse_issue_form,
+    parse_nvcc,
+    parse_python_output,
+    parse_system_commands,
+    parse_ulimit,
+)
+from envdoctor.reports.env_vars import parse_container_signs, parse_env_vars
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
-from envdoctor.reports.handwritten import parse_written
-from envdoctor.reports.layout import clean_text, command_of, split_lines
-from envdoctor.reports.messages import find_uses, parse_messages
-from envdoctor.reports.nvidia_smi import parse_failures, parse_kernel_log, parse_table
-from envdoctor.reports.nvidia_smi_query import parse_csv, parse_query
-from envdoctor.reports.packages import parse_lists, parse_pairs, parse_show, parse_tagged
-from envdoctor.reports.section import Line, Said
-from envdoctor.reports.tools import parse_ds_report, parse_env_list, parse_sglang, parse_xformers_info
+from envdoctor.reports.handwritten import parse_handwritten
+from envdoctor.reports.log_messages import find_libraries_in_use, parse_log_messages
+from envdoctor.reports.nvidia_smi import parse_kernel_log, parse_nvidia_smi_errors, parse_nvidia_smi_table
+from envdoctor.reports.nvidia_smi_listing import parse_nvidia_smi_csv, parse_nvidia_smi_listing
+from envdoctor.reports.package_lists import (
+    parse_package_lists,
+    parse_pip_show,
+    parse_tagged_packages,
+    parse_version_pairs,
+)
+from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
+from envdoctor.reports.section import Line, Section
+from envdoctor.reports.tool_reports import (
+    parse_ds_report,
+    parse_env_list,
+    parse_sglang_check_env,
+    parse_xformers_info,
+)
 
-__all__ = ["Report", "parse_report", "says_nothing"]
+__all__ = ["Report", "has_no_facts", "parse_report"]
 
-# Facts from these do not make a text a report: they may stand in any log.
-UNNAMED = frozenset({"log lines", "signs of a container", "notes", "package versions"})
-COMMANDS = (
+# Sections of these kinds do not make a text a report: they occur in any log.
+WEAK_KINDS = frozenset({"log lines", "signs of a container", "notes", "package versions"})
+REPORT_COMMANDS = (
     "nvidia-smi", "pip list", "pip freeze", "pip show", "pip3 ", "uv pip", "conda list", "nvcc", "uname",
     "collect_env", "accelerate env", "transformers-cli env", "transformers env", "trl env", "ds_report", "check_env",
     "os-release", "ldd --version", "ulimit", "df -h", "free -", "env |", "printenv", "/proc/driver/nvidia",
 )  # fmt: skip
-MESSAGE_CHARACTERS = 1 << 20  # of the text without prefixes: what a log names, it names more than once
+MAX_LOG_CHARACTERS = 1 << 20  # log messages are searched in this much text; logs repeat what they report
+LIBRARY_OF_REPORT = {
+    "collect_env (vLLM)": "vllm",
+    "sglang check_env": "sglang",
+    "ds_report": "deepspeed",
+    "trl env": "trl",
+}
 
 
 class Report(Record, frozen=True):
-    """A paste as records. `kinds` is what was recognised in it; `errors` the lines that belong to none of these."""
+    """A pasted text as records. `kinds` names the reports found in it; `errors` holds the lines outside of them."""
 
     machine: Machine
     stack: Stack
@@ -42,87 +66,89 @@ class Report(Record, frozen=True):
 
 
 def parse_report(text: str) -> Report:
-    """A pasted text of any mixture of reports and logs. Never raises; a text with nothing in it has no `kinds`."""
+    """Parse any mixture of reports and logs. Never raises; `kinds` is empty if the text contains no report."""
     raw = clean_text(text).split("\n")
     lines = split_lines(raw)
-    said = _read(lines, "\n".join(raw))
-    kinds = tuple(dict.fromkeys(each.kind for each in said if each.kind not in UNNAMED))
+    log = "\n".join(line.text for line in lines)[:MAX_LOG_CHARACTERS]
+    sections = _parse_sections(lines, "\n".join(raw), log)
+    kinds = tuple(dict.fromkeys(section.kind for section in sections if section.kind not in WEAK_KINDS))
     origin = "report: " + ", ".join(kinds) if kinds else "report"
     return Report(
-        machine=build_machine(said, origin),
-        stack=build_stack(said, _uses(said, lines), origin),
+        machine=build_machine(sections, origin),
+        stack=build_stack(sections, _libraries_in_use(sections, log), origin),
         kinds=kinds,
-        errors=_leftovers(raw, lines, said),
+        errors=_unconsumed_text(raw, lines, sections),
     )
 
 
-def says_nothing(report: Report) -> bool:
-    """Whether a report gives no fact, as a letter does."""
-    blank = parse_report("")
-    return (report.machine, report.stack) == (blank.machine, blank.stack)
+def has_no_facts(report: Report) -> bool:
+    """Whether a report contains no fact at all."""
+    empty = parse_report("")
+    return (report.machine, report.stack) == (empty.machine, empty.stack)
 
 
-def _read(lines: list[Line], text: str) -> list[Said]:
-    """What every parser read, the best source of a fact first: torch's own words before lists, lists before prose."""
-    plain = "\n".join(line.text for line in lines)[:MESSAGE_CHARACTERS]
-    collected = parse_collect_env(lines)
-    tagged = parse_tagged(lines, collected.kind if collected else "collect_env (PyTorch)")
-    sglang = parse_sglang(lines)
-    table = parse_table(lines)
-    owner = collected or sglang
-    found: list[Said | None] = [
-        collected,
-        tagged if tagged.lines else None,
+def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
+    """The sections of all parsers in order of precedence: torch's own report, then lists, then hand-written text."""
+    collect_env = parse_collect_env(lines)
+    tagged = parse_tagged_packages(lines, collect_env.kind if collect_env else "collect_env (PyTorch)")
+    sglang = parse_sglang_check_env(lines)
+    table = parse_nvidia_smi_table(lines)
+    owner = collect_env or sglang
+    sections: list[Section | None] = [
+        collect_env,
+        tagged if tagged.consumed else None,
         sglang,
         parse_gpu_list(lines, owner.kind if owner else "nvidia-smi -L"),
         parse_env_list(lines),
         parse_ds_report(lines),
         parse_xformers_info(lines),
         table,
-        parse_query(lines),
-        parse_csv(lines),
-        parse_failures(lines),
+        parse_nvidia_smi_listing(lines),
+        parse_nvidia_smi_csv(lines),
+        parse_nvidia_smi_errors(lines),
         parse_kernel_log(lines),
         parse_topology(lines),
-        parse_python(lines),
+        parse_python_output(lines),
         parse_nvcc(lines),
-        parse_system(lines),
-        parse_limits(lines),
-        parse_room(lines),
-        parse_environment(lines),
-        parse_container(text),
-        parse_show(lines),
-        *parse_lists(lines),
-        parse_messages(plain),
+        parse_system_commands(lines),
+        parse_ulimit(lines),
+        parse_disk_and_memory(lines),
+        parse_env_vars(lines),
+        parse_container_signs(text),
+        parse_pip_show(lines),
+        *parse_package_lists(lines),
+        parse_log_messages(log),
     ]
-    taken = set().union(*(each.lines for each in found if each))
-    found += [parse_written(lines, taken), parse_pairs(lines), parse_notes(lines)]
-    return [each for each in found if each and (each.lines or each.facts or each.gpus or each.distributions)]
+    consumed = set().union(*(section.consumed for section in sections if section))
+    sections += [parse_handwritten(lines, consumed), parse_version_pairs(lines), parse_issue_form(lines)]
+    return [
+        section
+        for section in sections
+        if section and (section.consumed or section.facts or section.gpus or section.distributions)
+    ]
 
 
-def _uses(said: list[Said], lines: list[Line]) -> tuple[str, ...]:
-    """Libraries in use: who prints vLLM's collect_env has vLLM, even where its version line was cut off."""
-    plain = "\n".join(line.text for line in lines)[:MESSAGE_CHARACTERS]
-    kinds = {"collect_env (vLLM)": "vllm", "sglang check_env": "sglang", "ds_report": "deepspeed", "trl env": "trl"}
-    return tuple(sorted({*find_uses(plain), *(kinds[each.kind] for each in said if each.kind in kinds)}))
+def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:
+    """Libraries in use. vLLM's collect_env shows that vLLM is in use even if its version line is missing."""
+    of_reports = {LIBRARY_OF_REPORT[section.kind] for section in sections if section.kind in LIBRARY_OF_REPORT}
+    return tuple(sorted({*find_libraries_in_use(log), *of_reports}))
 
 
-def _leftovers(raw: list[str], lines: list[Line], said: list[Said]) -> str:
-    """The lines that no parser took, in their order, without fences and the commands that made the reports."""
-    taken = set().union(*(each.lines for each in said)) if said else set()
-    for line in lines:
-        if line.number not in taken and _is_frame(line.text):
-            taken.add(line.number)
-    left = [text for number, text in enumerate(raw) if number not in taken and text and not text.isspace()]
-    return "\n".join(left)
+def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section]) -> str:
+    """The lines that no parser consumed, in order, without code fences and the commands that printed the reports."""
+    consumed: set[int] = set().union(*(section.consumed for section in sections))
+    consumed.update(line.number for line in lines if _is_decoration(line.text))
+    return "\n".join(
+        text for number, text in enumerate(raw) if number not in consumed and text and not text.isspace()
+    )
 
 
-def _is_frame(text: str) -> bool:
-    """Fences, rules, and commands like `$ nvidia-smi` whose output was read."""
+def _is_decoration(text: str) -> bool:
+    """Whether a line is a code fence, a horizontal rule, or a command such as `$ nvidia-smi`."""
     if text.startswith(("```", "Copy-and-paste the text below", "Copy-paste the following")) and len(text) < 120:
         return True
-    if len(text) < 160 and any(command in text for command in COMMANDS):
-        return any(command in command_of(text) for command in COMMANDS)
+    if len(text) < 160 and any(command in text for command in REPORT_COMMANDS):
+        return any(command in extract_command(text) for command in REPORT_COMMANDS)
     if len(text) < 160 and text.endswith(("collect_env.py", "torch.utils.collect_env")):
         return True
     return len(text) > 2 and not text.strip("-=+|*_ ")

@@ -1,4 +1,4 @@
-"""What the parsers read, put together as the records that a live machine gives."""
+"""Merges the sections of a report into the records that detection on a live machine returns."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ from envdoctor.core.records import (
     unreadable,
 )
 from envdoctor.reports.gpus import compute_capability
-from envdoctor.reports.section import Said, find
+from envdoctor.reports.section import Section, first_group
 
-MISSING: Fact[Any] = unreadable("report", "not in the report")
+NOT_IN_REPORT: Fact[Any] = unreadable("report", "not in the report")
 
 
-class Gathered:
-    """The facts of all parsers, best source first."""
+class MergedFacts:
+    """The facts of all sections, in order of precedence."""
 
-    def __init__(self, said: list[Said]) -> None:
-        self.said = said
+    def __init__(self, sections: list[Section]) -> None:
+        self.sections = sections
 
     def fact(self, path: str) -> Fact[Any]:
-        """The first known fact; without one the first that is absent, then one that could not be read."""
-        told = [each.facts[path] for each in self.said if path in each.facts]
+        """The first known fact, else the first absent one, else the first unreadable one."""
+        candidates = [section.facts[path] for section in self.sections if path in section.facts]
         for state in ("known", "absent", "unreadable"):
-            if first := next((fact for fact in told if fact.state == state), None):
+            if first := next((fact for fact in candidates if fact.state == state), None):
                 return first
-        return MISSING
+        return NOT_IN_REPORT
 
     def record(self, prefix: str, names: tuple[str, ...]) -> dict[str, Fact[Any]]:
-        """The facts of a record by its field names."""
+        """The facts of a record by field name."""
         return {name: self.fact(f"{prefix}.{name}") for name in names}
 
 
-def build_machine(said: list[Said], origin: str) -> Machine:
-    """The machine of a report; what it does not say is unreadable."""
-    facts = Gathered(said)
+def build_machine(sections: list[Section], origin: str) -> Machine:
+    """The machine of a report. Facts that the report does not contain are unreadable."""
+    facts = MergedFacts(sections)
     return Machine(
         origin=origin,
         system=System(**facts.record("system", System.__struct_fields__)),
         memory=Memory(**facts.record("memory", Memory.__struct_fields__)),
         storage=Storage(**facts.record("storage", Storage.__struct_fields__)),
         limits=Limits(**facts.record("limits", Limits.__struct_fields__)),
-        pythons=MISSING,
+        pythons=NOT_IN_REPORT,
         driver=Driver(**facts.record("driver", Driver.__struct_fields__)),
         gpus=build_gpus(facts),
         cuda=CudaToolkit(**facts.record("cuda", CudaToolkit.__struct_fields__)),
-        environment=_environment(said),
-        interfaces=MISSING,
+        environment=_merge_environment(sections),
+        interfaces=NOT_IN_REPORT,
         slurm=facts.fact("slurm"),
     )
 
 
-def build_stack(said: list[Said], uses: tuple[str, ...], origin: str) -> Stack:
-    """The stack of a report."""
-    facts = Gathered(said)
+def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> Stack:
+    """The Python environment of a report."""
+    facts = MergedFacts(sections)
     distributions: dict[str, Distribution] = {}
-    for each in said:
-        for name, distribution in each.distributions.items():
+    for section in sections:
+        for name, distribution in section.distributions.items():
             distributions.setdefault(name, distribution)
     torch = build_torch(facts, distributions.get("torch"))
     if torch.value and torch.value.version.value and "torch" not in distributions:
@@ -80,104 +80,110 @@ def build_stack(said: list[Said], uses: tuple[str, ...], origin: str) -> Stack:
         kind=facts.fact("stack.kind"),
         python=facts.fact("stack.python"),
         python_version=facts.fact("stack.python_version"),
-        headers=MISSING,
-        libstdcxx=MISSING,
-        distributions=known(dict(sorted(distributions.items())), "report") if distributions else MISSING,
-        shadowed=MISSING,
+        headers=NOT_IN_REPORT,
+        libstdcxx=NOT_IN_REPORT,
+        distributions=known(dict(sorted(distributions.items())), "report") if distributions else NOT_IN_REPORT,
+        shadowed=NOT_IN_REPORT,
         torch=torch,
-        extensions=MISSING,
+        extensions=NOT_IN_REPORT,
         cuda_available=facts.fact("stack.cuda_available"),
-        uses=known(uses, "report") if uses else MISSING,
+        uses=known(uses, "report") if uses else NOT_IN_REPORT,
     )
 
 
-def _environment(said: list[Said]) -> Fact[dict[str, str]]:
+def _merge_environment(sections: list[Section]) -> Fact[dict[str, str]]:
     merged: dict[str, str] = {}
-    for each in said:
-        for name, value in each.environment.items():
+    for section in sections:
+        for name, value in section.environment.items():
             merged.setdefault(name, value)
-    return known(dict(sorted(merged.items())), "report: environment variables") if merged else MISSING
+    return known(dict(sorted(merged.items())), "report: environment variables") if merged else NOT_IN_REPORT
 
 
-def build_torch(facts: Gathered, listed: Distribution | None) -> Fact[TorchBuild]:
-    """The build that torch itself tells, else the one of a package list; its local version names the CUDA.
+def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBuild]:
+    """The build that torch itself reports, else the one from a package list.
 
-    `2.4.0+cu121` is CUDA 12.1, `2.5.1+cpu` none, `2.5.1+rocm6.2` HIP 6.2.
+    The local version names the CUDA version: `2.4.0+cu121` is CUDA 12.1, `2.5.1+cpu` a build without CUDA,
+    `2.5.1+rocm6.2` HIP 6.2.
     """
-    gone = facts.fact("stack.torch")
+    import_failure = facts.fact("stack.torch")
     version = facts.fact("stack.torch.version")
-    if version.state != "known" and gone.state == "absent":
-        return absent(gone.source, gone.note + (f"; {listed.version} is in the package list" if listed else ""))
+    if version.state != "known" and import_failure.state == "absent":
+        in_list = f"; {listed.version} is in the package list" if listed else ""
+        return absent(import_failure.source, import_failure.note + in_list)
     if version.state != "known" and listed:
         version = known(listed.version, "report: package list")
     build = {name: facts.fact(f"stack.torch.{name}") for name in ("cuda", "hip", "architectures")}
     if version.state != "known" and not any(fact.state == "known" for fact in build.values()):
-        return MISSING
+        return NOT_IN_REPORT
     local = (version.value or "").partition("+")[2]
-    for name, fact in _local_build(local, version.source).items():
+    for name, fact in _parse_local_version(local, version.source).items():
         if build[name].state == "unreadable" or (name == "cuda" and local == "cpu"):
             build[name] = fact
     return known(
-        TorchBuild(version=version, cxx11_abi=MISSING, **build),
+        TorchBuild(version=version, cxx11_abi=NOT_IN_REPORT, **build),
         version.source if version.state == "known" else "report",
     )
 
 
-def _local_build(local: str, source: str) -> dict[str, Fact[str]]:
+def _parse_local_version(local: str, source: str) -> dict[str, Fact[str]]:
     note = f"local version {local}"
-    if digits := find(r"^cu(\d{2,3})", local):
+    if digits := first_group(r"^cu(\d{2,3})", local):
         return {"cuda": known(f"{digits[:-1]}.{digits[-1]}", source, note), "hip": absent(source, note)}
     if local.startswith("cpu"):
         return {"cuda": absent(source, "a build without CUDA (+cpu)"), "hip": absent(source, note)}
-    if hip := find(r"^rocm(\d{1,2}\.\d{1,2})", local):
+    if hip := first_group(r"^rocm(\d{1,2}\.\d{1,2})", local):
         return {"cuda": absent(source, note), "hip": known(hip, source, note)}
     return {}
 
 
-def build_gpus(facts: Gathered) -> Fact[tuple[Gpu, ...]]:
-    """The first list of GPUs, with what later parsers add to the same ones.
+def build_gpus(facts: MergedFacts) -> Fact[tuple[Gpu, ...]]:
+    """The first list of GPUs, completed with the details that other sections give for the same GPUs.
 
-    "No CUDA" of collect_env is the stack's own view; a list from elsewhere in the paste is of another place (the host
-    of the container), so it does not win. An NVML error stays as the note even where GPUs are known.
+    "No CUDA" in collect_env is the view of the examined environment. A GPU list elsewhere in the text describes
+    another place, such as the host of the container, and does not override it. An NVML error is kept as the note
+    even if GPUs are known.
     """
-    standing = [each.facts["gpus"] for each in facts.said if "gpus" in each.facts]
-    error = next((fact for fact in standing if "NVML error" in fact.note), None)
-    lost = next((each.facts["lost"] for each in facts.said if "lost" in each.facts), None)
-    lists = [each for each in facts.said if each.gpus]
-    denied = next((fact for fact in standing if fact.state == "absent" and "No CUDA" in fact.note), None)
-    if denied and not error:
-        elsewhere = f"; elsewhere in the paste: {_names(lists[0])}" if lists else ""
-        return absent(denied.source, denied.note + elsewhere)
+    list_facts = [section.facts["gpus"] for section in facts.sections if "gpus" in section.facts]
+    error = next((fact for fact in list_facts if "NVML error" in fact.note), None)
+    lost = next((section.facts["lost"] for section in facts.sections if "lost" in section.facts), None)
+    lists = [section for section in facts.sections if section.gpus]
+    no_cuda = next((fact for fact in list_facts if fact.state == "absent" and "No CUDA" in fact.note), None)
+    if no_cuda and not error:
+        elsewhere = f"; elsewhere in the paste: {_summarize_gpus(lists[0])}" if lists else ""
+        return absent(no_cuda.source, no_cuda.note + elsewhere)
     if not lists:
         if lost:
             return known((_lost_gpu(0, lost),), lost.source, lost.note)
-        return error or next(iter(sorted(standing, key=lambda fact: fact.state)), MISSING)
-    merged = _merge(lists)
-    gpus = tuple(_gpu(index, each, lost) for index, each in sorted(merged.items()))
-    return known(gpus, lists[0].source, (error or lost or MISSING).note if error or lost else "")
+        return error or next(iter(sorted(list_facts, key=lambda fact: fact.state)), NOT_IN_REPORT)
+    merged = _merge_gpu_lists(lists)
+    gpus = tuple(_build_gpu(index, gpu_facts, lost) for index, gpu_facts in sorted(merged.items()))
+    return known(gpus, lists[0].source, (error or lost or NOT_IN_REPORT).note if error or lost else "")
 
 
-def _names(said: Said) -> str:
-    names = [str(gpu["name"].value) for gpu in said.gpus.values() if "name" in gpu]
-    return f"{len(said.gpus)} GPUs ({', '.join(sorted(set(names))) or 'unnamed'})"
+def _summarize_gpus(section: Section) -> str:
+    names = [str(gpu["name"].value) for gpu in section.gpus.values() if "name" in gpu]
+    return f"{len(section.gpus)} GPUs ({', '.join(sorted(set(names))) or 'unnamed'})"
 
 
-def _merge(lists: list[Said]) -> dict[int, dict[str, Fact[Any]]]:
-    """By index; a later list counts for a GPU of the same name, and a cut name gives way to a whole one."""
+def _merge_gpu_lists(lists: list[Section]) -> dict[int, dict[str, Fact[Any]]]:
+    """GPU facts by index.
+
+    A later list adds facts only to a GPU of the same name. A full name replaces one that nvidia-smi truncated.
+    """
     first = max(
-        lists[:1] + [each for each in lists if each.kind.startswith(("collect_env", "nvidia-smi"))][:1],
-        key=lambda s: len(s.gpus),
+        lists[:1] + [section for section in lists if section.kind.startswith(("collect_env", "nvidia-smi"))][:1],
+        key=lambda section: len(section.gpus),
     )
     merged = {index: dict(gpu) for index, gpu in first.gpus.items()}
-    for each in lists:
-        for index, gpu in each.gpus.items():
-            if each is first or index not in merged or not _same_name(merged[index].get("name"), gpu.get("name")):
+    for section in lists:
+        for index, gpu in section.gpus.items():
+            if section is first or index not in merged or not _same_name(merged[index].get("name"), gpu.get("name")):
                 continue
             if (name := merged[index].get("name")) and str(name.value).endswith("...") and "name" in gpu:
                 merged[index]["name"] = gpu["name"]
             for field, fact in gpu.items():
-                standing = merged[index].get(field)
-                if standing is None or (field == "mig" and not standing.note and fact.note):
+                current = merged[index].get(field)
+                if current is None or (field == "mig" and not current.note and fact.note):
                     merged[index][field] = fact
     return merged
 
@@ -192,12 +198,12 @@ def _same_name(one: Fact[Any] | None, other: Fact[Any] | None) -> bool:
 GPU_FIELDS = tuple(name for name in Gpu.__struct_fields__ if name != "index")
 
 
-def _gpu(index: int, told: dict[str, Fact[Any]], lost: Fact[Any] | None) -> Gpu:
-    """One GPU, its compute capability from its name where the report does not tell it."""
-    bus = told["pci_bus"].value if "pci_bus" in told else ""
+def _build_gpu(index: int, gpu_facts: dict[str, Fact[Any]], lost: Fact[Any] | None) -> Gpu:
+    """One GPU. Its name gives the compute capability if the report does not contain it."""
+    bus = gpu_facts["pci_bus"].value if "pci_bus" in gpu_facts else ""
     if lost and bus and ":" + str(bus).lower().split(":", 1)[1].partition(".")[0] in lost.note.lower():
         return _lost_gpu(index, lost)
-    facts = {name: told.get(name, MISSING) for name in GPU_FIELDS}
+    facts = {name: gpu_facts.get(name, NOT_IN_REPORT) for name in GPU_FIELDS}
     name = facts["name"]
     if facts["compute_capability"].state != "known" and name.value and (capability := compute_capability(name.value)):
         facts["compute_capability"] = known(capability, name.source, "from the GPU's name")

@@ -1,17 +1,19 @@
-"""The collect_env scripts of PyTorch and vLLM.
+"""Parser for the collect_env scripts of PyTorch and vLLM.
 
-What they print when something is missing (torch/utils/collect_env.py, `pretty_str`):
-`N/A` where torch cannot be imported; `Could not collect` where one tool gave nothing; `No CUDA` where torch came up,
-cuda.is_available() is False, and nvcc, nvidia-smi's GPU list and its driver version are all missing.
+Placeholders for missing values (torch/utils/collect_env.py, `pretty_str`):
+- `N/A`: torch cannot be imported.
+- `Could not collect`: one tool returned nothing.
+- `No CUDA`: torch was imported, `torch.cuda.is_available()` is False, and nvcc, the GPU list of nvidia-smi and the
+  driver version are all missing.
 """
 
 from __future__ import annotations
 
 import re
 
-from envdoctor.reports.section import Line, Said, find, is_nothing, is_version
+from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version
 
-# Keys that no other tool prints (in lower case): one of them makes a text this report.
+# Keys that only collect_env prints, in lower case. One of them is enough to recognise the report.
 OWN_KEYS = frozenset({
     "pytorch version", "is debug build", "cuda used to build pytorch", "rocm used to build pytorch",
     "xpu used to build pytorch", "is cuda available", "is xpu available", "cuda runtime version",
@@ -44,11 +46,11 @@ WINDOWS_CPU = re.compile(
     r"(?:Architecture|CurrentClockSpeed|DeviceID|Family|L2CacheSize|L2CacheSpeed|Manufacturer|MaxClockSpeed"
     r"|Name|ProcessorType|Revision)=(.*)"
 )
-DRIVER = re.compile(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?$")
+DRIVER_VERSION = re.compile(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?$")
 
 
-def parse_collect_env(lines: list[Line]) -> Said | None:
-    """The facts of a collect_env report, whole or in pieces; None where nothing of one is there.
+def parse_collect_env(lines: list[Line]) -> Section | None:
+    """Parse a complete or partial collect_env report; None if the text contains none.
 
     ```
     PyTorch version: 2.4.0+cu121                       |  PyTorch version              : 2.9.0+cu128
@@ -58,25 +60,25 @@ def parse_collect_env(lines: list[Line]) -> Said | None:
     GPU models and configuration: No CUDA              |  GPU models and configuration : GPU 0: NVIDIA H100
     ```
     """
-    wanted = OWN_KEYS | VLLM_KEYS
-    own = [line for line in lines if _is_own(line, wanted)]
-    began = any(line.text.startswith("Collecting environment information") for line in lines)
-    if not own and not began:
+    keys = OWN_KEYS | VLLM_KEYS
+    own_lines = [line for line in lines if _is_collect_env_line(line, keys)]
+    has_heading = any(line.text.startswith("Collecting environment information") for line in lines)
+    if not own_lines and not has_heading:
         return None
-    said = Said("collect_env (vLLM)" if is_vllm(lines) else "collect_env (PyTorch)")
-    fields = _read_fields(lines, said)
-    _tell_torch(said, fields)
-    _tell_system(said, fields)
-    _tell_cuda(said, fields)
-    _tell_gpus(said, fields)
+    section = Section("collect_env (vLLM)" if is_vllm(lines) else "collect_env (PyTorch)")
+    fields = _read_fields(lines, section)
+    _record_torch(section, fields)
+    _record_system(section, fields)
+    _record_cuda(section, fields)
+    _record_gpus(section, fields)
     version = fields.get("vllm version", "").split(" ")[0].split("@")[0]
-    if version and not is_nothing(version):
-        said.add_distribution("vllm", version)
-    return said
+    if version and not is_missing(version):
+        section.add_distribution("vllm", version)
+    return section
 
 
 def is_vllm(lines: list[Line]) -> bool:
-    """Whether the layout is that of vLLM's own copy, or vLLM's log lines stand in it."""
+    """Whether the report is from vLLM's version of collect_env, or contains log lines of vLLM."""
     return any(
         line.key in VLLM_KEYS
         or (line.key in OWN_KEYS and " :" in line.text[:40])
@@ -88,171 +90,171 @@ def is_vllm(lines: list[Line]) -> bool:
     )
 
 
-def _is_own(line: Line, wanted: frozenset[str]) -> bool:
-    """TRL and transformers print `- PyTorch version: ...` as an item of a list; that is theirs."""
-    return line.key in wanted and not (line.key == "pytorch version" and line.text[0] in "-*\u2022")
+def _is_collect_env_line(line: Line, keys: frozenset[str]) -> bool:
+    """Whether a line belongs to collect_env. TRL and transformers print `- PyTorch version: ...` as a list item."""
+    return line.key in keys and not (line.key == "pytorch version" and line.text[0] in "-*\u2022")
 
 
-def _read_fields(lines: list[Line], said: Said) -> dict[str, str]:
-    """The first clear value under each key; the lines of the layout are claimed."""
+def _read_fields(lines: list[Line], section: Section) -> dict[str, str]:
+    """The first meaningful value of each key. Marks all lines of the report as consumed."""
     fields: dict[str, str] = {}
-    inside = ""  # the key whose value runs over several lines
+    current_key = ""  # the key of a value with several lines
     for line in lines:
         text = line.text
         if line.key in OWN_KEYS or line.key in VLLM_KEYS or line.key in SHARED_KEYS:
             if text[0] in "-*\u2022":
-                continue  # an item of another tool's list
-            _keep(fields, line.key, line.value)
-            said.lines.add(line.number)
-            inside = line.key
+                continue  # a list item of another tool
+            _set_field(fields, line.key, line.value)
+            section.consumed.add(line.number)
+            current_key = line.key
         elif line.key in CPU_KEYS or line.key.startswith(("numa node", "vulnerability ")):
-            _keep(fields, "cpu " + line.key, line.value)
-            said.lines.add(line.number)
-        elif found := WINDOWS_CPU.match(text):
-            _keep(fields, "cpu " + text.partition("=")[0].lower(), found[1])
-            said.lines.add(line.number)
-        elif _is_filler(text, inside):
-            if inside == "nvidia driver version" and DRIVER.match(text):
-                _keep(fields, inside, text)
-            said.lines.add(line.number)
-        elif inside == "cpu" and text.startswith("Apple "):
-            _keep(fields, "cpu model name", text)
-            said.lines.add(line.number)
-        elif inside == "os" and "os" in fields and not fields["os"]:
-            fields["os"] = text  # a name that begins on the next line (Windows' wmic)
-            inside = ""
+            _set_field(fields, "cpu " + line.key, line.value)
+            section.consumed.add(line.number)
+        elif match := WINDOWS_CPU.match(text):
+            _set_field(fields, "cpu " + text.partition("=")[0].lower(), match[1])
+            section.consumed.add(line.number)
+        elif _is_layout_line(text, current_key):
+            if current_key == "nvidia driver version" and DRIVER_VERSION.match(text):
+                _set_field(fields, current_key, text)
+            section.consumed.add(line.number)
+        elif current_key == "cpu" and text.startswith("Apple "):
+            _set_field(fields, "cpu model name", text)
+            section.consumed.add(line.number)
+        elif current_key == "os" and "os" in fields and not fields["os"]:
+            fields["os"] = text  # on Windows, wmic prints the name on the next line
+            current_key = ""
     return fields
 
 
-def _keep(fields: dict[str, str], key: str, value: str) -> None:
-    if not fields.get(key) or (is_nothing(fields[key]) and not is_nothing(value)):
+def _set_field(fields: dict[str, str], key: str, value: str) -> None:
+    if not fields.get(key) or (is_missing(fields[key]) and not is_missing(value)):
         fields[key] = value
 
 
-def _is_filler(text: str, inside: str) -> bool:
-    """Rules, headings, the files under `cuDNN version`, and what stands under the driver's key."""
+def _is_layout_line(text: str, current_key: str) -> bool:
+    """Whether a line is a rule, a heading, a file below `cuDNN version`, or a version below the driver's key."""
     if text[0] == "=" and not text.strip("="):
         return True
     if text.strip("# :").lower() in HEADINGS:
         return True
-    if inside == "cudnn version" and (text.startswith(("/usr", "/opt", "/lib", "C:\\")) or "cudnn" in text):
+    if current_key == "cudnn version" and (text.startswith(("/usr", "/opt", "/lib", "C:\\")) or "cudnn" in text):
         return "error" not in text.lower()
-    return inside == "nvidia driver version" and bool(DRIVER.match(text))
+    return current_key == "nvidia driver version" and bool(DRIVER_VERSION.match(text))
 
 
-def _tell_torch(said: Said, fields: dict[str, str]) -> None:
+def _record_torch(section: Section, fields: dict[str, str]) -> None:
     version = fields.get("pytorch version", "")
     if version.upper() == "N/A":
-        said.deny("stack.torch", "torch cannot be imported (PyTorch version: N/A)")
+        section.set_absent("stack.torch", "torch cannot be imported (PyTorch version: N/A)")
     elif is_version(version):
-        said.tell("stack.torch.version", version)
+        section.set_fact("stack.torch.version", version)
     cuda, hip = fields.get("cuda used to build pytorch", ""), fields.get("rocm used to build pytorch", "")
-    if hip and not is_nothing(hip):
-        said.tell("stack.torch.hip", hip.split(" ")[0])
-        said.deny("stack.torch.cuda", "a ROCm build")
-    elif found := find(r"^(\d{1,2}\.\d{1,2})", cuda):
-        said.tell("stack.torch.cuda", found)
-        said.deny("stack.torch.hip", "a CUDA build")
+    if hip and not is_missing(hip):
+        section.set_fact("stack.torch.hip", hip.split(" ")[0])
+        section.set_absent("stack.torch.cuda", "a ROCm build")
+    elif cuda_release := first_group(r"^(\d{1,2}\.\d{1,2})", cuda):
+        section.set_fact("stack.torch.cuda", cuda_release)
+        section.set_absent("stack.torch.hip", "a CUDA build")
     elif cuda in ("None", "Could not collect"):
-        said.deny("stack.torch.cuda", f"a build without CUDA (CUDA used to build PyTorch: {cuda})")
-        said.deny("stack.torch.hip", "a build without CUDA")
+        section.set_absent("stack.torch.cuda", f"a build without CUDA (CUDA used to build PyTorch: {cuda})")
+        section.set_absent("stack.torch.hip", "a build without CUDA")
     available = fields.get("is cuda available", "")
     if available in ("True", "False"):
-        said.tell("stack.cuda_available", available == "True")
+        section.set_fact("stack.cuda_available", available == "True")
 
 
-def _tell_system(said: Said, fields: dict[str, str]) -> None:
+def _record_system(section: Section, fields: dict[str, str]) -> None:
     system = fields.get("os", "")
-    if not is_nothing(system):
-        found = re.search(r"\s*\(([^()]{3,12})\)$", system)
-        architecture = found[1] if found else ""
-        said.tell("system.os", system[: found.start()] if found else system)
+    if not is_missing(system):
+        match = re.search(r"\s*\(([^()]{3,12})\)$", system)
+        architecture = match[1] if match else ""
+        section.set_fact("system.os", system[: match.start()] if match else system)
         if architecture in ("x86_64", "aarch64", "ppc64le", "arm64", "riscv64"):
-            said.tell("system.architecture", architecture)
-    if found := re.match(r"glibc-(\d\.\d{1,3})", fields.get("libc version", "")):
-        said.tell("system.glibc", found[1])
+            section.set_fact("system.architecture", architecture)
+    if match := re.match(r"glibc-(\d\.\d{1,3})", fields.get("libc version", "")):
+        section.set_fact("system.glibc", match[1])
     elif fields.get("libc version") == "N/A":
-        said.deny("system.glibc", "not glibc (Libc version: N/A)")
-    tell_platform(said, fields.get("python platform", ""))
-    tell_python(said, fields.get("python version", ""))
-    said.tell("system.architecture", fields.get("cpu architecture") if "cpu byte order" in fields else None)
-    said.tell("system.cpu_model", fields.get("cpu model name") or fields.get("cpu name"))
+        section.set_absent("system.glibc", "not glibc (Libc version: N/A)")
+    record_platform(section, fields.get("python platform", ""))
+    record_python_version(section, fields.get("python version", ""))
+    section.set_fact("system.architecture", fields.get("cpu architecture") if "cpu byte order" in fields else None)
+    section.set_fact("system.cpu_model", fields.get("cpu model name") or fields.get("cpu name"))
     if (count := fields.get("cpu cpu(s)", "")).isdigit():
-        said.tell("system.cpu_count", int(count[:6]))
+        section.set_fact("system.cpu_count", int(count[:6]))
 
 
-def tell_platform(said: Said, platform: str) -> None:
-    """Kernel, architecture, WSL and a C library from Python's `platform.platform()`.
+def record_platform(section: Section, platform: str) -> None:
+    """Record kernel, architecture, WSL and glibc from the output of `platform.platform()`.
 
     `Linux-5.15.167.4-microsoft-standard-WSL2-x86_64-with-glibc2.39`, `Windows-10-10.0.22631-SP0`,
     `macOS-14.5-arm64-arm-64bit`
     """
-    found = re.match(r"Linux-(.{1,90}?)-(x86_64|aarch64|ppc64le|s390x)(?:-|$)", platform)
-    if found:
-        said.tell("system.kernel", found[1])
-        said.tell("system.architecture", found[2])
-        tell_wsl(said, found[1])
+    match = re.match(r"Linux-(.{1,90}?)-(x86_64|aarch64|ppc64le|s390x)(?:-|$)", platform)
+    if match:
+        section.set_fact("system.kernel", match[1])
+        section.set_fact("system.architecture", match[2])
+        record_wsl(section, match[1])
     elif platform.startswith(("Windows", "macOS", "Darwin")):
-        said.tell("system.os", platform.replace("-", " ", 1).split("-")[0])
-        said.deny("system.wsl", "not Linux")
+        section.set_fact("system.os", platform.replace("-", " ", 1).split("-")[0])
+        section.set_absent("system.wsl", "not Linux")
         if "arm64" in platform:
-            said.tell("system.architecture", "arm64")
-    # Python's own build may be older than the system's library, so only where nothing better stands.
-    said.tell("system.glibc", find(r"-with-glibc(\d\.\d{1,3})", platform))
+            section.set_fact("system.architecture", "arm64")
+    # Python may have been built with an older glibc than the system has; a value read earlier has precedence.
+    section.set_fact("system.glibc", first_group(r"-with-glibc(\d\.\d{1,3})", platform))
 
 
-def tell_wsl(said: Said, kernel: str) -> None:
-    """WSL kernels are named like `5.15.153.1-microsoft-standard-WSL2`."""
+def record_wsl(section: Section, kernel: str) -> None:
+    """Record whether the kernel is one of WSL, such as `5.15.153.1-microsoft-standard-WSL2`."""
     if "microsoft" in kernel.lower() or "WSL" in kernel:
-        said.tell("system.wsl", kernel)
+        section.set_fact("system.wsl", kernel)
     else:
-        said.deny("system.wsl", f"kernel {kernel}")
+        section.set_absent("system.wsl", f"kernel {kernel}")
 
 
-def tell_python(said: Said, text: str) -> None:
-    """Version and packager: `3.12.9 | packaged by Anaconda, Inc. | (main, ...) [GCC 11.2.0] (64-bit runtime)`."""
-    said.tell("stack.python_version", find(r"^(\d\.\d{1,2}(?:\.\d{1,2})?)(?!\d)", text))
+def record_python_version(section: Section, text: str) -> None:
+    """Record version and distributor of `3.12.9 | packaged by Anaconda, Inc. | (main, ...) [GCC 11.2.0]`."""
+    section.set_fact("stack.python_version", first_group(r"^(\d\.\d{1,2}(?:\.\d{1,2})?)(?!\d)", text))
     if "conda" in text.lower():
-        said.tell("stack.kind", "conda", "Python is packaged by conda")
+        section.set_fact("stack.kind", "conda", "Python is packaged by conda")
     if "AMD64" in text:
-        said.tell("system.architecture", "x86_64")
+        section.set_fact("system.architecture", "x86_64")
     elif "ARM64" in text:
-        said.tell("system.architecture", "arm64")
+        section.set_fact("system.architecture", "arm64")
 
 
-def _tell_cuda(said: Said, fields: dict[str, str]) -> None:
+def _record_cuda(section: Section, fields: dict[str, str]) -> None:
     runtime = fields.get("cuda runtime version", "")
-    if version := find(r"^(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)", runtime):
-        said.tell("cuda.nvcc_version", version)
+    if version := first_group(r"^(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)", runtime):
+        section.set_fact("cuda.nvcc_version", version)
     elif runtime in ("No CUDA", "Could not collect"):
-        said.deny("cuda.nvcc_version", f"nvcc not found (CUDA runtime version: {runtime})")
-        said.deny("cuda.nvcc", f"nvcc not found (CUDA runtime version: {runtime})")
+        section.set_absent("cuda.nvcc_version", f"nvcc not found (CUDA runtime version: {runtime})")
+        section.set_absent("cuda.nvcc", f"nvcc not found (CUDA runtime version: {runtime})")
     gcc, clang = fields.get("gcc version", ""), fields.get("clang version", "")
-    if gcc and not is_nothing(gcc):
-        said.tell("cuda.compiler", f"gcc {gcc}")
-    elif clang and not is_nothing(clang):
-        said.tell("cuda.compiler", f"clang {clang}")
+    if gcc and not is_missing(gcc):
+        section.set_fact("cuda.compiler", f"gcc {gcc}")
+    elif clang and not is_missing(clang):
+        section.set_fact("cuda.compiler", f"clang {clang}")
     elif gcc == clang == "Could not collect" and "Windows" not in fields.get("os", "Windows"):
-        said.deny("cuda.compiler", "neither gcc nor clang found (GCC version: Could not collect)")
+        section.set_absent("cuda.compiler", "neither gcc nor clang found (GCC version: Could not collect)")
     driver = fields.get("nvidia driver version", "")
-    if DRIVER.match(driver):
-        said.tell("driver.version", driver)
+    if DRIVER_VERSION.match(driver):
+        section.set_fact("driver.version", driver)
     elif driver in ("No CUDA", "Could not collect"):
-        said.deny("driver.version", f"nvidia-smi gave none (Nvidia driver version: {driver})")
+        section.set_absent("driver.version", f"nvidia-smi returned no version (Nvidia driver version: {driver})")
 
 
-def _tell_gpus(said: Said, fields: dict[str, str]) -> None:
-    """The list itself is read by `parse_gpu_list`; here stands what is said in its place."""
-    shown = fields.get("gpu models and configuration", "")
+def _record_gpus(section: Section, fields: dict[str, str]) -> None:
+    """Record the placeholders that replace the GPU list. `parse_gpu_list` reads the list itself."""
+    gpu_models = fields.get("gpu models and configuration", "")
     driver = fields.get("nvidia driver version", "")
-    if "AMD" in shown or "gfx" in shown:
-        said.deny("gpus", f"no NVIDIA GPU, but {shown[:80]}")
-    elif shown == "No CUDA":
-        said.deny("gpus", "nvidia-smi is not there and torch sees no GPU (No CUDA)")
-    elif shown == "Could not collect":
+    if "AMD" in gpu_models or "gfx" in gpu_models:
+        section.set_absent("gpus", f"no NVIDIA GPU, but {gpu_models[:80]}")
+    elif gpu_models == "No CUDA":
+        section.set_absent("gpus", "nvidia-smi was not found and torch detects no GPU (No CUDA)")
+    elif gpu_models == "Could not collect":
         if "tegra" in fields.get("python platform", "").lower():
-            said.fail("gpus", "a Jetson's nvidia-smi does not list its GPU (Could not collect)")
-        elif fields.get("is cuda available") == "True" or DRIVER.match(driver):
-            said.fail("gpus", "nvidia-smi gave no list (Could not collect)")
+            section.set_unreadable("gpus", "nvidia-smi on Jetson does not list the GPU (Could not collect)")
+        elif fields.get("is cuda available") == "True" or DRIVER_VERSION.match(driver):
+            section.set_unreadable("gpus", "nvidia-smi returned no list (Could not collect)")
         else:
-            said.deny("gpus", "nvidia-smi is not there or gave nothing (Could not collect)")
+            section.set_absent("gpus", "nvidia-smi was not found or returned nothing (Could not collect)")

@@ -1,4 +1,4 @@
-"""nvidia-smi: its default table of every driver generation, and the words with which it fails."""
+"""Parsers for the default table of nvidia-smi, its error messages, and the driver's kernel log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from envdoctor.core.records import Process
 from envdoctor.reports.gpus import is_gpu_name
-from envdoctor.reports.section import Line, Said, find, parse_number, parse_size
+from envdoctor.reports.section import Line, Section, first_group, parse_number, parse_size
 
 COMPUTE_MODES = {
     "default": "default",
@@ -18,20 +18,20 @@ COMPUTE_MODES = {
     "prohibited": "prohibited",
 }
 DATE = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d 20\d\d$")
-BUS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
-PERSISTENCE = {"on": True, "enabled": True, "off": False, "disabled": False}
-PROCESS_KINDS: dict[str, Literal["compute", "graphics", "mps"]] = {
+PCI_BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
+ON_OFF = {"on": True, "enabled": True, "off": False, "disabled": False}
+PROCESS_TYPES: dict[str, Literal["compute", "graphics", "mps"]] = {
     "C": "compute",
     "G": "graphics",
     "M": "mps",
     "M+C": "mps",
     "C+G": "graphics",
 }
-TABLE_WORDS = ("Processes:", "Process name", "MIG devices:", "Bus-Id", "Memory-Usage", "MIG M.", "BAR1-Usage",
+TABLE_LABELS = ("Processes:", "Process name", "MIG devices:", "Bus-Id", "Memory-Usage", "MIG M.", "BAR1-Usage",
                "GI   CI", "ID   ID", "ID  ID", "GPU Memory", "NVIDIA-SMI ", "GI  CI", "        ECC|")  # fmt: skip
 
-# What nvidia-smi says instead of a table -> NVML's return code (nvml.h) and words, which the rules know.
-FAILURES = (
+# Error messages of nvidia-smi -> NVML's return code and description (nvml.h), which the rules match.
+ERRORS = (
     ("Driver/library version mismatch", 18, "Driver/library version mismatch"),
     ("couldn't communicate with the NVIDIA driver", 9, "Driver Not Loaded"),
     ("Failed to initialize NVML: Driver Not Loaded", 9, "Driver Not Loaded"),
@@ -46,19 +46,19 @@ FAILURES = (
 )
 
 
-class _Table:
-    """How far the reading of one paste's tables is."""
+class _TableState:
+    """The state of the table parser."""
 
     def __init__(self) -> None:
-        self.said = Said("nvidia-smi")
-        self.current: int | None = None  # the GPU whose rows these are
-        self.part = ""  # "mig", "processes" or "no processes" below those headings
+        self.section = Section("nvidia-smi")
+        self.current: int | None = None  # index of the GPU that the current rows describe
+        self.part = ""  # "mig", "processes" or "no processes" after those headings
         self.mig: dict[int, list[str]] = {}
         self.processes: dict[int, list[Process]] = {}
 
 
-def parse_table(lines: list[Line]) -> Said | None:
-    """Driver, GPUs and processes of the default table.
+def parse_nvidia_smi_table(lines: list[Line]) -> Section | None:
+    """Parse driver, GPUs and processes of the default table, in the layouts of all driver generations.
 
     ```
     | NVIDIA-SMI 530.41.03              Driver Version: 530.41.03    CUDA Version: 12.1     |
@@ -68,25 +68,25 @@ def parse_table(lines: list[Line]) -> Said | None:
     |    0   N/A  N/A      4242      C   python                                    10240MiB |
     ```
     """
-    table = _Table()
-    said = table.said
+    table = _TableState()
+    section = table.section
     for line in lines:
         if ("|" in line.text or line.text[0] in "+MTWFS" or "NVIDIA-SMI" in line.text) and _read_line(
             table, line.text
         ):
-            said.lines.add(line.number)
-    if not said.gpus and not said.facts:
+            section.consumed.add(line.number)
+    if not section.gpus and not section.facts:
         return None
-    _tell_mig(table, none_made=any("No MIG devices found" in line.text for line in lines))
+    _record_mig_instances(table, no_devices=any("No MIG devices found" in line.text for line in lines))
     if table.part in ("processes", "no processes"):
-        for index in said.gpus:
-            said.tell_gpu(index, "processes", tuple(table.processes.get(index, ())))
-    return said
+        for index in section.gpus:
+            section.set_gpu_fact(index, "processes", tuple(table.processes.get(index, ())))
+    return section
 
 
-def _read_line(table: _Table, text: str) -> bool:
-    """Read one line of a table; False where it is none."""
-    if "NVIDIA-SMI" in text and _tell_header(table.said, text):
+def _read_line(table: _TableState, text: str) -> bool:
+    """Read one line. Returns False if it is not part of a table."""
+    if "NVIDIA-SMI" in text and _record_header(table.section, text):
         table.part = ""
     elif "Processes:" in text:
         table.part = "processes"
@@ -95,10 +95,10 @@ def _read_line(table: _Table, text: str) -> bool:
     elif "No running processes found" in text:
         table.part = "no processes"
     elif not (
-        _is_rule(text)
+        _is_border(text)
         or DATE.match(text)
         or "No MIG devices found" in text
-        or any(word in text for word in TABLE_WORDS)
+        or any(word in text for word in TABLE_LABELS)
     ):
         body = text.removeprefix("|").removesuffix("|")
         cells = [cell.strip() for cell in body.split("|")]
@@ -106,125 +106,120 @@ def _read_line(table: _Table, text: str) -> bool:
     return True
 
 
-def _is_rule(text: str) -> bool:
+def _is_border(text: str) -> bool:
     return text[0] in "+|" and len(text) > 8 and not text.strip("+-=| ")
 
 
-def _tell_header(said: Said, text: str) -> bool:
-    """Driver and CUDA version. Under WSL nvidia-smi's own version is not the driver's."""
-    driver = find(r"(?:Driver|KMD) Version: ?(\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)", text)
+def _record_header(section: Section, text: str) -> bool:
+    """Record driver and CUDA version. Under WSL the version of nvidia-smi differs from the driver's."""
+    driver = first_group(r"(?:Driver|KMD) Version: ?(\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)", text)
     if not driver:
         return False
-    said.tell("driver.version", driver)
-    said.tell("driver.cuda", find(r"CUDA (?:UMD |Driver )?Version: ?(\d{1,2}\.\d{1,2})", text))
+    section.set_fact("driver.version", driver)
+    section.set_fact("driver.cuda", first_group(r"CUDA (?:UMD |Driver )?Version: ?(\d{1,2}\.\d{1,2})", text))
     return True
 
 
-def _read_row(table: _Table, cells: list[str], text: str) -> bool:
-    """One row of a GPU, a MIG instance or a process."""
+def _read_row(table: _TableState, cells: list[str], text: str) -> bool:
+    """Read one row of a GPU, a MIG instance or a process. Returns False for other rows."""
     if len(cells) == 1 and table.part != "mig":
         return _read_process(table, cells[0].split())
     if table.part == "mig" and len(cells) > 1:
-        if found := re.match(r"(\d{1,2})\s+\d+\s+\d+\s+\d+$", cells[0]):
-            table.mig.setdefault(int(found[1]), []).append(cells[1].partition("/")[2].strip())
+        if match := re.match(r"(\d{1,2})\s+\d+\s+\d+\s+\d+$", cells[0]):
+            table.mig.setdefault(int(match[1]), []).append(cells[1].partition("/")[2].strip())
         return True
     if len(cells) != 3:
         return False
-    named = re.match(r"(\d{1,2})\s+(\S.{0,70}?)(?:\s+(On|Off|N/A|TCC|WDDM|MCDM|ERR!))?$", cells[0])
-    if named and (BUS.search(cells[1]) or is_gpu_name(named[2]) or "ERR!" in text):
-        table.current, table.part = _read_first_row(table.said, cells, named), ""
+    gpu_row = re.match(r"(\d{1,2})\s+(\S.{0,70}?)(?:\s+(On|Off|N/A|TCC|WDDM|MCDM|ERR!))?$", cells[0])
+    if gpu_row and (PCI_BUS_ID.search(cells[1]) or is_gpu_name(gpu_row[2]) or "ERR!" in text):
+        table.current, table.part = _read_first_row(table.section, cells, gpu_row), ""
         return True
     if table.current is None:
         return False
     if "iB" in cells[1]:
-        _read_second_row(table.said, table.current, cells)
+        _read_second_row(table.section, table.current, cells)
     elif not cells[0] and not cells[1]:
-        table.said.tell_gpu(table.current, "mig", PERSISTENCE.get(cells[2].lower()))
+        table.section.set_gpu_fact(table.current, "mig", ON_OFF.get(cells[2].lower()))
     return True
 
 
-def _read_first_row(said: Said, cells: list[str], found: re.Match[str]) -> int:
-    index = int(found[1])
-    said.tell_gpu(index, "name", found[2] if is_gpu_name(found[2]) else None)
-    said.gpus.setdefault(index, {})
-    said.tell_gpu(index, "persistence", PERSISTENCE.get((found[3] or "").lower()))
-    said.tell_gpu(index, "pci_bus", bus[0] if (bus := BUS.search(cells[1])) else None)
+def _read_first_row(section: Section, cells: list[str], match: re.Match[str]) -> int:
+    index = int(match[1])
+    section.set_gpu_fact(index, "name", match[2] if is_gpu_name(match[2]) else None)
+    section.gpus.setdefault(index, {})
+    section.set_gpu_fact(index, "persistence", ON_OFF.get((match[3] or "").lower()))
+    section.set_gpu_fact(index, "pci_bus", bus[0] if (bus := PCI_BUS_ID.search(cells[1])) else None)
     errors = cells[2].split(" ")[0]
     if errors.isdigit():
-        said.tell_gpu(index, "ecc", value=True)
-        said.tell_gpu(index, "ecc_uncorrected", int(errors[:9]))
+        section.set_gpu_fact(index, "ecc", value=True)
+        section.set_gpu_fact(index, "ecc_uncorrected", int(errors[:9]))
     elif errors in ("Off", "On"):
-        said.tell_gpu(index, "ecc", errors == "On")
+        section.set_gpu_fact(index, "ecc", errors == "On")
     return index
 
 
-def _read_second_row(said: Said, index: int, cells: list[str]) -> None:
-    """`N/A   27C    P0   31W / 400W | 0MiB / 81920MiB | N/A   Default`."""
-    said.tell_gpu(index, "temperature", parse_number(find(r"(\d{1,3})C\b", cells[0])))
+def _read_second_row(section: Section, index: int, cells: list[str]) -> None:
+    """Record the cells of `N/A   27C    P0   31W / 400W | 0MiB / 81920MiB | N/A   Default`."""
+    section.set_gpu_fact(index, "temperature", parse_number(first_group(r"(\d{1,3})C\b", cells[0])))
     power = re.search(r"(\d{1,4})W\s*/\s*(\d{1,4})W", cells[0])
     if power:
-        said.tell_gpu(index, "power", float(power[1]))
-        said.tell_gpu(index, "power_limit", float(power[2]))
+        section.set_gpu_fact(index, "power", float(power[1]))
+        section.set_gpu_fact(index, "power_limit", float(power[2]))
     used, _, total = cells[1].partition("/")
-    said.tell_gpu(index, "memory_used", parse_size(used))
-    said.tell_gpu(index, "memory_total", parse_size(total))
+    section.set_gpu_fact(index, "memory_used", parse_size(used))
+    section.set_gpu_fact(index, "memory_total", parse_size(total))
     lowered = cells[2].lower()
-    said.tell_gpu(
+    section.set_gpu_fact(
         index, "compute_mode", next((mode for word, mode in COMPUTE_MODES.items() if word in lowered), None)
     )
 
 
-def _read_process(table: _Table, words: list[str]) -> bool:
-    """`0   N/A  N/A   4242   C   python   10240MiB`, before the R450 drivers without the two N/A."""
-    kind = next((place for place, word in enumerate(words[:6]) if word in PROCESS_KINDS), 0)
-    if not kind or not words[0].isdecimal() or not words[kind - 1].isdecimal():
+def _read_process(table: _TableState, words: list[str]) -> bool:
+    """Record `0   N/A  N/A   4242   C   python   10240MiB`. Drivers before R450 print no `N/A  N/A`."""
+    type_column = next((position for position, word in enumerate(words[:6]) if word in PROCESS_TYPES), 0)
+    if not type_column or not words[0].isdecimal() or not words[type_column - 1].isdecimal():
         return False
     table.part = "processes"
-    process = Process(int(words[kind - 1][:9]), PROCESS_KINDS[words[kind]], parse_size(words[-1]))
+    process = Process(int(words[type_column - 1][:9]), PROCESS_TYPES[words[type_column]], parse_size(words[-1]))
     table.processes.setdefault(int(words[0][:3]), []).append(process)
     return True
 
 
-def _tell_mig(table: _Table, *, none_made: bool) -> None:
-    for index, facts in table.said.gpus.items():
+def _record_mig_instances(table: _TableState, *, no_devices: bool) -> None:
+    for index, facts in table.section.gpus.items():
         if index in table.mig:
             facts.pop("mig", None)
-            table.said.tell_gpu(index, "mig", value=True, note="instances: " + ", ".join(table.mig[index]))
-        elif none_made and (fact := facts.get("mig")) and fact.value:
+            table.section.set_gpu_fact(index, "mig", value=True, note="instances: " + ", ".join(table.mig[index]))
+        elif no_devices and (fact := facts.get("mig")) and fact.value:
             facts.pop("mig")
-            table.said.tell_gpu(index, "mig", value=True, note="no MIG devices found")
+            table.section.set_gpu_fact(index, "mig", value=True, note="no MIG devices found")
 
 
-def parse_failures(lines: list[Line]) -> Said | None:
-    """nvidia-smi that fails, as the NVML error behind it; the lines stay, since they are the symptom too.
+def parse_nvidia_smi_errors(lines: list[Line]) -> Section | None:
+    """Parse error messages of nvidia-smi. The lines are not consumed, because they are symptoms.
 
     `Failed to initialize NVML: Driver/library version mismatch` -> `NVML error 18: Driver/library version mismatch`
     """
-    said = Said("nvidia-smi")
-    found = False
+    section = Section("nvidia-smi")
     for line in lines:
         text = line.text
-        for words, code, meaning in FAILURES:
-            if words in text:
-                bus = find(r"GPU ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)", text)
+        for message, code, meaning in ERRORS:
+            if message in text:
+                bus = first_group(r"GPU ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)", text)
                 note = f"NVML error {code}: {meaning}"
-                said.fail("lost" if code == 15 else "gpus", f"{note} (GPU {bus})" if bus else note)
-                found = True
+                section.set_unreadable("lost" if code == 15 else "gpus", f"{note} (GPU {bus})" if bus else note)
                 break
         if text.startswith("No devices were found"):
-            said.deny("gpus", "nvidia-smi: No devices were found")
-            found = True
+            section.set_absent("gpus", "nvidia-smi: No devices were found")
         elif "nvidia-smi" in text and ("command not found" in text or ": not found" in text):
-            said.deny("gpus", "nvidia-smi is not installed")
-            found = True
-        if library := find(r"NVML library version: (\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)", text):
-            said.tell("driver.library", library)
-            found = True
-    return said if found else None
+            section.set_absent("gpus", "nvidia-smi is not installed")
+        if library := first_group(r"NVML library version: (\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)", text):
+            section.set_fact("driver.library", library)
+    return section if section.facts else None
 
 
-def parse_kernel_log(lines: list[Line]) -> Said | None:
-    """The driver's own lines in the kernel log and in /proc/driver/nvidia/version.
+def parse_kernel_log(lines: list[Line]) -> Section | None:
+    """Parse the driver's lines in the kernel log and in /proc/driver/nvidia/version.
 
     ```
     NVRM: Xid (PCI:0000:41:00): 79, pid=1234, name=python, GPU has fallen off the bus.
@@ -233,24 +228,24 @@ def parse_kernel_log(lines: list[Line]) -> Said | None:
     NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build
     ```
     """
-    said = Said("dmesg/NVRM")
-    found = False
+    section = Section("dmesg/NVRM")
     for line in lines:
         text = line.text
         if "NVRM" not in text:
             continue
-        found = True
         if "NVRM version:" in text or "loading NVIDIA UNIX" in text:
-            said.tell(
+            section.set_fact(
                 "driver.version",
-                find(r"Kernel Module[ a-z]{0,12}(?:x86_64|aarch64|  )?\s*(\d{2,4}\.\d+(?:\.\d+)?)", text),
+                first_group(r"Kernel Module[ a-z]{0,12}(?:x86_64|aarch64|  )?\s*(\d{2,4}\.\d+(?:\.\d+)?)", text),
             )
-            said.tell("driver.module", "open" if "Open" in text else "proprietary")
+            section.set_fact("driver.module", "open" if "Open" in text else "proprietary")
             if "NVRM version:" in text:
-                said.lines.add(line.number)
-        said.tell("driver.library", find(r"the client has the version (\d{2,4}\.\d+(?:\.\d+)?)", text))
-        said.tell("driver.version", find(r"this kernel module has the version (\d{2,4}\.\d+(?:\.\d+)?)", text))
+                section.consumed.add(line.number)
+        section.set_fact("driver.library", first_group(r"the client has the version (\d{2,4}\.\d+(?:\.\d+)?)", text))
+        section.set_fact(
+            "driver.version", first_group(r"this kernel module has the version (\d{2,4}\.\d+(?:\.\d+)?)", text)
+        )
         if re.search(r"Xid \(PCI:[^)]{4,20}\): 79\b|fallen off the bus", text):
-            bus = find(r"PCI:([0-9A-Fa-f:.]{7,16})", text) or find(r"GPU ([0-9A-Fa-f:.]{7,16})", text)
-            said.fail("lost", f"NVML error 15: GPU is lost (Xid 79{', GPU ' + bus if bus else ''})")
-    return said if found else None
+            bus = first_group(r"PCI:([0-9A-Fa-f:.]{7,16})", text) or first_group(r"GPU ([0-9A-Fa-f:.]{7,16})", text)
+            section.set_unreadable("lost", f"NVML error 15: GPU is lost (Xid 79{', GPU ' + bus if bus else ''})")
+    return section if section.facts else None

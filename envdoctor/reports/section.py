@@ -1,4 +1,4 @@
-"""What the parsers of pasted text gather: facts by path, and the lines they were read from."""
+"""`Section`: the facts that one parser reads from a pasted text. Helpers for versions, sizes and numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.records import Distribution, Fact, absent, known, unreadable
 
-NOTHING = frozenset({
+MISSING_VALUES = frozenset({
     "", "n/a", "na", "none", "could not collect", "not installed", "not found", "no cuda", "unknown", "null",
     "module not found", "not installed (na)", "[n/a]", "[not supported]", "not set", "<fill in>", "not available",
 })  # fmt: skip
-# Names under which a package is spoken of, and the distribution's.
-DISTRIBUTION_NAMES = {
+# Names under which a package is known_packages of, and the distribution's.
+DISTRIBUTION_ALIASES = {
     "pytorch": "torch",
     "hf-hub": "huggingface-hub",
     "flash-attention": "flash-attn",
@@ -31,16 +31,20 @@ DISTRIBUTION_NAMES = {
 
 
 class Line(NamedTuple):
-    """One line of a paste without what stands before it (prompts of a log, quotes), split at its first colon."""
+    """One line of a pasted text without log prefixes and quote marks, split at its first colon."""
 
     number: int
     text: str
-    key: str = ""  # lower case, empty without a colon
+    key: str = ""  # lower case; empty if the line has no colon
     value: str = ""
 
 
-class Said:
-    """What one parser read; the first clear value of a fact stays."""
+class Section:
+    """The facts that one parser read. The first known value of a fact is kept.
+
+    Facts are keyed by their path in the records (`driver.version`), and GPU facts by index and field. `consumed`
+    holds the numbers of the lines that belong to this section.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -48,54 +52,54 @@ class Said:
         self.distributions: dict[str, Distribution] = {}
         self.environment: dict[str, str] = {}
         self.gpus: dict[int, dict[str, Fact[Any]]] = {}
-        self.lines: set[int] = set()
+        self.consumed: set[int] = set()
 
     @property
     def source(self) -> str:
-        """The source of its facts, which starts with `report` as the contract asks."""
+        """The source of the facts. Rules recognise pasted facts by the prefix `report`."""
         return f"report: {self.kind}"
 
-    def tell(self, path: str, value: Any, note: str = "") -> None:
-        """A value that was read; one that is none or empty is no value."""
-        standing = self.facts.get(path)
-        if value not in (None, "") and (standing is None or standing.state != "known"):
+    def set_fact(self, path: str, value: Any, note: str = "") -> None:
+        """Record a known value; None and an empty text are ignored."""
+        current = self.facts.get(path)
+        if value not in (None, "") and (current is None or current.state != "known"):
             self.facts[path] = known(value, self.source, note)
 
-    def deny(self, path: str, note: str) -> None:
-        """What the report's own tool looked for and did not find."""
+    def set_absent(self, path: str, note: str) -> None:
+        """Record that the reporting tool searched for this and did not find it."""
         self.facts.setdefault(path, absent(self.source, note))
 
-    def fail(self, path: str, note: str) -> None:
-        """What the report's own tool could not read.
+    def set_unreadable(self, path: str, note: str) -> None:
+        """Record that the reporting tool could not read this.
 
-        The source is the bare `report` unless NVML gave the reason: rules on a driver that does not answer are for
-        live machines, and know a report by that.
+        The source is the bare `report` unless NVML gave the reason. Rules about a driver that does not respond
+        apply to live machines only, and recognise a report by that source.
         """
         self.facts.setdefault(path, unreadable(self.source if "NVML error" in note else "report", note))
 
-    def tell_gpu(self, index: int, field: str, value: Any, note: str = "") -> None:
-        """A fact of one GPU."""
+    def set_gpu_fact(self, index: int, field: str, value: Any, note: str = "") -> None:
+        """Record a known value for one GPU; None and an empty text are ignored."""
         if value not in (None, ""):
             self.gpus.setdefault(index, {}).setdefault(field, known(value, self.source, note))
 
     def add_distribution(self, name: str, version: str, source: str = "pip") -> bool:
-        """An installed distribution; False where this is no version that Python's packaging knows."""
+        """Record an installed distribution. Returns False if the version is not a PEP 440 version."""
         name = distribution_name(name)
-        if not name or name[0] == "-" or not is_version(version):  # conda's `_libgcc_mutex` is no distribution
+        if not name or name[0] == "-" or not is_version(version):  # conda's `_libgcc_mutex` is not a distribution
             return False
         self.distributions.setdefault(name, Distribution(name=name, version=version, source=source))
         return True
 
 
 def distribution_name(text: str) -> str:
-    """The normalised name: `Flash_Attn` is flash-attn, `PyTorch` torch."""
+    """The normalized name: `Flash_Attn` is flash-attn, `PyTorch` is torch."""
     name = re.sub(r"[-_. ]+", "-", text.strip().lower())
-    return DISTRIBUTION_NAMES.get(name, name)
+    return DISTRIBUTION_ALIASES.get(name, name)
 
 
 @lru_cache(maxsize=4096)
 def is_version(text: str) -> bool:
-    """Whether rules may compare it: conda's `1.1.1w` is none."""
+    """Whether a text is a PEP 440 version. Conda's `1.1.1w` is not."""
     if len(text) > 80:
         return False
     try:
@@ -105,29 +109,29 @@ def is_version(text: str) -> bool:
     return True
 
 
-def is_nothing(value: str) -> bool:
-    """Whether a value only says that there is none."""
-    return value.strip().lower() in NOTHING
+def is_missing(value: str) -> bool:
+    """Whether a text means that there is no value, such as `N/A`."""
+    return value.strip().lower() in MISSING_VALUES
 
 
-def find(pattern: str, text: str) -> str:
-    """The first group of a pattern that took part, or empty."""
-    found = re.search(pattern, text)
-    return next((group for group in found.groups() if group), "") if found else ""
+def first_group(pattern: str, text: str) -> str:
+    """The first non-empty group of the first match, or an empty text."""
+    match = re.search(pattern, text)
+    return next((group for group in match.groups() if group), "") if match else ""
 
 
-UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+UNIT_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_size(text: str, unit: str = "") -> int | None:
-    """Bytes of `143771MiB`, `125.77 GB`, `64M`; powers of two, as nvidia-smi, df and DeepSpeed mean them."""
-    found = re.match(r"([\d.]{1,15})\s?([kKmMgGtT]?)i?B?", text.strip())
-    if not found or found[1].count(".") > 1 or found[1].strip(".") == "":
+    """Bytes of `143771MiB`, `125.77 GB` or `64M`. Units are powers of two, as in nvidia-smi, df and DeepSpeed."""
+    match = re.match(r"([\d.]{1,15})\s?([kKmMgGtT]?)i?B?", text.strip())
+    if not match or match[1].count(".") > 1 or match[1].strip(".") == "":
         return None
-    return int(float(found[1]) * (1 << UNITS[(found[2] or unit).lower()]))
+    return int(float(match[1]) * (1 << UNIT_SHIFTS[(match[2] or unit).lower()]))
 
 
 def parse_number(text: str, convert: Callable[[str], Any] = int) -> Any:
-    """The number at the start of `77 W`, `31C` or `16x`; None where there is none."""
-    found = re.match(r"-?\d{1,15}(?:\.\d{1,6})?", text.strip())
-    return convert(found[0] if convert is float else found[0].partition(".")[0]) if found else None
+    """The number at the start of `77 W`, `31C` or `16x`; None if the text does not start with a number."""
+    match = re.match(r"-?\d{1,15}(?:\.\d{1,6})?", text.strip())
+    return convert(match[0] if convert is float else match[0].partition(".")[0]) if match else None

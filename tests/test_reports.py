@@ -1,10 +1,10 @@
-"""Pasted reports as the records of a machine and a stack: collect_env of PyTorch and vLLM, containers."""
+"""Pasted collect_env reports of PyTorch and vLLM as machine and stack records; signs of containers."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from pasted_samples import PYTORCH, VLLM, every_fact, gpus, versions
+from report_samples import PYTORCH, VLLM, every_fact, gpus, versions
 
 from envdoctor.core.records import NvLink
 from envdoctor.reports import Report, parse_report
@@ -21,7 +21,7 @@ def test_collect_env_of_pytorch() -> None:
     assert (stack.python_version.value, stack.kind.value, stack.cuda_available.value) == ("3.10.14", "conda", True)
     assert machine.system.os.value == "Ubuntu 20.04.6 LTS"
     assert machine.system.architecture.value == "x86_64"
-    assert machine.system.glibc.value == "2.31"  # the Libc line, not the one that Python was built with
+    assert machine.system.glibc.value == "2.31"  # from the Libc line, not the glibc that Python was built with
     assert machine.system.kernel.value == "5.19.0-1010-nvidia"
     assert machine.system.wsl.state == "absent"
     assert machine.system.container.value == "container"
@@ -61,7 +61,7 @@ def test_collect_env_of_vllm() -> None:
 
 
 @pytest.mark.parametrize("text", [PYTORCH, VLLM, "", "nothing to see here", PYTORCH + VLLM])
-def test_a_report_reads_back_and_every_fact_says_that_it_is_from_a_report(text: str) -> None:
+def test_report_round_trips_and_all_sources_start_with_report(text: str) -> None:
     report = parse_report(text)
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
     facts = every_fact(report)
@@ -69,7 +69,7 @@ def test_a_report_reads_back_and_every_fact_says_that_it_is_from_a_report(text: 
     assert all(fact.source.startswith("report") for fact in facts)
 
 
-def test_what_is_not_said_is_unreadable_and_names_no_kind() -> None:
+def test_prose_without_a_report_gives_unreadable_facts_and_no_kind() -> None:
     report = parse_report(
         "Hello, my training does not start. I ran pip install torch==2.4.0 and vllm 0.6.3 failed.\n"
     )
@@ -101,11 +101,11 @@ def test_what_is_not_said_is_unreadable_and_names_no_kind() -> None:
         ),
     ],
 )
-def test_no_gpu_is_not_an_unreadable_gpu(gpu_line: str, driver_line: str, rest: str, state: str, note: str) -> None:
+def test_absent_and_unreadable_gpus_differ(gpu_line: str, driver_line: str, rest: str, state: str, note: str) -> None:
     report = parse_report(f"{rest}\nGPU models and configuration: {gpu_line}\nNvidia driver version: {driver_line}\n")
     assert report.machine.gpus.state == state
     assert note in report.machine.gpus.note
-    # A rule on live machines ("the GPUs cannot be read") tells a report by the bare source.
+    # The rule for unreadable GPUs of live machines recognises a report by the bare source.
     assert state != "unreadable" or report.machine.gpus.source == "report"
 
 
@@ -136,7 +136,7 @@ def test_torch_that_cannot_be_imported_is_absent() -> None:
         ("PyTorch version: 2.1.0a0+32f93b1\nCUDA used to build PyTorch: 12.2", ("known", "12.2"), None),
     ],
 )
-def test_cuda_that_torch_was_built_with(lines: str, cuda: tuple[str, str | None], hip: str | None) -> None:
+def test_cuda_version_of_the_torch_build(lines: str, cuda: tuple[str, str | None], hip: str | None) -> None:
     torch = parse_report(lines).stack.torch.value
     assert torch
     assert (torch.cuda.state, torch.cuda.value) == cuda
@@ -155,7 +155,7 @@ def test_windows_and_wsl() -> None:
     assert (system.os.value, system.architecture.value) == ("Microsoft Windows 11 Education", "x86_64")
     assert (system.glibc.state, system.wsl.state) == ("absent", "absent")
     assert system.cpu_model.value == "13th Gen Intel(R) Core(TM) i9-13980HX"
-    assert windows.machine.cuda.compiler.state == "unreadable"  # collect_env does not look for MSVC
+    assert windows.machine.cuda.compiler.state == "unreadable"  # collect_env does not detect MSVC
     wsl = parse_report("Python platform: Linux-5.15.167.4-microsoft-standard-WSL2-x86_64-with-glibc2.39\n")
     assert wsl.machine.system.wsl.value == "5.15.167.4-microsoft-standard-WSL2"
 

@@ -1,9 +1,9 @@
-"""The env commands of libraries, and what common commands print, in pastes."""
+"""Pasted output of env commands of libraries and of common shell commands."""
 
 from __future__ import annotations
 
 import pytest
-from pasted_samples import ACCELERATE, TRANSFORMERS, TRL, gpus, versions
+from report_samples import ACCELERATE, TRANSFORMERS, TRL, gpus, versions
 
 from envdoctor.core.records import Filesystem
 from envdoctor.reports import parse_report
@@ -69,7 +69,7 @@ def test_ds_report() -> None:
     assert missing.machine.cuda.nvcc.state == "absent"
 
 
-def test_check_env_of_sglang() -> None:
+def test_sglang_check_env() -> None:
     report = parse_report(
         "root@d0bc665ab720:/sgl-workspace/sglang# python3 -m sglang.check_env\n"
         "Python: 3.12.3 (main, Jan 22 2026, 20:57:42) [GCC 13.3.0]\nCUDA available: True\nGPU 0,1: NVIDIA B200\n"
@@ -89,7 +89,7 @@ def test_check_env_of_sglang() -> None:
     assert report.machine.system.container.value == "docker"
 
 
-def test_commands_around_a_report() -> None:
+def test_output_of_common_commands() -> None:
     report = parse_report(
         "$ uname -a\nLinux vm 6.8.0-45-generic #45-Ubuntu SMP x86_64 x86_64 x86_64 GNU/Linux\n"
         "$ ldd --version | head -1\nldd (Ubuntu GLIBC 2.39-0ubuntu8.9) 2.39\n"
@@ -120,7 +120,7 @@ def test_commands_around_a_report() -> None:
     assert (stack.torch.value.version.value, stack.cuda_available.value) == ("2.6.0+cu124", False)
 
 
-def test_collect_env_of_openmmlab_in_its_log() -> None:
+def test_openmmlab_collect_env_in_a_log() -> None:
     report = parse_report(
         "2024/10/15 13:48:48 - mmengine - INFO - \nSystem environment:\n"
         "    sys.platform: linux\n"
@@ -141,7 +141,7 @@ def test_collect_env_of_openmmlab_in_its_log() -> None:
     assert logged.machine.cuda.nvcc_version.value == "11.2.152"
 
 
-def test_llamafactory_env_names_a_type_and_a_number() -> None:
+def test_llamafactory_env_with_gpu_type_and_number() -> None:
     report = parse_report(
         "- `llamafactory` version: 0.9.3.dev0\n- Platform: Linux-6.8.0-59-generic-x86_64-with-glibc2.35\n"
         "- Python version: 3.10.0\n- PyTorch version: 2.3.0+cu121 (GPU)\n- Transformers version: 4.49.0\n"

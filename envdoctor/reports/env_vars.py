@@ -1,4 +1,4 @@
-"""Environment variables in a paste, and the signs of a container."""
+"""Parsers for environment variables and signs of a container in pasted text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from envdoctor.machine.variables import NAMES, PREFIXES, SLURM
 from envdoctor.redact.variables import redact_variable
-from envdoctor.reports.layout import command_of
-from envdoctor.reports.section import Line, Said
+from envdoctor.reports.preprocess import extract_command
+from envdoctor.reports.section import Line, Section
 
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
-# vLLM's collect_env lists these, too; images for GPUs set them (docs.nvidia.com, container toolkit).
-MORE_PREFIXES = (
+# Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
+ADDITIONAL_PREFIXES = (
     "CUDA_",
     "NVIDIA_",
     "CUDNN_",
@@ -30,8 +30,8 @@ PROGRAMS = re.compile(
 )
 
 
-def parse_environment(lines: list[Line]) -> Said | None:
-    """Variables from a list, an `export`, or before a command; secrets only as `(set)`.
+def parse_env_vars(lines: list[Line]) -> Section | None:
+    """Parse variables from a list, an `export`, or the start of a command. Values of secrets are replaced by `(set)`.
 
     ```
     LD_LIBRARY_PATH=/usr/local/cuda/lib64
@@ -39,48 +39,48 @@ def parse_environment(lines: list[Line]) -> Said | None:
     $ CUDA_VISIBLE_DEVICES=0,1 vllm serve model
     ```
     """
-    said = Said("environment variables")
+    section = Section("environment variables")
     slurm: dict[str, str] = {}
     for line in lines:
         if "=" not in line.text[:80] or "==" in line.text[:80]:
             continue
-        command = command_of(line.text) or line.text
-        found = ASSIGNMENT.match(command)
-        if not found or not found[1].isupper():
+        command = extract_command(line.text) or line.text
+        match = ASSIGNMENT.match(command)
+        if not match or not match[1].isupper():
             continue
         words = command.split(" ") if " " in command else []
         leading = _leading_assignments(words)
-        pairs = leading or [(found[1], found[2].rstrip('",'))]
+        pairs = leading or [(match[1], match[2].rstrip('",'))]
         relevant = [(name, value) for name, value in pairs if is_relevant(name)]
         for name, value in relevant:
-            said.environment.setdefault(name, redact_variable(name, value.strip("\"'")))
+            section.environment.setdefault(name, redact_variable(name, value.strip("\"'")))
         slurm.update((name, value) for name, value in pairs if name in SLURM)
-        if not leading and (relevant or line.text == found[0]):
-            said.lines.add(line.number)
-    said.tell("environment", said.environment or None)
+        if not leading and (relevant or line.text == match[0]):
+            section.consumed.add(line.number)
+    section.set_fact("environment", section.environment or None)
     if "SLURM_JOB_ID" in slurm:
-        said.tell("slurm", slurm)
-    return said if said.facts else None
+        section.set_fact("slurm", slurm)
+    return section if section.facts else None
 
 
 def is_relevant(name: str) -> bool:
-    """Whether a variable changes what a GPU stack does: the live machine's choice, and what vLLM lists beyond it."""
-    return name in NAMES or name.startswith(PREFIXES) or name.startswith(MORE_PREFIXES)
+    """Whether a variable affects a GPU stack: those read on a live machine, and those that vLLM lists."""
+    return name in NAMES or name.startswith(PREFIXES) or name.startswith(ADDITIONAL_PREFIXES)
 
 
 def _leading_assignments(words: list[str]) -> list[tuple[str, str]]:
-    """`CUDA_VISIBLE_DEVICES=0 NCCL_DEBUG=INFO python train.py` -> its two variables."""
-    found: list[tuple[str, str]] = []
+    """The variables at the start of a command: two in `CUDA_VISIBLE_DEVICES=0 NCCL_DEBUG=INFO python train.py`."""
+    assignments: list[tuple[str, str]] = []
     for word in words[:30]:
         match = ASSIGNMENT.match(word)
         if not match:
-            return found if found and PROGRAMS.match(word) else []
-        found.append((match[1], match[2]))
+            return assignments if assignments and PROGRAMS.match(word) else []
+        assignments.append((match[1], match[2]))
     return []
 
 
-# What only a container shows, by runtime. `root@host` and `user@machine` are what people put for a name.
-SIGNS = (
+# Patterns that occur only in containers, by runtime. `root@host` and `user@machine` are placeholder names.
+CONTAINER_SIGNS = (
     ("kubernetes", re.compile(r"@[a-z][a-z0-9-]{1,60}-[a-f0-9]{8,10}-[a-z0-9]{5}[: ]")),
     ("kubernetes", re.compile(r"^[^\n]{0,80}\bkubectl (?:exec|logs|run|debug)\b", re.MULTILINE)),
     ("kubernetes", re.compile(r"^KUBERNETES_(?:SERVICE_HOST|PORT)\s?=", re.MULTILINE)),
@@ -96,22 +96,26 @@ SIGNS = (
     ("apptainer", re.compile(r"^(?:Apptainer|Singularity)>|^(?:APPTAINER|SINGULARITY)_CONTAINER=", re.MULTILINE)),
     ("podman", re.compile(r"/run/\.containerenv\b")),
 )
-NEEDLES = ("@", "kubectl", "KUBERNETES", "dockerenv", "docker", "workspace", "NVIDIA_", "VLLM_USAGE", "| ",
+SIGN_SUBSTRINGS = ("@", "kubectl", "KUBERNETES", "dockerenv", "docker", "workspace", "NVIDIA_", "VLLM_USAGE", "| ",
            "ingularity", "pptainer", "SINGULARITY", "APPTAINER", "containerenv")  # fmt: skip
-SIGN_CHARACTERS = 400_000  # signs stand beside a report; a log of megabytes need not be searched for them
+MAX_SIGN_CHARACTERS = 400_000  # the signs are near a report; the middle of a longer log is not searched
 
 
-def parse_container(text: str) -> Said | None:
-    """The container that a paste was made in, by its prompts, paths, variables and log prefixes.
+def parse_container_signs(text: str) -> Section | None:
+    """Detect the container runtime from prompts, paths, variables and log prefixes.
 
     `root@3f2a9c0d1e4b:/workspace# `, `root@vllm-6c9f7d5b8-x2k4j:/# `, `vllm-1  | INFO ...`
     """
-    text = text if len(text) <= SIGN_CHARACTERS else text[: SIGN_CHARACTERS // 2] + text[-SIGN_CHARACTERS // 2 :]
-    if not any(needle in text for needle in NEEDLES):
+    text = (
+        text
+        if len(text) <= MAX_SIGN_CHARACTERS
+        else text[: MAX_SIGN_CHARACTERS // 2] + text[-MAX_SIGN_CHARACTERS // 2 :]
+    )
+    if not any(substring in text for substring in SIGN_SUBSTRINGS):
         return None
-    said = Said("signs of a container")
-    for runtime, pattern in SIGNS:
-        if found := pattern.search(text):
-            said.tell("system.container", runtime, found[0].strip()[:60])
-            return said
+    section = Section("signs of a container")
+    for runtime, pattern in CONTAINER_SIGNS:
+        if match := pattern.search(text):
+            section.set_fact("system.container", runtime, match[0].strip()[:60])
+            return section
     return None

@@ -1,9 +1,9 @@
-"""Hand-written lists of issue forms: what is read, what is left alone."""
+"""Hand-written environment lists in issues: recognised entries, and text that is ignored."""
 
 from __future__ import annotations
 
 import pytest
-from pasted_samples import gpus, versions
+from report_samples import gpus, versions
 
 from envdoctor.reports import parse_report
 
@@ -35,10 +35,10 @@ pytorch版本COLON2.1.2+cu121
 """.replace("COLON", "\uff1a")
 
 
-def test_a_list_with_bullets() -> None:
+def test_bulleted_list() -> None:
     report = parse_report(FORM)
     machine, stack = report.machine, report.stack
-    assert report.kinds == ("written list",)
+    assert report.kinds == ("handwritten list",)
     assert [(gpu.name.value, gpu.compute_capability.value) for gpu in gpus(report)] == [("RTX 5090", "12.0")] * 2
     assert (machine.driver.version.value, machine.driver.cuda.value) == ("580.105.08", "13.0")
     assert (machine.system.os.value, machine.system.kernel.value) == ("Windows 11", "5.15.153.1")
@@ -51,7 +51,7 @@ def test_a_list_with_bullets() -> None:
     assert report.errors == "### Environment\n- Model: Qwen3-32B"
 
 
-def test_a_table() -> None:
+def test_markdown_table() -> None:
     report = parse_report(TABLE)
     assert [gpu.name.value for gpu in gpus(report)] == ["NVIDIA GeForce RTX 3060"]
     assert report.machine.driver.version.value == "546.33"
@@ -60,7 +60,7 @@ def test_a_table() -> None:
     assert report.stack.torch.value.cuda.value == "12.1"
 
 
-def test_colons_and_keys_of_chinese() -> None:
+def test_chinese_keys_and_colons() -> None:
     report = parse_report(CHINESE)
     assert report.machine.system.os.value == "Ubuntu 20.04.6 LTS"
     assert len(gpus(report)) == 4
@@ -82,19 +82,19 @@ def test_colons_and_keys_of_chinese() -> None:
         ("GPU: AMD MI300X x8", [], None, None),
     ],
 )
-def test_gpus_as_people_write_them(line: str, names: list[str], capability: str, mig: bool) -> None:
+def test_gpu_descriptions(line: str, names: list[str], capability: str, mig: bool) -> None:
     report = parse_report(f"{line}\nPython: 3.11\nPyTorch: 2.6.0\n")
-    found = report.machine.gpus.value or ()
-    assert [gpu.name.value for gpu in found] == names
-    if found:
-        assert (found[0].compute_capability.value, found[0].mig.value) == (capability, mig)
+    gpu_list = report.machine.gpus.value or ()
+    assert [gpu.name.value for gpu in gpu_list] == names
+    if gpu_list:
+        assert (gpu_list[0].compute_capability.value, gpu_list[0].mig.value) == (capability, mig)
 
 
 @pytest.mark.parametrize(
     ("line", "version", "cuda"),
     [
         ("torch: 2.0.1\nCUDA: 11.8", "2.0.1", "11.8"),
-        ("torch: 2.8.0\nCUDA: 11.8", "2.8.0", None),  # no such build: the CUDA of something else
+        ("torch: 2.8.0\nCUDA: 11.8", "2.8.0", None),  # no such torch build exists
         ("torch: 2.4.0+cu121\nCUDA: 12.6", "2.4.0+cu121", "12.1"),
         ("PyTorch: nightly, cu111\nPython: 3.8", None, "11.1"),
         ("PyTorch: 2.7.0.dev20250310+cu124 (nightly wheel)\nPython: 3.8", "2.7.0.dev20250310+cu124", "12.4"),
@@ -104,22 +104,20 @@ def test_gpus_as_people_write_them(line: str, names: list[str], capability: str,
         ("Environment: Ubuntu 22.04, Python 3.10, PyTorch 2.1.0+cu118\nCUDA toolkit: 11.8", "2.1.0+cu118", "11.8"),
     ],
 )
-def test_torch_and_its_cuda(line: str, version: str | None, cuda: str | None) -> None:
+def test_torch_version_and_cuda_version(line: str, version: str | None, cuda: str | None) -> None:
     build = parse_report(line).stack.torch.value
     assert build
     assert (build.version.value, build.cuda.value) == (version, cuda)
 
 
-def test_architectures_of_a_build_and_not_of_another() -> None:
-    given = (
-        "GPU: GTX 1070 (sm_61)\ntorch: 2.8 cu128\narch list (cu126): 5.0 6.0 7.0\narch list (cu128): 7.0 7.5 8.0\n"
-    )
-    build = parse_report(given).stack.torch.value
+def test_architecture_list_of_another_build_is_ignored() -> None:
+    text = "GPU: GTX 1070 (sm_61)\ntorch: 2.8 cu128\narch list (cu126): 5.0 6.0 7.0\narch list (cu128): 7.0 7.5 8.0\n"
+    build = parse_report(text).stack.torch.value
     assert build
     assert build.architectures.value == ("sm_70", "sm_75", "sm_80")
 
 
-def test_a_wheel_stays_the_source_of_its_distribution() -> None:
+def test_wheel_name_is_the_source_of_the_distribution() -> None:
     wheel = "vllm-0.30.0+cpu-cp38-abi3-manylinux_2_39_x86_64.whl"
     report = parse_report(f"OS: Ubuntu 22.04 LTS (glibc 2.35)\nwheel: {wheel}\n")
     assert report.machine.system.glibc.value == "2.35"
@@ -133,14 +131,14 @@ def test_a_wheel_stays_the_source_of_its_distribution() -> None:
         "I have a GPU: it is slow.\nThe problem: CUDA is out of memory.\nSteps: run it\n",
         "Requirements:\n- CUDA: >=12.1\n- PyTorch: >=2.4\n- GPU: compute capability 7.0 or higher\n",
         "INFO Device: cuda:0\nGPU: 0\nEpoch: 1\nArgs: Namespace(x=1)\n",
-        "GPU: NVIDIA H100\nloss: 0.1\n",  # one line is no list
+        "GPU: NVIDIA H100\nloss: 0.1\n",  # a single entry is not a list
         "torch: latest\nvllm: main\nDriver: newest\n",
     ],
 )
-def test_prose_logs_and_wishes_are_no_list(text: str) -> None:
-    assert "written list" not in parse_report(text).kinds
+def test_prose_logs_and_requirements_are_not_a_list(text: str) -> None:
+    assert "handwritten list" not in parse_report(text).kinds
 
 
-def test_secrets_of_a_list_do_not_stay() -> None:
+def test_secrets_in_a_list_are_redacted() -> None:
     report = parse_report("GPU: H100\nHF_TOKEN: hf_plantedplantedplanted\nPython: 3.12\n")
     assert report.machine.environment.value == {"HF_TOKEN": "(set)"}

@@ -1,4 +1,4 @@
-"""What stands around a pasted report, and texts that no tool printed: the same facts, no exception, bounded time."""
+"""Prefixes and markup around a report do not change its facts. Arbitrary text raises no exception."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pasted_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
+from report_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
 
 from envdoctor.reports import Report, parse_report
-from envdoctor.reports.layout import command_of, strip_prefixes
+from envdoctor.reports.preprocess import extract_command, strip_prefixes
 
 SAMPLE = """\
 PyTorch version: 2.8.0+cu128
@@ -27,7 +27,7 @@ Nvidia driver version: 570.86.15
 """
 
 
-def essence(report: Report) -> tuple[object, ...]:
+def main_facts(report: Report) -> tuple[object, ...]:
     torch, gpus = report.stack.torch.value, report.machine.gpus.value
     assert torch
     assert gpus
@@ -38,7 +38,7 @@ def essence(report: Report) -> tuple[object, ...]:
         report.stack.cuda_available.value,
         [gpu.name.value for gpu in gpus],
         report.machine.driver.version.value,
-        {name: each.version for name, each in (report.stack.distributions.value or {}).items()}["numpy"],
+        (report.stack.distributions.value or {})["numpy"].version,
     )
 
 
@@ -68,22 +68,22 @@ WRAPPINGS: dict[str, Callable[[int, str], str]] = {
 
 
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
-def test_what_stands_around_a_report_changes_nothing(wrapping: str) -> None:
+def test_prefixes_and_markup_do_not_change_the_facts(wrapping: str) -> None:
     text = "\n".join(WRAPPINGS[wrapping](number, line) for number, line in enumerate(SAMPLE.splitlines()))
-    assert essence(parse_report(text)) == essence(parse_report(SAMPLE))
+    assert main_facts(parse_report(text)) == main_facts(parse_report(SAMPLE))
     summary = "<summary>The output of <code>python collect_env.py</code></summary>"
     fenced = f"<details>\n{summary}\n\n```text\n{text}\n```\n\n</details>\n"
-    assert essence(parse_report(fenced)) == essence(parse_report(SAMPLE))
+    assert main_facts(parse_report(fenced)) == main_facts(parse_report(SAMPLE))
 
 
-def test_a_report_inside_a_log_of_megabytes_is_found() -> None:
+def test_report_inside_a_long_log_is_found() -> None:
     log = "INFO 06-12 17:10:51 [core.py:244] Avg prompt throughput: 12.0 tokens/s, Running: 3 reqs\n" * 22_000
     report = parse_report(log + SAMPLE + log)
-    assert essence(report) == essence(parse_report(SAMPLE))
+    assert main_facts(report) == main_facts(parse_report(SAMPLE))
     assert report.errors.count("\n") == 43_999
 
 
-def test_errors_are_what_is_no_part_of_a_report() -> None:
+def test_errors_contains_the_lines_outside_of_reports() -> None:
     trace = (
         'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
         "RuntimeError: CUDA error: invalid device ordinal"
@@ -95,7 +95,7 @@ def test_errors_are_what_is_no_part_of_a_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("(EngineCore pid=7) [rank0]: Is CUDA available: True", "Is CUDA available: True"),
         ("[pip3] torch==2.4.0", "[pip3] torch==2.4.0"),
@@ -105,8 +105,8 @@ def test_errors_are_what_is_no_part_of_a_report() -> None:
         ("Jun 12 17:10:51 node7 kernel: NVRM: Xid", "NVRM: Xid"),
     ],
 )
-def test_prefixes(text: str, wanted: str) -> None:
-    assert strip_prefixes(text) == wanted
+def test_strip_prefixes(text: str, expected: str) -> None:
+    assert strip_prefixes(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -120,74 +120,74 @@ def test_prefixes(text: str, wanted: str) -> None:
         ("PyTorch version: 2.4.0", ""),
     ],
 )
-def test_prompts(text: str, command: str) -> None:
-    assert command_of(text) == command
+def test_extract_command(text: str, command: str) -> None:
+    assert extract_command(text) == command
 
 
-def test_two_machines_in_one_paste_the_first_counts() -> None:
+def test_first_of_two_reports_has_precedence() -> None:
     other = SAMPLE.replace("2.8.0+cu128", "2.1.0+cu118").replace("570.86.15", "535.54.03").replace("H200", "L4")
-    assert essence(parse_report(SAMPLE + other)) == essence(parse_report(SAMPLE))
+    assert main_facts(parse_report(SAMPLE + other)) == main_facts(parse_report(SAMPLE))
 
 
-ALL = "\n".join([PYTORCH, VLLM, TABLE, ACCELERATE, TRANSFORMERS, TRL])
-LINES = ALL.splitlines(keepends=True)
+ALL_SAMPLES = "\n".join([PYTORCH, VLLM, TABLE, ACCELERATE, TRANSFORMERS, TRL])
+SAMPLE_LINES = ALL_SAMPLES.splitlines(keepends=True)
 
 
-def assert_sound(text: str) -> None:
-    began = time.process_time()
+def assert_parses(text: str) -> None:
+    start_time = time.process_time()
     report = parse_report(text)
-    assert time.process_time() - began < 5.0
+    assert time.process_time() - start_time < 5.0
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
     assert len(report.errors) <= 2 * len(text)
 
 
 @settings(max_examples=250, deadline=None, database=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 80), st.text(max_size=40))
-def test_mutated_reports_end_in_no_exception(chance: random.Random, count: int, junk: str) -> None:
-    """Lines are dropped, shuffled, cut, repeated, joined and broken by odd characters."""
-    lines = chance.choices(LINES, k=count)
-    for _ in range(chance.randrange(12)):
-        place = chance.randrange(len(lines))
-        line = lines[place]
-        cut = chance.randrange(len(line) + 1)
-        lines[place] = chance.choice(
+def test_mutated_reports_raise_no_exception(rng: random.Random, count: int, insertion: str) -> None:
+    """Lines are dropped, shuffled, cut, repeated, joined and split by unusual characters."""
+    lines = rng.choices(SAMPLE_LINES, k=count)
+    for _ in range(rng.randrange(12)):
+        position = rng.randrange(len(lines))
+        line = lines[position]
+        cut = rng.randrange(len(line) + 1)
+        lines[position] = rng.choice(
             (
                 line[:cut],
                 line[cut:],
-                line[:cut] + junk + line[cut:],
+                line[:cut] + insertion + line[cut:],
                 line * 3,
                 line.swapcase(),
                 line.rstrip("\n"),
-                line[:cut] + chance.choice("|:[]()<>=.\x00\x1b\u2028٣Ⅷ²") + line[cut:],
+                line[:cut] + rng.choice("|:[]()<>=.\x00\x1b\u2028٣Ⅷ²") + line[cut:],
             )
         )
-    assert_sound("".join(lines))
+    assert_parses("".join(lines))
 
 
 @settings(max_examples=250, deadline=None, database=None)
-@given(st.integers(0, len(ALL)), st.integers(0, len(ALL)))
-def test_cut_reports_end_in_no_exception(start: int, end: int) -> None:
-    assert_sound(ALL[min(start, end) : max(start, end)])
+@given(st.integers(0, len(ALL_SAMPLES)), st.integers(0, len(ALL_SAMPLES)))
+def test_truncated_reports_raise_no_exception(start: int, end: int) -> None:
+    assert_parses(ALL_SAMPLES[min(start, end) : max(start, end)])
 
 
 @settings(max_examples=250, deadline=None, database=None)
 @given(st.one_of(st.text(), st.binary().map(lambda data: data.decode("utf-8", "replace"))))
-def test_random_texts_end_in_no_exception(text: str) -> None:
-    assert_sound(text)
+def test_random_text_raises_no_exception(text: str) -> None:
+    assert_parses(text)
 
 
 @settings(max_examples=200, deadline=None, database=None)
 @given(
-    st.sampled_from([line.split(":")[0].split("  ")[0] for line in LINES]),
+    st.sampled_from([line.split(":")[0].split("  ")[0] for line in SAMPLE_LINES]),
     st.sampled_from([": ", " : ", "==", "  ", " ... "]),
     st.text(alphabet="0123456789.+-_abcuNV/ (){}[]:|,²٣", max_size=40),
 )
-def test_odd_values_end_in_no_exception(key: str, between: str, value: str) -> None:
-    assert_sound(f"{key}{between}{value}\nCollecting environment information...\n")
+def test_unusual_values_raise_no_exception(key: str, separator: str, value: str) -> None:
+    assert_parses(f"{key}{separator}{value}\nCollecting environment information...\n")
 
 
 MEGABYTES = 4 << 20
-ADVERSARIES = {
+ADVERSARIAL_UNITS = {
     "blank lines": "\n",
     "short lines": "a\n",
     "one line": "a",
@@ -223,17 +223,20 @@ ADVERSARIES = {
 }
 
 
-@pytest.mark.parametrize("name", ADVERSARIES)
-def test_four_megabytes_of_anything_take_seconds_not_minutes(name: str) -> None:
-    unit = ADVERSARIES[name]
+@pytest.mark.parametrize("name", ADVERSARIAL_UNITS)
+def test_four_megabytes_of_repeated_text_take_seconds(name: str) -> None:
+    unit = ADVERSARIAL_UNITS[name]
     text = (unit * (MEGABYTES // len(unit) + 1))[:MEGABYTES]
-    began = time.process_time()
+    start_time = time.process_time()
     parse_report(text)
-    assert time.process_time() - began < 5.0
+    assert time.process_time() - start_time < 5.0
 
 
-def test_four_megabytes_of_random_characters_and_of_reports() -> None:
-    for text in ("".join(random.Random(1).choices(string.printable, k=MEGABYTES)), (ALL * (MEGABYTES // len(ALL)))):
-        began = time.process_time()
+def test_four_megabytes_of_random_characters_or_reports_take_seconds() -> None:
+    for text in (
+        "".join(random.Random(1).choices(string.printable, k=MEGABYTES)),
+        (ALL_SAMPLES * (MEGABYTES // len(ALL_SAMPLES))),
+    ):
+        start_time = time.process_time()
         parse_report(text)
-        assert time.process_time() - began < 7.0
+        assert time.process_time() - start_time < 7.0

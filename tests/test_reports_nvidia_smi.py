@@ -1,9 +1,9 @@
-"""nvidia-smi in pastes: tables, listings, columns, failures, and lists that must agree."""
+"""Pasted nvidia-smi output: tables, listings, CSV, errors, and GPU lists from several sources."""
 
 from __future__ import annotations
 
 import pytest
-from pasted_samples import PYTORCH, TABLE, gpus
+from report_samples import PYTORCH, TABLE, gpus
 
 from envdoctor.core.records import Fabric, Process, RemappedRows
 from envdoctor.reports import parse_report
@@ -26,7 +26,7 @@ def test_table_of_nvidia_smi() -> None:
     assert first.processes.value == ()
 
 
-def test_tables_of_old_drivers_wsl_and_mig_without_instances() -> None:
+def test_tables_of_old_drivers_of_wsl_and_of_mig_without_instances() -> None:
     old = parse_report(
         "| NVIDIA-SMI 418.87.00    Driver Version: 418.87.00    CUDA Version: 10.1     |\n"
         "|   0  Tesla V100-SXM2...  On   | 00000000:00:1E.0 Off |                    0 |\n"
@@ -37,7 +37,7 @@ def test_tables_of_old_drivers_wsl_and_mig_without_instances() -> None:
     assert gpus(old)[0].processes.value == (Process(4242, "compute", 1234 << 20),)
     wsl = parse_report("| NVIDIA-SMI 575.51.02     Driver Version: 576.02      CUDA Version: 12.9     |\n")
     assert wsl.machine.driver.version.value == "576.02"
-    assert wsl.machine.driver.library.state == "unreadable"  # nvidia-smi's own version is not the library's
+    assert wsl.machine.driver.library.state == "unreadable"  # the version of nvidia-smi is not that of the library
     no_instance = parse_report(
         "|   0  NVIDIA A100-SXM4-80GB           Off| 00000000:40:00.0 Off |                   On |\n"
         "| N/A   27C    P0               31W / 400W|      0MiB / 81920MiB |     N/A      Default |\n"
@@ -65,15 +65,15 @@ def test_tables_of_old_drivers_wsl_and_mig_without_instances() -> None:
         ("bash: nvidia-smi: command not found", "absent", "nvidia-smi is not installed"),
     ],
 )
-def test_nvidia_smi_that_fails(text: str, state: str, note: str) -> None:
+def test_nvidia_smi_errors(text: str, state: str, note: str) -> None:
     report = parse_report(text)
     assert (report.machine.gpus.state, report.machine.gpus.note) == (state, note)
-    assert text.splitlines()[0] in report.errors  # the symptom stays for `explain`
+    assert text.splitlines()[0] in report.errors  # `explain` needs the symptom
     if "550.144" in text:
         assert report.machine.driver.library.value == "550.144"
 
 
-def test_a_lost_gpu() -> None:
+def test_lost_gpu() -> None:
     lost = parse_report(
         "Unable to determine the device handle for GPU0000:20:00.0: Unknown Error\nNo devices were found\n"
     )
@@ -88,7 +88,7 @@ def test_a_lost_gpu() -> None:
     assert "NVML error 15:" in second.name.note
 
 
-def test_long_listing_of_nvidia_smi() -> None:
+def test_nvidia_smi_query_listing() -> None:
     report = parse_report(
         "==============NVSMI LOG==============\n\nDriver Version                            : 570.86.15\n"
         "CUDA Version                              : 12.8\n\nAttached GPUs                             : 1\n"
@@ -118,7 +118,7 @@ def test_long_listing_of_nvidia_smi() -> None:
     assert gpu.throttle_reasons.value == ("hw-thermal",)
 
 
-def test_columns_of_nvidia_smi() -> None:
+def test_nvidia_smi_csv() -> None:
     header = "name, driver_version, memory.total [MiB], compute_cap"
     rows = "NVIDIA GeForce RTX 3090, 550.54.14, 24576 MiB, 8.6\n" * 2
     command = "$ nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader"
@@ -129,7 +129,7 @@ def test_columns_of_nvidia_smi() -> None:
         assert report.errors == "ready"
 
 
-def test_the_stack_that_sees_no_gpu_wins_over_the_host() -> None:
+def test_no_cuda_in_the_container_overrides_the_gpus_of_the_host() -> None:
     report = parse_report(
         "$ nvidia-smi -L\nGPU 0: NVIDIA A10 (UUID: GPU-11111111)\n"
         "root@1234567890ab:/# python collect_env.py\nPyTorch version: 2.4.0+cu121\nIs CUDA available: False\n"
@@ -140,7 +140,7 @@ def test_the_stack_that_sees_no_gpu_wins_over_the_host() -> None:
     assert report.machine.system.container.value == "docker"
 
 
-def test_lists_agree_and_the_richer_one_adds() -> None:
+def test_gpu_lists_of_two_reports_are_merged() -> None:
     report = parse_report(TABLE.replace("GeForce RTX 3090", "GeForce RTX ...") + PYTORCH)
     first, second = gpus(report)
     assert second.name.value == "NVIDIA GeForce RTX 3090"

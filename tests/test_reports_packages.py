@@ -1,4 +1,4 @@
-"""Package lists in pastes, and the facts that log and error lines name in passing."""
+"""Pasted package lists, and facts in log and error messages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from envdoctor.reports import parse_report
 
 
 def versions(text: str) -> dict[str, str]:
-    found = parse_report(text).stack.distributions.value or {}
-    return {name: each.version for name, each in found.items()}
+    distributions = parse_report(text).stack.distributions.value or {}
+    return {name: distribution.version for name, distribution in distributions.items()}
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "wanted"),
+    ("text", "kind", "expected"),
     [
         (
             "$ pip freeze\ntorch==2.4.0\nnumpy==1.26.4\nmy-tool @ file:///home/u/my-tool\n",
@@ -65,28 +65,31 @@ def versions(text: str) -> dict[str, str]:
         ),
     ],
 )
-def test_lists(text: str, kind: str, wanted: dict[str, str]) -> None:
-    assert versions(text) == wanted
+def test_package_lists(text: str, kind: str, expected: dict[str, str]) -> None:
+    assert versions(text) == expected
     report = parse_report(text)
     assert report.kinds == (kind,)
     assert report.errors == ""
 
 
-def test_a_wheel_s_name_gives_the_version() -> None:
+def test_version_from_a_wheel_name() -> None:
     wheel = "flash_attn-2.8.3%2Bcu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
     text = f"flash_attn @ https://github.com/x/y/releases/download/v2.8.3/{wheel}\ntorch==2.8.0\n"
     assert versions(text)["flash-attn"] == "2.8.3+cu12torch2.8cxx11abiTRUE"
 
 
-def test_conda_and_pip_are_told_apart() -> None:
-    found = parse_report("[conda] mkl    2024.1.0    ha957f24_693\n[conda] numpy    1.26.4    pypi_0    pypi\n").stack
-    assert found.distributions.value
-    assert {name: each.source for name, each in found.distributions.value.items()} == {"mkl": "conda", "numpy": "pip"}
-    assert found.kind.value == "conda"
+def test_packages_of_conda_and_pip_are_distinguished() -> None:
+    stack = parse_report("[conda] mkl    2024.1.0    ha957f24_693\n[conda] numpy    1.26.4    pypi_0    pypi\n").stack
+    assert stack.distributions.value
+    assert {name: distribution.source for name, distribution in stack.distributions.value.items()} == {
+        "mkl": "conda",
+        "numpy": "pip",
+    }
+    assert stack.kind.value == "conda"
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("torch: 2.3.0\nflash-attn: 2.5.7\n", {"torch": "2.3.0", "flash-attn": "2.5.7"}),
         ("- PyTorch version: 2.4.1+cu121\n", {"torch": "2.4.1+cu121"}),
@@ -102,12 +105,12 @@ def test_conda_and_pip_are_told_apart() -> None:
         ("and torch==2.8.0+cu128 has no wheels with a matching platform tag", {}),
     ],
 )
-def test_pairs_of_known_names(text: str, wanted: dict[str, str]) -> None:
-    assert versions(text) == wanted
+def test_versions_of_known_packages_in_text(text: str, expected: dict[str, str]) -> None:
+    assert versions(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         (
             "vllm 0.6.3 requires torch==2.4.0, but you have torch 2.2.0 which is incompatible.",
@@ -140,14 +143,14 @@ def test_pairs_of_known_names(text: str, wanted: dict[str, str]) -> None:
         ("    PyTorch 2.6.0+cu124 with CUDA None (you have 2.5.1+cu121)", {"torch": "2.5.1+cu121"}),
     ],
 )
-def test_versions_in_messages(text: str, wanted: dict[str, str]) -> None:
-    assert versions(text) == wanted
+def test_versions_in_log_messages(text: str, expected: dict[str, str]) -> None:
+    assert versions(text) == expected
     report = parse_report(text)
-    assert report.errors == text  # the message is the symptom, too
+    assert report.errors == text  # the message is also the symptom
     assert report.kinds == ()
 
 
-def test_other_facts_in_messages() -> None:
+def test_other_facts_in_log_messages() -> None:
     report = parse_report(
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 "
         "is not compatible with the current PyTorch installation.\n"
@@ -170,13 +173,13 @@ def test_other_facts_in_messages() -> None:
     assert (stack.python_version.value, stack.kind.value, stack.uses.value) == ("3.11", "conda", ("vllm",))
 
 
-def test_torch_s_own_word_outranks_the_lists() -> None:
+def test_version_reported_by_torch_has_precedence_over_package_lists() -> None:
     report = parse_report("torch==2.1.0\nnumpy==1.26.4\nPyTorch version: 2.4.0+cu121\n")
     assert report.stack.torch.value
     assert report.stack.torch.value.version.value == "2.4.0+cu121"
 
 
-def test_variables_before_a_command() -> None:
+def test_variables_at_the_start_of_a_command() -> None:
     report = parse_report(
         "$ CUDA_VISIBLE_DEVICES=0,1 NCCL_P2P_DISABLE=1 vllm serve m --tensor-parallel-size 2\n"
         "export HF_TOKEN=hf_planted\n"

@@ -1,4 +1,4 @@
-"""Samples of pasted reports, in the style of real ones, and how tests look into what was read."""
+"""Sample reports for the parser tests, modelled on real ones, and helpers that read the parsed records."""
 
 from __future__ import annotations
 
@@ -194,12 +194,12 @@ TRL = """\
 
 
 def every_fact(value: Any) -> list[Fact[Any]]:
-    """All facts below a record."""
+    """All facts in a record, recursively."""
     if isinstance(value, Fact):
         return [value, *every_fact(value.value)]
     if isinstance(value, msgspec.Struct):
         return [fact for name in value.__struct_fields__ for fact in every_fact(getattr(value, name))]
-    return [fact for each in value for fact in every_fact(each)] if isinstance(value, tuple) else []
+    return [fact for item in value for fact in every_fact(item)] if isinstance(value, tuple) else []
 
 
 def gpus(report: Report) -> tuple[Gpu, ...]:
@@ -208,4 +208,4 @@ def gpus(report: Report) -> tuple[Gpu, ...]:
 
 
 def versions(report: Report) -> dict[str, str]:
-    return {name: each.version for name, each in (report.stack.distributions.value or {}).items()}
+    return {name: distribution.version for name, distribution in (report.stack.distributions.value or {}).items()}

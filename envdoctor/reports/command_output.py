@@ -1,0 +1,286 @@
+"""Parsers for the output of nvcc, gcc, uname, os-release, ldd, free, df, ulimit and Python one-liners."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.core.records import Filesystem
+from envdoctor.reports.collect_env import record_python_version, record_wsl
+from envdoctor.reports.gpus import parse_gpu_phrase
+from envdoctor.reports.preprocess import extract_command
+from envdoctor.reports.section import Line, Section, first_group, is_version, parse_number, parse_size
+
+
+def parse_nvcc(lines: list[Line]) -> Section | None:
+    """Parse `nvcc --version`, `which nvcc` and `gcc --version`.
+
+    ```
+    Cuda compilation tools, release 11.5, V11.5.119
+    /usr/local/cuda/bin/nvcc
+    gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0
+    ```
+    """
+    section = Section("nvcc --version")
+    for line in lines:
+        text = line.text
+        if text.startswith(("Cuda compilation tools", "nvcc: Cuda compilation tools")):
+            version = first_group(r"V(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)", text) or first_group(
+                r"release (\d{1,2}\.\d{1,2})", text
+            )
+            section.set_fact("cuda.nvcc_version", version)
+        elif re.fullmatch(r"/[\w./+-]{1,120}/nvcc", text):
+            section.set_fact("cuda.nvcc", text)
+        elif "nvcc" in text and re.search(r"nvcc[:'\"]? ?(?:command not found|: not found|not found$)", text):
+            section.set_absent("cuda.nvcc", text[:120])
+            section.set_absent("cuda.nvcc_version", text[:120])
+            continue  # keep the line: it is also an error message
+        elif match := re.match(r"((?:[\w-]{1,30}-)?g?cc(?:-\d{1,2})? \([^)]{2,80}\) \d{1,2}\.\d{1,2}.*)", text):
+            section.set_fact("cuda.compiler", match[1][:100])
+        elif not text.startswith(("nvcc: NVIDIA (R) Cuda", "Built on ", "Build cuda_", "Copyright (c) 20")):
+            continue
+        section.consumed.add(line.number)
+    return section if section.facts else None
+
+
+def parse_system_commands(lines: list[Line]) -> Section | None:
+    """Parse uname, os-release and ldd.
+
+    ```
+    Linux vm 6.8.0-45-generic #1 SMP PREEMPT_DYNAMIC x86_64 x86_64 x86_64 GNU/Linux
+    PRETTY_NAME="Ubuntu 24.04.3 LTS"
+    ldd (Ubuntu GLIBC 2.39-0ubuntu8.9) 2.39
+    ```
+    """
+    section = Section("system commands")
+    for line in lines:
+        text = line.text
+        if match := re.match(r"Linux \S{1,64} (\d\.\d{1,3}[\w.+-]{1,60}) #\d", text):
+            section.set_fact("system.kernel", match[1])
+            section.set_fact("system.architecture", first_group(r"\b(x86_64|aarch64|ppc64le)\b", text))
+            record_wsl(section, match[1])
+        elif name := first_group(
+            r"^PRETTY_NAME=\"?([^\"]{2,80})|^Description:\s+((?:Ubuntu|Debian|CentOS|Red Hat).{1,60})$", text
+        ):
+            section.set_fact("system.os", name)
+        elif match := re.match(r"ldd \([^)]{2,60}\) (\d\.\d{1,3})$", text):
+            section.set_fact("system.glibc", match[1])
+        elif not re.match(
+            r"(?:NAME|VERSION|VERSION_ID|VERSION_CODENAME|ID|ID_LIKE|HOME_URL|LOGO|UBUNTU_CODENAME)=", text
+        ):
+            continue
+        section.consumed.add(line.number)
+    return section if section.facts else None
+
+
+LIMITS = (
+    ("limits.open_files", re.compile(r"(?:open files\s+\(-n\)|nofiles)\s+(\d{1,12}|unlimited)$"), 0),
+    ("limits.processes", re.compile(r"(?:max user processes\s+\(-u\)|process)\s+(\d{1,12}|unlimited)$"), 0),
+    (
+        "limits.locked_memory",
+        re.compile(r"(?:max locked memory\s+\(kbytes, -l\)|locked memory\(kbytes\))\s+(\d{1,12}|unlimited)$"),
+        10,
+    ),
+    ("limits.stack", re.compile(r"stack(?: size\s+\(kbytes, -s\)|\(kbytes\))\s+(\d{1,12}|unlimited)$"), 10),
+)
+ULIMIT_OPTIONS = {"-n": ("limits.open_files", 0), "-u": ("limits.processes", 0), "-l": ("limits.locked_memory", 10),
+                  "-s": ("limits.stack", 10)}  # fmt: skip
+OTHER_LIMITS = re.compile(
+    r"(?:[a-z -]{4,28}\((?:[a-z0-9 -]{2,20}, )?-[a-zA-Z]\)|(?:time|file|data|coredump|memory|vmemory|locks|rtprio)"
+    r"(?:\([a-z]{4,8}\))?)\s+(?:\d+|unlimited)$"
+)
+
+
+def parse_ulimit(lines: list[Line]) -> Section | None:
+    """Parse `ulimit -a` of bash, ksh and dash, and `ulimit -n` with the number on the next line.
+
+    ```
+    max locked memory           (kbytes, -l) 8192
+    open files                          (-n) 1024
+    ```
+    """
+    section = Section("ulimit -a")
+    requested: tuple[str, int] | None = None
+    for line in lines:
+        text = line.text
+        if requested and re.fullmatch(r"\d{1,12}|unlimited", text):
+            _record_limit(section, *requested, text)
+            section.consumed.add(line.number)
+            requested = None
+            continue
+        if "ulimit -" in text:
+            command = extract_command(text) or text
+            requested = ULIMIT_OPTIONS.get(command.removeprefix("ulimit ").strip())
+            continue
+        requested = None
+        for path, pattern, shift in LIMITS:
+            if text[0] in "omnlsp" and (match := pattern.match(text)):
+                _record_limit(section, path, shift, match[1])
+                section.consumed.add(line.number)
+                break
+        else:
+            if section.facts and OTHER_LIMITS.match(text):
+                section.consumed.add(line.number)
+    return section if section.facts else None
+
+
+def _record_limit(section: Section, path: str, shift: int, text: str) -> None:
+    section.set_fact(path, -1 if text == "unlimited" else int(text) << shift)
+
+
+# Mount points that a GPU stack writes to -> the names that the rules use. Others, such as /boot, are ignored.
+MOUNT_POINTS = {
+    "/dev/shm": "shm",
+    "/tmp": "tmp",
+    "/home": "home",
+    "/root": "home",
+    "/": "root",
+    "/workspace": "workspace",
+    "/data": "data",
+    "/scratch": "scratch",
+}
+
+
+DF_ROW = re.compile(
+    r"(\S{1,80})\s+([\d.]+[KMGTP]?i?)\s+[\d.]+[KMGTP]?i?\s+([\d.]+[KMGTP]?i?)\s+\d{1,3}%\s+(/\S{0,80})$"
+)
+TABLE_HEADING = re.compile(r"Filesystem\s+(?:Size|1K-blocks)|total\s+used\s+free|Swap: ")
+
+
+def parse_disk_and_memory(lines: list[Line]) -> Section | None:
+    """Parse `df -h` and `free -h`, and `free -g` if the command line is in the text.
+
+    ```
+    Filesystem      Size  Used Avail Use% Mounted on
+    tmpfs            64M     0   64M   0% /dev/shm
+    Mem:           125Gi        12Gi       100Gi       1.0Gi        13Gi       112Gi
+    ```
+    """
+    section = Section("df and free")
+    filesystems: dict[str, Filesystem] = {}
+    unit = ""
+    for line in lines:
+        text = line.text
+        if match := re.search(r"\bfree -([hgmk])\b", text):
+            unit = match[1] if match[1] != "h" else ""
+        row = DF_ROW.match(text)
+        if row:
+            in_kib = row[2].isdecimal() and row[2] != "0"  # df without -h counts KiB
+            total, free = parse_size(row[2], "k" if in_kib else ""), parse_size(row[3], "k" if in_kib else "")
+            if row[4] in MOUNT_POINTS and total is not None and free is not None:
+                filesystems.setdefault(
+                    MOUNT_POINTS[row[4]], Filesystem(path=row[4], total=total, free=free, kind=row[1])
+                )
+        elif text.startswith("Mem:") and len(words := text.split()) >= 7:
+            if unit or not words[1].isdecimal():
+                section.set_fact("memory.total", parse_size(words[1], unit))
+                section.set_fact("memory.available", parse_size(words[6], unit))
+        elif not TABLE_HEADING.match(text):
+            continue
+        section.consumed.add(line.number)
+    section.set_fact("storage.places", filesystems or None)
+    return section if section.facts else None
+
+
+EXPRESSIONS = re.compile(
+    r"torch\.__version__|torch\.version\.cuda|torch\.cuda\.is_available\(\)|torch\.cuda\.get_device_name\("
+    r"|torch\.cuda\.get_device_capability\(|torch\.cuda\.get_arch_list\(\)|(?:vllm|transformers|trl|triton|numpy|flash_attn"
+    r"|peft|accelerate|bitsandbytes|datasets|xformers|torchvision|torchaudio)\.__version__|sys\.version"
+)
+
+
+def parse_python_output(lines: list[Line]) -> Section | None:
+    """Parse Python expressions and the values printed below them, and `python --version`.
+
+    ```
+    >>> import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())
+    2.4.0+cu121 12.1 True
+    ```
+    """
+    section = Section("python")
+    expressions: list[str] = []
+    for line in lines:
+        text = line.text
+        present = any(marker in text for marker in ("torch.", "__version__", "sys.version"))
+        in_line = EXPRESSIONS.findall(text) if present else []
+        if in_line and ("print" in text or ">>>" in text or len(in_line) == 1) and "Error" not in text:
+            expressions += in_line
+            section.consumed.add(line.number)
+        elif expressions:
+            expressions = _assign_values(section, expressions, line)
+        elif match := re.match(r"Python (\d\.\d{1,2}\.\d{1,2})(?: ::.*)?$", text):
+            section.set_fact("stack.python_version", match[1])
+            section.consumed.add(line.number)
+        elif match := re.match(r"Python (\d\.\d{1,2}\.\d{1,2} .{0,4}\(.{4,80}\) ?\[.{3,40}\].*)$", text):
+            record_python_version(section, match[1])
+            section.consumed.add(line.number)
+    return section if section.facts or section.distributions or section.gpus else None
+
+
+def _assign_values(section: Section, expressions: list[str], line: Line) -> list[str]:
+    """Assign the values on a line to the pending expressions. Returns the expressions that remain."""
+    text = line.text
+    has_spaces = ("get_device_name", "get_device_capability", "get_arch")
+    words = [text] if any(name in expressions[0] for name in has_spaces) else text.split()
+    if len(words) > len(expressions) or not words:
+        return []
+    recorded = [
+        _record_value(section, expression, word.strip("'\",()"))
+        for expression, word in zip(expressions, words, strict=False)
+    ]
+    if not any(recorded):
+        return []
+    section.consumed.add(line.number)
+    return expressions[len(words) :]
+
+
+def _record_value(section: Section, expression: str, word: str) -> bool:
+    name, _, attribute = expression.partition(".")
+    if attribute == "__version__" and is_version(word):
+        if name == "torch":
+            section.set_fact("stack.torch.version", word)
+        else:
+            section.add_distribution(name, word)
+    elif attribute == "version.cuda" and re.fullmatch(r"\d{1,2}\.\d{1,2}", word):
+        section.set_fact("stack.torch.cuda", word)
+    elif attribute == "version.cuda" and word == "None":
+        section.set_absent("stack.torch.cuda", "a build without CUDA (torch.version.cuda is None)")
+    elif "is_available" in attribute and word in ("True", "False"):
+        section.set_fact("stack.cuda_available", word == "True")
+    elif "get_device_name" in attribute and 3 < len(word) < 60:
+        section.set_gpu_fact(0, "name", word)
+    elif "get_device_capability" in attribute and (match := re.fullmatch(r"(\d{1,2}), (\d)", word)):
+        section.set_gpu_fact(0, "compute_capability", f"{match[1]}.{match[2]}")
+    elif "get_arch_list" in attribute and (architectures := re.findall(r"(?:sm|compute)_\d{2,3}[af]?", word)):
+        section.set_fact("stack.torch.architectures", tuple(architectures))
+    else:
+        return False
+    return True
+
+
+def parse_issue_form(lines: list[Line]) -> Section | None:
+    """Parse fields of issue forms: `OS: Ubuntu 22.04`, `- GPU: 8x H100`, `NVIDIA driver: 535.129.03`.
+
+    These have the lowest precedence of all sections.
+    """
+    section = Section("notes")
+    for line in lines:
+        key, value = line.key.strip("` *"), line.value.strip("* `")
+        if not key or not value or len(value) > 120:
+            continue
+        if key in ("os", "operating system") and re.match(
+            r"Ubuntu|Debian|CentOS|RHEL|Red Hat|Rocky|Windows|macOS|Arch|Fedora|WSL", value
+        ):
+            section.set_fact("system.os", value)
+        elif key in ("nvidia driver", "driver", "driver version", "gpu driver", "nvidia driver version"):
+            section.set_fact("driver.version", first_group(r"^v?(\d{3}\.\d{1,4}(?:\.\d{1,4})?)\b", value))
+        elif key in ("gpu", "gpus", "gpu model", "gpu type", "graphics card", "hardware") and not section.gpus:
+            for index, name in enumerate(parse_gpu_phrase(value)):
+                section.set_gpu_fact(index, "name", name)
+        elif key in ("python", "python version"):
+            section.set_fact("stack.python_version", first_group(r"^v?(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.])", value))
+        elif key in ("ram", "system memory", "host memory") and parse_number(value):
+            section.set_fact("memory.total", parse_size(value) if re.search(r"[GM]i?B", value) else None)
+        else:
+            continue
+        section.consumed.add(line.number)
+    return section if section.facts or section.gpus else None

@@ -1,0 +1,269 @@
+"""Parser for facts in log and error messages. The lines are not consumed, because they are symptoms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+from envdoctor.reports.gpus import is_gpu_name
+from envdoctor.reports.section import Section, first_group, is_version
+
+
+class Message(NamedTuple):
+    """A known log message.
+
+    `substring` is a fast check that precedes `pattern`; `record` records the facts in the groups of a match.
+    """
+
+    substring: str
+    pattern: re.Pattern[str]
+    record: Callable[[Section, re.Match[str]], None]
+
+
+def _record_architectures(section: Section, match: re.Match[str]) -> None:
+    names = tuple(re.findall(r"(?:sm|compute)_\d{2,3}[af]?", match[1]))
+    section.set_fact("stack.torch.architectures", names)
+
+
+def _record_gpu(section: Section, name: str, capability: str) -> None:
+    if is_gpu_name(name) and not section.gpus:
+        section.set_gpu_fact(0, "name", name.strip())
+        section.set_gpu_fact(0, "compute_capability", capability)
+
+
+def _distribution_recorder(name: str) -> Callable[[Section, re.Match[str]], None]:
+    def record(section: Section, match: re.Match[str]) -> None:
+        section.add_distribution(name, match[1].rstrip("."))
+
+    return record
+
+
+def _record_torch(section: Section, version: str) -> None:
+    if is_version(version):
+        section.set_fact("stack.torch.version", version)
+
+
+def _record_distribution(section: Section, match: re.Match[str]) -> None:
+    section.add_distribution(match[1], match[2].rstrip(".,"))
+
+
+def _split_digits(text: str) -> str:
+    """`128` -> `12.8`."""
+    return f"{text[:-1]}.{text[-1]}"
+
+
+def _record_bitsandbytes(section: Section, match: re.Match[str]) -> None:
+    section.set_fact("stack.torch.cuda", _split_digits(match[1]))
+    if not section.gpus:
+        section.set_gpu_fact(0, "compute_capability", f"{match[2]}.{match[3]}")
+
+
+def _record_uv_environment(section: Section, match: re.Match[str]) -> None:
+    section.set_fact("stack.python_version", match[1])
+    section.set_fact("stack.python", match[2])
+    _record_kind(section, match[2])
+
+
+def _record_kind(section: Section, path: str) -> None:
+    if re.search(r"[/\\]envs[/\\]|conda|miniforge|mamba", path):
+        section.set_fact("stack.kind", "conda", "from a path")
+    elif re.search(r"[/\\]\.?v?env[/\\]?$|[/\\]\.?venv", path):
+        section.set_fact("stack.kind", "venv", "from a path")
+
+
+def _record_detected_cuda(section: Section, match: re.Match[str]) -> None:
+    section.set_fact("cuda.nvcc_version", match[1])
+    section.set_fact("stack.torch.cuda", match[2])
+
+
+def _record_torchao(section: Section, match: re.Match[str]) -> None:
+    _record_torch(section, match[1])
+    section.add_distribution("torchao", match[2].rstrip("."))
+
+
+def _record_unsloth(section: Section, match: re.Match[str]) -> None:
+    _record_torch(section, match[1].rstrip("."))
+    section.set_fact("cuda.nvcc_version", None)
+    if not section.gpus:
+        section.set_gpu_fact(0, "compute_capability", match[2])
+    section.set_fact("stack.torch.cuda", match[3])
+
+
+MAX_MATCHES = 51  # per message
+
+# Each message is preceded by a sample of the project's output. The tests contain one for each.
+MESSAGES = (
+    # The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.
+    Message(
+        "supports CUDA capabilities",
+        re.compile(r"supports CUDA capabilities ([a-z0-9_ ]{4,400})"),
+        _record_architectures,
+    ),
+    # NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
+    Message(
+        "with CUDA capability sm_",
+        re.compile(r"^\W{0,4}([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})", re.MULTILINE),
+        lambda section, match: _record_gpu(section, match[1], _split_digits(match[2])),
+    ),
+    # Your Tesla V100-PCIE-32GB GPU has compute capability 7.0.
+    Message(
+        "GPU has compute capability",
+        re.compile(r"[Yy]our ([A-Z][\w /()-]{2,60}) GPU has compute capability (\d{1,2}\.\d)"),
+        lambda section, match: _record_gpu(section, match[1], match[2]),
+    ),
+    # The NVIDIA driver on your system is too old (found version 12080).
+    Message(
+        "(found version ",
+        re.compile(r"\(found version (\d{1,2})0(\d)0\)"),
+        lambda section, match: section.set_fact("driver.cuda", f"{match[1]}.{match[2]}"),
+    ),
+    # Initializing a V1 LLM engine (v0.11.0) with config: / vLLM API server version 0.9.2 / v0.6.4.post1
+    Message("LLM engine (v", re.compile(r"LLM engine \(v(\d[\w.+-]{1,50})\)"), _distribution_recorder("vllm")),
+    Message(
+        "vLLM API server version ",
+        re.compile(r"vLLM API server version v?(\d[\w.+-]{1,50})"),
+        _distribution_recorder("vllm"),
+    ),
+    Message(
+        "You have version ",
+        re.compile(r"vLLM version.{0,120}You have version (\d[\w.+-]{1,40}) installed"),
+        _distribution_recorder("vllm"),
+    ),
+    # vllm 0.6.3 requires torch==2.4.0, but you have torch 2.2.0 which is incompatible.
+    Message(
+        "which is incompatible",
+        re.compile(r"but you(?:'ll)? have ([\w.-]{2,60}) (\d[\w.+!-]{0,50}) which is incompatible"),
+        _record_distribution,
+    ),
+    Message(
+        "which is incompatible",
+        re.compile(r"^(?:ERROR: )?([A-Za-z][\w.-]{1,60}) (\d[\w.+!-]{0,50}) requires ", re.MULTILINE),
+        _record_distribution,
+    ),
+    # huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module, but found
+    # huggingface-hub==1.2.3.
+    Message("but found ", re.compile(r"but found ([\w-]{2,60})==(\d[\w.+!-]{0,50})"), _record_distribution),
+    # Skipping import of cpp extensions due to incompatible torch version 2.10.0+cu130 for torchao version 0.14.0
+    Message(
+        "for torchao version",
+        re.compile(r"torch version (\d[\w.+-]{2,50}) for torchao version (\d[\w.+-]{2,50})"),
+        _record_torchao,
+    ),
+    # PyTorch 2.6.0+cu124 with CUDA None (you have 2.5.1+cu121)
+    Message(
+        "(you have ",
+        re.compile(r"PyTorch \d[\w.+]{2,40} with CUDA .{0,12}\(you have (\d[\w.+]{2,40})\)"),
+        lambda section, match: _record_torch(section, match[1]),
+    ),
+    #     Python  3.11.0 (you have 3.11.5)
+    Message(
+        "(you have 3.",
+        re.compile(r"Python\s{1,4}3\.[\d.]{1,6} \(you have (3\.\d{1,2}\.\d{1,2})\)"),
+        lambda section, match: section.set_fact("stack.python_version", match[1]),
+    ),
+    # Using Python 3.11.13 environment at: /home/user/miniconda3/envs/nano
+    Message(
+        "Using Python 3.",
+        re.compile(r"Using Python (3\.\d{1,2}\.\d{1,2}) environment at:? ([^\s:]{1,200})"),
+        _record_uv_environment,
+    ),
+    # A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.0 as it may crash.
+    Message(
+        "NumPy 1.x cannot be run in",
+        re.compile(r"cannot be run in\s{1,4}NumPy (\d[\d.]{1,10})"),
+        _distribution_recorder("numpy"),
+    ),
+    # CUDA SETUP: PyTorch settings found: CUDA_VERSION=117, Highest Compute Capability: 7.5.
+    Message(
+        "PyTorch settings found",
+        re.compile(r"CUDA_VERSION=(\d{3}), Highest Compute Capability: \(?(\d{1,2})(?:\.|, )(\d)"),
+        _record_bitsandbytes,
+    ),
+    # The detected CUDA version (11.8) mismatches the version that was used to compile PyTorch (12.4).
+    Message(
+        "The detected CUDA version",
+        re.compile(r"detected CUDA version \((\d{1,2}\.\d{1,2})\).{0,160}?PyTorch \((\d{1,2}\.\d{1,2})\)", re.DOTALL),
+        _record_detected_cuda,
+    ),
+    # O^O/ \_/ \    Pytorch: 2.3.1+cu121. CUDA = 8.0. CUDA Toolkit = 12.1.
+    Message(
+        "CUDA Toolkit",
+        re.compile(
+            r"(?:Pytorch|Torch): (\d[\w.+]{2,40})\. CUDA(?: =|:) (\d{1,2}\.\d)\. CUDA Toolkit(?: =|:) (\d{1,2}\.\d)"
+        ),
+        _record_unsloth,
+    ),
+    # Attempting uninstall ... Successfully installed torch-2.4.0 vllm-0.6.1
+    Message(
+        "Successfully installed ",
+        re.compile(
+            r"(?<=[ d] )(torch|vllm|transformers|trl|triton|xformers|numpy|flash-attn)-(\d[\w.+]{1,40})(?= |$)",
+            re.MULTILINE,
+        ),
+        _record_distribution,
+    ),
+)
+# The paths in a traceback contain the Python version, the kind of environment, and the libraries in use.
+SITE = re.compile(
+    r"([\w./~\\:+-]{0,200}?)[/\\][Ll]ib(?:[/\\]python(3\.\d{1,2}))?[/\\](?:site|dist)-packages[/\\](\w{2,40})"
+)
+TRACEBACK_LIBRARIES = frozenset({
+    "vllm", "sglang", "verl", "trl", "deepspeed", "xformers", "flash_attn", "bitsandbytes", "unsloth", "lmdeploy",
+    "transformers", "accelerate", "peft", "torchao", "flashinfer", "liger_kernel", "openrlhf", "ray",
+    "triton", "torchvision", "torchaudio", "tensorrt_llm",
+})  # fmt: skip
+
+
+LIBRARY_SUBSTRINGS = (
+    ("vllm", ("Automatically detected platform", "vLLM Version", "vLLM Build Flags", "Failed to import from vllm",
+              "vLLM API server", "vllm serve ", "/vllm-workspace", "vllm.entrypoints", "import vllm", "from vllm",
+              "/vllm/vllm/", "/vllm/worker/", "/vllm/v1/", "/vllm/engine/", "vllm/collect_env.py")),
+    ("sglang", ("sglang.check_env", "sglang.launch_server", "sgl-workspace", "import sglang")),
+    ("trl", ("GRPOTrainer", "from trl", "import trl")),
+    ("deepspeed", ("DeepSpeed general environment", "real_accelerator.py")),
+    ("unsloth", ("from unsloth", "Unsloth: ")),
+    ("verl", ("verl.trainer",)),
+    ("bitsandbytes", ("bitsandbytes.cextension", "import bitsandbytes")),
+    ("flash-attn", ("import flash_attn", "flash_attn_2_cuda")),
+)  # fmt: skip
+
+
+def parse_log_messages(text: str) -> Section | None:
+    """Parse known log messages, and the paths in tracebacks."""
+    section = Section("log lines")
+    for message in MESSAGES:
+        if message.substring in text:
+            for match in islice(message.pattern.finditer(text), MAX_MATCHES):
+                message.record(section, match)
+    for match in _site_packages(text):
+        exact = first_group(r"[/\\]versions[/\\](3\.\d{1,2}\.\d{1,2})$", match[1])  # pyenv
+        windows = first_group(r"[/\\]Python3(\d{1,2})$", match[1])
+        version = exact or match[2] or (f"3.{windows}" if windows else None)
+        section.set_fact("stack.python_version", version, "from a path")
+        if re.match(r"[A-Za-z]:\\", match[1]):
+            section.set_fact("system.os", "Windows", "from a path")
+        _record_kind(section, match[1])
+    return section if section.facts or section.gpus or section.distributions else None
+
+
+def find_libraries_in_use(text: str) -> tuple[str, ...]:
+    """Libraries in use, from log messages and from the paths in tracebacks."""
+    used = {match[3].replace("_", "-") for match in _site_packages(text) if match[3] in TRACEBACK_LIBRARIES}
+    used.update(name for name, substrings in LIBRARY_SUBSTRINGS if any(substring in text for substring in substrings))
+    return tuple(sorted(used))
+
+
+def _site_packages(text: str) -> list[re.Match[str]]:
+    """The first paths into site-packages. SITE is matched near each occurrence only, because searching is slow."""
+    matches = []
+    for marker in re.finditer(r"(?:site|dist)-packages[/\\]", text):
+        start = text.rfind("\n", max(0, marker.start() - 260), marker.start()) + 1 or max(0, marker.start() - 260)
+        quote = max(text.rfind('"', start, marker.start()), text.rfind(" ", start, marker.start())) + 1
+        match = SITE.match(text, max(start, quote), marker.end() + 60)
+        if match:
+            matches.append(match)
+        if len(matches) >= 400:
+            break
+    return matches

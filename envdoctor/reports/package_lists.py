@@ -1,0 +1,228 @@
+"""Parsers for package lists of pip, uv and conda, for `pip show`, and for single versions in text."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.reports.preprocess import extract_command
+from envdoctor.reports.section import Line, Section, distribution_name, first_group, is_version
+
+TAGGED = re.compile(r"\[(pip\d?|conda|uv)\]\s+(.*)$")
+PINNED = re.compile(
+    r"([A-Za-z0-9][A-Za-z0-9._-]{0,80})\s?(?:\[[\w,-]{1,60}\])?==\s?([\w.+!-]{1,60})\s?(?:;.{0,200}|#.{0,200})?$"
+)
+AT_URL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,80}) @ (\S{4,400})$")
+COLUMN = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s{2,60}(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
+SPACED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
+HEADER = re.compile(
+    r"(?:Package\s+Version|# Name\s+Version|List of packages in environment|# packages in environment"
+    r"|Name\s+Version\s+Build)"
+)
+LIST_COMMAND = re.compile(r"(?:\S*python\S* -m )?(?:\S*/)?(?:uv )?(?:pip[\d.]{0,4} |conda list|mamba list)")
+PAIR = re.compile(
+    r"[-*\u2022\u00b7\s]{0,6}[`*\"']{0,3}([A-Za-z][A-Za-z0-9._ -]{1,30}?)[`*\"']{0,3}\s?(?:[vV]ersion)?[`*\"']{0,3}"
+    r"\s?(?::|==?|\s)\s?[`*\"']{0,3}v?(\d[\w.+!-]{0,60}?)[`*\"',;.]{0,3}$"
+)
+# A single line with the name and version of one of these packages counts as an installed version. Other names
+# followed by a number are too common in prose.
+KNOWN_PACKAGES = frozenset({
+    "accelerate", "bitsandbytes", "causal-conv1d", "cuda-python", "cupy-cuda12x", "datasets", "deepspeed",
+    "flash-attn", "flash-attn-3", "flashinfer", "flashinfer-python", "huggingface-hub", "kernels", "liger-kernel",
+    "llamafactory", "lmdeploy", "mamba-ssm", "mkl", "numpy", "nvidia-cudnn-cu12", "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13", "openrlhf", "outlines", "peft", "pytorch-triton", "ray", "safetensors", "sgl-kernel",
+    "sglang", "tensordict", "tensorrt-llm", "tokenizers", "torch", "torchao", "torchaudio", "torchdata",
+    "torchtext", "torchvision", "transformer-engine", "transformers", "triton", "triton-kernels", "trl", "unsloth",
+    "unsloth-zoo", "verl", "vllm", "vllm-flash-attn", "xformers", "xgrammar",
+})  # fmt: skip
+QUANTITY = re.compile(r"\d{1,3}(?:px|gb|mb|gib|x|b|k)$", re.IGNORECASE)
+
+
+def parse_tagged_packages(lines: list[Line], kind: str) -> Section:
+    """Parse the package list of collect_env: `[pip3] torch==2.4.0`, `[conda] pytorch   2.1.0   py3.10_cuda12.1_0`."""
+    section = Section(kind)
+    for line in lines:
+        match = TAGGED.match(line.text) if line.text[0] == "[" else None
+        if not match:
+            continue
+        section.consumed.add(line.number)
+        if match[1] == "conda":
+            _add_conda(section, match[2].split())
+        elif pinned := PINNED.match(match[2]) or SPACED.match(match[2]) or COLUMN.match(match[2]):
+            section.add_distribution(pinned[1], pinned[2])
+    return section
+
+
+def _add_conda(section: Section, words: list[str]) -> bool:
+    """Record name, version, build and channel. Packages of the channel `pypi` were installed by pip."""
+    if len(words) < 2:
+        return False
+    from_pip = "pypi" in words[2:]
+    section.set_fact("stack.kind", "conda", "conda lists packages")
+    return section.add_distribution(words[0], words[1], "pip" if from_pip else "conda")
+
+
+def parse_package_lists(lines: list[Line]) -> list[Section]:
+    """Parse `name==version` lists and the tables of pip, uv and conda.
+
+    A list follows a command or a header. Without one, `_add_run` decides by length and package names.
+
+    ```
+    $ uv pip list                        $ pip freeze              # packages in environment at /opt/conda:
+    Using Python 3.12.3 environment at   accelerate==1.11.0        # Name      Version   Build   Channel
+    Package      Version                 flash_attn @ file:///...  torch       2.7.0     pypi_0  pypi
+    ------------ -------
+    ```
+    """
+    sections: dict[str, Section] = {}
+    current = ""  # kind of the list, from the last command or header
+    run: list[tuple[Line, str, str, str]] = []
+    for line in [*lines, Line(-1, ".")]:
+        new_kind = _list_kind(line.text)
+        entry = None if new_kind else _parse_entry(line.text, current)
+        if entry and line.number >= 0:
+            run.append((line, *entry))
+            continue
+        _add_run(sections, run, current)
+        run = []
+        if new_kind:
+            current = new_kind
+            section = sections.setdefault(new_kind, Section(new_kind))
+            section.consumed.add(line.number)
+        elif _is_list_decoration(line.text):
+            _record_uv_environment(sections, current, line)
+        else:
+            current = ""
+    return [section for section in sections.values() if section.distributions]
+
+
+def _list_kind(text: str) -> str:
+    """The kind of list that a command or header starts; empty if it starts none."""
+    if HEADER.match(text):
+        return "conda list" if "Build" in text or text.startswith("#") else "pip list"
+    if not ("pip" in text or "conda list" in text or "mamba list" in text):
+        return ""
+    command = extract_command(text) or text
+    if not LIST_COMMAND.match(command) or len(command) > 200:
+        return ""
+    if "conda list" in command or "mamba list" in command:
+        return "conda list"
+    uv = "uv " if command.startswith("uv ") else ""
+    verb = next((verb for verb in ("freeze", "list") if verb in command.split()), "")
+    return f"{uv}pip {verb}" if verb else ""
+
+
+def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
+    """Name, version and remaining text of one line of a list. The remaining text of a pin is `==`."""
+    if len(text) > 600:
+        return None
+    if match := PINNED.match(text):
+        return match[1], match[2], "=="
+    if match := AT_URL.match(text):
+        wheel = first_group(r"/[A-Za-z0-9_.]{1,80}?-(\d[\w.+!%]{0,60}?)-(?:py|cp)\d[^/]{0,120}\.whl", match[2])
+        return match[1], wheel.replace("%2B", "+"), "=="
+    # The second pattern is for tables whose padding was trimmed.
+    if match := COLUMN.match(text) or (SPACED.match(text) if current.endswith("list") else None):
+        return match[1], match[2], match[3] or ""
+    return (text.rpartition("#egg=")[2], "", "==") if text.startswith("-e ") and "#egg=" in text else None
+
+
+def _add_run(sections: dict[str, Section], run: list[tuple[Line, str, str, str]], current: str) -> None:
+    """Add consecutive entries if they form a list: after a command, or with enough entries and a known package."""
+    if not run:
+        return
+    known_count = sum(
+        1 for _, name, version, _ in run if distribution_name(name) in KNOWN_PACKAGES and is_version(version)
+    )
+    min_entries = 2 if run[0][3] == "==" else 3
+    if not current and not (len(run) >= min_entries and known_count) and not (known_count and run[0][3] != "=="):
+        return
+    kind = current or ("pip freeze" if run[0][3] == "==" else "conda list" if "py" in run[0][3] else "pip list")
+    section = sections.setdefault(kind, Section(kind))
+    for line, name, version, rest in run:
+        if kind == "conda list":
+            _add_conda(section, [name, version, *rest.split()])
+        else:
+            section.add_distribution(name, version)
+        section.consumed.add(line.number)
+
+
+def _is_list_decoration(text: str) -> bool:
+    """Whether a line may occur inside a list: rules, comments, code fences, notices of pip."""
+    return (
+        not text.strip("-= `~")
+        or text[0] == "#"
+        or text.startswith(
+            ("-e ", "Using Python", "Using CPython", "WARNING:", "[notice]", "DEPRECATION:", "warning:")
+        )
+    )
+
+
+def _record_uv_environment(sections: dict[str, Section], current: str, line: Line) -> None:
+    """uv names its environment: `Using Python 3.11.13 environment at: /home/user/envs/nano`."""
+    if current and current in sections:
+        sections[current].consumed.add(line.number)
+    if version := first_group(r"^Using (?:C?Python) (\d\.\d{1,2}\.\d{1,2})", line.text):
+        section = sections.setdefault(current or "uv pip list", Section(current or "uv pip list"))
+        section.set_fact("stack.python_version", version)
+        section.set_fact("stack.python", first_group(r"environment at:? (\S{1,200})$", line.text))
+
+
+def parse_pip_show(lines: list[Line]) -> Section | None:
+    """Parse `pip show`: blocks that begin with `Name: torch` and `Version: 2.4.0+cu121`."""
+    section = Section("pip show")
+    name, name_line = "", 0
+    for line in lines:
+        if line.key == "name" and re.fullmatch(r"[A-Za-z0-9][\w.-]{0,80}", line.value):
+            name, name_line = line.value, line.number
+        elif name and line.key == "version" and line.number - name_line < 4:
+            if section.add_distribution(name, line.value.split(" ")[0]):
+                section.consumed.update((name_line, line.number))
+        elif name and line.key in SHOW_KEYS and line.number - name_line < 20:
+            if name_line in section.consumed:
+                section.consumed.add(line.number)
+                if line.key == "location":
+                    _record_location(section, line.value)
+        elif line.text != "---" and line.key not in SHOW_KEYS:
+            name = ""
+    return section if section.distributions else None
+
+
+SHOW_KEYS = frozenset({
+    "summary", "home-page", "author", "author-email", "license", "location", "requires", "required-by",
+    "editable project location", "license-expression",
+})  # fmt: skip
+
+
+def _record_location(section: Section, path: str) -> None:
+    section.set_fact(
+        "stack.python_version", first_group(r"/python(3\.\d{1,2})/(?:site|dist)-packages", path), "from a path"
+    )
+
+
+def parse_version_pairs(lines: list[Line]) -> Section | None:
+    """Parse known packages with versions: `torch: 2.3.0`, `- flash-attn 2.5.7`, `vllm 0.6.3, torch 2.4.0`."""
+    section = Section("package versions")
+    for line in lines:
+        text = line.text
+        if len(text) > 160 or not any(character.isdigit() for character in text):
+            continue
+        parts = [part for part in re.split(r"[,;|] ?", text) if part.strip()] if len(text) < 120 else [text]
+        pairs = [PAIR.match(part) for part in parts[:12]]
+        if not all(pairs):
+            continue
+        known_pairs = [
+            (pair[1], pair[2])
+            for pair in pairs
+            if pair and distribution_name(_strip_version_word(pair[1])) in KNOWN_PACKAGES
+        ]
+        if not known_pairs or (len(parts) == 1 and "==" in text):
+            continue
+        for name, version in known_pairs:
+            is_release = "." in version and not QUANTITY.match(version)
+            if is_release and section.add_distribution(_strip_version_word(name), version):
+                section.consumed.add(line.number)
+    return section if section.distributions else None
+
+
+def _strip_version_word(name: str) -> str:
+    return re.sub(r"\s*(?:version|__version__|\.version)$", "", name.strip(), flags=re.IGNORECASE)
