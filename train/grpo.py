@@ -22,7 +22,7 @@ from typing import Any
 from checks.cuda_graphs import check_graphs
 from checks.fsdp import check_sharding
 from checks.model_names import find_folder
-from data.row_count import refuse_too_few
+from data.checks import check_prompt_count
 from generation.vllm_server import ask_server, check_length
 from run.alarms import validate_names
 from run.checkpoints import step_of
@@ -121,7 +121,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     torch.manual_seed(settings["seed"])
     task = TASKS[settings["task"]][1](settings)
     learner = make_learner(run, task, settings, device=device, proven=proven, ranks=ranks)
-    refuse_too_few(len(task.train), settings)  # some may have been too long
+    check_prompt_count(len(task.train), settings)  # some may have been too long
     run.tell_rows(task.train, task.held_out)
     held_out = HeldOut(run, task, learner, settings)
     laps.end("data")

@@ -24,7 +24,7 @@ from run.directory import RunDirectory, finite
 from run.program import answer_check, command_line, exit_status
 from settings import BadInput, Recipe, list_recipes, read_recipe, settle
 from verl_engine.check import FILE, contradictions, find_reward
-from verl_engine.data import check_data, check_held_out, count_steps
+from verl_engine.dataset import check_data, check_held_out, count_steps
 
 if TYPE_CHECKING:
     from verl_engine.process import Children
@@ -59,19 +59,19 @@ def main() -> int:
 
 def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (a story)
     """One run, from run.json to result.json."""
-    from verl_engine.adapter import readable_shards
-    from verl_engine.after import merge, model_card
+    from verl_engine.alarms import untold
     from verl_engine.commands import adapter_command, commands, fill_in, merge_command, trainer_environment
     from verl_engine.compose import compose_options, find_verl
-    from verl_engine.cpus import refuse_too_few
-    from verl_engine.data import wait_for_data, write_data
-    from verl_engine.fields import trainer_module, verl_options
-    from verl_engine.parts import TRACKED_SFT, overrides
+    from verl_engine.config_options import trainer_module, verl_options
+    from verl_engine.dataset import wait_for_data, write_data
+    from verl_engine.launch_context import ON_CPU, Checkpoints, look_at_machine, refuse_missing_gpus, situation
+    from verl_engine.merge import merge, model_card
+    from verl_engine.merge_adapter import readable_shards
+    from verl_engine.options import TRACKED_SFT, overrides
     from verl_engine.process import Children
+    from verl_engine.ray_cpus import check_ray_cpus
     from verl_engine.recorder import Recorder
-    from verl_engine.reward_file import needs_plain_numbers, reward_text
-    from verl_engine.situation import ON_CPU, Checkpoints, look_at_machine, refuse_missing_gpus, situation
-    from verl_engine.watch import untold
+    from verl_engine.reward_wrapper import needs_plain_numbers, reward_text
 
     # 1. What to do.
     run.hold()
@@ -116,7 +116,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
         return 0
     refuse_missing_gpus(settings, machine, at.gpus)
     if ON_CPU not in settings["options"]:
-        refuse_too_few(settings, version, cpus=at.cpus, gpus=at.gpus)
+        check_ray_cpus(settings, version, cpus=at.cpus, gpus=at.gpus)
     started = next(command for command in planned if command.argv[0] == sys.executable)  # a Ray of several nodes runs
 
     # 3. The rows in verl's form.

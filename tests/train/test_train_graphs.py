@@ -12,7 +12,7 @@ import pytest
 from checks import attention
 from checks import cuda_graphs as graph_fields
 from checks.cuda_graphs import check_graphs
-from plan import plan, read_shape, shape_of
+from plan import parse_config, plan, read_shape
 from settings import BadInput
 from stacks import TINY, defaults, run_code
 
@@ -251,7 +251,7 @@ def test_the_plan_refuses_what_the_run_would() -> None:
     with pytest.raises(BadInput, match="attention has sinks"):
         plan(read_shape("openai/gpt-oss-20b")[0], given, {})
     with pytest.raises(BadInput, match="qwen3_moe, which has 4 experts"):
-        plan(shape_of(MOE), given, {})
+        plan(parse_config(MOE), given, {})
     assert plan(read_shape("Qwen/Qwen2.5-0.5B")[0], given, {})["peak"] > 0
 
 

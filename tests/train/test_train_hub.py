@@ -128,7 +128,7 @@ def test_a_plan_reads_the_sizes_of_a_model_from_the_hub(hub: Hub, tmp_path: Path
         ("o/none", {}, "the hub does not know it"),
         ("Qwen/Qwen2.5-7", {}, "did you mean 'Qwen/Qwen2.5-7B'?"),
         ("o/open", {"HF_TOKEN": "hf_wrong"}, "the hub does not take this HF_TOKEN"),
-        ("o/open", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE keeps it from the hub"),
+        ("o/open", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE disables access to the Hub"),
         (
             "o/open",
             {"HF_ENDPOINT": "http://127.0.0.1:9"},

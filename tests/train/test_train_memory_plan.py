@@ -1,4 +1,4 @@
-"""The memory plan against what was measured on an H200; what it refuses, and what it proposes."""
+"""The memory plan compared with peaks measured on an H200, its errors and its notes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory.config import shape_of
+from memory.config import parse_config
 from memory.config_sources import known_models, read_shape
-from memory.phases import Phases
 from memory.shape import FAMILIES, count_parameters
-from plan import compare, plan
+from memory.workload import Workload
+from plan import compare_with_measured, plan
 from settings import BadInput
 from stacks import TRAIN, defaults, run_code
 
 GIB = 1 << 30
 # torch counts 139.8 of an H200's 140.4 GiB.
 H200 = {"gpus": 1, "memory": int(139.8 * GIB), "free": int(139.8 * GIB), "name": "NVIDIA H200"}
-# What was run there: Qwen2.5-0.5B's sizes over 32,000 symbols make 387 M parameters.
+# The measured model: the sizes of Qwen2.5-0.5B with a vocabulary of 32,000 have 387 M parameters.
 QWEN2_387M = {
     "model_type": "qwen2", "vocab_size": 32000, "hidden_size": 896, "intermediate_size": 4864,
     "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
@@ -38,7 +38,7 @@ NF4 = LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_compl
 
 
 def planned(trl: str, **changed: Any) -> dict[str, Any]:
-    return plan(shape_of(QWEN2_387M), defaults(**BARE | changed), H200, trl=trl)
+    return plan(parse_config(QWEN2_387M), defaults(**BARE | changed), H200, trl=trl)
 
 
 def card(gib: float) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def gpt_oss(gib: float, *, model: str = "openai/gpt-oss-20b", **changed: Any) ->
 
 @pytest.fixture
 def _with_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As TRL has them, and as this trainer had them until 2026-11-22."""
-    monkeypatch.setattr(Phases, "_masked", lambda _: True)
+    """Attention masks as in TRL, and in this trainer until 2026-11-22, when the peaks were measured."""
+    monkeypatch.setattr(Workload, "has_mask", lambda _: True)
 
 
 @pytest.mark.usefixtures("_with_masks")
@@ -75,7 +75,7 @@ def _with_masks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("1.16.0", NF4, 43.5),
         ("0.23.1", {}, 95),
         ("0.23.1", COLOCATE | LORA, 128),
-        ("0.23.1", PLANNED, 99.2),  # passes of 32 answers and vLLM's share are the plan's own
+        ("0.23.1", PLANNED, 99.2),  # the plan chooses micro-batches of 32 and vLLM's share
         ("0.23.1", PLANNED | {"dtype": "bfloat16"}, 86.4),
         ("0.23.1", GRAPHS, 96.6),
         ("0.23.1", NF4, 44.1),
@@ -91,30 +91,30 @@ def test_peaks_measured_on_an_h200(changed: dict[str, Any], measured: float) -> 
 
 
 def check_peak(made: dict[str, Any], measured: float) -> None:
-    found = compare(made, measured * GIB)
-    assert found["ratio"] == pytest.approx(1, abs=0.03)  # asked: 15 %
+    comparison = compare_with_measured(made, measured * GIB)
+    assert comparison["ratio"] == pytest.approx(1, abs=0.03)  # the requirement is 15 %
     assert made["fits"] is True
-    assert made["peak_phase"] == found["phase"] == "update"
+    assert made["peak_phase"] == comparison["phase"] == "update"
 
 
 @pytest.mark.usefixtures("_with_masks")
 @pytest.mark.parametrize("changed", [COLOCATE, COLOCATE | {"vllm_sleep": True, "liger_loss": True}])
-def test_what_ran_out_of_memory_there_does_not_fit_and_gets_a_remedy(changed: dict[str, Any]) -> None:
+def test_runs_that_ran_out_of_memory_do_not_fit_and_get_a_remedy(changed: dict[str, Any]) -> None:
     made = planned("0.23.1", **changed | {"micro_batch": 64})
     assert made["fits"] is False
     (first, *_) = made["remedies"]
     assert first["set"] == {"micro_batch": 32}
     assert first["fits"] is True
-    found = planned("0.23.1", **changed)  # nobody named one: the largest that fits is taken, and told
+    found = planned("0.23.1", **changed)  # without the setting, the plan notes the largest that fits
     assert (found["fits"], found["micro_batch"], found["remedies"]) == (True, 32, [])
-    assert found["notes"][-1].startswith("micro_batch: 32, since all 64 answers in one pass would need")
+    assert found["notes"][-1].startswith("micro_batch: 32, since a micro-batch of all 64 completions needs")
 
 
 def test_parameters_of_gpt_oss_20b() -> None:
     shape, source = read_shape("openai/gpt-oss-20b")
     assert sum(count_parameters(shape).values()) == 20_914_757_184
     assert "config.json" in source
-    assert (shape.window, shape.window_layers) == (128, 12)
+    assert (shape.sliding_window, shape.sliding_layers) == (128, 12)
 
 
 @pytest.mark.parametrize(
@@ -137,23 +137,21 @@ def test_gpt_oss_weights_as_published() -> None:
     made = gpt_oss(140)
     (weights,) = [row["bytes"] for row in made["parts"] if row["part"] == "weights"]
     assert weights / GIB == pytest.approx(38.96, abs=0.01)
-    from memory.formulas import expert_deltas, kv_cache, mxfp4_bytes
+    from memory.formulas import expert_deltas, kv_cache_bytes, mxfp4_bytes
 
     shape = read_shape("openai/gpt-oss-20b")[0]
     assert mxfp4_bytes(shape) / GIB == pytest.approx(12.8, abs=0.05)
     assert expert_deltas(shape, ["7.mlp.experts.gate_up_proj", "7.mlp.experts.down_proj"], 2) / GIB == pytest.approx(
         1.5, abs=0.03
     )
-    # 48 KiB a token in vLLM's plain cache; layers with a window stop at 128 tokens.
-    assert kv_cache(shape, 1, 100, 2) == 100 * 48 * 1024
+    # 48 KiB per token; layers with a sliding window cache at most 128 tokens.
+    assert kv_cache_bytes(shape, 1, 100, 2) == 100 * 48 * 1024
 
 
 @pytest.mark.parametrize(
     ("gib", "sleep", "most"), [(79.6, False, 0.34), (79.6, True, 0.48), (95.6, False, 0.45), (140.4, False, 0.60)]
 )
-def test_gpt_oss_with_mxfp4_rollout_gets_a_share_within_what_is_known_to_work(
-    gib: float, sleep: bool, most: float
-) -> None:
+def test_vllm_share_for_gpt_oss_with_mxfp4_rollout(gib: float, sleep: bool, most: float) -> None:
     made = gpt_oss(gib, vllm_sleep=sleep)
     assert made["fits"] is True
     assert made["vllm_share_computed"]
@@ -178,58 +176,62 @@ def test_quantised_weights() -> None:
         made = plan(qwen, defaults(quantization=kind, lora_rank=8), card(80))
         (sizes[kind],) = [row["bytes"] / GIB for row in made["parts"] if row["part"] == "weights"]
     assert sizes["none"] == pytest.approx(14.19, abs=0.01)
-    assert 7 < sizes["nf4"] < 7.5  # 6.53 G in four bits; embeddings and head, 1.09 G, in float32 by PEFT
+    assert 7 < sizes["nf4"] < 7.5  # 6.53 G in four bits; PEFT casts embeddings and head, 1.09 G, to float32
     assert sizes["nf4"] < sizes["int8"] < sizes["none"]
     oss = plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(quantization="nf4", lora_rank=8), card(80))
-    assert any("bitsandbytes leaves them" in note for note in oss["notes"])
+    assert any("gpt-oss's experts stay in bfloat16" in note for note in oss["notes"])
 
 
-def quantised_7b(**said: Any) -> dict[str, Any]:
+def quantised_7b(**quantization: Any) -> dict[str, Any]:
     (row,) = (row for row in known_models() if "Qwen/Qwen2.5-7B" in row["names"])
-    return {**row["config"], "quantization_config": said}
+    return {**row["config"], "quantization_config": quantization}
 
 
 NF4_7B = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("quantization", "changed"),
     [
         (NF4_7B | {"quant_method": "bitsandbytes"}, {"quantization": "nf4"}),
-        (NF4_7B, {"quantization": "nf4"}),  # an older one, which names no method
-        ({"load_in_4bit": True}, {"quantization": "fp4", "double_quantization": False}),  # bitsandbytes' defaults
+        (NF4_7B, {"quantization": "nf4"}),  # older checkpoints have no quant_method
+        ({"load_in_4bit": True}, {"quantization": "fp4", "double_quantization": False}),  # defaults of bitsandbytes
         ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, {"quantization": "int8"}),
     ],
 )
-def test_a_checkpoint_that_bitsandbytes_wrote_counts_as_such(said: dict[str, Any], asked: dict[str, Any]) -> None:
-    as_is = plan(shape_of(quantised_7b(**said)), defaults(lora_rank=8), card(80))
-    made_so = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **asked), card(80))
-    assert as_is["parts"] == made_so["parts"]
+def test_bitsandbytes_checkpoints_count_like_the_setting(
+    quantization: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    from_checkpoint = plan(parse_config(quantised_7b(**quantization)), defaults(lora_rank=8), card(80))
+    from_setting = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))
+    assert from_checkpoint["parts"] == from_setting["parts"]
     vllm = {"lora_rank": 8, "generation": "vllm-colocate", "micro_batch": 1}
-    served = plan(shape_of(quantised_7b(**said)), defaults(**vllm), card(80))
-    wide = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**vllm, **asked), card(80))
-    assert served["needed"] < wide["needed"]  # whose engine holds 16 bits
+    four_bit = plan(parse_config(quantised_7b(**quantization)), defaults(**vllm), card(80))
+    sixteen_bit = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**vllm, **changed), card(80))
+    assert four_bit["needed"] < sixteen_bit["needed"]  # vLLM loads a checkpoint as it is stored
     with pytest.raises(BadInput, match="lora_rank = 0 trains every weight"):
-        plan(shape_of(quantised_7b(**said)), defaults(), card(80))
-    again = plan(shape_of(quantised_7b(**said)), defaults(lora_rank=8, quantization="int8"), card(80))
-    assert any("counts for nothing" in note for note in again["notes"])
+        plan(parse_config(quantised_7b(**quantization)), defaults(), card(80))
+    with_setting = plan(
+        parse_config(quantised_7b(**quantization)), defaults(lora_rank=8, quantization="int8"), card(80)
+    )
+    assert any("quantization has no effect" in note for note in with_setting["notes"])
     assert not any("quantization" in row["set"] for row in plan(
-        shape_of(quantised_7b(**said)), defaults(lora_rank=8), card(6))["remedies"])  # fmt: skip
+        parse_config(quantised_7b(**quantization)), defaults(lora_rank=8), card(6))["remedies"])  # fmt: skip
 
 
-def test_other_ways_to_quantise_a_checkpoint() -> None:
-    shape = shape_of(quantised_7b(quant_method="gptq", bits=4))
-    assert (shape.quantized, shape.method) == ("", "gptq")
+def test_other_quantisation_methods() -> None:
+    shape = parse_config(quantised_7b(quant_method="gptq", bits=4))
+    assert (shape.bitsandbytes_type, shape.quant_method) == ("", "gptq")
     assert any("quantised by gptq" in note for note in shape.notes)
     with pytest.raises(BadInput, match="bnb_4bit_quant_type is 'nf5'"):
-        shape_of(quantised_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
+        parse_config(quantised_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
     with pytest.raises(BadInput, match="load_in_4bit is 'yes'"):
-        shape_of(quantised_7b(load_in_4bit="yes"))
-    with pytest.raises(BadInput, match="which bitsandbytes cannot take"):  # as the trainer refuses it
+        parse_config(quantised_7b(load_in_4bit="yes"))
+    with pytest.raises(BadInput, match="which bitsandbytes cannot take"):
         plan(read_shape("openai/gpt-oss-20b")[0], defaults(lora_rank=8, quantization="nf4"), card(80))
 
 
-def test_every_setting_that_costs_memory_is_counted() -> None:
+def test_settings_change_the_memory_needed() -> None:
     qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]
 
     def needed(**changed: Any) -> int:
@@ -244,10 +246,10 @@ def test_every_setting_that_costs_memory_is_counted() -> None:
     assert needed(gradient_checkpointing=True) < plain
     assert needed(micro_batch=4) < needed(micro_batch=16) < plain
     assert needed(dtype="bfloat16", liger_loss=True) < needed(dtype="bfloat16")
-    assert needed(liger_loss=True) > plain  # Liger's pass runs float32 weights without autocast
+    assert needed(liger_loss=True) > plain  # Liger's loss runs float32 weights without autocast
     assert needed(generation="vllm-colocate") > plain
-    twin = needed(generation="transformers-graphs", dtype="float32") - needed(dtype="float32")
-    assert twin > qwen_bytes() / 2  # the twin in bfloat16, and the cache
+    copy = needed(generation="transformers-graphs", dtype="float32") - needed(dtype="float32")
+    assert copy > qwen_bytes() / 2  # the bfloat16 copy, and the KV cache
     assert needed(generation="vllm-colocate", vllm_sleep=True) < needed(generation="vllm-colocate")
     buckets, nccl = 4 * 494_032_768, 0.7 * 2**30
     for micro_batch in (64, 32):
@@ -257,9 +259,9 @@ def test_every_setting_that_costs_memory_is_counted() -> None:
             defaults(max_prompt_length=256, prompts_per_step=16, micro_batch=micro_batch),
             card(140) | {"gpus": 2},
         )
-        held = {row["part"]: row["bytes"] for row in two["parts"]}
-        assert held["DDP's buckets"] == buckets  # the gradients come into them with the last pass
-        assert held.get("gradients") == (None if micro_batch == 64 else buckets)
+        parts = {row["part"]: row["bytes"] for row in two["parts"]}
+        assert parts["DDP buckets"] == buckets  # the last micro-batch copies the gradients into them
+        assert parts.get("gradients") == (None if micro_batch == 64 else buckets)
         for phase, more in {"load": nccl, "update": buckets + nccl, "step": nccl}.items():
             assert two["phases"][phase] - one["phases"][phase] == pytest.approx(more, abs=0.15 * 2**30), phase
     paged = plan(qwen, defaults(max_prompt_length=256, optimizer="paged_adamw_8bit"), card(140))
@@ -278,15 +280,19 @@ def qwen_bytes() -> int:
         ("1.15.0", False, "fused"), ("1.15.0", True, "fused"), ("", False, "held"),
     ],
 )  # fmt: skip
-def test_who_holds_the_logits(trl: str, liger: bool, how: str) -> None:
-    """Read in TRL's wheels: grpo_trainer.py of 1.13.0, 1.14.0 and 1.15.0."""
-    said = {"held": "three copies in float32", "liger": "Liger: one answer at a time", "fused": "TRL's head in tiles"}
+def test_logits_by_trl_version(trl: str, liger: bool, how: str) -> None:
+    """Source: grpo_trainer.py in the wheels of TRL 1.13.0, 1.14.0 and 1.15.0."""
+    reasons = {
+        "held": "three copies in float32",
+        "liger": "Liger: one completion at a time",
+        "fused": "TRL's tiled head",
+    }
     (why,) = [row["why"] for row in planned(trl, liger_loss=liger)["parts"] if row["part"] == "logits"]
-    assert said[how] in why
-    assert any("TRL is not known" in note for note in planned(trl)["notes"]) is (trl == "")
-    needs_it = plan(shape_of(QWEN2_387M), defaults(**BARE | {"micro_batch": 1}), card(8), trl=trl)
-    advised = [row["set"] for row in needs_it["remedies"]]
-    assert {"liger_loss": True} not in advised or how != "fused"
+    assert reasons[how] in why
+    assert any("unknown TRL version" in note for note in planned(trl)["notes"]) is (trl == "")
+    small_gpu = plan(parse_config(QWEN2_387M), defaults(**BARE | {"micro_batch": 1}), card(8), trl=trl)
+    suggested = [row["set"] for row in small_gpu["remedies"]]
+    assert {"liger_loss": True} not in suggested or how != "fused"
 
 
 @pytest.mark.parametrize(
@@ -305,9 +311,9 @@ def test_who_holds_the_logits(trl: str, liger: bool, how: str) -> None:
         ({"sharding": "fsdp", "device": "cpu"}, 2, "", "sharding = fsdp on device = cpu"),
     ],
 )
-def test_what_the_trainer_refuses_is_not_planned(changed: dict[str, Any], gpus: int, trl: str, seen: str) -> None:
+def test_invalid_settings_are_refused(changed: dict[str, Any], gpus: int, trl: str, seen: str) -> None:
     with pytest.raises(BadInput) as caught:
-        plan(shape_of(QWEN2_387M), defaults(**changed), H200 | {"gpus": gpus}, trl=trl)
+        plan(parse_config(QWEN2_387M), defaults(**changed), H200 | {"gpus": gpus}, trl=trl)
     assert seen in caught.value.message
 
 
@@ -318,7 +324,7 @@ def test_parts_add_up_to_the_peak() -> None:
         assert all(row["why"] for row in made["parts"])
 
 
-def test_sinks_are_not_planned_away() -> None:
+def test_attention_that_drops_sinks_is_refused() -> None:
     with pytest.raises(BadInput, match="attention = sdpa: it drops the model's attention sinks"):
         plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(lora_rank=8, attention="sdpa"), card(80))
 
@@ -328,14 +334,14 @@ def test_sinks_are_not_planned_away() -> None:
     [
         ({}, (512, 256)),
         ({"max_seq_length": 300}, (44, 256)),
-        ({"max_seq_length": 300, "max_prompt_length": 200}, (44, 256)),  # a longer one is refused or cut
+        ({"max_seq_length": 300, "max_prompt_length": 200}, (44, 256)),  # a longer prompt is refused or truncated
         ({"max_seq_length": 300, "max_completion_length": 0}, (150, 150)),
-        ({"max_completion_length": 0}, (512, 4096 - 512)),  # as the trainer: what the model's context leaves
+        ({"max_completion_length": 0}, (512, 4096 - 512)),  # like the trainer: the rest of the model's context
         ({"max_completion_length": 0, "max_prompt_length": 100}, (100, 4096 - 100)),
     ],
 )
-def test_lengths_are_bounded_as_the_trainer_bounds_them(changed: dict[str, Any], lengths: tuple[int, int]) -> None:
-    made = plan(shape_of({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
+def test_lengths_have_the_bounds_of_the_trainer(changed: dict[str, Any], lengths: tuple[int, int]) -> None:
+    made = plan(parse_config({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
     assert (made["prompt_tokens"], made["completion_tokens"]) == lengths
 
 
@@ -348,56 +354,58 @@ def test_lengths_are_bounded_as_the_trainer_bounds_them(changed: dict[str, Any],
         ({"generation": "vllm-colocate", "vllm_max_model_length": 64}, "vllm_max_model_length = 64 for prompts of"),
     ],
 )
-def test_lengths_that_the_trainer_refuses(changed: dict[str, Any], seen: str) -> None:
+def test_impossible_lengths_are_refused(changed: dict[str, Any], seen: str) -> None:
     with pytest.raises(BadInput) as caught:
-        plan(shape_of({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
+        plan(parse_config({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
     assert seen in caught.value.message
 
 
-def test_targets_that_are_not_counted_are_told() -> None:
-    def notes(**changed: Any) -> list[str]:
-        found = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))["notes"]
-        return [note for note in found if note.startswith("LoRA on")]
+def test_unknown_lora_targets_are_noted() -> None:
+    def lora_notes(**changed: Any) -> list[str]:
+        notes = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))["notes"]
+        return [note for note in notes if note.startswith("LoRA on")]
 
-    assert notes() == notes(lora_targets=["all-linear"]) == []
-    assert "LoRA on q_prj is not counted" in notes(lora_targets=["q_prj", "v_proj"])[0]
-    assert "LoRA on 7.mlp.experts.down_proj is" in notes(lora_target_parameters=["7.mlp.experts.down_proj"])[0]
+    assert lora_notes() == lora_notes(lora_targets=["all-linear"]) == []
+    assert "LoRA on q_prj is not counted" in lora_notes(lora_targets=["q_prj", "v_proj"])[0]
+    assert "LoRA on 7.mlp.experts.down_proj is" in lora_notes(lora_target_parameters=["7.mlp.experts.down_proj"])[0]
 
 
-def test_weights_are_held_as_the_trainer_holds_them() -> None:
-    """choose_dtype: a GradScaler cannot unscale gradients in float16."""
+def test_dtype_of_the_weights_matches_the_trainer() -> None:
+    """GradScaler cannot unscale float16 gradients, so choose_dtype keeps trained weights in float32."""
     qwen = read_shape("Qwen/Qwen2.5-0.5B")[0]
 
-    def held(**changed: Any) -> str:
+    def dtype_of(**changed: Any) -> str:
         return str(plan(qwen, defaults(**changed), card(80))["dtype"])
 
-    assert held(dtype="float16") == held() == "float32"
-    assert held(dtype="float16", lora_rank=8) == "float16"
-    assert held(dtype="float32", lora_rank=8, quantization="nf4") == "float32"  # what is not quantised
+    assert dtype_of(dtype="float16") == dtype_of() == "float32"
+    assert dtype_of(dtype="float16", lora_rank=8) == "float16"
+    assert (
+        dtype_of(dtype="float32", lora_rank=8, quantization="nf4") == "float32"
+    )  # of the weights that are not quantised
     with pytest.raises(BadInput, match="dtype = float32, but the checkpoint is MXFP4"):
         plan(read_shape("openai/gpt-oss-20b")[0], defaults(dtype="float32", lora_rank=8), card(80))
 
 
-def test_as_many_answers_as_there_can_be_are_planned_at_once() -> None:
-    made = plan(shape_of(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
+def test_the_maximum_number_of_completions() -> None:
+    made = plan(parse_config(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
     assert (made["answers"], made["micro_batch"]) == (65536 * 4096, 1)
     assert made["fits"] is False
 
 
-def test_without_a_machine_there_is_no_verdict() -> None:
-    made = plan(shape_of(QWEN2_387M), defaults(**BARE), {})
+def test_without_a_machine_fits_is_unknown() -> None:
+    made = plan(parse_config(QWEN2_387M), defaults(**BARE), {})
     assert made["fits"] is None
     assert made["remedies"] == []
     assert made["peak"] > 0
 
 
-def test_on_a_cpu_no_gpu_is_judged() -> None:
-    made = plan(shape_of(QWEN2_387M), defaults(**BARE | {"device": "cpu"}), card(1))
+def test_runs_on_the_cpu_do_not_count_gpu_memory() -> None:
+    made = plan(parse_config(QWEN2_387M), defaults(**BARE | {"device": "cpu"}), card(1))
     assert (made["fits"], made["remedies"], made["memory"]) == (None, [], 0)
-    assert made["notes"][-1].startswith("device = cpu: no GPU holds any of this")
+    assert made["notes"][-1].startswith("device = cpu: none of this is GPU memory")
 
 
-def test_a_model_far_too_large_is_told_all_that_helps() -> None:
+def test_remedies_of_a_model_that_is_far_too_large() -> None:
     made = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(), card(24))
     changes: dict[str, Any] = {}
     for row in made["remedies"]:
@@ -409,7 +417,7 @@ def test_a_model_far_too_large_is_told_all_that_helps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "named"),
+    ("changed", "problem"),
     [
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"vocab_size": "many"}, "vocab_size is 'many'"),
@@ -434,50 +442,52 @@ def test_a_model_far_too_large_is_told_all_that_helps() -> None:
         ({"num_experts": 8, "mlp_only_layers": ["1"]}, "mlp_only_layers is"),
     ],
 )
-def test_a_config_that_cannot_be_used_is_named_by_its_key(changed: dict[str, Any], named: str) -> None:
-    with pytest.raises(BadInput, match=named) as caught:
-        shape_of({**QWEN2_387M, **changed}, "config.json")
+def test_errors_of_a_config_name_the_key(changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem) as caught:
+        parse_config({**QWEN2_387M, **changed}, "config.json")
     assert caught.value.expected
     assert "envdoctor plan --model" in caught.value.hint
 
 
-UNSAID = """
+CONFIG_DEFAULTS = """
 from transformers import CONFIG_MAPPING
 say(**{name: CONFIG_MAPPING[name]().to_dict() for name in given[0]})
 """
 
 
 @pytest.mark.stack
-def test_what_a_config_leaves_out_is_as_transformers_has_it(python: Path) -> None:
-    """save_pretrained leaves out what equals the class's defaults, and so do files of the hub."""
-    for name, config in run_code(python, UNSAID, sorted(FAMILIES)).items():
-        bare = shape_of({"model_type": name})
-        assert "taken as transformers has it" in bare.notes[0]
-        said = shape_of(config)
-        assert dataclasses.replace(bare, notes=(), context=said.context) == dataclasses.replace(said, notes=()), name
+def test_architecture_defaults_match_transformers(python: Path) -> None:
+    """save_pretrained and many files on the Hub omit keys that equal the defaults of the config class."""
+    for name, config in run_code(python, CONFIG_DEFAULTS, sorted(FAMILIES)).items():
+        bare = parse_config({"model_type": name})
+        assert "transformers' default for" in bare.notes[0]
+        said = parse_config(config)
+        assert dataclasses.replace(bare, notes=(), max_positions=said.max_positions) == dataclasses.replace(
+            said, notes=()
+        ), name
 
 
-def test_a_key_that_is_null_is_not_one_that_is_left_out() -> None:
-    """transformers: num_key_value_heads is num_attention_heads where it is None; MistralConfig's default is 8."""
+def test_a_null_key_differs_from_an_omitted_key() -> None:
+    """transformers replaces None by num_attention_heads, but MistralConfig's default is 8."""
     sizes = {"model_type": "mistral", "vocab_size": 32000, "hidden_size": 4096, "num_attention_heads": 16}
-    assert shape_of(sizes).kv_heads == 8
-    assert shape_of({**sizes, "num_key_value_heads": None}).kv_heads == 16
+    assert parse_config(sizes).kv_heads == 8
+    assert parse_config({**sizes, "num_key_value_heads": None}).kv_heads == 16
     qwen3 = {**sizes, "model_type": "qwen3", "num_key_value_heads": 4}
-    assert shape_of(qwen3).head_dim == 128
-    assert shape_of({**qwen3, "head_dim": None}).head_dim == 256
-    assert shape_of({**sizes, "model_type": "gemma2"}).tied
-    assert shape_of(QWEN2_387M).notes == ()
+    assert parse_config(qwen3).head_dim == 128
+    assert parse_config({**qwen3, "head_dim": None}).head_dim == 256
+    assert parse_config({**sizes, "model_type": "gemma2"}).tied
+    assert parse_config(QWEN2_387M).notes == ()
 
 
 def test_nested_and_unknown_configs() -> None:
-    shape = shape_of({"model_type": "qwen2_vl", "text_config": {**QWEN2_387M, "model_type": "nobody-knows"}})
+    shape = parse_config({"model_type": "qwen2_vl", "text_config": {**QWEN2_387M, "model_type": "unknown-type"}})
     assert shape.layers == 24
-    assert any("not known" in note for note in shape.notes)
-    assert any("language part" in note for note in shape.notes)
-    assert sum(count_parameters(shape_of(QWEN2_387M)).values()) == 386_570_112
+    assert any("unknown model_type" in note for note in shape.notes)
+    assert any("language model" in note for note in shape.notes)
+    assert sum(count_parameters(parse_config(QWEN2_387M)).values()) == 386_570_112
 
 
-def test_where_a_config_is_looked_for(tmp_path: Path) -> None:
+def test_sources_of_a_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_387M))
     assert read_shape(str(tmp_path))[0] == read_shape(str(tmp_path / "config.json"))[0]
     snapshot = tmp_path / "hub/models--some--model/snapshots/abc"
@@ -498,7 +508,7 @@ def test_where_a_config_is_looked_for(tmp_path: Path) -> None:
         read_shape(str(tmp_path), revision="v1")
 
 
-def answer(request: bytes) -> tuple[int, dict[str, Any]]:
+def run_plan(request: bytes) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-B", str(TRAIN / "plan.py")], input=request, capture_output=True, timeout=30,
         check=False,
@@ -507,18 +517,21 @@ def answer(request: bytes) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_the_command_line_answers_in_json() -> None:
-    asked = {"model": "Qwen/Qwen2.5-0.5B", "settings": defaults(), "machine": card(80), "trl": "0.23.1"}
-    status, found = answer(json.dumps(asked).encode())
+def test_the_command_line_prints_json() -> None:
+    request = {"model": "Qwen/Qwen2.5-0.5B", "settings": defaults(), "machine": card(80), "trl": "0.23.1"}
+    status, found = run_plan(json.dumps(request).encode())
     assert (status, found["ok"]) == (0, True)
     assert found["plan"]["model"] == "Qwen/Qwen2.5-0.5B"
     assert "torchtune" in found["plan"]["source"]
     by_name = {"recipe": "sort", "assignments": ["heads=8"], "machine": {}}
-    status, found = answer(json.dumps(by_name).encode())
+    status, found = run_plan(json.dumps(by_name).encode())
     assert (status, found["plan"]["recipe"]) == (0, "sort")
-    assert found["plan"]["source"] == "made on the spot"
-    status, found = answer(json.dumps(asked | {"model": ""}).encode())
-    assert (status, found["error"]["message"]) == (2, "no model is named, and task dataset has none of its own")
+    assert found["plan"]["source"] == "created by the task"
+    status, found = run_plan(json.dumps(request | {"model": ""}).encode())
+    assert (status, found["error"]["message"]) == (
+        2,
+        "no model is given, and the task dataset has no model of its own",
+    )
 
 
 @pytest.mark.parametrize(
@@ -526,14 +539,14 @@ def test_the_command_line_answers_in_json() -> None:
     [
         b"", b"{}", b"[]", b"\xff", b'{"model": "Qwen/Qwen2.5-0.5B", "settings": {}}',
         b'{"recipe": "nothing"}', b'{"recipe": "sort", "assignments": ["heads=x"]}', b'{"recipe": 3}',
-        b'{"model": "Qwen/Qwen2.5-0.5B", "settings": 3}', b'{"model": "nobody/has-this", "settings": {}}',
+        b'{"model": "Qwen/Qwen2.5-0.5B", "settings": 3}', b'{"model": "unknown/model", "settings": {}}',
         json.dumps({"model": "", "settings": defaults(task="sort"), "machine": {"gpus": "two"}}).encode(),
         json.dumps({"model": "", "settings": defaults(task="sort"), "machine": {"memory": "much"}}).encode(),
         json.dumps({"model": "", "settings": defaults(task="sort") | {"layers": "two"}}).encode(),
         b"[" * 100_000, b'{"recipe": "sort", "assignments": ["layers=1e400"]}',
     ],
 )  # fmt: skip
-def test_no_request_ends_in_a_traceback(request_: bytes) -> None:
-    status, found = answer(request_)
+def test_invalid_requests_end_without_a_traceback(request_: bytes) -> None:
+    status, found = run_plan(request_)
     assert (status, found["ok"]) == (2, False)
     assert all(found["error"].values())

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from checks.fsdp import LEAST, fsdp_fields
-from memory.config import shape_of
+from memory.config import parse_config
 from packaging.version import Version
 from plan import plan
 from settings import BadInput
@@ -79,7 +79,7 @@ def planned(gpus: int, *, memory: int = 140, **changed: Any) -> dict[str, Any]:
     }  # fmt: skip
     settings = defaults(prompts_per_step=8, num_generations=8, micro_batch=1, **changed)
     machine = {"gpus": gpus, "memory": memory * GIB, "free": memory * GIB, "name": "card", "bfloat16": True}
-    return plan(shape_of(qwen2), settings, machine, prompt_tokens=256, completion_tokens=512, trl="1.16.0")
+    return plan(parse_config(qwen2), settings, machine, prompt_tokens=256, completion_tokens=512, trl="1.16.0")
 
 
 def sizes(made: dict[str, Any]) -> dict[str, float]:

@@ -33,8 +33,8 @@ from packaging.version import Version
 from settings import BadInput, read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.compose import compose_options, find_verl
-from verl_engine.fields import trainer_module, verl_options
-from verl_engine.parts import At, overrides
+from verl_engine.config_options import trainer_module, verl_options
+from verl_engine.options import At, overrides
 package, version = (Path(source) / "verl", Version(Path(source).name)) if source else find_verl()
 found = {"version": str(version), "torch": False}
 for name in recipes:

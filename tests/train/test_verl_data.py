@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from settings import BadInput, read_recipe, settle
 from verl_engine.check import FILE, contradictions
-from verl_engine.data import check_data, count_steps, find_sources, read_halves, verl_row
+from verl_engine.dataset import check_data, count_steps, find_sources, read_halves, verl_row
 
 ROWS = [
     {

@@ -12,9 +12,9 @@ from packaging.version import Version
 from run.directory import RunDirectory
 from settings import read_recipe, settle
 from verl_engine.check import FILE, contradictions
+from verl_engine.launch_context import Checkpoints
 from verl_engine.metrics import header, look_numbers, parse_console, parse_file, parse_total, step_numbers
 from verl_engine.recorder import Recorder
-from verl_engine.situation import Checkpoints
 
 RAY = (
     "\x1b[36m(TaskRunner pid=71)\x1b[0m step:3 - actor/pg_loss:-0.0125 - actor/lr:1e-06 - actor/grad_norm:0.75 - "

@@ -16,11 +16,8 @@ import pytest
 from command import envdoctor
 from settings import BadInput
 from stacks import TRAIN
-from verl_engine.after import describe, model_card
 from verl_engine.check import FILE
-from verl_engine.cpus import WITHOUT_QUEUE
-from verl_engine.process import Children
-from verl_engine.situation import (
+from verl_engine.launch_context import (
     Checkpoints,
     Machine,
     choose_attention,
@@ -29,6 +26,9 @@ from verl_engine.situation import (
     refuse_missing_queue,
     refuse_trl_without_value_head,
 )
+from verl_engine.merge import describe, model_card
+from verl_engine.process import Children
+from verl_engine.ray_cpus import WITHOUT_QUEUE
 
 PROGRAM = [sys.executable, "-B", str(TRAIN / "verl_run.py")]
 

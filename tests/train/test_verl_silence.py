@@ -28,7 +28,7 @@ from settings import read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.process import Children
 from verl_engine.recorder import Recorder
-from verl_engine.situation import Checkpoints
+from verl_engine.launch_context import Checkpoints
 from verl_run import follow
 run = RunDirectory(Path(sys.argv[1]))
 settings = {"quiet_minutes": float(sys.argv[3]) / 60, "stop_on": ["not-a-number"]}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from verl_engine.reward_file import reward_text
+from verl_engine.reward_wrapper import reward_text
 
 needs_verl = pytest.mark.skipif(
     not os.environ.get("ENVDOCTOR_VERL_PYTHON"), reason="ENVDOCTOR_VERL_PYTHON is not set"

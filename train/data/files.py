@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data import tes as tes_data
-from data.file_names import refuse_odd_names
+from data.checks import check_file_names
 from settings import BadInput, expanded
 
 KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -52,7 +52,7 @@ class Raw:
 def find_source(data: str, data_format: str) -> Source:
     """What `data` names: a file, a folder, or else a dataset of the hub."""
     source = _find_source(data, data_format)
-    refuse_odd_names(source.files)
+    check_file_names(source.files)
     return source
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.file_names import refuse_odd_names
+from data.checks import check_file_names
 from data.tes_prompt import ACTIONS, Facts, PromptError, parse_prompt
 from settings import BadInput, suggest
 
@@ -54,7 +54,7 @@ def read_split(data: str, held_out: str) -> Split:
             expected="a readable directory or file",
             hint="--set data=PATH",
         ) from None
-    refuse_odd_names(files)
+    check_file_names(files)
     decisions = {path.name: read_decisions(path) for path in files}
     unit = "file"
     if len(files) == 1:

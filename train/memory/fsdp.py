@@ -1,33 +1,33 @@
-"""What FSDP2 gathers of a divided model, in bytes: all of it to answer, a layer at a time to learn."""
+"""The memory of parameters that FSDP2 gathers: the full model to generate, one layer at a time to train."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memory.shape import Shape, count_parameters
+from memory.shape import ModelShape, count_parameters
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """Parts of a model as accelerate divides it: each layer, and what lies outside of the layers."""
+class GatheredSizes:
+    """Bytes of the parts that accelerate shards: each layer, and the parameters outside the layers."""
 
-    whole: int
+    model: int
     layer: int
-    ends: int  # embeddings, the last norm and the head, which stay gathered from the forward to the backward pass
+    ends: int  # embeddings, last norm and head, which stay gathered from the forward to the backward pass
 
-    def in_turn(self) -> int:
-        """The ends, the layer that computes, and the next, which is on its way."""
+    def during_training(self) -> int:
+        """Return the bytes gathered at once: the ends, the current layer and the prefetched next one."""
         return self.ends + 2 * self.layer
 
     def gradients(self, size: int) -> int:
-        """Of the largest part, and again in float32, in which they are added up over the GPUs."""
+        """Return the bytes of the largest part's gradients, and of their float32 copy for the reduction."""
         largest = max(self.layer, self.ends)
         return largest + largest // size * 4
 
 
-def gathered(shape: Shape, size: int) -> Gathered:
-    """Bytes where a gathered number takes `size`."""
-    counted = count_parameters(shape)
-    layers = sum(counted[name] for name in ("attention", "mlp", "experts", "norms"))
-    ends = counted["embeddings"] + counted["head"]
-    return Gathered((layers + ends) * size, layers // shape.layers * size, ends * size)
+def gathered_sizes(shape: ModelShape, size: int) -> GatheredSizes:
+    """Return the gathered sizes for parameters of `size` bytes each."""
+    counts = count_parameters(shape)
+    layers = sum(counts[name] for name in ("attention", "mlp", "experts", "norms"))
+    ends = counts["embeddings"] + counts["head"]
+    return GatheredSizes((layers + ends) * size, layers // shape.layers * size, ends * size)

@@ -1,354 +1,315 @@
-"""What a run holds in each of its phases, by the formulas of memory_parts: what depends on settings is decided here.
+"""Combine the formulas of memory/formulas.py into the memory that each phase of a step needs.
 
-The phases: load, generate, score (log-probabilities without gradients), update (forward and backward), and the
-optimizer's step. The peak is the largest of them, and nothing is counted twice: what one phase frees, the next has.
+Phases: load, generate, score (log-probabilities without gradients), update (forward and backward pass) and step (the
+optimizer's). The peak is the maximum over the phases, since each phase reuses the memory that earlier ones freed.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from checks.batches import model_length
-from checks.dtypes import choose_dtype
-from checks.versions import at_least
-from data.lengths import choose_bounds
-from memory import formulas as parts
-from memory.formulas import GIB, Pass
-from memory.fsdp import gathered
-from memory.shape import Shape, count_parameters
+from memory import formulas
+from memory.formulas import GIB, MicroBatch
+from memory.fsdp import gathered_sizes
+from memory.workload import Workload
 
-PROMPT_TOKENS = 512  # where nothing says how long prompts are
-TASK_PROMPT_TOKENS = 64  # of sort and tes, whose prompts are symbols
-MOST_SHARE = 0.95
-NEAR = 0.99  # fuller than this is not called fitting: the formulas are right to a few per cent, not to one
+MAX_VLLM_SHARE = 0.95
+MAX_USE = 0.99  # of the free memory; a fuller plan does not count as fitting, since the formulas have a few % error
 PHASES = ("load", "generate", "score", "update", "step")
-ASLEEP = ("score", "update", "step")  # phases in which a vLLM that can sleep does
-LATER = ("optimizer", "DDP's buckets")  # made when the training begins
+SLEEP_PHASES = ("score", "update", "step")  # vLLM is asleep in these if vllm_sleep is on
+ALLOCATED_LATER = ("optimizer", "DDP buckets")  # allocated when the training starts, after the load phase
 
 
-@dataclass
-class Phases:
-    """One plan while it is made. Only what depends on settings is decided here; the formulas are memory_parts'."""
+class Part(NamedTuple):
+    """One row of the plan."""
 
-    shape: Shape
-    settings: dict[str, Any]
-    machine: dict[str, Any]
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    trl: str = ""
-    attention: str = ""
-    notes: list[str] = field(default_factory=list)
+    name: str
+    size: int  # bytes
+    reason: str
 
-    def __post_init__(self) -> None:
-        asked, self.notes = self.settings, list(self.shape.notes)
-        self.gpus = max(1, int(self.machine.get("gpus") or 1))
-        self.spread = self.gpus if asked["device_map"] else 1  # one model over all GPUs of one process
-        self.world = 1 if asked["device_map"] else self.gpus
-        self.sharded = asked["sharding"] == "fsdp" and self.world > 1
-        self.shares = self.world if self.sharded else self.spread  # among how many GPUs what stays is divided
-        self.prompt, self.completion = self._lengths()
-        self.answers = max(1, math.ceil(asked["prompts_per_step"] * asked["num_generations"] / self.world))
-        self.micro = min(asked["micro_batch"] or self.answers, self.answers)
-        self.lora = asked["lora_rank"] > 0
-        # What bitsandbytes wrote stays as it is, whatever is asked for (quantization.quantize_options).
-        self.quantization = self.shape.quantized or asked["quantization"]
-        self.double = self.shape.double if self.shape.quantized else asked["double_quantization"]
-        if self.shape.quantized and asked["quantization"] != "none":
-            self.notes.append("the checkpoint is quantised by bitsandbytes already; quantization counts for nothing")
-        self.dtype, self.mode = self._dtype()
-        self.size = parts.SIZES[self.dtype]
-        # With experts the model is not prepared by PEFT (models.prepare_for_training).
-        self.quantized = "" if self.quantization == "none" or self.shape.experts else self.quantization
-        self.parameters = sum(count_parameters(self.shape).values())
-        self.trained = self._adapter() if self.lora else self.parameters
-        self.attention = self._attention()
-        if not self.trl and self.logits_held() != "fused":
-            self.notes.append("TRL is not known: counted as before 1.15, which holds all logits; --python says it")
 
-    def _dtype(self) -> tuple[str, str]:
-        """(the type that weights are held in, the one that is computed in)."""
-        compute, held, notes = choose_types(self.shape, self.settings, self.machine)
-        self.notes += notes
-        if held != "float32" or compute == "float32":
-            return held, "bfloat16" if held == "float16" else held
-        return held, "bfloat16" if self.sharded else "mixed"  # the layers of a divided model are gathered so
+@dataclass(frozen=True)
+class VllmShare:
+    """The share of the GPU's memory that vLLM gets, in bytes, and notes if it is too small."""
 
-    def _adapter(self) -> int:
-        """Weights of the adapter; a target that this model is not known to have is told."""
-        rank, modules, experts = (self.settings[f"lora_{name}"] for name in ("rank", "targets", "target_parameters"))
-        unknown = [name for name in modules if not parts.lora_parameters(self.shape, rank, [name], [])]
-        unknown += [name for name in experts if not parts.lora_parameters(self.shape, rank, [], [name])]
-        if unknown:
-            self.notes.append(f"LoRA on {', '.join(unknown)} is not counted: no such part of it is known here")
-        return parts.lora_parameters(self.shape, rank, list(modules), list(experts))
+    share: float = 0.0
+    size: int = 0
+    minimum: int = 0  # bytes for the weights and the KV cache of one group
+    notes: tuple[str, ...] = ()
 
-    def _attention(self) -> str:
-        named = self.settings["attention"]
-        if named == "auto":
-            # Attention sinks need eager or flex; the cautious one of the two is planned for.
-            named = self.attention or ("eager" if self.shape.model_type == "gpt_oss" else "sdpa")
-        return str(named)
 
-    def _lengths(self) -> tuple[int, int]:
-        asked = self.settings
-        prompt, completion = self.prompt_tokens, asked["max_completion_length"]
-        if asked["task"] != "dataset":
-            whole, bound, guess = 0, 0, TASK_PROMPT_TOKENS
-        else:
-            (whole, bound), guess = choose_bounds(asked, self.shape.context), PROMPT_TOKENS
-        completion = min(filter(None, (self.completion_tokens, completion)), default=0)
-        if not prompt and asked["max_prompt_length"]:
-            prompt = bound  # what max_seq_length leaves may be less
-        elif not prompt:
-            prompt = bound if asked["max_seq_length"] and completion else min(guess, bound or guess)
-            prompt = min(prompt, whole // 2) if whole and not completion else prompt
-            self.notes.append(f"prompts are taken to be {prompt} tokens long: --set max_prompt_length=N says it")
-        if not completion:
-            completion = max(1, whole - prompt)
-            what = "max_seq_length" if asked["max_seq_length"] else f"the model's context of {whole:,}"
-            self.notes.append(f"answers are taken to be {completion} tokens long, what {what} leaves")
-        if asked["vllm_max_model_length"] and not self.prompt_tokens:  # prompts are no longer than what is left of it
-            prompt = max(1, min(prompt, asked["vllm_max_model_length"] - completion))
-        model_length(asked, prompt, completion)
-        return prompt, completion
+class MemoryPlan:
+    """The memory of one process and its GPU. `machine` has the keys memory and free, in bytes."""
 
-    def logits_held(self) -> str:
-        """How the loss goes about the logits: held, liger or fused."""
-        asked = self.settings["liger_loss"]
-        # TRL computes log-probabilities in tiles of the head: 1.14 with use_liger_kernel (_chunked_logps), 1.15 and
-        # newer always (add_fused_lm_head).
-        if at_least(self.trl, (1, 15)) or (asked and at_least(self.trl, (1, 14))):
-            return "fused"
-        return "liger" if asked else "held"
+    def __init__(self, workload: Workload, machine: Mapping[str, Any]) -> None:
+        self.work, self.machine = workload, machine
+        self.shape, self.settings = workload.shape, workload.settings
+        self.memory = machine.get("memory") or 0
+        self.free = machine.get("free") or self.memory
+        self.colocated = self.settings["generation"] == "vllm-colocate"
+        self.ddp = workload.world_size > 1 and not workload.sharded
 
-    def _pass(self, *, backward: bool) -> Pass:
-        mode = self.mode
-        if backward and mode == "mixed" and self.logits_held() == "liger":
-            # TRL's Liger path calls the model inside accelerate's autocast wrapper, which then does nothing: float32
-            # weights compute in float32 (TRL 0.23.1, _get_last_hidden_state; such a run ran out in the MLP).
-            mode = "float32"
-        names = set(self.settings["lora_targets"])
-        everywhere = "all-linear" in names or names & {"gate_proj", "up_proj", "down_proj"}
-        kind = ("all" if everywhere else "attention") if self.lora else ""
-        checkpointing = bool(self.settings["gradient_checkpointing"])
-        liger = self.settings["liger_kernels"] == "on"  # settled when the model was loaded
-        return Pass(
-            self.micro, self.prompt, self.completion, mode, self.attention, checkpointing, kind, liger,
-            self.quantized, self._masked(),
+    def persistent_parts(self) -> list[Part]:
+        """Return what is allocated from the first step to the last."""
+        work, settings, shape = self.work, self.settings, self.shape
+        total = formulas.weight_bytes(
+            shape, work.dtype_bytes, work.quantization, double=work.double_quantization
         )  # fmt: skip
+        weights = total // work.shards
+        other = "float32" if work.prepared_quantization else work.dtype
+        dtype = work.dtype if work.quantization == "none" else f"{work.quantization}, other weights {other}"
+        reason = f"{work.parameters:,} parameters in {dtype}"
+        reason += f", sharded over {work.shards} GPUs" if work.sharded else ""
+        if shape.quant_method == "mxfp4" and work.quantization == "none":
+            reason += ", dequantised from MXFP4"
+        parts = [Part("weights", weights, reason)]
+        if settings["beta"] > 0 and not work.lora:
+            parts.append(Part("reference model", weights, "beta > 0: a copy of the initial policy"))
+        if work.lora:
+            size = work.trained_parameters * 4 // (work.shards if work.sharded else 1)
+            reason = f"{work.trained_parameters:,} parameters, rank {settings['lora_rank']}, float32"
+            parts.append(Part("LoRA", size, reason))
+        if settings["generation"] == "transformers-graphs":
+            size = 2 if work.precision == "mixed" else work.dtype_bytes
+            cache = formulas.kv_cache_bytes(shape, work.completions, work.prompt + work.completion, size)
+            parts.append(Part("KV cache", cache, f"static for the CUDA graph: {work.completions} completions"))
+            if work.precision == "mixed":
+                parts.append(Part("sampling copy", work.parameters * 2, "bfloat16 copy of the float32 weights"))
+        if self.ddp:
+            parts.append(Part("DDP buckets", self.gradient_bytes(), "contain the gradients, allocated in all phases"))
+        on_gpu, _, _ = self.optimizer_bytes()
+        reason = f"{settings['optimizer']} over {work.trained_parameters:,} parameters"
+        parts.append(Part("optimizer", on_gpu, reason))
+        return parts
 
-    def _masked(self) -> bool:
-        """Whether passes have a mask: model/unpadded.py takes it from SDPA's; a window in the text is one itself."""
-        asked = self.settings
-        return self.attention != "sdpa" or any(
-            (asked["compile"], asked["trust_remote_code"], self.shape.window_layers)
-        )
+    def optimizer_bytes(self) -> tuple[int, int, int]:
+        """Return (on the GPU, on the host, temporary during a step)."""
+        trained = self.work.trained_parameters // self.work.shards
+        return formulas.optimizer_bytes(self.settings["optimizer"], trained, self.work.trained_bytes)
 
-    def static(self) -> list[tuple[str, int, str]]:
-        """What stays from the first step to the last: (part, bytes, why)."""
-        asked, shape = self.settings, self.shape
-        weights = parts.weight_bytes(
-            shape, self.size, self.quantization, double=self.double
-        ) // self.shares  # fmt: skip
-        rest = "float32" if self.quantized else self.dtype
-        what = self.dtype if self.quantization == "none" else f"{self.quantization}, the rest {rest}"
-        why = f"{self.parameters:,} parameters in {what}" + (f", divided by {self.shares}" if self.sharded else "")
-        if shape.method == "mxfp4" and self.quantization == "none":
-            why += ", dequantised from MXFP4"
-        if self.quantization != "none" and shape.model_type == "gpt_oss":
-            self.notes.append("gpt-oss's experts are no linear layers: bitsandbytes leaves them in bfloat16")
-        rows = [("weights", weights, why)]
-        if asked["beta"] > 0 and not self.lora:
-            rows.append(("reference model", weights, "beta > 0: the first policy, whole; an adapter needs none"))
-        if self.lora:
-            held = self.trained * 4 // (self.shares if self.sharded else 1)
-            rows.append(("LoRA", held, f"{self.trained:,} parameters, rank {asked['lora_rank']}, float32"))
-        if asked["generation"] == "transformers-graphs":
-            size = 2 if self.mode == "mixed" else self.size
-            cache = parts.kv_cache(shape, self.answers, self.prompt + self.completion, size)
-            rows.append(("KV cache", cache, f"kept for the graph: {self.answers} answers at once"))
-            if self.mode == "mixed":
-                rows.append(("sampling twin", self.parameters * 2, "bfloat16, of float32 weights"))
-        if self.world > 1 and not self.sharded:
-            rows.append(("DDP's buckets", self.gradients(), "gradients lie in them, also while it samples"))
-        on_gpu, _, _ = self.optimizer()
-        rows.append(("optimizer", on_gpu, f"{asked['optimizer']} over {self.trained:,} parameters"))
-        return rows
+    def gradient_bytes(self) -> int:
+        """Return the bytes of all gradients on this GPU."""
+        return self.work.trained_parameters // self.work.shards * self.work.trained_bytes
 
-    def optimizer(self) -> tuple[int, int, int]:
-        """(GPU, host, passing) of the optimizer's states."""
-        return parts.optimizer_bytes(
-            self.settings["optimizer"], self.trained // self.shares, 4 if self.lora else self.size
-        )
-
-    def gradients(self) -> int:
-        """Bytes of all gradients on this GPU."""
-        return self.trained // self.shares * (4 if self.lora else self.size)
-
-    def dynamic(self) -> dict[str, list[tuple[str, int, str]]]:
-        """What comes and goes, by phase."""
-        asked, shape, spread = self.settings, self.shape, self.spread
-        step, forward = self._pass(backward=True), self._pass(backward=False)
-        passes = math.ceil(self.answers / self.micro)
-        largest = 2 * max(shape.hidden * shape.dense_intermediate, shape.vocab * shape.hidden)
-        shown = f"{self.micro} x ({self.prompt} + {self.completion}) tokens"
-        kept = "the inputs of each layer" if step.checkpointing else "all layers"
-        update = [
-            ("activations", parts.stored_activations(shape, step) // spread, f"{shown}, {kept}, {step.mode}"),
-            ("within a layer", parts.passing_activations(shape, step), f"{self.attention} attention"
-             + (", computed again for backward" if step.checkpointing else "")),
-            ("logits", parts.logits(shape, step, self.logits_held(), backward=True),
-             {"held": f"{self.micro} x {self.completion} x {shape.vocab:,}, three copies in float32",
-              "liger": "Liger: one answer at a time", "fused": "TRL's head in tiles"}[self.logits_held()]),
-        ]  # fmt: skip
-        if step.mode == "mixed":
-            update.append(
-                ("bfloat16 copies", self.parameters // spread * 2, "autocast's, of float32 weights, until backward")
-            )
-        if self.quantization != "none":
-            update.append(("dequantised", largest, "the largest matrix"))
-        if self.lora and asked["lora_target_parameters"]:
-            deltas = parts.expert_deltas(shape, list(asked["lora_target_parameters"]), self.size)
-            update.append(("expert deltas", deltas, "PEFT makes B @ A as large as the parameters it targets"))
-        if passes > 1:  # DDP puts them into its buckets with the last pass
-            update.append(("gradients", self.gradients(), f"of the passes before, {passes} a step"))
-        # Liger's loss does not reach this far: TRL scores with the whole logits.
-        looked = parts.logits(shape, forward, self.logits_held().replace("liger", "held"), backward=False)
-        score = [("forward", parts.forward_only(shape, forward), f"{shown}, nothing kept"),
-                 ("logits", looked, "the same, without gradients")]  # fmt: skip
-        loading = [("loading", largest, "one tensor twice")]
-        if self.sharded:
-            part = gathered(shape, 2 if self.mode == "bfloat16" else 4)
-            turn = ("gathered", part.in_turn(), "FSDP: embeddings and head, a layer, and the next")
-            update += [turn, ("gradients in turn", 0 if self.lora else part.gradients(part.whole // self.parameters),
-                              "FSDP: of the largest part, before they are added up")]  # fmt: skip
-            score.append(turn)
-            if asked["beta"] > 0 and not self.lora:
-                score.append(("gathered reference", part.whole, "FSDP: TRL divides it as one piece"))
-            before = self.parameters * self.size
-            loading.append(("before it is divided", before - before // self.shares, "each GPU loads the whole model"))
-        in_buckets = self.world > 1 and not self.sharded
-        done = [("gradients", 0 if in_buckets else self.gradients(), f"{self.trained:,} trained parameters")]
-        done.append(("optimizer's own", self.optimizer()[2], "while it steps"))
+    def temporary_parts(self) -> dict[str, list[Part]]:
+        """Return what is allocated during each phase only."""
+        gradients = Part(
+            "gradients", 0 if self.ddp else self.gradient_bytes(),
+            f"{self.work.trained_parameters:,} trained parameters",
+        )  # fmt: skip
         return {
-            # vLLM starts when the trainer's weights are there: it takes far more than loading them did.
-            "load": [] if asked["generation"] == "vllm-colocate" else loading,
-            "generate": self._generation(),
-            "score": score if self._scores() else [],
-            "update": update,
-            "step": done,
+            # vLLM starts after the trainer's weights are loaded and needs far more than loading them does.
+            "load": [] if self.colocated else self._load_parts(),
+            "generate": self._generation_parts(),
+            "score": self._scoring_parts() if self._computes_old_logprobs() else [],
+            "update": self._update_parts(),
+            "step": [gradients, Part("optimizer temporaries", self.optimizer_bytes()[2], "during its step")],
         }
 
-    def _scores(self) -> bool:
-        """Whether TRL looks at the answers once more before it learns from them."""
-        asked = self.settings
-        return asked["beta"] > 0 or asked["num_iterations"] > 1 or asked["generation"].startswith("vllm")
+    def _load_parts(self) -> list[Part]:
+        parts = [Part("loading", self._largest_matrix(), "one tensor twice")]
+        if self.work.sharded:
+            total = self.work.parameters * self.work.dtype_bytes
+            reason = "each GPU loads the full model before it is sharded"
+            parts.append(Part("unsharded weights", total - total // self.work.shards, reason))
+        return parts
 
-    def _generation(self) -> list[tuple[str, int, str]]:
-        if self.settings["generation"].startswith("vllm"):
-            return []
-        if self.settings["generation"] == "transformers-paged":
-            self.notes.append("transformers' paged cache may take more: it fills what is free when it starts")
-        # TRL lets transformers answer all prompts of a step at once, whatever the micro-batch.
-        every = Pass(self.answers, self.prompt, 0, self.mode, self.attention, quantized=self.quantized)
-        cache = parts.kv_cache(self.shape, self.answers, self.prompt + self.completion, self.size)
-        rows = self.answers * self.shape.vocab * 4 * 4
-        whole = gathered(self.shape, 2 if self.mode == "bfloat16" else 4).whole if self.sharded else 0
-        stays = self.settings["generation"] == "transformers-graphs"
-        return [
-            ("gathered", whole, "FSDP: the whole model, to answer"),
-            ("KV cache", 0 if stays else cache // self.spread, f"all {self.answers} answers of a step at once"),
-            ("prefill", parts.forward_only(self.shape, every), f"{self.answers} prompts in one pass"),
-            ("sampling", rows, "last logits in float32, sorted and normalised"),
+    def _largest_matrix(self) -> int:
+        return 2 * max(self.shape.hidden * self.shape.dense_intermediate, self.shape.vocab * self.shape.hidden)
+
+    def _update_parts(self) -> list[Part]:
+        work, shape, batch = self.work, self.shape, self.work.model_pass(backward=True)
+        tokens = f"{work.micro_batch} x ({work.prompt} + {work.completion}) tokens"
+        saved = "the input of each layer" if batch.checkpointing else "all layers"
+        layer = f"{work.attention} attention" + (", recomputed for backward" if batch.checkpointing else "")
+        logits = {
+            "held": f"{work.micro_batch} x {work.completion} x {shape.vocab:,}, three copies in float32",
+            "liger": "Liger: one completion at a time",
+            "fused": "TRL's tiled head",
+        }[work.logits]
+        activations = formulas.stored_activations(shape, batch) // work.device_map_gpus
+        parts = [
+            Part("activations", activations, f"{tokens}, {saved}, {batch.precision}"),
+            Part("layer temporaries", formulas.temporary_activations(shape, batch), layer),
+            Part("logits", formulas.logits_bytes(shape, batch, work.logits, backward=True), logits),
         ]
+        if batch.precision == "mixed":
+            size = work.parameters // work.device_map_gpus * 2
+            parts.append(Part("bfloat16 copies", size, "autocast's copies of the float32 weights, until backward"))
+        if work.quantization != "none":
+            parts.append(Part("dequantised", self._largest_matrix(), "the largest matrix"))
+        if work.lora and self.settings["lora_target_parameters"]:
+            targets = list(self.settings["lora_target_parameters"])
+            size = formulas.expert_deltas(shape, targets, work.dtype_bytes)
+            parts.append(Part("expert deltas", size, "PEFT materialises B @ A at the size of its targets"))
+        micro_batches = math.ceil(work.completions / work.micro_batch)
+        if micro_batches > 1:  # DDP copies them into its buckets with the last micro-batch
+            reason = f"accumulated over {micro_batches} micro-batches"
+            parts.append(Part("gradients", self.gradient_bytes(), reason))
+        if work.sharded:
+            sizes = gathered_sizes(shape, work.gathered_bytes)
+            reduced = 0 if work.lora else sizes.gradients(sizes.model // work.parameters)
+            parts += [
+                self._gathered_layers(),
+                Part("gradient reduction", reduced, "FSDP: the largest part, before it is summed over the GPUs"),
+            ]
+        return parts
 
-    def vllm_needs(self) -> tuple[int, int]:
-        """(least, most) that vLLM makes use of on one GPU: weights and one group's cache; all answers' cache."""
-        asked, shape = self.settings, self.shape
-        # It holds float32 checkpoints in 16 bits.
-        weights = parts.weight_bytes(shape, 2, shape.quantized or "none", double=shape.double)
-        weights = parts.mxfp4_bytes(shape) if shape.method == "mxfp4" else weights
-        length = asked["vllm_max_model_length"] or self.prompt + self.completion
-        together = asked["vllm_tensor_parallel"]
-        group = parts.kv_cache(shape, asked["num_generations"], length, 2)
-        every = parts.kv_cache(shape, self.answers * together, length, 2)
-        fixed = weights // together + parts.VLLM_INSIDE
-        return fixed + group // together, fixed + int(1.1 * every) // together
+    def _gathered_layers(self) -> Part:
+        sizes = gathered_sizes(self.shape, self.work.gathered_bytes)
+        return Part("gathered", sizes.during_training(), "FSDP: embeddings, head, one layer and the next")
+
+    def _computes_old_logprobs(self) -> bool:
+        """Whether TRL computes log-probabilities of the completions before the update."""
+        settings = self.settings
+        return settings["beta"] > 0 or settings["num_iterations"] > 1 or settings["generation"].startswith("vllm")
+
+    def _scoring_parts(self) -> list[Part]:
+        work, batch = self.work, self.work.model_pass(backward=False)
+        tokens = f"{work.micro_batch} x ({work.prompt} + {work.completion}) tokens"
+        # TRL does not use Liger's loss here: it computes all logits.
+        method = work.logits.replace("liger", "held")
+        logits = formulas.logits_bytes(self.shape, batch, method, backward=False)
+        parts = [
+            Part("forward", formulas.inference_activations(self.shape, batch), f"{tokens}, nothing saved"),
+            Part("logits", logits, "as in the update, without gradients"),
+        ]
+        if work.sharded:
+            parts.append(self._gathered_layers())
+            if self.settings["beta"] > 0 and not work.lora:
+                size = gathered_sizes(self.shape, work.gathered_bytes).model
+                parts.append(Part("gathered reference", size, "FSDP: TRL shards it as a single unit"))
+        return parts
+
+    def _generation_parts(self) -> list[Part]:
+        work, generation = self.work, self.settings["generation"]
+        if generation.startswith("vllm"):
+            return []
+        # TRL lets transformers generate all completions of a step at once, whatever the micro-batch.
+        prefill = MicroBatch(
+            work.completions, work.prompt, 0, work.precision, work.attention, quantized=work.prepared_quantization
+        )  # fmt: skip
+        length = work.prompt + work.completion
+        cache = formulas.kv_cache_bytes(self.shape, work.completions, length, work.dtype_bytes)
+        is_static = generation == "transformers-graphs"
+        gathered = gathered_sizes(self.shape, work.gathered_bytes).model if work.sharded else 0
+        sampling = work.completions * self.shape.vocab * 4 * 4
+        return [
+            Part("gathered", gathered, "FSDP: the full model, to generate"),
+            Part(
+                "KV cache", 0 if is_static else cache // work.device_map_gpus,
+                f"all {work.completions} completions of a step",
+            ),
+            Part(
+                "prefill", formulas.inference_activations(self.shape, prefill),
+                f"{work.completions} prompts in one pass",
+            ),
+            Part("sampling", sampling, "last logits in float32, sorted and normalised"),
+        ]  # fmt: skip
+
+    def vllm_bounds(self) -> tuple[int, int]:
+        """Return (minimum, maximum) bytes that vLLM uses on one GPU.
+
+        The minimum is the weights and the KV cache of one group, the maximum adds the cache of all completions.
+        """
+        work, shape, settings = self.work, self.shape, self.settings
+        # vLLM loads float32 checkpoints in 16 bits.
+        weights = formulas.weight_bytes(
+            shape, 2, shape.bitsandbytes_type or "none", double=shape.double_quantization
+        )  # fmt: skip
+        weights = formulas.mxfp4_bytes(shape) if shape.quant_method == "mxfp4" else weights
+        length = settings["vllm_max_model_length"] or work.prompt + work.completion
+        tensor_parallel = settings["vllm_tensor_parallel"]
+        group = formulas.kv_cache_bytes(shape, settings["num_generations"], length, 2)
+        full = formulas.kv_cache_bytes(shape, work.completions * tensor_parallel, length, 2)
+        fixed = weights // tensor_parallel + formulas.VLLM_INSIDE_SHARE
+        return fixed + group // tensor_parallel, fixed + int(1.1 * full) // tensor_parallel
+
+    def vllm_share(self, trainer: Mapping[str, int]) -> VllmShare:
+        """Return vLLM's share: the setting, or the memory that the trainer's phases leave free."""
+        if not self.colocated:
+            return VllmShare()
+        minimum, maximum = self.vllm_bounds()
+        share, notes = self.settings["vllm_share"], []
+        if not share and self.memory:
+            awake = [phase for phase in PHASES if not (self.settings["vllm_sleep"] and phase in SLEEP_PHASES)]
+            rest = MAX_USE * self.free - max(trainer[phase] for phase in awake)
+            share = math.floor(100 * rest / self.memory) / 100
+            if share * self.memory < minimum:
+                notes.append(f"the trainer leaves a share of {max(share, 0.0):.2f} to vLLM, which is too little")
+                share = min(MAX_VLLM_SHARE, math.ceil(100 * minimum / self.memory) / 100)
+            else:
+                share = min(share, MAX_VLLM_SHARE, math.ceil(100 * maximum / self.memory) / 100)
+        size = int(share * self.memory) if self.memory else minimum
+        if self.memory and size < minimum:
+            notes.append(
+                f"vLLM needs {minimum / GIB:.1f} GiB for the weights and the KV cache of one group; "
+                f"a share of {share:.2f} is {size / GIB:.1f} GiB"
+            )
+        return VllmShare(share, size, minimum, tuple(notes))
+
+    def _vllm_sizes(self, awake: int) -> dict[str, int]:
+        """Return vLLM's bytes by phase."""
+        if not self.colocated:
+            return dict.fromkeys(PHASES, 0)
+        sleeps = bool(self.settings["vllm_sleep"])
+        return {phase: formulas.VLLM_ASLEEP if sleeps and phase in SLEEP_PHASES else awake for phase in PHASES}
 
     def as_record(self) -> dict[str, Any]:
-        """Everything, summed up."""
-        asked, static, dynamic = self.settings, self.static(), self.dynamic()
-        fixed = sum(size for _, size, _ in static)
-        allocated = {phase: fixed + sum(size for _, size, _ in rows) for phase, rows in dynamic.items()}
-        allocated["load"] -= sum(size for name, size, _ in static if name in LATER)
-        overhead = parts.CONTEXT + (parts.NCCL if self.world > 1 else 0)
-        spare = {
-            phase: int(parts.FRAGMENTS * (size - fixed)) if size > fixed else 0 for phase, size in allocated.items()
+        """Return the plan as JSON."""
+        work, settings = self.work, self.settings
+        persistent, temporary = self.persistent_parts(), self.temporary_parts()
+        fixed = sum(part.size for part in persistent)
+        allocated = {phase: fixed + sum(part.size for part in parts) for phase, parts in temporary.items()}
+        allocated["load"] -= sum(part.size for part in persistent if part.name in ALLOCATED_LATER)
+        overhead = formulas.CUDA_CONTEXT + (formulas.NCCL_BUFFERS if work.world_size > 1 else 0)
+        overhead += formulas.VLLM_OUTSIDE_SHARE if self.colocated else 0
+        fragmentation = {
+            phase: int(formulas.FRAGMENTATION * max(0, size - fixed)) for phase, size in allocated.items()
         }
-        colocate, sleeps = asked["generation"] == "vllm-colocate", bool(asked["vllm_sleep"])
-        memory, free = self.machine.get("memory") or 0, self.machine.get("free") or self.machine.get("memory") or 0
-        overhead += parts.VLLM_OUTSIDE if colocate else 0
-        trainer = {phase: allocated[phase] + spare[phase] + overhead for phase in PHASES}
-        least = self.vllm_needs()[0] if colocate else 0
-        share = (asked["vllm_share"] or self._share(trainer, memory, free)) if colocate else 0.0
-        vllm = int(share * memory) if memory else least
-        held, needed = ({phase: parts.VLLM_ASLEEP if sleeps and phase in ASLEEP else size for phase in PHASES}
-                        if colocate else dict.fromkeys(PHASES, 0) for size in (vllm, least))  # fmt: skip
-        phases = {phase: trainer[phase] + held[phase] for phase in PHASES}
+        trainer = {phase: allocated[phase] + fragmentation[phase] + overhead for phase in PHASES}
+        vllm = self.vllm_share(trainer)
+        vllm_sizes, vllm_minimum = self._vllm_sizes(vllm.size), self._vllm_sizes(vllm.minimum)
+        phases = {phase: trainer[phase] + vllm_sizes[phase] for phase in PHASES}
         peak_phase = max(PHASES, key=lambda phase: phases[phase])
         peak = phases[peak_phase]
-        fits = peak <= NEAR * free and vllm >= least if memory else None
-        if memory and colocate and vllm < least:
-            self.notes.append(
-                f"vLLM needs {least / GIB:.1f} GiB for the weights and one group's cache; "
-                f"a share of {share:.2f} is {vllm / GIB:.1f}"
-            )
-        rows = [row for row in static if peak_phase != "load" or row[0] not in LATER] + dynamic[peak_phase]
-        if held[peak_phase]:
-            asleep = sleeps and peak_phase in ASLEEP
-            rows.append(("vLLM", held[peak_phase], "asleep" if asleep else f"share {share:.2f} of the GPU's memory"))
-        rows += [("CUDA and libraries", overhead, "context, workspaces" + (", NCCL" if self.world > 1 else "")),
-                 ("fragments", spare[peak_phase], "blocks that the allocator cannot use")]  # fmt: skip
+        fits = peak <= MAX_USE * self.free and vllm.size >= vllm.minimum if self.memory else None
+        parts = [part for part in persistent if peak_phase != "load" or part.name not in ALLOCATED_LATER]
+        parts += temporary[peak_phase]
+        if vllm_sizes[peak_phase]:
+            asleep = bool(settings["vllm_sleep"]) and peak_phase in SLEEP_PHASES
+            reason = "asleep" if asleep else f"share {vllm.share:.2f} of the GPU's memory"
+            parts.append(Part("vLLM", vllm_sizes[peak_phase], reason))
+        libraries = "context, workspaces" + (", NCCL" if work.world_size > 1 else "")
+        parts += [
+            Part("CUDA and libraries", overhead, libraries),
+            Part("fragmentation", fragmentation[peak_phase], "blocks that the allocator cannot reuse"),
+        ]
+        has_share = self.colocated and bool(self.memory)
         return {
-            "schema": 1, "model_type": self.shape.model_type, "parameters": self.parameters,
-            "trained": self.trained, "gpus": self.gpus, "gpu": self.machine.get("name") or "", "memory": memory,
-            "free": free, "prompt_tokens": self.prompt, "completion_tokens": self.completion,
-            "answers": self.answers, "micro_batch": self.micro, "dtype": self.dtype, "attention": self.attention,
-            "parts": [{"part": n, "bytes": s, "why": w} for n, s, w in rows if s > 0],
-            "phases": {phase: size for phase, size in phases.items() if dynamic[phase] or held[phase]},
+            "schema": 1, "model_type": self.shape.model_type, "parameters": work.parameters,
+            "trained": work.trained_parameters, "gpus": work.gpus, "gpu": self.machine.get("name") or "",
+            "memory": self.memory, "free": self.free,
+            "prompt_tokens": work.prompt, "completion_tokens": work.completion,
+            "answers": work.completions, "micro_batch": work.micro_batch, "dtype": work.dtype,
+            "attention": work.attention,
+            "parts": [{"part": name, "bytes": size, "why": reason} for name, size, reason in parts if size > 0],
+            "phases": {phase: size for phase, size in phases.items() if temporary[phase] or vllm_sizes[phase]},
             "peak": peak, "peak_phase": peak_phase,
-            "peak_allocated": max(allocated[phase] + held[phase] for phase in PHASES),
-            "trainer_peak": max(trainer.values()), "needed": max(trainer[phase] + needed[phase] for phase in PHASES),
-            "host": self._host(), "fits": fits,
-            "vllm_share": round(share, 2) if colocate and memory else None,
-            "vllm_share_computed": bool(colocate and memory and not asked["vllm_share"]), "notes": list(self.notes),
+            "peak_allocated": max(allocated[phase] + vllm_sizes[phase] for phase in PHASES),
+            "trainer_peak": max(trainer.values()),
+            "needed": max(trainer[phase] + vllm_minimum[phase] for phase in PHASES),
+            "host": self._host_bytes(), "fits": fits,
+            "vllm_share": round(vllm.share, 2) if has_share else None,
+            "vllm_share_computed": has_share and not settings["vllm_share"],
+            "notes": [*work.notes, *vllm.notes],
         }  # fmt: skip
 
-    def _share(self, trainer: dict[str, int], memory: int, free: int) -> float:
-        """What the trainer leaves to vLLM, rounded down: no more than vLLM has a use for, no less than it needs."""
-        if not memory:
-            return 0.0
-        least, most = self.vllm_needs()
-        beside = [phase for phase in PHASES if not (self.settings["vllm_sleep"] and phase in ASLEEP)]
-        left = math.floor(100 * (NEAR * free - max(trainer[phase] for phase in beside)) / memory) / 100
-        if left * memory < least:
-            self.notes.append(f"the trainer leaves {max(left, 0.0):.2f} of the GPU's memory to vLLM: too little")
-            return min(MOST_SHARE, math.ceil(100 * least / memory) / 100)
-        return min(left, MOST_SHARE, math.ceil(100 * most / memory) / 100)
-
-    def _host(self) -> int:
-        """Host memory of one process beyond the libraries: paged optimizer states, the weights of a sleeping vLLM."""
-        asleep = self.settings["generation"] == "vllm-colocate" and self.settings["vllm_sleep"]
-        weights = self.vllm_needs()[0] - parts.VLLM_INSIDE if asleep else 0
-        return self.optimizer()[1] + weights
-
-
-def choose_types(shape: Shape, settings: dict[str, Any], machine: dict[str, Any]) -> tuple[str, str, list[str]]:
-    """The type to compute in, the one that weights are held in, and notes, as the trainer chooses them."""
-    if settings["task"] != "dataset":
-        return "float32", "float32", []  # a model made on the spot
-    # TRL turns autocast on where there is a GPU for it, and float32 weights then run as copies of 16 bits.
-    has_bfloat16 = settings["device"] != "cpu" and machine.get("bfloat16", True)
-    return choose_dtype(settings, shape.method, has_bfloat16=has_bfloat16)
+    def _host_bytes(self) -> int:
+        """Host memory in addition to the libraries: paged optimizer states, and the weights of a sleeping vLLM."""
+        sleeps = self.colocated and self.settings["vllm_sleep"]
+        weights = self.vllm_bounds()[0] - formulas.VLLM_INSIDE_SHARE if sleeps else 0
+        return self.optimizer_bytes()[1] + weights

@@ -1,4 +1,4 @@
-"""A causal language model's sizes, and exact parameter counts of them. Standard library only."""
+"""The sizes of a causal language model, and exact parameter counts from them. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Family:
-    """How the models of one model_type in transformers are built (read in its modeling files of 4.56 to 5.17)."""
+    """The layer structure of one model_type in transformers (read in its modeling files, 4.56 to 5.17)."""
 
-    qkv_bias: str = "attention_bias"  # a key of the config, "yes" or "no"
+    qkv_bias: str = "attention_bias"  # a boolean key of config.json, "yes" or "no"
     output_bias: str = "attention_bias"
-    norms: int = 2  # a layer
-    qk_norm: bool = False  # norms on each head's query and key
-    fused: bool = False  # q, k and v, as gate and up, are one matrix each
-    float_norm: bool = False  # the norm multiplies in float32, and keeps that product's operand
-    experts_in_autocast: bool = True
+    norms: int = 2  # per layer
+    qk_norm: bool = False  # each head normalises its query and key
+    fused: bool = False  # q, k and v are one matrix; so are gate and up
+    float_norm: bool = False  # the norm multiplies by its weight in float32 and saves that operand
 
 
 FAMILIES = {
@@ -35,8 +34,8 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of a causal language model. `notes` says what had to be assumed."""
+class ModelShape:
+    """The sizes of a causal language model. `notes` lists the assumptions."""
 
     model_type: str
     vocab: int
@@ -45,76 +44,76 @@ class Shape:
     heads: int
     kv_heads: int
     head_dim: int
-    intermediate: int  # of one expert, where there are experts
+    intermediate: int  # of one expert in a mixture of experts
     experts: int
     experts_per_token: int
-    dense_layers: int  # layers without experts, all of them in a dense model
+    dense_layers: int  # layers without experts; in a dense model all layers
     dense_intermediate: int
-    shared_intermediate: int  # the expert that every token goes through
-    positions: int  # learnt position embeddings (gpt2)
-    tied: bool
+    shared_intermediate: int  # of the shared expert, which processes every token
+    positions: int  # learned position embeddings (gpt2)
+    tied: bool  # embeddings and head share their weights
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
-    window: int  # 0: none
-    window_layers: int  # layers that look back over the window alone
-    method: str  # that the checkpoint is quantised by: mxfp4, bitsandbytes, ...; empty: none
-    quantized: str = ""  # nf4, fp4 or int8, where bitsandbytes wrote the checkpoint
-    context: int = 0  # tokens that its positions reach; 0: not said
-    double: bool = False  # the scales of nf4 and fp4 are quantised, too
+    sliding_window: int  # in tokens; 0: none
+    sliding_layers: int  # layers with sliding-window attention
+    quant_method: str  # quantisation method of the checkpoint: mxfp4, bitsandbytes, ...; empty: none
+    bitsandbytes_type: str = ""  # nf4, fp4 or int8 for a bitsandbytes checkpoint
+    max_positions: int = 0  # max_position_embeddings; 0: unknown
+    double_quantization: bool = False  # the scales of nf4 and fp4 are quantised as well
     notes: tuple[str, ...] = ()
 
     @property
     def family(self) -> Family:
-        """How this model_type is built; an unknown one is taken for a Llama."""
+        """Return the structure of this model_type; an unknown one counts as a Llama."""
         return FAMILIES.get(self.model_type, FAMILIES["llama"])
 
     @property
     def query_size(self) -> int:
-        """Width of all heads' queries together."""
+        """Return the width of the queries of all heads."""
         return self.heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """Width of all heads' keys (or values) together."""
+        """Return the width of the keys (or values) of all heads."""
         return self.kv_heads * self.head_dim
 
     @property
     def expert_layers(self) -> int:
-        """Layers that have experts."""
+        """Return the number of layers with experts."""
         return self.layers - self.dense_layers
 
 
-def count_parameters(shape: Shape) -> dict[str, int]:
-    """Parameters by part; exact for the families above, biases and norms included."""
+def count_parameters(shape: ModelShape) -> dict[str, int]:
+    """Return the parameters by part, with biases and norms; exact for the families above."""
     width, family = shape.hidden, shape.family
     attention = width * (shape.query_size + 2 * shape.kv_size) + shape.query_size * width
     attention += (shape.query_size + 2 * shape.kv_size) * shape.qkv_bias + width * shape.output_bias
-    attention += shape.heads * (shape.model_type == "gpt_oss")  # a sink a head
+    attention += shape.heads * (shape.model_type == "gpt_oss")  # one attention sink per head
     norm = 2 * width if shape.model_type == "gpt2" else width  # LayerNorm has a bias
     norms = shape.layers * (family.norms * norm + 2 * shape.head_dim * family.qk_norm) + norm
     dense = shape.dense_layers * _dense_mlp(shape, shape.dense_intermediate)
-    experts, other = _experts(shape)
+    experts, router = _experts(shape)
     return {
         "embeddings": shape.vocab * width + shape.positions * width,
         "attention": shape.layers * attention,
-        "mlp": dense + shape.expert_layers * other,
+        "mlp": dense + shape.expert_layers * router,
         "experts": shape.expert_layers * experts,
         "norms": norms,
         "head": 0 if shape.tied else shape.vocab * width,
     }
 
 
-def _dense_mlp(shape: Shape, inner: int) -> int:
+def _dense_mlp(shape: ModelShape, inner: int) -> int:
     gated = shape.model_type != "gpt2"
     weights = (3 if gated else 2) * shape.hidden * inner
     return weights + (((2 if gated else 1) * inner + shape.hidden) if shape.mlp_bias else 0)
 
 
-def _experts(shape: Shape) -> tuple[int, int]:
-    """(the experts of a layer, its router and shared expert)."""
+def _experts(shape: ModelShape) -> tuple[int, int]:
+    """Return the parameters of one layer: (all experts, router and shared expert)."""
     router = shape.hidden * shape.experts
-    if shape.model_type == "gpt_oss":  # biases on every expert and on the router
+    if shape.model_type == "gpt_oss":  # every expert and the router have biases
         biases = shape.experts * (2 * shape.intermediate + shape.hidden)
         return 3 * shape.experts * shape.hidden * shape.intermediate + biases, router + shape.experts
     shared = 3 * shape.hidden * shape.shared_intermediate

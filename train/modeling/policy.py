@@ -41,7 +41,7 @@ class Learner:
     def describe(self, peak: int) -> dict[str, Any]:
         """For result.json; `peak` is what torch held at most, in bytes, 0 where nobody counted."""
         trained, total = models.count_parameters(self.model)
-        memory = memory_plan.compare(self.plan, peak) if self.plan and peak else None
+        memory = memory_plan.compare_with_measured(self.plan, peak) if self.plan and peak else None
         return {
             "parameters": total,
             "trained_parameters": trained,
@@ -164,7 +164,7 @@ def _plan(
     }
     try:
         plan = memory_plan.plan(
-            memory_plan.shape_of(config.to_dict()),
+            memory_plan.parse_config(config.to_dict()),
             settings,
             machine,
             prompt_tokens=learner.longest_prompt,

@@ -7,8 +7,8 @@ from typing import Any
 
 from data import lengths
 from data.answers import format_number, read_action, read_number
+from data.checks import check_prompt_count
 from data.files import Source, find_source
-from data.row_count import refuse_too_few
 from data.rows import add_reference, read_rows
 from data.split import Halves, split_rows
 from data.tes_prompt import ACTIONS
@@ -150,7 +150,7 @@ def check_dataset(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
         return settings, {"files": named, "note": f"{where}: {LATER}"}
     _, halves, settings = read_data(source, settings)
     summary = halves.summary | {"rewards": settings["rewards"]}
-    refuse_too_few(summary["train_rows"], settings, source.name)
+    check_prompt_count(summary["train_rows"], settings, source.name)
     return settings, summary
 
 

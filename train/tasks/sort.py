@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from data.row_count import refuse_too_few
+from data.checks import check_prompt_count
 from settings import BadInput
 
 DIGITS = "0123456789"
@@ -95,7 +95,7 @@ def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     held_out = settings["held_out_multisets"]
     training, _ = split_multisets(settings["digits"], held_out, settings["seed"])
     prompts = sum(min(MOST_ORDERS, _count_arrangements(multiset)) for multiset in training)
-    refuse_too_few(prompts, settings, f"of {total - held_out} multisets of {settings['digits']} digits")
+    check_prompt_count(prompts, settings, f"of {total - held_out} multisets of {settings['digits']} digits")
     return settings, {"train_multisets": total - held_out, "held_out_multisets": held_out}
 
 

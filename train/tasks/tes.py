@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from data.answers import parse_action
-from data.row_count import refuse_too_few
+from data.checks import check_prompt_count
 from data.tes import Decision, read_split
 from data.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
 from rewards.q_values import q_value_reward, regret
@@ -124,7 +124,7 @@ def check_tes(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         )
     summary = read_split(settings["data"], settings["held_out"]).summary
     rows, copies = summary["train_rows"], max(1, settings["augment"])
-    refuse_too_few(rows * copies, settings, f"{rows} rows, augment = {settings['augment']}")
+    check_prompt_count(rows * copies, settings, f"{rows} rows, augment = {settings['augment']}")
     return settings, summary
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from run.alarms import NAMES
 from settings import BadInput, Contradiction, expanded
-from verl_engine.watch import alarms_of
+from verl_engine.alarms import alarms_of
 
 FILE = "verl_settings.toml"
 REPORTERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")

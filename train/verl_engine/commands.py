@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from verl_engine.fields import trainer_module
+from verl_engine.config_options import trainer_module
 
 RAY_PORT, TORCH_PORT = 6379, 29500  # the defaults of ray start and of torch
 HEAD, RANK = "$HEAD_ADDRESS", "$NODE_RANK"  # what only the launcher of several nodes knows
@@ -28,7 +28,7 @@ class Command:
 
     @property
     def program(self) -> str:
-        """What Python runs, without its folder: verl.model_merger, adapter.py."""
+        """What Python runs, without its folder: verl.model_merger, merge_adapter.py."""
         return Path(self.argv[2]).name
 
     def shell(self) -> str:
@@ -102,7 +102,7 @@ def merge_command(
 def adapter_command(python: str, target: Path, settings: Mapping[str, Any]) -> Command:
     """What LoRA trained, added to the merged weights."""
     given = [str(target), str(settings["lora_rank"]), str(settings["lora_alpha"])]
-    argv = [python, "-B", str(Path(__file__).with_name("adapter.py")), *given]
+    argv = [python, "-B", str(Path(__file__).with_name("merge_adapter.py")), *given]
     argv += ["--trust-remote-code"] if settings["trust_remote_code"] else []
     return Command("this node", argv, "the adapter into the merged weights")
 

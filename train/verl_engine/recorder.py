@@ -14,7 +14,8 @@ from typing import Any
 from packaging.version import Version
 from run.alarms import Alarm
 from run.directory import RunDirectory, Table
-from verl_engine.generations import LATE, Generations, compare
+from verl_engine.alarms import Watch, spread_by_extremes
+from verl_engine.launch_context import Checkpoints
 from verl_engine.metrics import (
     ANSI,
     SMOOTHED,
@@ -28,9 +29,8 @@ from verl_engine.metrics import (
     parse_total,
     step_numbers,
 )
-from verl_engine.parts import ANSWERS, FILE_LOGGER
-from verl_engine.situation import Checkpoints
-from verl_engine.watch import Watch, spread_by_extremes
+from verl_engine.options import ANSWERS, FILE_LOGGER
+from verl_engine.rollout_dumps import LATE, Generations, compare
 
 KEPT_LINES = 60
 SILENCE_ERRORS = 3  # the last is often what followed from the first

@@ -1,6 +1,6 @@
 """A run's LoRA adapter added to the base's weights, which verl's merger leaves as they were.
 
-    PYTHON -B train/verl_engine/adapter.py MODEL_DIR RANK ALPHA [--trust-remote-code]
+    PYTHON -B train/verl_engine/merge_adapter.py MODEL_DIR RANK ALPHA [--trust-remote-code]
 
 verl.model_merger (0.4.1 to 0.9.1, base_model_merger.py, save_lora_adapter) writes the weights without the adapter
 into MODEL_DIR and the adapter into MODEL_DIR/lora_adapter, up to 0.7.0 with lora_alpha = 0, which makes it nothing.
@@ -59,7 +59,7 @@ def add_adapter(folder: Path, rank: int, alpha: float, *, trust: bool) -> None:
 
 def main() -> int:
     """Parse the command line and add."""
-    parser = argparse.ArgumentParser(prog="adapter.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="merge_adapter.py", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="MODEL_DIR")
     parser.add_argument("rank", type=int)
     parser.add_argument("alpha", type=float)

@@ -10,8 +10,8 @@ from packaging.version import Version
 from settings import BadInput, Recipe, read_recipe, settle
 from verl_engine.check import FILE, contradictions
 from verl_engine.commands import choose_tensor_parallel, commands, merge_command
-from verl_engine.fields import trainer_module, verl_options
-from verl_engine.parts import At, hydra_value, overrides
+from verl_engine.config_options import trainer_module, verl_options
+from verl_engine.options import At, hydra_value, overrides
 
 VERSIONS = ["0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1"]
 RECIPES = ["verl-sft", "verl-ppo", "verl-grpo"]

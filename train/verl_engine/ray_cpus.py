@@ -52,7 +52,7 @@ def queue_units(version: Version, options: Sequence[str], *, cpus: int, gpus: in
     return {} if left >= UNITS_USUAL else {UNITS: max(1, left)}
 
 
-def refuse_too_few(settings: Mapping[str, Any], version: Version, *, cpus: int, gpus: int) -> None:
+def check_ray_cpus(settings: Mapping[str, Any], version: Version, *, cpus: int, gpus: int) -> None:
     """Refuse what Ray would wait for without end.
 
     `cpus` and `gpus` are a node's; what is needed once lies on any of the nodes.

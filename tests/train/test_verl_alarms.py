@@ -13,12 +13,12 @@ from packaging.version import Version
 from run.alarms import NAMES
 from run.directory import RunDirectory
 from settings import BadInput, read_recipe, settle
+from verl_engine.alarms import alarms_of, spread_by_extremes, untold
 from verl_engine.check import FILE, contradictions
-from verl_engine.generations import Generations, compare, parse_dump
+from verl_engine.launch_context import Checkpoints
 from verl_engine.recorder import Recorder
-from verl_engine.reward_file import ANY_NUMBER, needs_plain_numbers
-from verl_engine.situation import Checkpoints
-from verl_engine.watch import alarms_of, spread_by_extremes, untold
+from verl_engine.reward_wrapper import ANY_NUMBER, needs_plain_numbers
+from verl_engine.rollout_dumps import Generations, compare, parse_dump
 from verl_formats import Formats, make_formats, needs_verl
 
 

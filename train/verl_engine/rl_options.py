@@ -9,8 +9,7 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_engine.cpus import UNITS, UNITS_USUAL, queue_units
-from verl_engine.parts import (
+from verl_engine.options import (
     ENGINE_DTYPE,
     FILE_LOGGER,
     At,
@@ -23,9 +22,10 @@ from verl_engine.parts import (
     refuse_other_attention,
     refuse_other_dtype,
 )
-from verl_engine.reward_file import needs_plain_numbers
+from verl_engine.ray_cpus import UNITS, UNITS_USUAL, queue_units
+from verl_engine.reward_wrapper import needs_plain_numbers
 
-IN_VERL = Path(__file__).with_name("in_verl")  # what verl's own processes import
+EXTERNAL_MODULES = Path(__file__).with_name("external_modules")  # imported by the processes of verl
 RAY_VARIABLES = "++ray_kwargs.ray_init.runtime_env.env_vars"
 LOSSES = {"dapo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}  # core_algos.py
 
@@ -157,7 +157,7 @@ def _critic(settings: Mapping[str, Any], version: Version, at: At) -> Options:
         if at.attention != "flash_attention_2":  # which verl loads the critic by all the same
             variables = {
                 # Before the user's own, which Ray's processes would else lose.
-                "PYTHONPATH": os.pathsep.join(filter(None, [str(IN_VERL), os.environ.get("PYTHONPATH")])),
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(EXTERNAL_MODULES), os.environ.get("PYTHONPATH")])),
                 "VERL_USE_EXTERNAL_MODULES": "envdoctor_critic",
                 "ENVDOCTOR_CRITIC_ATTENTION": at.attention,
             }

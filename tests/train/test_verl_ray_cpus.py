@@ -12,10 +12,10 @@ import pytest
 from packaging.version import Version
 from settings import BadInput, read_recipe, settle
 from verl_engine.check import FILE, contradictions
-from verl_engine.cpus import UNITS, queue_units, refuse_too_few
-from verl_engine.fields import verl_options
-from verl_engine.parts import At
-from verl_engine.situation import PROBE
+from verl_engine.config_options import verl_options
+from verl_engine.launch_context import PROBE
+from verl_engine.options import At
+from verl_engine.ray_cpus import UNITS, check_ray_cpus, queue_units
 
 NEW = Version("0.9.1")
 
@@ -63,17 +63,17 @@ def test_it_becomes_an_option_and_is_told() -> None:
 )
 def test_too_few_are_refused_before_ray_waits(version: str, nodes: int, gpus: int, needed: int) -> None:
     settings = settings_of("verl-ppo", nodes=nodes, gpus=gpus)
-    refuse_too_few(settings, Version(version), cpus=needed, gpus=gpus)
-    refuse_too_few(settings, Version(version), cpus=0, gpus=gpus)
+    check_ray_cpus(settings, Version(version), cpus=needed, gpus=gpus)
+    check_ray_cpus(settings, Version(version), cpus=0, gpus=gpus)
     with pytest.raises(BadInput, match=f"verl {version} asks Ray for {needed}, and Ray waits") as caught:
-        refuse_too_few(settings, Version(version), cpus=needed - 1, gpus=gpus)
+        check_ray_cpus(settings, Version(version), cpus=needed - 1, gpus=gpus)
     assert f"cpus-per-task={needed}" in caught.value.hint
 
 
 def test_sft_has_no_ray_and_a_person_may_tell_ray_another_number() -> None:
-    refuse_too_few(settings_of("verl-sft"), NEW, cpus=1, gpus=8)
+    check_ray_cpus(settings_of("verl-sft"), NEW, cpus=1, gpus=8)
     told = settings_of("verl-ppo", options=["ray_kwargs.ray_init.num_cpus=64"])
-    refuse_too_few(told, NEW, cpus=1, gpus=8)
+    check_ray_cpus(told, NEW, cpus=1, gpus=8)
 
 
 # Ray's own counting is in the stack; here it is left out, and where it is there it says what Ray would.

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from verl_engine.adapter import readable_shards
+from verl_engine.merge_adapter import readable_shards
 from verl_formats import needs_verl, run_verl
 from verl_on_cpu import SETTINGS, make_model, train_on_cpu, write_rows
 

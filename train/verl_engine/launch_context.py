@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from memory.config_sources import read_shape
-from memory.shape import Shape, count_parameters
+from memory.shape import ModelShape, count_parameters
 from packaging.version import Version
 from run.directory import RunDirectory
 from settings import BadInput
 from verl_engine.commands import choose_tensor_parallel
-from verl_engine.cpus import has_queue
-from verl_engine.parts import ANSWERS, At
+from verl_engine.options import ANSWERS, At
 from verl_engine.process import Children
+from verl_engine.ray_cpus import has_queue
 
 GIB = 2**30
 ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can
@@ -221,7 +221,7 @@ def tensor_parallel(settings: Mapping[str, Any], machine: Machine, gpus: int, no
     return chosen
 
 
-def model_shape(model: str) -> Shape:
+def model_shape(model: str) -> ModelShape:
     """The model's sizes; its config.json is fetched from the hub where nothing here has it."""
     try:
         return read_shape(model)[0]

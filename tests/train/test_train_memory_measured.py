@@ -1,4 +1,4 @@
-"""The memory plan's formulas against real libraries: what transformers makes, and what autograd saves."""
+"""The formulas of the memory plan compared with transformers' parameters and the tensors that autograd saves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory.config import shape_of
-from memory.formulas import Pass, stored_activations
+from memory.config import parse_config
+from memory.formulas import MicroBatch, stored_activations
 from memory.shape import count_parameters
 from stacks import all_stacks, name_of, run_code
 
@@ -51,15 +51,15 @@ def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
     return list(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-# Bytes a token that autograd kept on a CPU (bitsandbytes 0.50.2, peft 0.21, transformers 5.17, 2026-11-22).
+# Bytes per token that autograd saves on a CPU (bitsandbytes 0.50.2, peft 0.21, transformers 5.17, 2026-11-22).
 QUANTISED = {("nf4", "all"): 65333, ("nf4", "attention"): 56048, ("int8", "all"): 46896, ("int8", "attention"): 37608}
 
 
 @pytest.mark.parametrize(("kind", "lora"), QUANTISED)
 def test_activations_of_a_quantised_model(kind: str, lora: str) -> None:
-    step = Pass(2, 0, 96, "bfloat16", "sdpa", lora=lora, quantized=kind)
-    kept = stored_activations(shape_of(quantised_config()), step) / step.tokens
-    assert kept == pytest.approx(QUANTISED[kind, lora], rel=0.06)
+    batch = MicroBatch(2, 0, 96, "bfloat16", "sdpa", lora=lora, quantized=kind)
+    saved = stored_activations(parse_config(quantised_config()), batch) / batch.tokens
+    assert saved == pytest.approx(QUANTISED[kind, lora], rel=0.06)
 
 
 def quantised_config() -> dict[str, Any]:
@@ -68,30 +68,32 @@ def quantised_config() -> dict[str, Any]:
 
 
 @pytest.mark.stack
-def test_those_activations_are_what_autograd_saves(stack_python: Path) -> None:
-    """Where a stack has bitsandbytes, which the CPU's lacks: ENVDOCTOR_STACK_PYTHONS names such ones."""
+def test_quantised_activations_match_autograd(stack_python: Path) -> None:
+    """Needs a stack with bitsandbytes in ENVDOCTOR_STACK_PYTHONS; the profile cpu has none."""
     targets = {"all": ["all-linear"], "attention": ["q_proj", "k_proj", "v_proj", "o_proj"]}
     plain = {"config": quantised_config(), "mode": "bfloat16", "attention": "sdpa", "checkpointing": False}
     cases = [
         plain | {"quantization": kind, "lora": targets[lora], "sequences": 4, "length": 96}
         for kind, lora in QUANTISED
     ]
-    having = [python for python in all_stacks(stack_python) if list(python.parents[1].glob("lib/*/*/bitsandbytes"))]
-    if not having:
+    with_bitsandbytes = [
+        python for python in all_stacks(stack_python) if list(python.parents[1].glob("lib/*/*/bitsandbytes"))
+    ]
+    if not with_bitsandbytes:
         pytest.skip("no stack with bitsandbytes")
-    for python in having:
-        for expected, really in zip(QUANTISED.values(), in_stack(python, cases), strict=True):
-            assert really / (2 * 96) == pytest.approx(expected, rel=0.02), name_of(python)
+    for python in with_bitsandbytes:
+        for expected, measured in zip(QUANTISED.values(), in_stack(python, cases), strict=True):
+            assert measured / (2 * 96) == pytest.approx(expected, rel=0.02), name_of(python)
 
 
 @pytest.mark.stack
-def test_parameters_are_those_that_transformers_makes(stack_python: Path) -> None:
+def test_parameter_counts_match_transformers(stack_python: Path) -> None:
     for python in all_stacks(stack_python):
         made = in_stack(python, [{"config": config, "count": True} for config in COUNTED])
-        for config, really in zip(COUNTED, made, strict=True):
-            for told in (config, really["config"]):  # config.json, and what the trainer hands over
-                counted = sum(count_parameters(shape_of(told)).values())
-                assert counted == really["parameters"], f"{name_of(python)}: {told}"
+        for config, measured in zip(COUNTED, made, strict=True):
+            for source in (config, measured["config"]):  # config.json, and the config object of transformers
+                counted = sum(count_parameters(parse_config(source)).values())
+                assert counted == measured["parameters"], f"{name_of(python)}: {source}"
 
 
 def activation_cases() -> list[dict[str, Any]]:
@@ -114,23 +116,23 @@ def activation_cases() -> list[dict[str, Any]]:
 
 
 @pytest.mark.stack
-def test_activations_are_what_autograd_saves(stack_python: Path) -> None:
+def test_activations_match_autograd(stack_python: Path) -> None:
     cases = activation_cases()
     unmasked = 0
     for python in all_stacks(stack_python):
-        for case, really in zip(cases, in_stack(python, cases), strict=True):
+        for case, measured in zip(cases, in_stack(python, cases), strict=True):
             if not case.get("masked", True):
-                unmasked += really is not None
-                if really is None:
+                unmasked += measured is not None
+                if measured is None:
                     continue
             lora = "" if not case["lora"] else "all" if case["lora"] == ["all-linear"] else "attention"
-            half = Pass(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
+            half = MicroBatch(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
                         case["checkpointing"], lora, masked=case.get("masked", True))  # fmt: skip
-            ratio = stored_activations(shape_of(case["config"]), half) / really
+            ratio = stored_activations(parse_config(case["config"]), half) / measured
             print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
                   f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip
             assert ratio == pytest.approx(1, abs=0.1), (name_of(python), case)
-    assert unmasked >= 2, "no stack here has the kernel that a GPU takes without a mask"
+    assert unmasked >= 2, "no stack has the SDPA kernel without a mask"
 
 
 STATES = """
@@ -154,6 +156,6 @@ say(**found)
 
 
 @pytest.mark.stack
-def test_states_of_an_optimizer(python: Path, tmp_path: Path) -> None:
+def test_optimizer_states_match_torch(python: Path, tmp_path: Path) -> None:
     for name, (kept, planned, weight) in run_code(python, STATES, tmp_path).items():
         assert planned == pytest.approx(kept, abs=0.02 * weight), name

@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_engine.parts import (
+from verl_engine.options import (
     ENGINE_DTYPE,
     ENGINE_SFT,
     TRACKED_SFT,

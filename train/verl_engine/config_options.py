@@ -13,9 +13,9 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_engine.parts import ENGINE_SFT, FILE_LOGGER, TRACKED_SFT, At, Options
-from verl_engine.rl_fields import rl_options
-from verl_engine.sft_fields import sft_engine, sft_old
+from verl_engine.options import ENGINE_SFT, FILE_LOGGER, TRACKED_SFT, At, Options
+from verl_engine.rl_options import rl_options
+from verl_engine.sft_options import sft_engine, sft_old
 
 OLDEST = Version("0.4.1")  # the first with verl/model_merger
 REPORTERS = {"tensorboard": "0.4.1", "wandb": "0.4.1", "mlflow": "0.4.1", "swanlab": "0.4.1", "trackio": "0.6.0"}
