@@ -16,7 +16,7 @@ from export_stack import BUNDLED, UV, WHOLE, WITHOUT_BUILDS, Tiny
 
 from envdoctor.core.errors import BadInput
 from envdoctor.export import export
-from envdoctor.knowledge.images import images
+from envdoctor.knowledge.images import image_tables
 from envdoctor.locking.lock_files import LockFile, lock_folder, read_lock
 from envdoctor.profiles import Profile, read_profile
 
@@ -131,7 +131,7 @@ def test_the_base_image_fits_the_build(profile: Profile, file: LockFile) -> None
     assert found
     assert found[1] == profile.cuda.build
     assert int(file.platform.rpartition("_")[2]) <= {"22": 35, "24": 39}[found[3]]
-    compiling = {row.name for row in images().nvcc} & {package.name for package in file.packages}
+    compiling = {row.name for row in image_tables().nvcc} & {package.name for package in file.packages}
     assert (found[2] == "devel") == bool(compiling)
 
 

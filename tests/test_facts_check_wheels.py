@@ -10,7 +10,7 @@ import pytest
 
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import PypiTorch
-from envdoctor.knowledge.published import Published
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.pythons import PythonRange
 from envdoctor.knowledge.releases import Release
 from envdoctor.knowledge.torch_builds import TorchRelease
@@ -109,7 +109,9 @@ def test_requirements(lines: list[str], drifted: list[str]) -> None:
 def test_published(change: dict[str, object], field: str) -> None:
     page = project("torch-2.8.0-cp312-cp312-manylinux_2_28_x86_64.whl",
                    attributes='data-upload-time="2025-08-06T10:00:00Z"')  # fmt: skip
-    row = msgspec.structs.replace(Published("2.8.0", "2025-08-06", "wheels", ("3.12",), {"x86_64": "2.28"}), **change)
+    row = msgspec.structs.replace(
+        PublishedRelease("2.8.0", "2025-08-06", "wheels", ("3.12",), {"x86_64": "2.28"}), **change
+    )
     found = [drift.field for drift in compare_published("torch", row, page.releases["2.8.0"], "page")]
     assert found == ([field] if field else [])
 

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.core.errors import BadInput
 from envdoctor.download.sources import Sources
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge.torch_builds import published_requires, published_wheels
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock, audit_words

@@ -15,7 +15,7 @@ from envdoctor.commands.profiles import Entries
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Record, Verification
 from envdoctor.core.results import Answer, Checked, Planned, Resolved, ResolvedAll
-from envdoctor.explain import Cause, Explained
+from envdoctor.explain import Cause, Explanation
 from envdoctor.locking.resolve import Lock
 from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.output.github import annotation, to_github
@@ -162,7 +162,7 @@ def cause(slug: str, confidence: float) -> Cause:
 
 
 def test_causes_of_an_explained_log() -> None:
-    data = Explained(causes=(cause("a", 0.9), cause("b", 0.35)), lines=1, size=1, facts=())
+    data = Explanation(causes=(cause("a", 0.9), cause("b", 0.35)), lines=1, size=1, facts=())
     message = "CUDA error 803\nReboot.\n$ sudo reboot"
     assert annotations(data) == [("error", "a (90%)", message), ("notice", "b (35%)", message)]
 

@@ -7,8 +7,9 @@ from report_stack import bad, gpu_named, machine_with, stack_with
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Machine, Stack, known
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
+from envdoctor.knowledge.cuda import cuda_of_driver, oldest_driver
 from envdoctor.knowledge.gpus import compute_capability, gpu_model
-from envdoctor.knowledge.torch_builds import cuda_of_driver, known_builds, oldest_driver, torch_releases
+from envdoctor.knowledge.torch_builds import known_builds, torch_releases
 from envdoctor.rules import evaluate
 from envdoctor.rules.toolchain import gcc_major
 

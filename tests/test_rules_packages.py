@@ -12,13 +12,13 @@ from report_stack import bad, machine_with, stack_with
 from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
 from envdoctor.knowledge.releases import (
     bitsandbytes_libraries,
-    modules_for_numpy_2,
-    optional_requirement,
-    pairings,
+    numpy2_releases,
+    optional_specifier,
     parse_requirement,
     releases_of,
     releases_that_accept,
-    required,
+    required_specifier,
+    torch_pairings,
 )
 from envdoctor.knowledge.versions import satisfies, version_key
 from envdoctor.rules import RULES, evaluate
@@ -341,7 +341,7 @@ def test_tables_are_whole() -> None:
                 asked = parse_requirement(line)
                 assert asked, line
                 SpecifierSet(asked.specifier)
-    for each in (*pairings(), *modules_for_numpy_2(), *bitsandbytes_libraries(), *known_breaks()):
+    for each in (*torch_pairings(), *numpy2_releases(), *bitsandbytes_libraries(), *known_breaks()):
         assert each.source
         assert each.date
     for row in known_breaks():
@@ -350,12 +350,12 @@ def test_tables_are_whole() -> None:
 
 
 def test_the_tables_say_what_is_known_of_the_field() -> None:
-    assert required("vllm", "0.10.2", "torch") == "==2.8.0"
-    assert required("vllm", "0.6.3", "torchvision") == "==0.19"
-    assert optional_requirement("trl", "0.25.1", "vllm") == "==0.10.2"
-    assert satisfies("0.31.0", optional_requirement("trl", "1.16.0", "vllm"))
+    assert required_specifier("vllm", "0.10.2", "torch") == "==2.8.0"
+    assert required_specifier("vllm", "0.6.3", "torchvision") == "==0.19"
+    assert optional_specifier("trl", "0.25.1", "vllm") == "==0.10.2"
+    assert satisfies("0.31.0", optional_specifier("trl", "1.16.0", "vllm"))
     assert releases_that_accept("torchvision", "torch", "2.8.0") == ["0.23.0"]
-    assert optional_requirement("transformers", "5.23.0", "kernels") == ">=0.18.2,<0.19"
+    assert optional_specifier("transformers", "5.23.0", "kernels") == ">=0.18.2,<0.19"
 
 
 def test_five_hundred_distributions_are_judged_in_a_blink() -> None:

@@ -6,7 +6,7 @@ import pytest
 from test_report_findings import torch_report
 
 from envdoctor.commands.diagnosis import diagnose_report
-from envdoctor.knowledge.pythons import python_ranges, pythons_of
+from envdoctor.knowledge.pythons import python_ranges, supported_pythons
 from envdoctor.reports import parse_report
 
 
@@ -116,8 +116,8 @@ def test_no_kernel_image_is_an_extensions_where_torch_has_the_code() -> None:
 
 def test_the_table_of_pythons_is_read_by_release() -> None:
     assert all(row.source and row.date for row in python_ranges())
-    assert pythons_of("vllm", "0.10.1.1") == ">=3.9,<3.13"
-    assert pythons_of("vllm", "0.10.2rc1.dev3") == ""  # on the way from one range to the next
-    assert pythons_of("vllm", "0.6.6.post1") == ">=3.9"
-    assert pythons_of("numba", "0.61.2") == ">=3.10,<3.14"
-    assert pythons_of("left-pad", "1.0") == ""
+    assert supported_pythons("vllm", "0.10.1.1") == ">=3.9,<3.13"
+    assert supported_pythons("vllm", "0.10.2rc1.dev3") == ""  # on the way from one range to the next
+    assert supported_pythons("vllm", "0.6.6.post1") == ">=3.9"
+    assert supported_pythons("numba", "0.61.2") == ">=3.10,<3.14"
+    assert supported_pythons("left-pad", "1.0") == ""

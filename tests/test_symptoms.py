@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from envdoctor.explain import explain
-from envdoctor.explain.scan import WINDOW, scan
+from envdoctor.explain.scan import WINDOW_LENGTH, scan
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Signal, Symptom, required_literals, symptom_table
 
@@ -48,17 +48,17 @@ def test_pattern_can_be_searched_fast_and_never_hangs(row: Symptom | Signal) -> 
     pattern = re.compile(row.pattern)
     sample = row.sample if isinstance(row, Symptom) else literals[0]
     hostile = [
-        *(literal * (WINDOW // len(literal)) for literal in literals),
-        *(literals[0] + character * WINDOW for character in "a0 ._-/'\"()[]<>=:,;\\"),
+        *(literal * (WINDOW_LENGTH // len(literal)) for literal in literals),
+        *(literals[0] + character * WINDOW_LENGTH for character in "a0 ._-/'\"()[]<>=:,;\\"),
         *(
-            (literals[0] + " " + unit) * (WINDOW // (len(literals[0]) + 1 + len(unit)))
+            (literals[0] + " " + unit) * (WINDOW_LENGTH // (len(literals[0]) + 1 + len(unit)))
             for unit in ("1.0", "a b ", "/x.so", "'='")
         ),
         *(
-            sample[: len(sample) // 2] + filler * (WINDOW // len(filler))
+            sample[: len(sample) // 2] + filler * (WINDOW_LENGTH // len(filler))
             for filler in ("a.b-", string.digits, "= ", "\\x")
         ),
-        (sample[:-1] * (WINDOW // max(len(sample), 1) + 1))[:WINDOW],
+        (sample[:-1] * (WINDOW_LENGTH // max(len(sample), 1) + 1))[:WINDOW_LENGTH],
     ]
     for text in hostile:
         began = time.process_time()

@@ -14,8 +14,9 @@ from envdoctor.core.paths import expanded
 from envdoctor.core.records import Extension, KernelCode, Record
 from envdoctor.core.results import Answer
 from envdoctor.knowledge.architectures import PTX_OF_CUDA, PTX_SHARE, Capability, runs_as_ptx, runs_native
+from envdoctor.knowledge.cuda import cuda_of_driver, driver_of_cuda
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
-from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_of_cuda, pair
+from envdoctor.knowledge.versions import major_minor
 
 HINT = "envdoctor archs .venv --cc 9.0,12.0"
 WALKED = 50_000  # entries of a plain folder that are looked at
@@ -174,13 +175,15 @@ def cover(code: KernelCode, gpu: Asked) -> Coverage:
         **counts,
         needs_cuda=cuda,
         needs_driver=driver_of_cuda(cuda) if cuda else "",
-        compiles=pair(gpu.cuda) >= pair(cuda) if cuda and gpu.cuda else None,
+        compiles=major_minor(gpu.cuda) >= major_minor(cuda) if cuda and gpu.cuda else None,
     )
 
 
 def cuda_of_ptx(isa: str) -> str:
     """The first CUDA release with a known driver that compiles a PTX ISA version: 8.7 gives 12.8; "" for none."""
-    fitting = (cuda for cuda, known in PTX_OF_CUDA.items() if pair(known) >= pair(isa) and driver_of_cuda(cuda))
+    fitting = (
+        cuda for cuda, known in PTX_OF_CUDA.items() if major_minor(known) >= major_minor(isa) and driver_of_cuda(cuda)
+    )
     return next(fitting, "")
 
 

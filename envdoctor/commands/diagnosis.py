@@ -26,7 +26,7 @@ from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
 
 if TYPE_CHECKING:
-    from envdoctor.explain import Cause, Explained
+    from envdoctor.explain import Cause, Explanation
     from envdoctor.reports import Report
 
 REPORT_BYTES = 16 << 20  # a pasted report has some KiB; of a longer text the beginning is read
@@ -157,9 +157,9 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     Libraries warn at import of what they do without: that is a remark, unless the warning says that something failed,
     or is known to come with nothing else. What is deprecated still works.
     """
-    from envdoctor.explain.rank import QUIET
+    from envdoctor.explain.rank import WARNING_LINE
 
-    quiet = all(QUIET.search(line) and not FAILURE.search(line) for line in cause.lines)
+    quiet = all(WARNING_LINE.search(line) and not FAILURE.search(line) for line in cause.lines)
     deprecated = all("deprecated" in line for line in cause.lines)
     if quiet and (deprecated or cause.confidence < NEAR_CERTAIN):
         return "info"
@@ -255,7 +255,7 @@ def _likely_causes(log: Path, machine: Machine, python: Path | None) -> tuple[Ca
         return ()  # the error itself matters more than that its log cannot be read
 
 
-def _likely(explained: Explained) -> tuple[Cause, ...]:
+def _likely(explained: Explanation) -> tuple[Cause, ...]:
     return tuple(cause for cause in explained.causes if cause.lines and cause.confidence >= LIKELY)[:2]
 
 

@@ -33,10 +33,10 @@ def documentation(given: str) -> Documentation | None:
     if name in causes():
         cause = causes()[name]
         related = tuple(rule.id for rule in RULES.values() if rule.cause == name)
-        from envdoctor.explain.fill import fill
+        from envdoctor.explain.placeholders import fill_placeholders
 
-        commands = tuple(fill(command, {}) for command in cause.commands)
-        text = f"{cause.definition}\n\n{fill(cause.fix, {})}"
+        commands = tuple(fill_placeholders(command, {}) for command in cause.commands)
+        text = f"{cause.definition}\n\n{fill_placeholders(cause.fix, {})}"
         return Documentation(name, cause.title, name, text, related, commands, cause.check, cause.url)
     if name == given and RULE.fullmatch(name) and not exists(name):
         close = nearest(name, [*RULES, *fleet_texts()])

@@ -1,5 +1,5 @@
-"""From an error text to its causes: what is in it (scan), what it means (rank), the fix in real versions (fill)."""
+"""Explains error texts: finds symptoms (scan), ranks causes (rank) and fills in versions (placeholders)."""
 
-from envdoctor.explain.rank import Cause, Explained, explain
+from envdoctor.explain.rank import Cause, Explanation, explain
 
-__all__ = ["Cause", "Explained", "explain"]
+__all__ = ["Cause", "Explanation", "explain"]

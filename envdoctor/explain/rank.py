@@ -1,4 +1,4 @@
-"""From what was seen in a text, and what is known of machine and stack, to causes: the most likely first."""
+"""Ranks the causes of an error text by its symptoms and by the facts of the machine and the environment."""
 
 from __future__ import annotations
 
@@ -7,152 +7,155 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from envdoctor.core.records import Finding, Machine, Record, Stack
-from envdoctor.explain.fill import distribution_of, fill, values_of
+from envdoctor.explain.placeholders import distribution_of, fill_placeholders, placeholder_values
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
 
 LINES_SHOWN = 6
-QUIET = re.compile(  # NCCL says WARN where others say ERROR
+WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
     r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
 )
-QUIET_FACTOR = 0.85  # a line that calls itself a warning loses against an equally telling error
-CONSEQUENCE_FACTOR = 0.5  # of a cause that a symptom outranks
-REFUTED_FACTOR = 0.3  # of a cause that the facts speak against
-FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # of a finding in favour of its cause
-HIGHEST = 0.99
+WARNING_FACTOR = 0.85  # for symptoms that occur only in warnings
+CONSEQUENCE_FACTOR = 0.5  # for causes that a symptom outranks
+REFUTED_FACTOR = 0.3  # for causes that a fact contradicts
+FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added confidence of a finding for its cause
+MAX_CONFIDENCE = 0.99
 
 
 class Cause(Record, frozen=True, kw_only=True):
-    """One possible cause, with what speaks for it and what mends it."""
+    """One possible cause, with its evidence and its fix."""
 
     cause: str  # a slug
     title: str
     confidence: float  # 0 to 1
-    lines: tuple[str, ...]  # that speak for it
+    lines: tuple[str, ...]  # lines of the text that indicate it
     line_numbers: tuple[int, ...]
-    findings: tuple[str, ...]  # rules that say the same of the machine or the stack
-    against: str  # what the facts say against it
+    findings: tuple[str, ...]  # findings on the machine or the environment with this cause
+    against: str  # a fact that contradicts it
     fix: str
     commands: tuple[str, ...]
-    check: str  # how to be sure
+    check: str  # a command that verifies it
     url: str
 
 
-class Explained(Record, frozen=True, kw_only=True):
-    """The causes of a text, best first; none where nothing in it is known."""
+class Explanation(Record, frozen=True, kw_only=True):
+    """The causes of a text, most likely first; none if no symptom was found."""
 
     causes: tuple[Cause, ...]
     lines: int
     size: int  # bytes
-    facts: tuple[str, ...]  # what was taken from the text or the machine: "torch 2.8.0"
+    facts: tuple[str, ...]  # facts of the text or the machine: "torch 2.8.0"
 
 
 def explain(
     stream: BinaryIO,
     machine: Machine | None = None,
     stack: Stack | None = None,
-) -> Explained:
-    """Read a text to its end and name its causes. What is known of machine and stack raises or lowers them.
+) -> Explanation:
+    """Read a text to its end and rank its causes.
 
-    What is not given is taken from the text, where it holds a report; but only facts that were given, and so are of
-    this very machine, speak against a cause.
+    The facts of the machine and the environment change the confidence. If they are not given, they are read from a
+    report in the text. Only facts that were given can contradict a cause.
     """
     from envdoctor.reports import parse_report
 
     table = symptom_table()
-    seen = scan(stream, table)
-    pasted = parse_report(seen.excerpt)
-    given = bool(machine or stack or pasted.kinds)
-    nothing = parse_report("")
+    scanned = scan(stream, table)
+    pasted = parse_report(scanned.excerpt)
+    has_facts = bool(machine or stack or pasted.kinds)
+    unknown = parse_report("")
     against = {
-        symptom.cause: refutation(symptom.cause, machine or nothing.machine, stack or nothing.stack)
+        symptom.cause: refutation(symptom.cause, machine or unknown.machine, stack or unknown.stack)
         for symptom in table.symptoms
     }
     machine = machine or pasted.machine
     stack = stack or pasted.stack
-    findings = _telling_findings(machine, stack) if given else []
-    told = told_symptoms(seen, table.symptoms)
-    values = values_of(machine, stack)
+    findings = _error_findings(machine, stack) if has_facts else []
+    symptoms = matching_symptoms(scanned, table.symptoms)
+    values = placeholder_values(machine, stack)
     found = [
-        _cause(slug, told=told, findings=findings, seen=seen, against=against.get(slug, ""), values=values)
-        for slug in dict.fromkeys([*(s.cause for s in told), *(f.cause for f in findings)])
+        _cause(
+            slug, symptoms=symptoms, findings=findings, scanned=scanned, against=against.get(slug, ""), values=values
+        )
+        for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
     ranked = sorted(found, key=lambda cause: -cause.confidence)
-    return Explained(causes=tuple(ranked), lines=seen.lines, size=seen.size, facts=tuple(_facts(values)))
+    return Explanation(causes=tuple(ranked), lines=scanned.lines, size=scanned.size, facts=tuple(_facts(values)))
 
 
-def _telling_findings(machine: Machine, stack: Stack) -> list[Finding]:
-    """What the rules say of the facts; not asked where a text holds no report: importing them takes time."""
+def _error_findings(machine: Machine, stack: Stack) -> list[Finding]:
+    """The errors and warnings of the rules, which are imported here because the import takes time."""
     from envdoctor.rules import evaluate
 
     return [finding for finding in evaluate(machine, stack) if finding.status in FINDING_WEIGHTS]
 
 
-def told_symptoms(seen: Scan, symptoms: Iterable[Symptom]) -> list[Symptom]:
-    """The symptoms that were seen and whose signals allow them, the weightiest first."""
-    told = [
+def matching_symptoms(scanned: Scan, symptoms: Iterable[Symptom]) -> list[Symptom]:
+    """The symptoms of a text whose `when` and `unless` signals match, highest weight first."""
+    matching = [
         symptom
         for symptom in symptoms
-        if symptom.id in seen.symptoms
-        and all(signal in seen.signals for signal in symptom.when)
-        and not any(signal in seen.signals for signal in symptom.unless)
+        if symptom.id in scanned.symptoms
+        and all(signal in scanned.signals for signal in symptom.when)
+        and not any(signal in scanned.signals for signal in symptom.unless)
     ]
-    return sorted(told, key=lambda symptom: -symptom.weight)
+    return sorted(matching, key=lambda symptom: -symptom.weight)
 
 
 def _cause(
     slug: str,
     *,
-    told: list[Symptom],
+    symptoms: list[Symptom],
     findings: list[Finding],
-    seen: Scan,
+    scanned: Scan,
     against: str,
     values: dict[str, str],
 ) -> Cause:
-    mine = [symptom for symptom in told if symptom.cause == slug]
+    """One cause. Its fix is that of the first symptom with a fix, else of the first finding, else of causes.toml."""
+    own = [symptom for symptom in symptoms if symptom.cause == slug]
     agreeing = [finding for finding in findings if finding.cause == slug]
-    hits = [hit for symptom in mine for hit in seen.symptoms[symptom.id]]
+    hits = [hit for symptom in own for hit in scanned.symptoms[symptom.id]]
     text = causes()[slug]
     known = values | _groups(hits)
-    best = next((symptom for symptom in mine if symptom.fix), None)
-    from_rule = agreeing[0] if agreeing and not best else None
-    fix = best.fix if best else from_rule.fix if from_rule else text.fix
-    commands = (best.commands if best else from_rule.commands if from_rule else ()) or text.commands
+    best = next((symptom for symptom in own if symptom.fix), None)
+    finding = agreeing[0] if agreeing and not best else None
+    fix = best.fix if best else finding.fix if finding else text.fix
+    commands = (best.commands if best else finding.commands if finding else ()) or text.commands
+    outranked = any(slug in symptom.outranks for symptom in symptoms)
     shown = sorted({hit.line: hit for hit in hits}.values(), key=lambda hit: hit.line)[:LINES_SHOWN]
     return Cause(
         cause=slug,
         title=text.title,
-        confidence=round(_confidence(slug, mine, agreeing, told, seen) * (REFUTED_FACTOR if against else 1), 2),
+        confidence=round(_confidence(own, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
         lines=tuple(hit.text for hit in shown),
         line_numbers=tuple(hit.line for hit in shown),
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
         against=against,
-        fix=fill(fix, known),
-        commands=tuple(fill(command, known) for command in commands),
-        check=fill((best.check if best else "") or text.check, known),
-        url=next((symptom.url for symptom in mine if symptom.url), "") or text.url,
+        fix=fill_placeholders(fix, known),
+        commands=tuple(fill_placeholders(command, known) for command in commands),
+        check=fill_placeholders((best.check if best else "") or text.check, known),
+        url=next((symptom.url for symptom in own if symptom.url), "") or text.url,
     )
 
 
-def _confidence(slug: str, mine: list[Symptom], agreeing: list[Finding], told: list[Symptom], seen: Scan) -> float:
-    """That at least one of what speaks for it is right, halved for each kind of line that makes it a consequence."""
+def _confidence(symptoms: list[Symptom], findings: list[Finding], scanned: Scan, outranked: bool) -> float:
+    """The probability that at least one symptom or finding is right; lower if the cause is only a consequence."""
     doubt = 1.0
-    for symptom in mine:
-        doubt *= 1 - symptom.weight / 100 * _loudness(seen.symptoms[symptom.id])
-    if agreeing:
-        doubt *= 1 - max(FINDING_WEIGHTS[finding.status] for finding in agreeing)
-    outranked = any(slug in symptom.outranks for symptom in told)
-    return min(1 - doubt, HIGHEST) * (CONSEQUENCE_FACTOR if outranked else 1)
+    for symptom in symptoms:
+        doubt *= 1 - symptom.weight / 100 * _warning_factor(scanned.symptoms[symptom.id])
+    if findings:
+        doubt *= 1 - max(FINDING_WEIGHTS[finding.status] for finding in findings)
+    return min(1 - doubt, MAX_CONFIDENCE) * (CONSEQUENCE_FACTOR if outranked else 1)
 
 
-def _loudness(hits: tuple[Hit, ...]) -> float:
-    return QUIET_FACTOR if all(QUIET.search(hit.text) for hit in hits) else 1.0
+def _warning_factor(hits: tuple[Hit, ...]) -> float:
+    return WARNING_FACTOR if all(WARNING_LINE.search(hit.text) for hit in hits) else 1.0
 
 
 def _groups(hits: list[Hit]) -> dict[str, str]:
-    """The named groups of all hits; the first, which are of the weightiest symptom, win."""
+    """The named groups of all hits. The first hits have precedence: their symptom has the highest weight."""
     groups = {name: value for hit in reversed(hits) for name, value in hit.groups.items()}
     return groups | ({"library": distribution_of(groups["library"])} if "library" in groups else {})
 

@@ -1,4 +1,4 @@
-"""What the facts of a machine or a stack say against a cause."""
+"""Facts of the machine or the environment that contradict a cause."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from envdoctor.knowledge.architectures import capability_of, runs_native
 
 
 def refutation(cause: str, machine: Machine, stack: Stack) -> str:
-    """Why this cause is unlikely here; empty where nothing is known against it."""
-    speak = AGAINST.get(cause)
-    return speak(machine, stack) if speak else ""
+    """The fact that contradicts this cause; empty if there is none."""
+    check = CONTRADICTIONS.get(cause)
+    return check(machine, stack) if check else ""
 
 
 def _has_gpus(machine: Machine, _: Stack) -> str:
     gpus = machine.gpus.value or ()
-    return f"{len(gpus)} GPUs answer on this machine" if gpus else ""
+    return f"{len(gpus)} GPUs are available on this machine" if gpus else ""
 
 
 def _cuda_torch(_: Machine, stack: Stack) -> str:
@@ -25,11 +25,11 @@ def _cuda_torch(_: Machine, stack: Stack) -> str:
     return f"the installed torch is a CUDA {cuda} build" if cuda else ""
 
 
-def _torch_is_there(_: Machine, stack: Stack) -> str:
+def _torch_installed(_: Machine, stack: Stack) -> str:
     return "torch is installed in this environment" if stack.torch.value else ""
 
 
-def _one_version(machine: Machine, _: Stack) -> str:
+def _same_driver_versions(machine: Machine, _: Stack) -> str:
     module, library = machine.driver.version.value, machine.driver.library.value
     same = module and library and module == library
     return f"kernel module and libraries are both {module}" if same else ""
@@ -53,36 +53,37 @@ def _fabric_completed(machine: Machine, _: Stack) -> str:
     )
 
 
-def _headers_there(_: Machine, stack: Stack) -> str:
-    return "this Python has its headers" if stack.headers.value else ""
+def _headers_installed(_: Machine, stack: Stack) -> str:
+    return "the headers of this Python are installed" if stack.headers.value else ""
 
 
-def _extensions_fit(_: Machine, stack: Stack) -> str:
+def _extensions_compatible(_: Machine, stack: Stack) -> str:
     extensions = stack.extensions.value
-    fit = extensions and not any(extension.missing_symbols for extension in extensions)
-    return f"none of the {len(extensions)} compiled files lacks a symbol of torch" if extensions and fit else ""
+    if not extensions or any(extension.missing_symbols for extension in extensions):
+        return ""
+    return f"none of the {len(extensions)} compiled files lacks a symbol of torch"
 
 
 def _code_for_every_gpu(machine: Machine, stack: Stack) -> str:
     torch, gpus = stack.torch.value, machine.gpus.value or ()
     code = torch.architectures.value or () if torch else ()
     capabilities = [capability_of(gpu) for gpu in gpus]
-    covered = code and gpus and all(each and runs_native(code, each) for each in capabilities)
+    covered = code and gpus and all(capability and runs_native(code, capability) for capability in capabilities)
     return f"the installed torch has code for every GPU here ({' '.join(code)})" if covered else ""
 
 
-AGAINST: dict[str, Callable[[Machine, Stack], str]] = {
+CONTRADICTIONS: dict[str, Callable[[Machine, Stack], str]] = {
     "gpu-arch-not-in-build": _code_for_every_gpu,
     "gpu-arch-dropped": _code_for_every_gpu,
     "no-nvidia-gpu": _has_gpus,
     "container-no-gpu": _has_gpus,
     "driver-not-loaded": _has_gpus,
     "torch-cpu-build": _cuda_torch,
-    "wrong-python-env": _torch_is_there,
-    "nvml-driver-library-mismatch": _one_version,
+    "wrong-python-env": _torch_installed,
+    "nvml-driver-library-mismatch": _same_driver_versions,
     "wsl-multi-gpu-limit": _native_linux,
     "mig-or-compute-mode": _mig_off,
     "fabric-manager": _fabric_completed,
-    "python-headers-missing": _headers_there,
-    "torch-abi-mismatch": _extensions_fit,
+    "python-headers-missing": _headers_installed,
+    "torch-abi-mismatch": _extensions_compatible,
 }

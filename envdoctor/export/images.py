@@ -11,8 +11,8 @@ from envdoctor.core.errors import BadInput
 from envdoctor.export.builds import NVCC, apt_packages, build_file, build_notes, built, named, needs, shell_steps
 from envdoctor.export.stack import Exported, Locked, commented, demand_whole, heading, torch_check, uv_sync
 from envdoctor.export.text import docker_value, export_line
-from envdoctor.knowledge.guides import base_system
-from envdoctor.knowledge.images import images
+from envdoctor.knowledge.guides import system_of_image
+from envdoctor.knowledge.images import image_tables
 
 PLACE = "/opt/stack"
 PYTHON = f"{PLACE}/venv/bin/python"
@@ -25,7 +25,7 @@ SYSTEM_PACKAGES = "ca-certificates g++"
 
 def base_image(stack: Locked) -> str:
     """The image to start from: of the build's CUDA, and of a system whose glibc is new enough."""
-    table = images()
+    table = image_tables()
     if stack.build == "cpu" and NVCC in needs(stack):
         raise BadInput(
             f"{named(built(stack))} of '{stack.profile.id}' needs nvcc, and the image for torch's CPU build has none",
@@ -56,11 +56,11 @@ def base_image(stack: Locked) -> str:
 def needs_nvcc(stack: Locked) -> list[str]:
     """The packages of the lock that call nvcc when they run."""
     names = {package.name for package in stack.file.packages}
-    return [row.name for row in images().nvcc if row.name in names and stack.build != "cpu"]
+    return [row.name for row in image_tables().nvcc if row.name in names and stack.build != "cpu"]
 
 
 def _new_enough(system: str, stack: Locked) -> bool:
-    row = base_system(system)
+    row = system_of_image(system)
     return row is not None and Version(row.glibc) >= Version(stack.glibc)
 
 
@@ -119,7 +119,7 @@ def dockerfile(stack: Locked) -> Exported:
     text = f"""# syntax=docker/dockerfile:1
 {commented([*heading(stack), *usage])}
 FROM {base_image(stack)}
-COPY --from={images().uv[0].program} /uv /usr/local/bin/uv
+COPY --from={image_tables().uv[0].program} /uv /usr/local/bin/uv
 # The C compiler is for kernels that are compiled when the stack runs; its version is the base image's.
 # hadolint ignore=DL3008
 RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \\
@@ -180,7 +180,7 @@ def apptainer(stack: Locked) -> Exported:
     check = shlex.join([PYTHON, "-c", torch_check(stack)])
     text = f"""{commented([*heading(stack), *usage])}
 Bootstrap: docker
-From: {images().uv[0].system}
+From: {image_tables().uv[0].system}
 Stage: uv
 
 Bootstrap: docker

@@ -21,7 +21,7 @@ from envdoctor.export.builds import (
 )
 from envdoctor.export.stack import INDEX_VARIABLE, Exported, Locked, commented, demand_whole, heading, torch_check
 from envdoctor.export.text import export_line
-from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.cuda import cuda_releases
 
 FRAME = r"""#!/usr/bin/env bash
 @@HEADING@@

@@ -8,7 +8,7 @@ import shlex
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Record
 from envdoctor.export.text import comment
-from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.locking.lock_files import LockFile, lock_text, parse_lock
 from envdoctor.profiles import Profile
 

@@ -11,7 +11,7 @@ from envdoctor.core.records import CudaToolkit, Memory, Record
 from envdoctor.install.build_jobs import GIB, estimated_time, memory_for_builds
 from envdoctor.install.plan import Plan, Step
 from envdoctor.install.system_packages import MissingNeed, missing_needs, note
-from envdoctor.knowledge.toolkits import toolkit
+from envdoctor.knowledge.cuda import toolkit
 from envdoctor.locking.uv import is_unreachable, reason, run_uv, unreachable
 from envdoctor.machine.cuda import read_cuda
 from envdoctor.machine.memory import read_memory

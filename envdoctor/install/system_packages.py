@@ -10,7 +10,7 @@ from pathlib import Path
 from envdoctor.core.errors import EnvdoctorError, Refused
 from envdoctor.core.processes import run
 from envdoctor.core.records import Record
-from envdoctor.knowledge.system_packages import Provided, system_packages
+from envdoctor.knowledge.system_packages import Indicator, system_packages
 
 INSTALL_SECONDS = 1800.0
 # The command of each package manager, by the program that shows that it is there; the first one found is taken.
@@ -45,7 +45,7 @@ def missing_needs(
             yield MissingNeed(name, need.why, need.packages(manager, python))
 
 
-def _is_there(sign: Provided, python: str, interpreter: Path | None, environ: Mapping[str, str]) -> bool:
+def _is_there(sign: Indicator, python: str, interpreter: Path | None, environ: Mapping[str, str]) -> bool:
     if sign.program:
         return shutil.which(sign.program, path=environ.get("PATH")) is not None
     if sign.header:

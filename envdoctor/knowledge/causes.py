@@ -1,19 +1,17 @@
-"""The causes that findings and explanations name: the common language of rules and symptoms."""
+"""The causes that findings and explanations report: causes.toml."""
 
 from __future__ import annotations
 
 from functools import cache
 
-import msgspec
-
 from envdoctor.core.records import Record
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import load_table
 
 
 class CauseText(Record, frozen=True, kw_only=True):
-    """One cause: what it is, and the fix where nothing more exact is known.
+    """One cause: its definition, and the fix if no rule or symptom has a more exact one.
 
-    `{name|words}` in the fix and the commands is filled from the text or the facts.
+    `{name|default}` in the fix and the commands is replaced by a value of the text or the facts.
     """
 
     slug: str
@@ -28,5 +26,4 @@ class CauseText(Record, frozen=True, kw_only=True):
 @cache
 def causes() -> dict[str, CauseText]:
     """All causes by slug."""
-    rows = read_table("causes.toml")["cause"]
-    return {row.slug: row for row in msgspec.convert(rows, list[CauseText])}
+    return {row.slug: row for row in load_table("causes.toml", tuple[CauseText, ...], "cause")}

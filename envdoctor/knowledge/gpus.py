@@ -1,53 +1,53 @@
-"""What is known of a GPU by its name: compute capability, kind, peer access."""
+"""Properties of GPU models by name, such as compute capability, kind and peer access: gpus.toml."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from envdoctor.core.records import Record
+from envdoctor.knowledge.tables import load_table
 
 Kind = Literal["data-centre", "workstation", "consumer", "jetson"]
 
 
 class GpuModel(Record, frozen=True, kw_only=True):
-    """A family of GPUs that share a pattern of their name."""
+    """The GPUs whose names match a pattern."""
 
     pattern: str
     capability: str  # "9.0"
     kind: Kind
-    peer: bool | None = None  # PCIe peer-to-peer; by default all but consumer cards
-    ecc: bool | None = None  # by default data-centre and workstation cards
+    peer: bool | None = None  # PCIe peer-to-peer; default: data-centre and workstation cards
+    ecc: bool | None = None  # default: data-centre and workstation cards
     nvswitch: bool = False
 
     @property
     def has_peer_access(self) -> bool:
-        """Whether two of these reach each other's memory over PCIe."""
+        """Whether two of these GPUs can access each other's memory over PCIe."""
         return self.kind in ("data-centre", "workstation") if self.peer is None else self.peer
 
     @property
     def has_ecc(self) -> bool:
-        """Whether its memory can have ECC."""
+        """Whether its memory supports ECC."""
         return self.kind in ("data-centre", "workstation") if self.ecc is None else self.ecc
 
 
-@cache
 def gpu_models() -> tuple[GpuModel, ...]:
-    """The table, in the order in which it is searched."""
-    text = (Path(__file__).parent / "gpus.toml").read_text(encoding="utf-8")
-    return tuple(msgspec.convert(tomllib.loads(text)["gpu"], list[GpuModel]))
+    """All models in search order."""
+    return load_table("gpus.toml", tuple[GpuModel, ...], "gpu")
 
 
 @cache
 def gpu_model(name: str) -> GpuModel | None:
-    """The row of a name like `NVIDIA H100 80GB HBM3`, `Tesla V100-SXM2-32GB`, `GRID T4-16Q`; None if unknown."""
-    plain = " ".join(re.sub(r"\bnvidia\b|[-_()\[\]/,]", " ", name[:200].lower()).split())
+    """The row for a name like `NVIDIA H100 80GB HBM3`, `Tesla V100-SXM2-32GB`, `GRID T4-16Q`; None if unknown."""
+    plain = plain_gpu_name(name)
     return next((model for model in gpu_models() if re.search(model.pattern, plain)), None)
+
+
+def plain_gpu_name(name: str) -> str:
+    """A GPU's name as the patterns expect it: `NVIDIA A100-SXM4-80GB` gives `a100 sxm4 80gb`."""
+    return " ".join(re.sub(r"\bnvidia\b|[-_()\[\]/,]", " ", name[:200].lower()).split())
 
 
 def compute_capability(name: str) -> str | None:

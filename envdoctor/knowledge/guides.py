@@ -1,21 +1,16 @@
-"""What setup guides rely on and no package metadata says: the table guides.toml."""
+"""Facts that setup guides depend on and that package metadata does not contain: guides.toml."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeVar
-
-import msgspec
 
 from envdoctor.core.records import Record
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import satisfies
-
-R = TypeVar("R", bound=Record)
 
 
 class PypiTorch(Record, frozen=True, kw_only=True):
-    """CUDA of the torch wheels on PyPI from one release on."""
+    """The CUDA version of the torch wheels on PyPI, from one release on."""
 
     first: str
     x86_64: str
@@ -24,7 +19,7 @@ class PypiTorch(Record, frozen=True, kw_only=True):
     date: str
 
 
-class Container(Record, frozen=True, kw_only=True):
+class NgcContainer(Record, frozen=True, kw_only=True):
     """A release of NVIDIA's PyTorch container."""
 
     tag: str
@@ -35,7 +30,7 @@ class Container(Record, frozen=True, kw_only=True):
     date: str
 
 
-class FirstContainer(Record, frozen=True, kw_only=True):
+class FirstNgcContainer(Record, frozen=True, kw_only=True):
     """The first of these containers with a CUDA release."""
 
     cuda: str
@@ -44,8 +39,8 @@ class FirstContainer(Record, frozen=True, kw_only=True):
     date: str
 
 
-class BaseSystem(Record, frozen=True, kw_only=True):
-    """What an operating system of images has."""
+class ImageSystem(Record, frozen=True, kw_only=True):
+    """An operating system of images, with its glibc and Python."""
 
     name: str
     glibc: str
@@ -53,7 +48,7 @@ class BaseSystem(Record, frozen=True, kw_only=True):
 
 
 class UbuntuCuda(Record, frozen=True, kw_only=True):
-    """CUDA of Ubuntu's own toolkit package."""
+    """The CUDA version of Ubuntu's own toolkit package."""
 
     system: str
     cuda: str
@@ -61,8 +56,8 @@ class UbuntuCuda(Record, frozen=True, kw_only=True):
     date: str
 
 
-class Argument(Record, frozen=True, kw_only=True):
-    """An argument that some or all ("") TRL releases do not know; `silent`: known there, and without effect."""
+class TrlArgument(Record, frozen=True, kw_only=True):
+    """An argument that some or all ("") TRL releases do not have; `silent`: releases that have it and ignore it."""
 
     owner: str
     name: str
@@ -71,15 +66,15 @@ class Argument(Record, frozen=True, kw_only=True):
     instead: str
 
 
-class Loss(Record, frozen=True, kw_only=True):
-    """A value of loss_type, and the first TRL that has it."""
+class LossType(Record, frozen=True, kw_only=True):
+    """A value of loss_type and the first TRL release that has it."""
 
     name: str
     first: str
 
 
-class Switch(Record, frozen=True, kw_only=True):
-    """An environment variable that nothing reads."""
+class UnreadVariable(Record, frozen=True, kw_only=True):
+    """An environment variable that no library reads."""
 
     name: str
     instead: str
@@ -88,7 +83,7 @@ class Switch(Record, frozen=True, kw_only=True):
 
 
 class ModulePresence(Record, frozen=True, kw_only=True):
-    """A module that only some releases of its package have."""
+    """A module that only some releases of its package contain."""
 
     name: str
     package: str
@@ -98,34 +93,33 @@ class ModulePresence(Record, frozen=True, kw_only=True):
     date: str
 
 
-class Guides(Record, frozen=True, kw_only=True):
-    """The whole table."""
+class GuideTables(Record, frozen=True, kw_only=True):
+    """The tables of guides.toml."""
 
     pypi_torch: tuple[PypiTorch, ...]
-    ngc: tuple[Container, ...]
-    ngc_first: tuple[FirstContainer, ...]
-    system: tuple[BaseSystem, ...]
+    ngc: tuple[NgcContainer, ...]
+    ngc_first: tuple[FirstNgcContainer, ...]
+    system: tuple[ImageSystem, ...]
     ubuntu_cuda: tuple[UbuntuCuda, ...]
-    argument: tuple[Argument, ...]
-    loss: tuple[Loss, ...]
-    switch: tuple[Switch, ...]
+    argument: tuple[TrlArgument, ...]
+    loss: tuple[LossType, ...]
+    switch: tuple[UnreadVariable, ...]
     module: tuple[ModulePresence, ...]
 
 
-@cache
-def guides() -> Guides:
-    """The table."""
-    return msgspec.convert(read_table("guides.toml"), Guides)
+def guide_tables() -> GuideTables:
+    """The content of guides.toml."""
+    return load_table("guides.toml", GuideTables)
 
 
 @cache
 def cuda_on_pypi(torch: str, platform: str) -> str:
-    """CUDA of PyPI's wheel of a torch release: "12.8", "cpu", or empty where it is not known."""
-    row = next((each for each in reversed(guides().pypi_torch) if satisfies(torch, f">={each.first}")), None)
+    """The CUDA version of a torch release's wheel on PyPI: "12.8", "cpu", or empty if unknown."""
+    row = next((row for row in reversed(guide_tables().pypi_torch) if satisfies(torch, f">={row.first}")), None)
     return (row.aarch64 if platform == "aarch64" else row.x86_64) if row else ""
 
 
-def base_system(text: str) -> BaseSystem | None:
-    """The operating system that an image's name and tag speak of: `12.8.0-devel-ubuntu22.04`, `ubuntu:20.04`."""
+def system_of_image(text: str) -> ImageSystem | None:
+    """The operating system in an image's name and tag: `12.8.0-devel-ubuntu22.04`, `ubuntu:20.04`."""
     plain = text.replace(":", "").replace("-slim", "").replace("/", "")
-    return next((row for row in guides().system if row.name in plain), None)
+    return next((row for row in guide_tables().system if row.name in plain), None)

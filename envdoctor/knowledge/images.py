@@ -1,13 +1,9 @@
-"""Container images that an exported stack starts from: the table images.toml."""
+"""Base images of exported environments: images.toml."""
 
 from __future__ import annotations
 
-from functools import cache
-
-import msgspec
-
 from envdoctor.core.records import Record
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import load_table
 
 
 class CudaImage(Record, frozen=True, kw_only=True):
@@ -21,7 +17,7 @@ class CudaImage(Record, frozen=True, kw_only=True):
 
 
 class PythonImage(Record, frozen=True, kw_only=True):
-    """A variant of the official image of Python."""
+    """A variant of the official Python image."""
 
     tag: str
     system: str
@@ -30,7 +26,7 @@ class PythonImage(Record, frozen=True, kw_only=True):
 
 
 class UvImage(Record, frozen=True, kw_only=True):
-    """uv: an image with nothing else in it, and one with an operating system."""
+    """The images of uv: one that contains only the program, and one with an operating system."""
 
     program: str
     system: str
@@ -38,24 +34,23 @@ class UvImage(Record, frozen=True, kw_only=True):
     date: str
 
 
-class NeedsNvcc(Record, frozen=True, kw_only=True):
-    """A package that compiles CUDA code when it runs."""
+class NvccUser(Record, frozen=True, kw_only=True):
+    """A package that compiles CUDA code at run time."""
 
     name: str
     source: str
     date: str
 
 
-class Images(Record, frozen=True, kw_only=True):
-    """The whole table."""
+class ImageTables(Record, frozen=True, kw_only=True):
+    """The tables of images.toml."""
 
     cuda: tuple[CudaImage, ...]
     python: tuple[PythonImage, ...]
     uv: tuple[UvImage, ...]
-    nvcc: tuple[NeedsNvcc, ...]
+    nvcc: tuple[NvccUser, ...]
 
 
-@cache
-def images() -> Images:
-    """The table."""
-    return msgspec.convert(read_table("images.toml"), Images)
+def image_tables() -> ImageTables:
+    """The content of images.toml."""
+    return load_table("images.toml", ImageTables)

@@ -1,11 +1,11 @@
-"""Which of a library's compiled files it always loads, and which it chooses among."""
+"""The compiled files that a library always loads, and those that it loads only on some GPUs."""
 
 from __future__ import annotations
 
 from envdoctor.core.records import Extension
 
-# Files that a library loads always, by a pattern of their path: only these must have code for every GPU. The others
-# hold kernels for single chips (FlashMLA, FlashAttention 3), which a healthy library leaves alone elsewhere.
+# Patterns of the paths that a library always loads; these need code for every GPU. Its other files contain kernels
+# for specific GPUs (FlashMLA, FlashAttention 3), and the library does not load them elsewhere.
 MAIN_FILES = {
     "vllm": r"vllm/(_C|_moe_C)(\.\w+)*\.so$",
     "flash-attn": r"flash_attn_2_cuda(\.[\w-]+)*\.so$",
@@ -22,6 +22,6 @@ MAIN_FILES = {
 
 
 def is_optional(file: Extension) -> bool:
-    """Files that a library carries for other machines than this one and loads by choice."""
-    chosen = ("nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime")
-    return file.distribution == "" or file.distribution.startswith(chosen)
+    """Whether a library contains this file for other machines and loads it only where it is needed."""
+    selective = ("nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime")
+    return file.distribution == "" or file.distribution.startswith(selective)

@@ -1,10 +1,10 @@
-"""Which package a shared library or a symbol comes from."""
+"""The packages that contain a shared library or define a symbol."""
 
 from __future__ import annotations
 
 import re
 
-# Names in NVIDIA's wheels where they are not the library's own: libcudart.so.12 lies in nvidia-cuda-runtime-cu12.
+# Names of NVIDIA's wheels that differ from the library's name: nvidia-cuda-runtime-cu12 contains libcudart.so.12.
 NVIDIA_NAMES = {
     "cudart": "cuda-runtime", "nvrtc": "cuda-nvrtc", "nvrtc-builtins": "cuda-nvrtc", "cupti": "cuda-cupti",
     "nvJitLink": "nvjitlink", "cublasLt": "cublas", "nvblas": "cublas", "cusparseLt": "cusparselt",
@@ -15,11 +15,13 @@ NVIDIA_LIBRARY = re.compile(
     r"lib(cudart|cublas|cublasLt|nvblas|cudnn\w*|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cusparseLt|nvrtc|"
     r"nvrtc-builtins|nvJitLink|cupti|nccl|nvToolsExt|cufile|cufile_rdma|nvshmem_host)\.so(?:\.([\d.]+))?"
 )
-# Numbered by themselves, not by CUDA's major version: libcudnn.so.9 is one of CUDA 12 and of CUDA 13.
-OWN_NUMBERS = ("cudnn", "nccl", "cufft", "curand", "cusolver", "cusparselt", "cufile", "nvshmem", "nvtx")
-# By SONAME where the number tells the CUDA release: 12 of these came with CUDA 13.
-FFT_AND_SOLVER = {("cufft", "10"): "11", ("cufft", "11"): "12", ("cufft", "12"): "13",
-                  ("cusolver", "11"): "12", ("cusolver", "12"): "13"}  # fmt: skip
+# SONAMEs with a version of their own instead of CUDA's major version: libcudnn.so.9 exists for CUDA 12 and 13.
+OWN_VERSIONS = ("cudnn", "nccl", "cufft", "curand", "cusolver", "cusparselt", "cufile", "nvshmem", "nvtx")
+# CUDA major version by SONAME, for libraries whose version identifies it.
+CUDA_OF_SONAME = {
+    ("cufft", "10"): "11", ("cufft", "11"): "12", ("cufft", "12"): "13",
+    ("cusolver", "11"): "12", ("cusolver", "12"): "13",
+}  # fmt: skip
 LIBRARY_OWNERS = (
     (r"libtorch(_(cpu|cuda|python|global_deps|nvshmem|hip|xpu)\w*)?\.so|lib(c10|caffe2)\w*\.so|libshm\.so", "torch"),
     (r"libtorchaudio|libctc_prefix", "torchaudio"),
@@ -54,28 +56,28 @@ SYMBOL_OWNERS = (
 
 
 def package_of_library(library: str, cuda: str = "") -> str:
-    """The package that has a library; empty where it is not known.
+    """The package that contains a library; empty if unknown.
 
-    `libcudart.so.12` is in nvidia-cuda-runtime-cu12, `libcudart.so.13` in nvidia-cuda-runtime; `cuda` (torch's,
-    "12.8") tells which of the packages where a library is not numbered by CUDA.
+    `libcudart.so.12` is in nvidia-cuda-runtime-cu12, `libcudart.so.13` in nvidia-cuda-runtime. `cuda` (torch's,
+    "12.8") selects the package of a library whose SONAME does not identify the CUDA version.
     """
     found = NVIDIA_LIBRARY.fullmatch(library)
     if not found:
-        return next((owner for form, owner in LIBRARY_OWNERS if re.match(form, library)), "")
+        return next((owner for pattern, owner in LIBRARY_OWNERS if re.match(pattern, library)), "")
     name = "cudnn" if found[1].startswith("cudnn") else NVIDIA_NAMES.get(found[1], found[1])
     number = (found[2] or "").split(".")[0]
-    major = FFT_AND_SOLVER.get((name, number)) or ("" if name in OWN_NUMBERS else number)
+    major = CUDA_OF_SONAME.get((name, number)) or ("" if name in OWN_VERSIONS else number)
     return nvidia_package(name, major or cuda.partition(".")[0] or "12")
 
 
 def package_of_symbol(symbol: str, cuda: str = "") -> str:
-    """The package that should define a symbol; empty where its name does not tell."""
-    owner = next((owner for form, owner in SYMBOL_OWNERS if re.match(form, symbol)), "")
+    """The package that should define a symbol; empty if its name does not identify one."""
+    owner = next((owner for pattern, owner in SYMBOL_OWNERS if re.match(pattern, symbol)), "")
     name = owner.removeprefix("nvidia-")
     return owner if name == owner else nvidia_package(name, cuda.partition(".")[0])
 
 
 def nvidia_package(name: str, major: str) -> str:
-    """NVIDIA's wheel of a library: `-cu12` up to CUDA 12; from 13 on without, save for cuDNN, NCCL and two more."""
+    """NVIDIA's wheel of a library: with `-cu12` up to CUDA 12; from 13 on only cuDNN, NCCL and two more have one."""
     suffixed = name in ("cudnn", "nccl", "cusparselt", "nvshmem")
     return f"nvidia-{name}" if not major or (int(major) >= 13 and not suffixed) else f"nvidia-{name}-cu{major}"

@@ -1,19 +1,18 @@
-"""What the package index holds: releases of the field's packages by day, with the Pythons and platforms of their
-wheels.
-"""
+"""Releases on the package index with their upload date, and the Pythons and platforms of their wheels."""
 
 from __future__ import annotations
 
 from functools import cache
 
 from envdoctor.core.records import Record
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge.versions import is_prerelease, satisfies
 
 
-class Published(Record, frozen=True):
-    """One release. `kind` is wheels, any (one wheel for all platforms), source (no wheel) or other (none for
-    Linux).
+class PublishedRelease(Record, frozen=True):
+    """One release.
+
+    `kind` is wheels, any (one wheel for all platforms), source (no wheel) or other (no wheel for Linux).
     """
 
     version: str
@@ -21,27 +20,27 @@ class Published(Record, frozen=True):
     kind: str
     pythons: tuple[str, ...] = ()  # "3.12"; "3.8+" is a stable-ABI wheel; "3" any Python 3
     glibc: dict[str, str] = {}  # oldest glibc by platform
-    yanked: bool = False  # installers take it only where it is pinned
+    yanked: bool = False  # installers choose it only for an exact pin
 
     def has_wheel(self, platform: str = "", python: str = "", glibc: str = "") -> bool:
-        """Whether a wheel of this release fits; what is not known ("") does not count against it."""
+        """Whether the release has a wheel for this platform, Python and glibc; "" is unknown and matches all."""
         if self.kind != "wheels":
             return self.kind == "any"
         if platform and platform not in self.glibc:
             return False
-        if glibc and platform and _number(glibc) < _number(self.glibc[platform]):
+        if glibc and platform and _version_tuple(glibc) < _version_tuple(self.glibc[platform]):
             return False
-        return not python or any(_fits(python, each) for each in self.pythons)
+        return not python or any(_supports_python(tag, python) for tag in self.pythons)
 
 
-def _fits(python: str, tag: str) -> bool:
-    mine = _number(python)[:2]
+def _supports_python(tag: str, python: str) -> bool:
+    minor = _version_tuple(python)[:2]
     if tag == "3":
         return True
-    return mine >= _number(tag[:-1]) if tag.endswith("+") else mine == _number(tag)
+    return minor >= _version_tuple(tag[:-1]) if tag.endswith("+") else minor == _version_tuple(tag)
 
 
-def _number(text: str) -> tuple[int, ...]:
+def _version_tuple(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
@@ -51,9 +50,9 @@ def _rows() -> dict[str, dict[str, str]]:
 
 
 @cache
-def published(package: str) -> tuple[Published, ...]:
-    """Releases of a package, newest version first; empty for packages that the table does not hold."""
-    found: list[Published] = []
+def published_releases(package: str) -> tuple[PublishedRelease, ...]:
+    """Releases of a package, newest version first; empty for packages that are not in the table."""
+    releases: list[PublishedRelease] = []
     kind: str = "any"
     pythons: tuple[str, ...] = ()
     glibc: dict[str, str] = {}
@@ -63,39 +62,42 @@ def published(package: str) -> tuple[Published, ...]:
             continue
         for word in line.split():
             version, _, date = word.partition("=")
-            found.append(Published(version, date.rstrip("!"), kind, pythons, glibc, date.endswith("!")))
-    return tuple(found)
+            releases.append(PublishedRelease(version, date.rstrip("!"), kind, pythons, glibc, date.endswith("!")))
+    return tuple(releases)
 
 
 def _parse_wheels(text: str) -> tuple[str, tuple[str, ...], dict[str, str]]:
-    """`3.9,3.10 x86_64:2.28 aarch64:2.28` as wheels, their Pythons, and glibc by platform."""
+    """`3.9,3.10 x86_64:2.28 aarch64:2.28` as the kind wheels, their Pythons, and glibc by platform."""
     if text in ("any", "source", "other"):
         return text, (), {}
     pythons, *platforms = text.split()
-    return (
-        "wheels",
-        tuple(pythons.split(",")),
-        {name: least for name, _, least in (p.partition(":") for p in platforms)},
-    )
+    glibc = {name: version for name, _, version in (platform.partition(":") for platform in platforms)}
+    return "wheels", tuple(pythons.split(",")), glibc
 
 
-def read_on(package: str) -> str:
-    """The day on which the releases of a package were read; empty for packages that the table does not hold."""
+def date_read(package: str) -> str:
+    """The day on which a package's releases were read; empty for packages that are not in the table."""
     return _rows().get(package, {}).get("date", "")
 
 
 @cache
-def release_named(package: str, version: str) -> Published | None:
-    """One release by its version, `2.8` as well as `2.8.0`."""
-    same = (row for row in published(package) if row.version == version or satisfies(row.version, f"=={version}"))
-    return next(same, None)
+def find_release(package: str, version: str) -> PublishedRelease | None:
+    """A release by its version, `2.8` as well as `2.8.0`."""
+    rows = published_releases(package)
+    return next((row for row in rows if row.version == version or satisfies(row.version, f"=={version}")), None)
 
 
 @cache
-def admitted(package: str, specifier: str, until: str = "9") -> tuple[Published, ...]:
-    """Releases up to a day that a specifier admits, newest first; candidates only where it names one."""
-    rows = [row for row in published(package) if row.date <= until and satisfies(row.version, specifier) is not False]
-    early = any(is_prerelease(part.lstrip("=<>~! ")) for part in specifier.split(","))
+def releases_in_range(package: str, specifier: str, last_day: str = "9") -> tuple[PublishedRelease, ...]:
+    """Releases up to a day that match a specifier, newest first.
+
+    Pre-releases are included only if the specifier names one, yanked releases only if no other matches.
+    """
+    rows = [
+        row
+        for row in published_releases(package)
+        if row.date <= last_day and satisfies(row.version, specifier) is not False
+    ]
+    prereleases = any(is_prerelease(part.lstrip("=<>~! ")) for part in specifier.split(","))
     rows = [row for row in rows if not row.yanked] or rows
-    final = [row for row in rows if not is_prerelease(row.version)]
-    return tuple(rows if early else final)
+    return tuple(row for row in rows if prereleases or not is_prerelease(row.version))

@@ -1,18 +1,14 @@
-"""Pythons that releases can be installed on, for pasted lists, which do not say it: knowledge/pythons.toml."""
+"""The Python versions that releases support, for pasted lists without metadata: pythons.toml."""
 
 from __future__ import annotations
 
-from functools import cache
-
-import msgspec
-
 from envdoctor.core.records import Record
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 
 
 class PythonRange(Record, frozen=True, kw_only=True):
-    """Releases of a package that take the same Pythons."""
+    """Releases of a package that support the same Python versions."""
 
     package: str
     versions: str  # specifier
@@ -21,14 +17,13 @@ class PythonRange(Record, frozen=True, kw_only=True):
     date: str
 
 
-@cache
 def python_ranges() -> tuple[PythonRange, ...]:
-    """The table, oldest releases of a package first."""
-    return tuple(msgspec.convert(read_table("pythons.toml")["python"], list[PythonRange]))
+    """All rows, oldest releases of a package first."""
+    return load_table("pythons.toml", tuple[PythonRange, ...], "python")
 
 
-def pythons_of(package: str, version: str) -> str:
-    """The Pythons that a release takes, `>=3.9,<3.13`; without a version its newest one; empty if not known."""
+def supported_pythons(package: str, version: str) -> str:
+    """The Python versions of a release, `>=3.9,<3.13`; of the newest one without a version; empty if unknown."""
     rows = [row for row in python_ranges() if row.package == package]
     if not version:
         return rows[-1].python if rows else ""

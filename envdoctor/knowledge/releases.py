@@ -1,7 +1,7 @@
-"""What releases of the field's libraries require, read from their wheels: knowledge/requires/<package>.toml.
+"""Requirements of published releases, read from the metadata of their wheels: requires/<package>.toml.
 
-Installed metadata says it first; these tables serve pasted lists, which name versions only, and say which release
-fits which. `optional` holds what stands in extras, which no installer checks later.
+Installed metadata has precedence. These tables serve pasted lists, which contain only versions, and identify the
+releases that are compatible. `optional` contains the requirements of extras, which installers do not check later.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from envdoctor.core.records import Record
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import FOLDER, load_table
 from envdoctor.knowledge.versions import public_part, satisfies, version_key
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
-_FOLDER = Path(__file__).parent / "requires"
 
 
 class Release(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """Releases of a package that require the same."""
+    """Releases of a package with the same requirements."""
 
     versions: tuple[str, ...]
     requires: tuple[str, ...] = ()
@@ -33,14 +29,14 @@ class Release(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Requirement(NamedTuple):
-    """A package and the versions of it that are accepted."""
+    """A package and the accepted versions."""
 
     name: str
     specifier: str
 
 
-class NativeLibrary(Record, frozen=True, kw_only=True):
-    """bitsandbytes releases and the CUDA versions that their Linux wheels have a library for."""
+class BitsandbytesLibraries(Record, frozen=True, kw_only=True):
+    """bitsandbytes releases and the CUDA versions of the native libraries in their Linux wheels."""
 
     versions: tuple[str, ...]
     x86_64: tuple[str, ...]
@@ -48,8 +44,8 @@ class NativeLibrary(Record, frozen=True, kw_only=True):
     date: str
 
 
-class Pairing(Record, frozen=True, kw_only=True):
-    """A release whose compiled code belongs to one torch release, which no metadata says."""
+class TorchPairing(Record, frozen=True, kw_only=True):
+    """A release whose compiled code works with one torch release, although its metadata does not require it."""
 
     package: str
     versions: str  # specifier
@@ -58,8 +54,8 @@ class Pairing(Record, frozen=True, kw_only=True):
     date: str
 
 
-class ModuleForNumpy2(Record, frozen=True, kw_only=True):
-    """The first release of a package whose compiled modules work with NumPy 2."""
+class Numpy2Release(Record, frozen=True, kw_only=True):
+    """The first release of a package whose compiled modules support NumPy 2."""
 
     package: str
     first: str
@@ -70,90 +66,87 @@ class ModuleForNumpy2(Record, frozen=True, kw_only=True):
 
 @cache
 def parse_requirement(line: str) -> Requirement | None:
-    """`torch (==2.8.0) ; platform_system == "Linux"` as torch and ==2.8.0; None for URLs and what is in an extra."""
+    """`torch (==2.8.0) ; platform_system == "Linux"` as torch and ==2.8.0; None for URLs and extras."""
     found = _REQUIREMENT.fullmatch(line)
     if not found or "extra" in (found[3] or ""):
         return None
-    return Requirement(normalise(found[1]), "".join(found[2].split()))
+    return Requirement(normalize_name(found[1]), "".join(found[2].split()))
 
 
 @cache
-def normalise(name: str) -> str:
-    """A distribution's name as it is compared: `flashinfer_python` is flashinfer-python."""
+def normalize_name(name: str) -> str:
+    """A distribution's normalized name: `flashinfer_python` gives flashinfer-python."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @cache
 def releases_of(package: str) -> dict[str, Release]:
-    """The measured releases of a package by version, newest first; empty for packages without a table."""
-    if not (_FOLDER / f"{package}.toml").exists():
-        return {}
-    rows = msgspec.convert(read_table(f"requires/{package}.toml")["release"], list[Release])
+    """The releases of a package by version, newest first; empty for packages without a table."""
+    name = f"requires/{package}.toml"
+    rows = load_table(name, tuple[Release, ...], "release") if (FOLDER / name).exists() else ()
     return {version: row for row in rows for version in row.versions}
 
 
-def declared(package: str, version: str) -> tuple[str, ...]:
-    """Requirement lines of a release, by the tables."""
+def requirements_of_release(package: str, version: str) -> tuple[str, ...]:
+    """The requirement lines of a release; empty if it is not in the tables."""
     row = releases_of(package).get(public_part(version))
     return row.requires if row else ()
 
 
-def optional_requirement(package: str, version: str, wanted: str) -> str:
-    """What the extras of a release say of a package: ">=0.22.0,<=0.31.0"; empty where they say nothing."""
+def optional_specifier(package: str, version: str, dependency: str) -> str:
+    """The versions that the extras of a release require: ">=0.22.0,<=0.31.0"; empty if they do not name it."""
     row = releases_of(package).get(public_part(version))
-    return _specifier_of(row.optional if row else (), wanted)
+    return _specifier(row.optional if row else (), dependency)
 
 
-def required(package: str, version: str, wanted: str) -> str:
-    """What a release requires of a package, by the tables: "==2.8.0"."""
-    return _specifier_of(declared(package, version), wanted)
+def required_specifier(package: str, version: str, dependency: str) -> str:
+    """The versions of a dependency that a release requires: "==2.8.0"; empty if it does not name it."""
+    return _specifier(requirements_of_release(package, version), dependency)
 
 
-def releases_that_accept(package: str, wanted: str, version: str) -> list[str]:
-    """Releases of a package, newest first, that name `wanted` in a way that accepts this version of it."""
-    fitting = []
+def releases_that_accept(package: str, dependency: str, version: str) -> list[str]:
+    """Releases of a package, newest first, that name a dependency and accept this version of it."""
+    accepting = []
     for release, row in releases_of(package).items():
-        specifier = _specifier_of((*row.requires, *row.optional), wanted)
+        specifier = _specifier((*row.requires, *row.optional), dependency)
         if specifier and satisfies(version, specifier):
-            fitting.append(release)
-    return fitting
+            accepting.append(release)
+    return accepting
 
 
-def releases_that_pin(package: str, wanted: str, version: str) -> list[str]:
-    """Releases of a package, newest first, that require exactly this version of `wanted`."""
+def releases_that_pin(package: str, dependency: str, version: str) -> list[str]:
+    """Releases of a package, newest first, that require exactly this version of a dependency."""
     return [
         release
         for release in releases_of(package)
-        if (found := required(package, release, wanted)).startswith("==") and satisfies(version, found)
+        if (specifier := required_specifier(package, release, dependency)).startswith("==")
+        and satisfies(version, specifier)
     ]
 
 
-def span(versions: Iterable[str]) -> str:
-    """Versions in few words: "0.11.1 to 0.13.0"."""
+def version_range(versions: Iterable[str]) -> str:
+    """The oldest and the newest version: "0.11.1 to 0.13.0"."""
     ordered = sorted(versions, key=lambda version: version_key(version) or ((0,), (0, 0), 0, 0))
     if len(ordered) < 2:
         return ordered[0] if ordered else ""
     return f"{ordered[0]} to {ordered[-1]}"
 
 
-@cache
-def bitsandbytes_libraries() -> tuple[NativeLibrary, ...]:
-    """Which bitsandbytes has a native library for which CUDA."""
-    return tuple(msgspec.convert(read_table("companions.toml")["bitsandbytes"], list[NativeLibrary]))
+def bitsandbytes_libraries() -> tuple[BitsandbytesLibraries, ...]:
+    """The CUDA versions of the native libraries of bitsandbytes, oldest releases first."""
+    return load_table("companions.toml", tuple[BitsandbytesLibraries, ...], "bitsandbytes")
 
 
-@cache
-def pairings() -> tuple[Pairing, ...]:
-    """Compiled packages and the torch releases they belong to, beyond what metadata says."""
-    return tuple(msgspec.convert(read_table("companions.toml")["pairing"], list[Pairing]))
+def torch_pairings() -> tuple[TorchPairing, ...]:
+    """Compiled packages and the torch releases that they work with, where metadata does not require them."""
+    return load_table("companions.toml", tuple[TorchPairing, ...], "pairing")
 
 
-@cache
-def modules_for_numpy_2() -> tuple[ModuleForNumpy2, ...]:
-    """First releases that work with NumPy 2."""
-    return tuple(msgspec.convert(read_table("companions.toml")["numpy2"], list[ModuleForNumpy2]))
+def numpy2_releases() -> tuple[Numpy2Release, ...]:
+    """The first releases that support NumPy 2."""
+    return load_table("companions.toml", tuple[Numpy2Release, ...], "numpy2")
 
 
-def _specifier_of(lines: Iterable[str], wanted: str) -> str:
-    found = [each.specifier for each in map(parse_requirement, lines) if each and each.name == wanted]
-    return ",".join(part for part in found if part)
+def _specifier(lines: Iterable[str], dependency: str) -> str:
+    requirements = (parse_requirement(line) for line in lines)
+    return ",".join(row.specifier for row in requirements if row and row.name == dependency and row.specifier)

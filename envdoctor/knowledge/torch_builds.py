@@ -1,29 +1,17 @@
-"""PyTorch's own builds: which CUDA and which GPUs each has code for, and which of them suits a machine."""
+"""PyTorch's builds: the CUDA version and GPU architectures of each, and the build for a machine.
+
+Tables: torch_builds.toml and torch_wheels.toml.
+"""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from envdoctor.core.records import Record
-from envdoctor.knowledge import cuda_releases, read_table
-
-Pair = tuple[int, int]  # major and minor, to compare by
-
-# The smallest driver of a CUDA major version: CUDA toolkit release notes, table 2 (Linux and Windows; from 13 on the
-# Windows column is empty, since the toolkit brings no display driver there, and 580 holds for both).
-OLDEST_DRIVER = {10: (440, 33), 11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
-WINDOWS_OLDEST_DRIVER = {10: (441, 22), 11: (452, 39), 12: (527, 41), 13: (580,)}
-# CUDA 11 drivers by release: the same page; cuda.toml begins with 11.8.
-CUDA_11_DRIVERS = {
-    "11.0": "450.36.06", "11.1": "455.23", "11.2": "460.27.03", "11.3": "465.19.01", "11.4": "470.42.01",
-    "11.5": "495.29.05", "11.6": "510.39.01", "11.7": "515.43.04",
-}  # fmt: skip
+from envdoctor.knowledge.cuda import driver_key, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.versions import MajorMinor, major_minor
 
 
 class TorchRelease(Record, frozen=True, kw_only=True):
@@ -37,7 +25,7 @@ class TorchRelease(Record, frozen=True, kw_only=True):
 
 
 class KnownBuild(Record, frozen=True, kw_only=True):
-    """One Linux build: native code and PTX of libtorch_cuda."""
+    """One Linux build, with the native code and PTX of its libtorch_cuda."""
 
     torch: str
     cuda: str
@@ -48,74 +36,43 @@ class KnownBuild(Record, frozen=True, kw_only=True):
     date: str
 
 
-def pair(text: str) -> Pair:
-    """`12.8.93` as (12, 8)."""
-    major, _, rest = text.partition(".")
-    return int(major), int(rest.partition(".")[0] or 0)
-
-
-def driver_key(text: str) -> tuple[int, ...]:
-    """`570.124.06` as (570, 124, 6)."""
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
-
-
 @cache
 def torch_releases() -> dict[str, TorchRelease]:
     """Release lines by name, "2.9"."""
-    rows = msgspec.convert(_table()["release"], list[TorchRelease])
-    return {row.torch: row for row in rows}
+    return {row.torch: row for row in load_table("torch_builds.toml", tuple[TorchRelease, ...], "release")}
 
 
-@cache
 def known_builds() -> tuple[KnownBuild, ...]:
-    """All builds of the table, oldest first."""
-    return tuple(msgspec.convert(_table()["build"], list[KnownBuild]))
+    """All builds, oldest first."""
+    return load_table("torch_builds.toml", tuple[KnownBuild, ...], "build")
 
 
 def known_build(torch: str, cuda: str, platform: str) -> KnownBuild | None:
-    """The build of a release line ("2.9"), a CUDA version ("12.8") and a platform; None where the table has none."""
+    """The build of a release line ("2.9"), a CUDA version ("12.8") and a platform; None if there is none."""
     rows = (row for row in known_builds() if (row.torch, row.cuda, row.platform) == (torch, cuda, platform))
     return next(rows, None)
 
 
-def oldest_driver(cuda: str, *, windows: bool = False) -> tuple[int, ...]:
-    """The smallest driver that runs native code of this CUDA's major version; empty where it is not known."""
-    return (WINDOWS_OLDEST_DRIVER if windows else OLDEST_DRIVER).get(pair(cuda)[0], ())
-
-
-def driver_of_cuda(cuda: str) -> str:
-    """The driver that a CUDA release shipped with, which also compiles its PTX; empty where it is not known."""
-    row = cuda_releases().get(cuda)
-    return row.bundled if row else CUDA_11_DRIVERS.get(cuda, "")
-
-
-def cuda_of_driver(driver: str) -> str:
-    """The newest CUDA release that a driver knows in full, by the table: 550.90.07 gives 12.4; empty below 11.0."""
-    rows = CUDA_11_DRIVERS | {name: row.bundled for name, row in cuda_releases().items()}
-    known = [name for name, bundled in rows.items() if driver_key(bundled) <= driver_key(driver)]
-    return max(known, key=pair, default="")
-
-
-def builds_for(
-    runs: Iterable[KnownBuild], *, driver: str = "", near: str = "", windows: bool = False
+def rank_builds(
+    builds: Iterable[KnownBuild], *, driver: str = "", near: str = "", windows: bool = False
 ) -> list[KnownBuild]:
-    """Builds in the order in which to try them on this driver.
+    """The builds that run on this driver, best first.
 
-    Those that the driver knows in full come first, then those it runs by minor-version compatibility; among them
-    the release nearest to `near`, newer before older, and the newest CUDA.
+    Builds that the driver fully supports come before those that need minor-version compatibility. Among them the
+    torch release nearest to `near` comes first, newer before older, then the newest CUDA.
     """
-    ours = driver_key(driver)
-    fitting = [row for row in runs if not ours or ours >= oldest_driver(row.cuda, windows=windows)]
-    wanted = pair(near) if near else (99, 0)
+    installed = driver_key(driver)
+    supported = [row for row in builds if not installed or installed >= oldest_driver(row.cuda, windows=windows)]
+    wanted = major_minor(near) if near else (99, 0)
 
-    def rank(row: KnownBuild) -> tuple[bool, bool, int, Pair]:
-        whole = not ours or driver_key(driver_of_cuda(row.cuda)) <= ours
-        release = pair(row.torch)
+    def rank(row: KnownBuild) -> tuple[bool, bool, int, MajorMinor]:
+        fully_supported = not installed or driver_key(driver_of_cuda(row.cuda)) <= installed
+        release = major_minor(row.torch)
         distance = abs((release[0] - wanted[0]) * 100 + release[1] - wanted[1])
-        newest = pair(row.cuda)
-        return (not whole, release < wanted, distance, (-newest[0], -newest[1]))
+        newest = major_minor(row.cuda)
+        return (not fully_supported, release < wanted, distance, (-newest[0], -newest[1]))
 
-    return sorted(fitting, key=rank)
+    return sorted(supported, key=rank)
 
 
 def install_command(build: KnownBuild) -> str:
@@ -124,14 +81,9 @@ def install_command(build: KnownBuild) -> str:
     return f"uv pip install torch=={latest} --torch-backend=cu{build.cuda.replace('.', '')}"
 
 
-def in_words(build: KnownBuild) -> str:
-    """A build by name: `torch 2.9.1 for CUDA 12.8`."""
+def build_name(build: KnownBuild) -> str:
+    """The name of a build: `torch 2.9.1 for CUDA 12.8`."""
     return f"torch {torch_releases()[build.torch].latest} for CUDA {build.cuda}"
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads((Path(__file__).parent / "torch_builds.toml").read_text(encoding="utf-8"))
 
 
 class TorchWheel(Record, frozen=True, kw_only=True):
@@ -139,17 +91,17 @@ class TorchWheel(Record, frozen=True, kw_only=True):
 
     name: str
     version: str
-    backend: str  # the part of the index: another part, and PyPI, may have a file of this name with another hash
+    backend: str  # of the index; files of this name in other backends and on PyPI have other hashes
     python: str
     architecture: str
     sha256: str
-    size: int = 0  # bytes, 0 where it is not known
+    size: int = 0  # bytes, 0 if unknown
     source: str
     date: str
 
 
 class TorchRequires(Record, frozen=True, kw_only=True):
-    """What one release's wheels require; `metadata` is the published SHA-256 of the METADATA that says so."""
+    """The requirements of a release's wheels; `metadata` is the published SHA-256 of their METADATA."""
 
     name: str
     version: str
@@ -160,13 +112,13 @@ class TorchRequires(Record, frozen=True, kw_only=True):
 
 
 def published_wheels(backend: str, python: str, architecture: str) -> list[TorchWheel]:
-    """The wheels of the PyTorch index for a platform and Python whose hashes are known."""
-    rows = msgspec.convert(read_table("torch_wheels.toml")["wheel"], list[TorchWheel])
-    asked = (backend, python, architecture)
-    return [row for row in rows if (row.backend, row.python, row.architecture) == asked]
+    """The wheels of the PyTorch index with known hashes for a backend, Python and architecture."""
+    rows = load_table("torch_wheels.toml", tuple[TorchWheel, ...], "wheel")
+    wanted = (backend, python, architecture)
+    return [row for row in rows if (row.backend, row.python, row.architecture) == wanted]
 
 
 def published_requires(name: str, version: str) -> tuple[str, ...]:
-    """What a release of torch's family requires, as its METADATA says it; every wheel of the table has its row."""
-    rows = msgspec.convert(read_table("torch_wheels.toml")["release"], list[TorchRequires])
+    """The requirements in the METADATA of a release of torch's family; every wheel of the table has a row."""
+    rows = load_table("torch_wheels.toml", tuple[TorchRequires, ...], "release")
     return next(row.requires for row in rows if (row.name, row.version) == (name, version))

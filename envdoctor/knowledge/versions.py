@@ -1,6 +1,6 @@
-"""Versions and specifiers as PEP 440 orders them, fast enough for thousands of requirements in one run.
+"""Versions and specifiers of PEP 440, fast enough for thousands of requirements in one run.
 
-What the plain patterns here do not cover (epochs, `===`, local versions in a specifier) goes to `packaging`.
+`packaging` handles the forms that the patterns here do not cover: epochs, `===`, local versions in a specifier.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import cache
 from operator import eq, ge, gt, le, lt, ne
 
 Key = tuple[tuple[int, ...], tuple[int, int], int, int]
+MajorMinor = tuple[int, int]
 
 _VERSION = re.compile(
     r"v?(?P<release>\d+(?:\.\d+)*)[-_.]?"
@@ -20,17 +21,17 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,]+?)(\.\*)?\s*")
-LONGEST = 200  # of a version; Python refuses to read integers of thousands of digits
+LONGEST_VERSION = 200  # characters; Python does not convert integers of thousands of digits
 _PHASES = {"a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3, "preview": 3}
-_COMPARE = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
-_DEV_ONLY, _FINAL = (0, 0), (4, 0)
+_OPERATORS = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
+_BEFORE_PRERELEASES, _FINAL = (0, 0), (4, 0)
 _NO_DEV = 1 << 60
 
 
 @cache
 def version_key(text: str) -> Key | None:
-    """What versions are ordered by, without the local part: None where the text is no version."""
-    found = _VERSION.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    """A sort key without the local part; None if the text is not a version."""
+    found = _VERSION.fullmatch(text.strip()) if len(text) <= LONGEST_VERSION else None
     if not found:
         return None
     parts = [int(part) for part in found["release"].split(".")]
@@ -41,7 +42,7 @@ def version_key(text: str) -> Key | None:
     if found["phase"]:
         phase = (_PHASES[found["phase"].lower()], int(found["number"] or 0))
     else:
-        phase = _DEV_ONLY if dev != _NO_DEV and post < 0 else _FINAL
+        phase = _BEFORE_PRERELEASES if dev != _NO_DEV and post < 0 else _FINAL
     return tuple(parts), phase, post, dev
 
 
@@ -52,23 +53,29 @@ def is_prerelease(text: str) -> bool:
 
 
 def local_part(text: str) -> str:
-    """What stands behind the plus: "cu128" of "2.8.0+cu128"."""
+    """The part after the plus: "cu128" of "2.8.0+cu128"."""
     return text.partition("+")[2].lower()
 
 
 def public_part(text: str) -> str:
-    """What stands before the plus: "2.8.0" of "2.8.0+cu128"."""
+    """The part before the plus: "2.8.0" of "2.8.0+cu128"."""
     return text.partition("+")[0]
 
 
 def minor_of(text: str) -> str:
-    """First two numbers of a version: "2.8" of "2.8.0+cu128"; empty where there are none."""
+    """The first two numbers of a version: "2.8" of "2.8.0+cu128"; empty if there are none."""
     found = re.match(r"v?(\d+\.\d+)", text)
     return found[1] if found else ""
 
 
+def major_minor(text: str) -> MajorMinor:
+    """`12.8.93` as (12, 8); (12, 0) for `12`. Raises ValueError if the text does not start with a number."""
+    major, _, rest = text.partition(".")
+    return int(major), int(rest.partition(".")[0] or 0)
+
+
 def cuda_of_local(text: str) -> str:
-    """CUDA that a version's local part names: "12.8" of "2.8.0+cu128", "cpu" of "2.5.1+cpu", else empty."""
+    """The CUDA version in a local version: "12.8" of "2.8.0+cu128", "cpu" of "2.5.1+cpu", else empty."""
     local = local_part(text)
     found = re.match(r"cu(\d{2})(\d)", local)
     if found:
@@ -78,55 +85,55 @@ def cuda_of_local(text: str) -> str:
 
 @cache
 def satisfies(version: str, specifier: str) -> bool | None:
-    """Whether a version is inside a specifier, ">=0.10.2,<0.12"; None where either cannot be read.
+    """Whether a version matches a specifier, ">=0.10.2,<0.12"; None if either cannot be parsed.
 
-    Pre-releases are judged by their order, as an installed one must be.
+    Pre-releases are compared by their order, because the version may be installed already.
     """
     key = version_key(version)
     if key is None:
         return None
     clauses = [clause for clause in specifier.split(",") if clause.strip()]
     parsed = [_CLAUSE.fullmatch(clause) for clause in clauses]
-    if not all(_plain(each) for each in parsed):
-        return _by_packaging(version, specifier)
-    return all(_holds(key, each[1], each[2], each[3]) for each in parsed if each)
+    if not all(_is_simple(clause) for clause in parsed):
+        return _satisfies_with_packaging(version, specifier)
+    return all(_clause_matches(key, clause[1], clause[2], clause[3]) for clause in parsed if clause)
 
 
-def _plain(clause: re.Match[str] | None) -> bool:
+def _is_simple(clause: re.Match[str] | None) -> bool:
     return clause is not None and clause[1] != "===" and "+" not in clause[2] and version_key(clause[2]) is not None
 
 
-def _holds(key: Key, operator: str, bound: str, wildcard: str | None) -> bool:
+def _clause_matches(key: Key, operator: str, bound: str, wildcard: str | None) -> bool:
     limit = version_key(bound)
-    assert limit is not None  # _plain has seen to it
+    assert limit is not None  # checked by _is_simple
     if wildcard:
         return _has_prefix(key, bound) == (operator == "==")
     if operator == "~=":
         release = re.match(r"v?(\d+(?:\.\d+)*)", bound)
         return key >= limit and release is not None and _has_prefix(key, release[1].rpartition(".")[0])
-    if key[0] == limit[0] and _is_final(limit):  # its pre-releases are not below it, nor its post-releases above
-        if operator == "<" and _before_final(key):
+    if key[0] == limit[0] and _is_final(limit):  # "<1.0" excludes 1.0rc1, and ">1.0" excludes 1.0.post1
+        if operator == "<" and _is_before_final(key):
             return False
         if operator == ">" and key[2] >= 0:
             return False
-    return bool(_COMPARE[operator](key, limit))
+    return bool(_OPERATORS[operator](key, limit))
 
 
 def _is_final(key: Key) -> bool:
     return key[1:] == (_FINAL, -1, _NO_DEV)
 
 
-def _before_final(key: Key) -> bool:
+def _is_before_final(key: Key) -> bool:
     return key[1] != _FINAL or (key[3] != _NO_DEV and key[2] < 0)
 
 
 def _has_prefix(key: Key, prefix: str) -> bool:
     wanted = [int(part) for part in re.findall(r"\d+", prefix)]
-    have = list(key[0]) + [0] * (len(wanted) - len(key[0]))
-    return have[: len(wanted)] == wanted
+    release = list(key[0]) + [0] * (len(wanted) - len(key[0]))
+    return release[: len(wanted)] == wanted
 
 
-def _by_packaging(version: str, specifier: str) -> bool | None:
+def _satisfies_with_packaging(version: str, specifier: str) -> bool | None:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion
 

@@ -11,8 +11,8 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.parallel import gather
 from envdoctor.download.sources import Sources
 from envdoctor.download.transport import Unanswered, Web
-from envdoctor.knowledge.guides import guides
-from envdoctor.knowledge.published import published, read_on
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.torch_builds import torch_releases
@@ -112,7 +112,7 @@ def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
         for platform in PLATFORMS:
             file = compare.wheel_to_read(files, platform)
             fits = file is not None and file.wheel is not None and platform in glibc_of(file.wheel.platform)
-            if file and fits and not is_prerelease(version) and compare.cuda_row(guides().pypi_torch, version):
+            if file and fits and not is_prerelease(version) and compare.cuda_row(guide_tables().pypi_torch, version):
                 yield version, platform, file
 
 
@@ -194,11 +194,11 @@ def _check_requires(found: _Found, package: str, pages: Pages, metadata: Metadat
 
 
 def _check_published(found: _Found, package: str, pages: Pages) -> None:
-    rows = published(package)
+    rows = published_releases(package)
     if page := found.page(pages, package, len(rows)):
         for row in rows:
             found.row(compare.compare_published(package, row, compare.files_of(page, row.version), page.page))
-        since = FIRST_DAY if rows else read_on(package)
+        since = FIRST_DAY if rows else date_read(package)
         found.new += compare.new_releases(page, [row.version for row in rows], since)
 
 
@@ -220,7 +220,7 @@ def _check_torch_builds(found: _Found, pages: Pages) -> None:
 
 
 def _check_guides(found: _Found, pages: Pages, metadata: Metadatas) -> None:
-    rows = guides().pypi_torch
+    rows = guide_tables().pypi_torch
     page = found.page(pages, "torch", len(rows))
     for version, platform, file in _cuda_wheels(page) if page else ():
         read = metadata[file.url]

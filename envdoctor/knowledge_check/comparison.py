@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import PypiTorch
-from envdoctor.knowledge.published import Published
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.pythons import PythonRange
 from envdoctor.knowledge.releases import Release, parse_requirement
 from envdoctor.knowledge.torch_builds import TorchRelease
@@ -99,7 +99,7 @@ def optional_of(metadata: Metadata) -> Stated:
 # --- published.toml
 
 
-def compare_published(package: str, row: Published, files: Sequence[File], page: str) -> Iterator[Drift]:
+def compare_published(package: str, row: PublishedRelease, files: Sequence[File], page: str) -> Iterator[Drift]:
     """Kind of wheels, Pythons, glibc, yanking and day of one release."""
     name = f"{package} {row.version}"
     if not files:

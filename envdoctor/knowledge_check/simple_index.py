@@ -12,7 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import msgspec
 
 from envdoctor.download.transport import Answer, Unanswered, Web
-from envdoctor.knowledge.releases import normalise
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge_check.wheels import Wheel, parse_wheel_name
 from envdoctor.redact.variables import redact_variable
 
@@ -145,7 +145,7 @@ def _version_of_source(filename: str) -> str:
 def _is_of(file: File, name: str) -> bool:
     if not file.version:
         return False
-    return (file.wheel.name if file.wheel else normalise(file.name.rpartition("-")[0])) == name
+    return (file.wheel.name if file.wheel else normalize_name(file.name.rpartition("-")[0])) == name
 
 
 def _is_json(answer: Answer) -> bool:

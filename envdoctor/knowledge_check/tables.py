@@ -11,7 +11,7 @@ from typing import Any
 
 from envdoctor import knowledge
 from envdoctor.core.errors import unknown_name
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge_check.records import OLD_DAYS, Underivable
 
 # Tables that pages and wheels can confirm, at least in part.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from envdoctor.download.transport import Answer, Unanswered, Web, verified
 from envdoctor.download.wheel_archive import BROKEN_ARCHIVE
 from envdoctor.environment.metadata import parse_head
-from envdoctor.knowledge.releases import normalise
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import version_key
 from envdoctor.knowledge_check.simple_index import File
 from envdoctor.redact.variables import redact_variable
@@ -41,7 +41,7 @@ def read_metadata(web: Web, file: File) -> Metadata:
     fields = parse_head(data if data is not None else _by_ranges(web, file))
     name, version = "".join(fields["name"][:1]), "".join(fields["version"][:1])
     assert file.wheel
-    if normalise(name) != file.wheel.name or version_key(version) != version_key(file.wheel.version):
+    if normalize_name(name) != file.wheel.name or version_key(version) != version_key(file.wheel.version):
         raise Unanswered(f"METADATA of {file.name} is that of {name[:80]!r} {version[:80]!r}")
     python = "".join(fields["requires-python"][:1])
     return Metadata(tuple(fields["requires-dist"]), python, file.name)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from envdoctor.knowledge.releases import normalise
+from envdoctor.knowledge.releases import normalize_name
 
 PLATFORMS = ("x86_64", "aarch64")
 OLD_NAMES = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 513, 571, 599
@@ -36,7 +36,7 @@ def parse_wheel_name(filename: str) -> Wheel | None:
     parts = filename.removesuffix(".whl").split("-")
     if not filename.endswith(".whl") or len(parts) not in (5, 6):
         return None
-    return Wheel(normalise(parts[0]), parts[1], *parts[-3:])
+    return Wheel(normalize_name(parts[0]), parts[1], *parts[-3:])
 
 
 def glibc_of(platform_tag: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from envdoctor.core.records import Distribution, Fact, Finding, Machine, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.knowledge.releases import declared, parse_requirement
+from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.locking.lock_files import LockFile, file_of
 from envdoctor.locking.resolve import Lock, Package
 
@@ -76,5 +76,5 @@ def _judged(package: Package, file: LockFile) -> tuple[str, ...]:
     if file.platform.startswith("x86_64-"):
         return ()  # the tables are asked
     held = {each.name for each in file.packages}
-    parsed = ((line, parse_requirement(line)) for line in declared(package.name, package.version))
+    parsed = ((line, parse_requirement(line)) for line in requirements_of_release(package.name, package.version))
     return tuple(line for line, asked in parsed if asked and asked.name in held)

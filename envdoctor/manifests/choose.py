@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from envdoctor.knowledge.published import Published, admitted, published
-from envdoctor.knowledge.releases import declared, optional_requirement, parse_requirement
+from envdoctor.knowledge.published import PublishedRelease, published_releases, releases_in_range
+from envdoctor.knowledge.releases import optional_specifier, parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.requirement import Wanted
 from envdoctor.manifests.sources import TORCH_FAMILY, TorchSource, torch_has_build
@@ -121,20 +121,20 @@ class Solver:
     def _required(self, pick: Chosen, root: Wanted | None) -> list[tuple[str, str]]:
         found = [
             (each.name, each.specifier)
-            for line in declared(pick.name, pick.version)
+            for line in requirements_of_release(pick.name, pick.version)
             if (each := parse_requirement(line))
         ]
         extras = root.extras if root else ()
-        found += [(extra, optional_requirement(pick.name, public_part(pick.version), extra)) for extra in extras]
+        found += [(extra, optional_specifier(pick.name, public_part(pick.version), extra)) for extra in extras]
         found = [each for each in found if each[1] or each[0] not in extras]
-        return [each for each in found if published(each[0]) and not self._is_for_x86_only(each)]
+        return [each for each in found if published_releases(each[0]) and not self._is_for_x86_only(each)]
 
     def _is_for_x86_only(self, required: tuple[str, str]) -> bool:
         """The tables hold x86_64's requirements; what has no wheel on Arm is not required there."""
         name, specifier = required
         if self.place.platform != "aarch64" or name in _NEEDS_CUDA_BUILD:
             return False
-        return not any(row.has_wheel("aarch64") or row.kind == "source" for row in admitted(name, specifier))
+        return not any(row.has_wheel("aarch64") or row.kind == "source" for row in releases_in_range(name, specifier))
 
     def _pick(
         self, name: str, bounds: list[Bound], reason: tuple[int, str, bool, str], *, fresh: bool
@@ -143,7 +143,11 @@ class Solver:
         held = self.held.get(name)
         if held and not fresh and _accepts(held.version, specifiers):
             return held
-        rows = [row for row in admitted(name, ",".join(specifiers), self.place.until) if self._is_possible(name, row)]
+        rows = [
+            row
+            for row in releases_in_range(name, ",".join(specifiers), self.place.until)
+            if self._is_possible(name, row)
+        ]
         rows = [row for row in rows if row.version not in self.banned.get(name, ())]
         if rows:
             fitting = [row for row in rows if row.has_wheel(self.place.platform, self.place.python, self.place.glibc)]
@@ -151,13 +155,13 @@ class Solver:
         own = next(
             (each.specifier for each in bounds if not each.owner and re.fullmatch(r"===?[^*,]+", each.specifier)), ""
         )
-        if own and not published(name):
+        if own and not published_releases(name):
             return _chosen(name, own.lstrip("="), reason)
         if own and ("+" in own or "dev" in own) and _accepts(own.lstrip("="), specifiers):
             return _chosen(name, own.lstrip("="), reason)
         return None
 
-    def _is_possible(self, name: str, row: Published) -> bool:
+    def _is_possible(self, name: str, row: PublishedRelease) -> bool:
         source = self.place.source
         if name not in _NEEDS_CUDA_BUILD or not source.cuda or not (source.only or source.first) or source.nightly:
             return True
@@ -177,7 +181,7 @@ class Solver:
                 continue
             without = self.banned.get(owner.name, set()) | {owner.version}
             specifier = ",".join(bound.specifier for bound in bounds[owner.name] if bound.specifier)
-            if any(row.version not in without for row in admitted(owner.name, specifier, self.place.until)):
+            if any(row.version not in without for row in releases_in_range(owner.name, specifier, self.place.until)):
                 self.banned[owner.name] = without
                 return True
         self.conflicts[name] = Conflict(name, tuple(bounds[name]))
@@ -189,7 +193,7 @@ class Solver:
         pin = re.fullmatch(r"===?([^*,]+)", own)
         if pin:
             return _chosen(name, pin[1], reason)
-        rows = admitted(name, own, self.place.until)
+        rows = releases_in_range(name, own, self.place.until)
         return _chosen(name, rows[0].version, reason) if rows else None
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envdoctor.knowledge import cuda_releases
-from envdoctor.knowledge.published import admitted, published, release_named
+from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.case import Case, Repaired
 from envdoctor.manifests.choose import Chosen
@@ -64,10 +64,10 @@ def _spec(name: str, chosen: Chosen, case: Case) -> str:
     if not instead or instead == "flash-attn" or chosen.label or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", instead):
         return ""
     version = public_part(chosen.version)
-    if instead != name or is_prerelease(version) or not published(instead):
+    if instead != name or is_prerelease(version) or not published_releases(instead):
         return instead if instead != name or not chosen.specifier else _parsed(f"{instead}{chosen.specifier}")
-    if release_named(instead, version) is None:
-        rows = admitted(instead, "", case.journey.today)
+    if find_release(instead, version) is None:
+        rows = releases_in_range(instead, "", case.journey.today)
         version = rows[0].version if rows else version
     return _parsed(f"{instead}=={version}")
 
@@ -139,7 +139,7 @@ def _glibc(where: Repaired, platform: str) -> str:
     """The newest glibc that a wheel of the stack asks for."""
     least = ["2.28"]
     for name, each in where.packages.items():
-        row = release_named(name, public_part(each.version))
+        row = find_release(name, public_part(each.version))
         if row and platform in row.glibc:
             least.append(row.glibc[platform])
     return max(least, key=lambda text: int(text.partition(".")[2] or 0))

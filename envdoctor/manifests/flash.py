@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.knowledge.releases import pairings
+from envdoctor.knowledge.releases import torch_pairings
 from envdoctor.knowledge.versions import minor_of, satisfies
 
 NEWEST = "2.8.3"  # the release whose assets were read one by one, 2026-11-21
@@ -17,7 +17,9 @@ def has_release_wheel(version: str, torch: str, python: str, platform: str, abi:
     """
     if not torch or not version:
         return None
-    row = next((row for row in pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None)
+    row = next(
+        (row for row in torch_pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None
+    )
     if row and satisfies(torch, row.torch) is False:
         return False
     if minor_of(version) != "2.8" or satisfies(version, f"<{NEWEST}"):

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from envdoctor.core.records import Machine
-from envdoctor.knowledge.guides import base_system, guides
-from envdoctor.knowledge.published import admitted
+from envdoctor.knowledge.guides import guide_tables, system_of_image
+from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Download, Environment, Image, Install, Modules, System, Uninstall, Variables
 from envdoctor.manifests.choose import Choice, Chosen, Place, Solver
@@ -129,7 +129,7 @@ class _Traveller:
             elif name in ("cuda", "cuda-toolkit"):
                 self.put(self.state._replace(toolkit="?"))
             elif name == "nvidia-cuda-toolkit":
-                row = next((row for row in guides().ubuntu_cuda if row.system == self.state.system), None)
+                row = next((row for row in guide_tables().ubuntu_cuda if row.system == self.state.system), None)
                 self.put(self.state._replace(toolkit=row.cuda if row else "?"))
 
     def enter(self, action: Environment) -> None:
@@ -273,7 +273,7 @@ def _named_again(step: Install, picks: dict[str, Chosen], held: dict[str, Chosen
 def state_of_image(action: Image) -> State:
     """What a container image holds at the start, as far as its name and tag tell."""
     text = f"{action.name}:{action.tag}"
-    system = base_system(text)
+    system = system_of_image(text)
     state = State(text, "image", image=text, image_line=action.line, building=action.building)
     if system:
         # Images on older systems bring another Python than their own, which is too old for the field.
@@ -286,7 +286,7 @@ def state_of_image(action: Image) -> State:
     devel = "devel" in action.tag or "nvidia/pytorch" in action.name or "vllm" in action.name or "verl" in action.name
     packages: dict[str, Chosen] = {}
     if action.name.endswith("nvidia/pytorch"):
-        row = next((row for row in guides().ngc if action.tag.startswith(row.tag)), None)
+        row = next((row for row in guide_tables().ngc if action.tag.startswith(row.tag)), None)
         cuda = ".".join(row.cuda.split(".")[:2]) if row else ""
         version = f"{row.torch}+nv{row.tag}" if row else ""
         state = state._replace(python=row.python if row else "", python_line=action.line)
@@ -307,7 +307,7 @@ def _from_conda(step: Install, until: str) -> dict[str, Chosen]:
         name = _CONDA_NAMES.get(each.name, each.name)
         limit = "<=2.5.1" if name == "torch" and "pytorch" in step.channels else ""
         specifier = ",".join(part for part in (each.specifier, limit) if part)
-        fitting = admitted(name, specifier, until)
+        fitting = releases_in_range(name, specifier, until)
         version = fitting[0].version if fitting else each.specifier.strip("=<>*.")
         if version:
             chosen_cuda = ("cpu" if "cpuonly" in named else cuda) if name == "torch" else ""

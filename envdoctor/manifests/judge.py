@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 from envdoctor.core.records import Machine, Stack
-from envdoctor.knowledge.published import admitted, release_named
+from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.choose import Chosen, Place, Solver
 from envdoctor.manifests.journey import State
@@ -192,7 +192,7 @@ def _candidates(name: str, specifier: str, current: str, place: Place) -> list[s
     """
     found: list[tuple[bool, str]] = []
     seen: set[tuple[str, bool]] = set()
-    for row in admitted(name, specifier, place.until):
+    for row in releases_in_range(name, specifier, place.until):
         later = row.date > place.period
         short = minor_of(row.version)
         minor = (row.version if short in ("", "0.0") else short, later)
@@ -206,7 +206,7 @@ def _candidates(name: str, specifier: str, current: str, place: Place) -> list[s
 def period_of(state: State) -> str:
     """The day up to which releases are of the time of the guide's exact pins; "9" where it has none."""
     days = [row.date for each in state.packages.values()
-            if each.pinned and (row := release_named(each.name, public_part(each.version)))]  # fmt: skip
+            if each.pinned and (row := find_release(each.name, public_part(each.version)))]  # fmt: skip
     if len(days) < 2:
         return "9"
     return (date.fromisoformat(max(days)) + timedelta(days=_PERIOD_DAYS)).isoformat()

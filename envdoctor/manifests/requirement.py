@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from envdoctor.knowledge.releases import normalise
+from envdoctor.knowledge.releases import normalize_name
 
 _NAMED = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
@@ -54,8 +54,8 @@ def parse_wanted(text: str, line: int) -> Wanted | None:
     found = _NAMED.fullmatch(text.partition(" #")[0].partition(" --hash")[0].strip())
     if not found:
         return None
-    extras = tuple(normalise(part) for part in (found[2] or "").split(",") if part.strip())
-    name, marker = normalise(found[1]), (found[5] or "").strip()
+    extras = tuple(normalize_name(part) for part in (found[2] or "").split(",") if part.strip())
+    name, marker = normalize_name(found[1]), (found[5] or "").strip()
     if found[3]:
         return Wanted(name, "", extras, found[3], text, line, marker)
     specifier = "".join((found[4] or "").split())
@@ -78,12 +78,12 @@ def _by_address(text: str, line: int) -> Wanted:
     if wheel:
         name, _, rest = unquote(wheel[1]).partition("-")
         version = rest.partition("-")[0]
-        return Wanted(normalise(name), f"=={version}" if rest.count("-") >= 3 else "", (), text, text, line)
+        return Wanted(normalize_name(name), f"=={version}" if rest.count("-") >= 3 else "", (), text, text, line)
     egg = _EGG.search(text)
     tail = text.partition("#")[0].rstrip("/").rpartition("/")[2]
     name = egg[1] if egg else re.sub(r"(\.git)?(@.*)?$", "", tail.removesuffix(".tar.gz").removesuffix(".zip"))
     name = name.partition("[")[0]
-    return Wanted(normalise(name) if re.match(r"[A-Za-z0-9]", name) else "", "", (), text, text, line)
+    return Wanted(normalize_name(name) if re.match(r"[A-Za-z0-9]", name) else "", "", (), text, text, line)
 
 
 def parse_conda(text: str, line: int) -> Wanted | None:
@@ -94,7 +94,7 @@ def parse_conda(text: str, line: int) -> Wanted | None:
     operator, version = found[3] or "", (found[4] or "").rstrip("*").rstrip(".")
     exact = "==" if operator == "==" else f"=={version}.*" if version else ""
     specifier = f"=={version}" if operator == "==" else exact if operator == "=" else f"{operator}{version}"
-    return Wanted(normalise(found[2]), specifier if version else "", (), "", text.strip(), line)
+    return Wanted(normalize_name(found[2]), specifier if version else "", (), "", text.strip(), line)
 
 
 class WheelName(NamedTuple):
@@ -112,7 +112,7 @@ def parse_wheel_name(text: str) -> WheelName | None:
     parts = text.removesuffix(".whl").split("-")
     if not text.endswith(".whl") or len(parts) not in (5, 6) or not re.match(r"\d", parts[1]):
         return None
-    return WheelName(normalise(parts[0]), parts[1], parts[-3], parts[-2], parts[-1])
+    return WheelName(normalize_name(parts[0]), parts[1], parts[-3], parts[-2], parts[-1])
 
 
 def architecture_of(text: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from envdoctor.knowledge.cuda import cuda_of_driver, driver_key
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.torch_builds import KnownBuild, cuda_of_driver, driver_key, known_builds, pair
-from envdoctor.knowledge.versions import cuda_of_local, minor_of, satisfies
+from envdoctor.knowledge.torch_builds import KnownBuild, known_builds
+from envdoctor.knowledge.versions import cuda_of_local, major_minor, minor_of, satisfies
 from envdoctor.manifests.actions import Install
 
 _INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]*)")
@@ -89,9 +90,9 @@ def cuda_of_torch(version: str, source: TorchSource, platform: str, driver: str 
 
 
 def _newest_for(version: str, platform: str, driver: str) -> str:
-    limit = pair(cuda_of_driver(driver)) if driver and cuda_of_driver(driver) else (99, 0)
-    fitting = [cuda for cuda in builds_of(version, platform) if pair(cuda) <= limit]
-    return max(fitting, key=pair, default=cuda_on_pypi(version, platform))
+    limit = major_minor(cuda_of_driver(driver)) if driver and cuda_of_driver(driver) else (99, 0)
+    fitting = [cuda for cuda in builds_of(version, platform) if major_minor(cuda) <= limit]
+    return max(fitting, key=major_minor, default=cuda_on_pypi(version, platform))
 
 
 def arm_build(version: str, driver: str, vllm: str) -> KnownBuild | None:

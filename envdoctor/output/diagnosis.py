@@ -16,13 +16,13 @@ from envdoctor.output.machine import facts_table
 
 if TYPE_CHECKING:
     from envdoctor.commands.report import Report
-    from envdoctor.explain import Cause, Explained
+    from envdoctor.explain import Cause, Explanation
 
 SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
 OTHERS_SHOWN = 4  # causes after the first
 
 
-def explained(data: Explained) -> list[RenderableType]:
+def explained(data: Explanation) -> list[RenderableType]:
     """Causes with the lines that speak for them; the first in full, the others shorter."""
     read = f"{data.lines} lines read" + (f"; {', '.join(data.facts)}" if data.facts else "")
     if not data.causes:

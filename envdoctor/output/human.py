@@ -193,7 +193,7 @@ ELSEWHERE = {
     "RecipeList": ("trained", "recipes"),
     "SettingList": ("trained", "settings"),
     "Trained": ("trained", "trained"),
-    "Explained": ("diagnosis", "explained"),
+    "Explanation": ("diagnosis", "explained"),
     "RuleList": ("diagnosis", "rule_list"),
     "Documentation": ("diagnosis", "documented"),
     "Schema": ("diagnosis", "schema"),

@@ -32,7 +32,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.commands.profiles import Entries, ProfileShown
     from envdoctor.commands.report import Report
     from envdoctor.commands.watch import Watched
-    from envdoctor.explain import Explained
+    from envdoctor.explain import Explanation
     from envdoctor.fleet.ranks import Collective
     from envdoctor.fleet.records import FleetChecked
     from envdoctor.install.install import InstallResult
@@ -48,7 +48,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
         setattr(results, late.__name__, late)
     return {
         "check": (results.Checked,),
-        "explain": (Explained, results.Documentation),
+        "explain": (Explanation, results.Documentation),
         "rules": (results.RuleList,),
         "report": (Report, results.Written),
         "profiles": (Entries,),

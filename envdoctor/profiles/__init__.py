@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.records import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine
-from envdoctor.knowledge import cuda_releases
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.torch_builds import known_build
 from envdoctor.profiles.files import (
     Listed,

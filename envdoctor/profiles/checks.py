@@ -17,7 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.core.errors import nearest
-from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.profiles.records import ATTENTIONS, Build, Pin, Profile, Wheel
 from envdoctor.redact.variables import redact_variable

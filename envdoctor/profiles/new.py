@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Distribution, Machine, Record, Stack
 from envdoctor.environment.metadata import normalise
-from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.profiles.checks import NAME, wheel_faults
 from envdoctor.profiles.hashes import WheelHash
 from envdoctor.profiles.records import Wheel

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
-from envdoctor.knowledge.releases import bitsandbytes_libraries, pairings
+from envdoctor.knowledge.releases import bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
     is_prerelease,
@@ -41,7 +41,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     torch, torchao = versions.get("torch", ""), versions.get("torchao", "")
     if not torch or not torchao or is_prerelease(torch):
         return
-    rows = [row for row in pairings() if row.package == "torchao"]
+    rows = [row for row in torch_pairings() if row.package == "torchao"]
     row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
     if not row or satisfies(public_part(torch), row.torch) is not False:
         return
@@ -172,7 +172,7 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
     torch, flash = versions.get("torch", ""), versions.get("flash-attn", "")
     if not torch or not flash or is_prerelease(torch) or "torch" in local_part(flash):
         return
-    for row in pairings():
+    for row in torch_pairings():
         if row.package == "flash-attn" and satisfies(public_part(flash), row.versions):
             read = any(each.distribution == "flash-attn" for each in stack.extensions.value or ())
             if satisfies(public_part(torch), row.torch) is False and not read:  # EXT001 looks into the file itself

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
-from envdoctor.knowledge.torch_builds import driver_key, oldest_driver
+from envdoctor.knowledge.cuda import driver_key, oldest_driver
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 from envdoctor.rules.views import gpus_of, labels, model_of, torch_cuda, torch_version

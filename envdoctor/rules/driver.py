@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from envdoctor.core.records import Machine
-from envdoctor.knowledge import cuda_releases
+from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import is_reported
 

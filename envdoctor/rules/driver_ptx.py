@@ -13,7 +13,8 @@ from envdoctor.knowledge.architectures import (
     runs_as_ptx,
     runs_native,
 )
-from envdoctor.knowledge.torch_builds import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver, pair
+from envdoctor.knowledge.cuda import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.versions import major_minor
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 from envdoctor.rules.views import (
@@ -103,7 +104,9 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     makers = [name for name in stack.distributions.value or {} if name.startswith(("cupy", "numba-cuda"))]
     if not makers and not from_report(stack):
         return
-    if pair(known) < pair(cuda) and driver_key(driver) >= oldest_driver(cuda, windows=is_windows(machine)):
+    if major_minor(known) < major_minor(cuda) and driver_key(driver) >= oldest_driver(
+        cuda, windows=is_windows(machine)
+    ):
         yield Problem(
             "info",
             f"driver {driver} is one of CUDA {known}, torch is built for {cuda}: its native code runs",
@@ -122,8 +125,10 @@ def _from_files(machine: Machine, stack: Stack, known: str) -> tuple[str, str, l
         if not code or not code.ptx_isa or extension.distribution in ("", "torch") or _is_nvidias(extension):
             continue
         gpus = [gpu for gpu in gpus_of(machine) if (c := capability_of(gpu)) and _needs_ptx(extension, c)]
-        if gpus and pair(code.ptx_isa) > pair(limit):
-            cuda = next((name for name, isa in PTX_OF_CUDA.items() if pair(isa) >= pair(code.ptx_isa)), known)
+        if gpus and major_minor(code.ptx_isa) > major_minor(limit):
+            cuda = next(
+                (name for name, isa in PTX_OF_CUDA.items() if major_minor(isa) >= major_minor(code.ptx_isa)), known
+            )
             return f"{extension.path} of {extension.distribution}", cuda, gpus
     return None
 
@@ -153,7 +158,13 @@ def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, l
     cuda, line = torch_cuda(stack), release(torch_version(stack))
     if any(extension.code for extension in stack.extensions.value or ()) or not shows(stack, "vllm"):
         return None
-    if not cuda or not line or line < FIRST_PTX_TORCH or pair(known)[0] != pair(cuda)[0] or pair(known) >= pair(cuda):
+    if (
+        not cuda
+        or not line
+        or line < FIRST_PTX_TORCH
+        or major_minor(known)[0] != major_minor(cuda)[0]
+        or major_minor(known) >= major_minor(cuda)
+    ):
         return None
     gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0)) >= FIRST_PTX_GPU]
     version = installed(stack, "vllm")

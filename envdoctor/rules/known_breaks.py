@@ -6,14 +6,11 @@ One row of knowledge/breaks.toml is one rule: which versions of which packages, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from textwrap import fill
 from typing import Literal
 
-import msgspec
-
 from envdoctor.core.records import Machine, Record, Stack
-from envdoctor.knowledge import read_table
+from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.rules.registry import Check, Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
@@ -41,10 +38,9 @@ class Break(Record, frozen=True, kw_only=True, omit_defaults=True):
     date: str
 
 
-@cache
 def known_breaks() -> tuple[Break, ...]:
-    """The table."""
-    return tuple(msgspec.convert(read_table("breaks.toml")["break"], list[Break]))
+    """All rows."""
+    return load_table("breaks.toml", tuple[Break, ...], "break")
 
 
 def _holds(condition: str, versions: dict[str, str]) -> bool:

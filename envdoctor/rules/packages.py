@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
-from envdoctor.knowledge.releases import optional_requirement
+from envdoctor.knowledge.releases import optional_specifier
 from envdoctor.knowledge.versions import satisfies, version_key
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
@@ -349,7 +349,7 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
     for user, name in CHECKED_OPTIONAL:
         if user not in versions or name not in versions:
             continue
-        specifier = optional_requirement(user, versions[user], name)
+        specifier = optional_specifier(user, versions[user], name)
         minimum = ",".join(part for part in specifier.split(",") if part.startswith(">="))
         if minimum and satisfies(versions[name].partition("+")[0], minimum) is False:
             yield Problem(

@@ -9,9 +9,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envdoctor.core.records import Distribution, Evidence, Extension, Machine, Stack
 from envdoctor.knowledge.kernel_files import is_optional
-from envdoctor.knowledge.pythons import pythons_of
-from envdoctor.knowledge.torch_builds import pair, torch_releases
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.pythons import supported_pythons
+from envdoctor.knowledge.torch_builds import torch_releases
+from envdoctor.knowledge.versions import major_minor, public_part
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import from_report, gpus_of, installed, model_of, release, shows, torch_version, version
 
@@ -177,7 +177,7 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
     newest = list(torch_releases().values())[-1]
     if not newest.python:
         return
-    oldest, latest = pair(newest.python[0]), pair(newest.python[1])
+    oldest, latest = major_minor(newest.python[0]), major_minor(newest.python[1])
     ours = (python.major, python.minor)
     if stack.torch.state == "absent" and from_report(stack) and not oldest <= ours <= latest:
         yield Problem(
@@ -356,7 +356,7 @@ def _known_pythons(stack: Stack, each: Distribution) -> str:
 
     Without a release it may be any, and a Python only be newer than all of them take.
     """
-    pythons = pythons_of(each.name, each.version) if from_report(stack) else ""
+    pythons = supported_pythons(each.name, each.version) if from_report(stack) else ""
     return pythons if each.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
 
 

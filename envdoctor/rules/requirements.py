@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from envdoctor.core.records import Distribution, Evidence, Stack
-from envdoctor.knowledge.releases import declared, parse_requirement
+from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
 from envdoctor.rules.views import torch_version
 
@@ -136,7 +136,7 @@ def _walk(stack: Stack) -> Requirements:
 
 
 def _lines(each: Distribution) -> Iterable[str]:
-    return each.requires or declared(each.name, each.version)
+    return each.requires or requirements_of_release(each.name, each.version)
 
 
 def _is_outside(version: str, specifier: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
-from envdoctor.knowledge.releases import modules_for_numpy_2, required
+from envdoctor.knowledge.releases import numpy2_releases, required_specifier
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
@@ -40,8 +40,7 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
         return
     windows = "Windows" in (machine.system.os.value or "")
     firsts = {
-        row.package: row.first_windows if windows and row.first_windows else row.first
-        for row in modules_for_numpy_2()
+        row.package: row.first_windows if windows and row.first_windows else row.first for row in numpy2_releases()
     }
     old = [
         (name, first)
@@ -156,7 +155,7 @@ def _nccl_pin(stack: Stack, name: str, torch: str) -> str:
     held = (stack.distributions.value or {}).get("torch")
     lines = held.requires if held else ()
     found = next((line for line in lines if re.match(rf"{name}\s*\(?==", line)), "")
-    pin = re.search(r"==\s*([\d.]+)", found) or re.search(r"==\s*([\d.]+)", required("torch", torch, name))
+    pin = re.search(r"==\s*([\d.]+)", found) or re.search(r"==\s*([\d.]+)", required_specifier("torch", torch, name))
     return pin[1] if pin else ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack, Status
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.toolkits import first_toolkit, toolkit
+from envdoctor.knowledge.cuda import first_toolkit, toolkit
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import from_report, gpus_of, label, release, shows, torch_cuda, torch_version
 

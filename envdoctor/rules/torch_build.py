@@ -7,18 +7,16 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.cuda import driver_key, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.torch_builds import (
     KnownBuild,
-    builds_for,
-    driver_key,
-    driver_of_cuda,
-    in_words,
+    build_name,
     install_command,
     known_build,
     known_builds,
-    oldest_driver,
-    pair,
+    rank_builds,
 )
+from envdoctor.knowledge.versions import major_minor
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.views import (
     gpus_of,
@@ -115,7 +113,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         if said
         else f"{name} sees no CUDA, and this machine has {there}: no CUDA build, or the driver does not answer",
         (*shown, evidence("gpus", machine.gpus)),
-        f"Reinstall torch with CUDA: {in_words(advice)}." if advice else "Reinstall torch from a CUDA index.",
+        f"Reinstall torch with CUDA: {build_name(advice)}." if advice else "Reinstall torch from a CUDA index.",
         (f"{install_command(advice)} --reinstall-package torch",)
         if advice
         else ("uv pip install torch torchvision torchaudio --torch-backend=auto --reinstall",),
@@ -160,7 +158,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which needs {words} or newer",
         shown,
         f"Install a driver of branch {max(needed[0], 535)} or newer"
-        + (f", or {in_words(advice)}, which this driver runs" if advice else "")
+        + (f", or {build_name(advice)}, which this driver runs" if advice else "")
         + _forward_advice(machine, cuda),
         (f"sudo apt-get install -y nvidia-driver-{580 if needed[0] >= 580 else 570}-server", "sudo reboot")
         + ((install_command(advice),) if advice else ()),
@@ -261,9 +259,9 @@ def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
         return []
     rows = [row for row in known_builds() if row.platform == platform_of(machine) and cuda in ("", row.cuda)]
     if ".dev" in version and line:
-        before = [row for row in rows if pair(row.torch) < line][-1:]
-        return [*before, *[row for row in rows if pair(row.torch) >= line][:1]] if cuda else []
-    return [row for row in rows if line in (None, pair(row.torch))] if line or cuda else []
+        before = [row for row in rows if major_minor(row.torch) < line][-1:]
+        return [*before, *[row for row in rows if major_minor(row.torch) >= line][:1]] if cuda else []
+    return [row for row in rows if line in (None, major_minor(row.torch))] if line or cuda else []
 
 
 def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tuple[str, ...], str]) -> Problem:
@@ -276,7 +274,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
     name = f"torch {torch_version(stack)}" + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
     others = [other for other in gpus_of(machine) if other.index != gpu.index]
     fix = (
-        f"Install {in_words(advice)}, which has code for {'all GPUs' if others else 'this GPU'}."
+        f"Install {build_name(advice)}, which has code for {'all GPUs' if others else 'this GPU'}."
         if advice
         else "No PyTorch build fits this GPU and this driver: upgrade the driver, or hide the GPU."
     )
@@ -298,7 +296,7 @@ def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> Know
     if same_release and (same := [row for row in rows if row.torch == near]):
         rows = same
     driver = machine.driver.version.value or ""
-    found = builds_for(rows, driver=driver, near=near, windows=is_windows(machine))
+    found = rank_builds(rows, driver=driver, near=near, windows=is_windows(machine))
     return found[0] if found else None
 
 
@@ -308,7 +306,7 @@ def _covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
 
 def _forward_advice(machine: Machine, cuda: str) -> str:
     kinds = {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))}
-    if kinds != {"data-centre"} or pair(cuda)[0] < 12:
+    if kinds != {"data-centre"} or major_minor(cuda)[0] < 12:
         return "."
     package = f"cuda-compat-{cuda.replace('.', '-')}"
     return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) would do, too."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.releases import optional_requirement, releases_of, releases_that_accept, span
+from envdoctor.knowledge.releases import optional_specifier, releases_of, releases_that_accept, version_range
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import shown, versions_of
@@ -34,7 +34,7 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     trl, vllm = versions.get("trl", ""), versions.get("vllm", "")
     if not trl or not vllm or is_prerelease(vllm):
         return
-    specifier = optional_requirement("trl", trl, "vllm")
+    specifier = optional_specifier("trl", trl, "vllm")
     # The import stands in trl/trainer/grpo_trainer.py at the tags v0.18.0 to v0.26.2, in trl/scripts/vllm_serve.py
     # from v0.16.0 on, and is guarded from v0.27.0 on.
     renamed = satisfies(public_part(trl), ">=0.16,<0.27") and satisfies(public_part(vllm), ">=0.12")
@@ -46,10 +46,10 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     other = [
         each
         for each in releases_that_accept("trl", "vllm", public_part(vllm))
-        if "<" in optional_requirement("trl", each, "vllm")  # a range without an end promises nothing
+        if "<" in optional_specifier("trl", each, "vllm")  # a range without an end promises nothing
     ]
     inside = [each for each in releases_of("vllm") if satisfies(each, specifier)]
-    trl_fix = f", or TRL {span(other)} for vLLM {public_part(vllm)}" if other else ""
+    trl_fix = f", or TRL {version_range(other)} for vLLM {public_part(vllm)}" if other else ""
     commands = [f"uv pip install vllm=={inside[0]} --torch-backend=auto"] if inside else []
     commands += [f"uv pip install trl=={other[0]}"] if other else []
     yield Problem(
@@ -91,7 +91,7 @@ def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack
         window = ">=0.9,<0.13"
         status = "error" if satisfies(kernels, "==0.13.*") else "warning"
     elif satisfies(transformers, ">=5.15"):
-        window = optional_requirement("transformers", transformers, "kernels")
+        window = optional_specifier("transformers", transformers, "kernels")
     else:
         return
     if not window or satisfies(public_part(kernels), window) is not False:
@@ -103,7 +103,7 @@ def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack
         f"transformers {transformers} accepts kernels {window}; with {kernels} it {what}",
         shown(stack, "transformers", "kernels"),
         f"Install kernels {window}"
-        + (f", or transformers {span(other)} for kernels {kernels}" if other else "")
+        + (f", or transformers {version_range(other)} for kernels {kernels}" if other else "")
         + ".",
         (f"uv pip install 'kernels{window}'", *((f"uv pip install transformers=={other[0]}",) if other else ())),
     )
@@ -164,7 +164,7 @@ def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[
     """
     versions = versions_of(stack)
     verl, vllm = versions.get("verl", ""), public_part(versions.get("vllm", ""))
-    specifier = optional_requirement("verl", verl, "vllm") if verl else ""
+    specifier = optional_specifier("verl", verl, "vllm") if verl else ""
     if not vllm or not specifier or specifier.startswith("==") or satisfies(vllm, specifier) is not False:
         return
     old_verl = satisfies(verl, "<0.4") and satisfies(vllm, ">=0.11")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.releases import releases_of, releases_that_pin, required, span
+from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier, version_range
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies
 from envdoctor.rules.packages import cause_of, problem_of
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -52,7 +52,7 @@ def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Pro
     fitting = releases_that_pin("vllm", "torch", public_part(torch))
     if own:
         pin = own.specifier
-        instead = f", or for torch {public_part(torch)} vLLM {span(fitting)}" if fitting else ""
+        instead = f", or for torch {public_part(torch)} vLLM {version_range(fitting)}" if fitting else ""
         commands = [f"uv pip install 'torch{pin}' 'vllm=={own.requirer_version}'{_backend_of(stack)}"]
         if fitting:
             commands.append(f"uv pip install vllm=={fitting[0]}{_backend_of(stack)}")
@@ -92,7 +92,7 @@ def vllm_meets_a_torch_before_its_release(machine: Machine, stack: Stack) -> Ite
     held = (stack.distributions.value or {}).get("vllm")
     if held and held.requires and "vllm" not in specifiers_on(stack, "torch"):
         return  # built here against this torch: its metadata names no torch
-    pin = required("vllm", version, "torch") if version else ""
+    pin = required_specifier("vllm", version, "torch") if version else ""
     yield Problem(
         "warning",
         f"vLLM {version} is used with torch {torch}, which is no release" + (f"; it pins torch{pin}" if pin else ""),
@@ -162,7 +162,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
             f"{beside} is beside torch {torch} for CUDA {cuda} ({known_by})",
             found,
             f"Take torch for CUDA {vllm}, or the vLLM wheel for CUDA {cuda.partition('.')[0]} of its GitHub release."
-            + (f" PyPI's {span(other)} belong to torch {public_part(torch)}." if other else ""),
+            + (f" PyPI's {version_range(other)} belong to torch {public_part(torch)}." if other else ""),
             (f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto",),
         )
 
@@ -242,7 +242,11 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
     old = [each for each in releases if satisfies(each, f"<{FIRST_SOUND_ON_SM_120}") and not local_part(each)]
     if lacking and old and len(old) == len(releases):
         without = [each for each in old if satisfies(each, f"<{FIRST_WITH_SM_120}")]
-        named = f"vLLM {_vllm(stack)}" if _vllm(stack) else f"vLLM {span(releases)}, the releases for this torch,"
+        named = (
+            f"vLLM {_vllm(stack)}"
+            if _vllm(stack)
+            else f"vLLM {version_range(releases)}, the releases for this torch,"
+        )
         yield Problem(
             "error" if without == old else "warning",
             f"{named} on {label(lacking[0])}: no native code for it before {FIRST_WITH_SM_120}, in that release "

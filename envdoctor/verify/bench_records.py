@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal
 
 from envdoctor.core.records import Gpu, ProbeResult, Record
-from envdoctor.knowledge.gpu_speeds import Healthy, Measure, gpu_speeds, pcie_speed
+from envdoctor.knowledge.gpu_speeds import ExpectedSpeed, Measure, gpu_speeds, pcie_speed
 from envdoctor.machine.gpu_load import GpuSample
 
 Grade = Literal["healthy", "slow", "failing", "unknown", "not-measured"]
@@ -38,7 +38,7 @@ class BenchResult(Record, frozen=True):
     unit: str
     grade: Grade
     message: str = ""
-    healthy: Healthy | None = None  # what it was held against
+    healthy: ExpectedSpeed | None = None  # what it was held against
     healthy_from: float | None = None
     failing_below: float | None = None
     causes: tuple[str, ...] = ()  # what it may be, by the facts that speak for it
@@ -104,21 +104,21 @@ def under_load(samples: Sequence[GpuSample]) -> UnderLoad | None:
     )
 
 
-def healthy_numbers(measure: Measure, gpu: Gpu) -> Healthy | None:
+def healthy_numbers(measure: Measure, gpu: Gpu) -> ExpectedSpeed | None:
     """What to hold a measure against: the GPU's row, for host copies else its widest PCIe link; None if unknown."""
     row = gpu_speeds(gpu.name.value or "").get(measure)
     if measure in ("peer", "allreduce_64mb", "allreduce_1gb") and not _has_nvlink(gpu):
         return None  # the rows are for NVLink; how fast PCIe peers are is the board's matter
     if row is None and measure in ("h2d", "d2h") and gpu.pcie.value:
         return pcie_speed(gpu.pcie.value.max_generation, gpu.pcie.value.max_width)
-    return row.healthy if row else None
+    return row.expected if row else None
 
 
 def _has_nvlink(gpu: Gpu) -> bool:
     return bool(gpu.nvlink.value and gpu.nvlink.value.links)
 
 
-def grade(value: float | None, healthy: Healthy | None) -> Grade:
+def grade(value: float | None, healthy: ExpectedSpeed | None) -> Grade:
     """Where a number lies."""
     if value is None:
         return "not-measured"

@@ -1,41 +1,42 @@
-"""What error texts look like: lines that speak for a cause (symptoms), lines that only set the scene (signals)."""
+"""Patterns of error texts: lines that indicate a cause (symptoms), and lines that give context (signals)."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from envdoctor.core.records import Record
+from envdoctor.knowledge.tables import FOLDER, load_table
 
-LITERAL_AT_LEAST = 4  # characters; shorter ones are in every block of a log
+MINIMUM_LITERAL = 4  # characters; shorter texts are in every block of a log
+PIECE = re.compile(  # a run of literal characters, an escape, a character class, a quantifier, or one character
+    r"[^\\.\[(){}^$*+?|]+(?![?*{])|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.",
+    re.DOTALL,
+)
 
 
 class Signal(Record, frozen=True, kw_only=True):
-    """A line that is no problem, but tells what one is about: WSL, aarch64, a frame inside flash-attn."""
+    """A line that is not a problem, but gives its context: WSL, aarch64, a frame inside flash-attn."""
 
     name: str
     pattern: str
 
 
 class Symptom(Record, frozen=True, kw_only=True):
-    """A line that speaks for a cause.
+    """A line that indicates a cause.
 
-    `weight`, 0 to 100: of a hundred texts with this line (and `when`, and none of `unless`), so many have this cause.
-    `outranks`: causes that are only consequences when this line is there. Named groups of the pattern fill `fix` and
-    `commands`; both may be empty, then the cause's own are taken.
+    `weight`: the percentage of texts with this line (and `when`, and none of `unless`) that have this cause.
+    `outranks`: causes that are only consequences if this line is present. Named groups of the pattern fill `fix` and
+    `commands`; if these are empty, the fix and the commands of the cause apply.
     """
 
     id: str
     cause: str
     pattern: str
     weight: int
-    sample: str  # a real line that the pattern must find: tested
-    when: tuple[str, ...] = ()  # signals that must all be seen
-    unless: tuple[str, ...] = ()  # signals none of which may be seen
+    sample: str  # a real line; a test checks that the pattern matches it
+    when: tuple[str, ...] = ()  # signals that must all be present
+    unless: tuple[str, ...] = ()  # signals that must all be missing
     outranks: tuple[str, ...] = ()
     fix: str = ""
     commands: tuple[str, ...] = ()
@@ -50,67 +51,61 @@ class SymptomTable(Record, frozen=True):
     signals: dict[str, Signal]
 
 
+class SymptomFile(Record, frozen=True):
+    """One file of this folder."""
+
+    symptom: tuple[Symptom, ...] = ()
+    signal: tuple[Signal, ...] = ()
+
+
 @cache
 def symptom_table() -> SymptomTable:
-    """All tables of this folder."""
-    rows: dict[str, list[Any]] = {"symptom": [], "signal": []}
-    for path in sorted(Path(__file__).parent.glob("*.toml")):
-        table = _read(path)
-        for kind, found in rows.items():
-            found.extend(table.get(kind, []))
-    symptoms = msgspec.convert(rows["symptom"], tuple[Symptom, ...])
-    signals = msgspec.convert(rows["signal"], list[Signal])
-    return SymptomTable(symptoms, {signal.name: signal for signal in signals})
+    """The symptoms and signals of all files of this folder."""
+    names = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("symptoms/*.toml"))
+    files = [load_table(name, SymptomFile) for name in names]
+    symptoms = tuple(symptom for file in files for symptom in file.symptom)
+    return SymptomTable(symptoms, {signal.name: signal for file in files for signal in file.signal})
 
 
-def _read(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
+@cache
 def required_literals(pattern: str) -> tuple[str, ...]:
-    r"""Texts of which one must be in whatever the pattern matches: what a fast search looks for first.
+    r"""Literal texts; every match of the pattern contains one of them. A fast search looks for them first.
 
     `libcudart\.so\.(\d+): cannot open|no libcudart` gives `(': cannot open', 'no libcudart')`: the longest of each
-    alternative at the top level. Characters inside groups and classes, and those with `?`, `*` or `{`, do not count.
+    top-level alternative. Characters in groups and classes, and those with `?`, `*` or `{`, are not literal.
     """
-    literals = tuple(max(_runs(branch), key=len, default="") for branch in _branches(pattern))
-    return literals if all(len(literal) >= LITERAL_AT_LEAST for literal in literals) else ()
+    literals = tuple(max(_literal_runs(pieces), key=len, default="") for pieces in _alternatives(pattern))
+    return literals if all(len(literal) >= MINIMUM_LITERAL for literal in literals) else ()
 
 
-def _branches(pattern: str) -> list[list[str]]:
+def _alternatives(pattern: str) -> list[list[str]]:
     """The pieces of each top-level alternative; a group is one piece `()`."""
-    branches: list[list[str]] = [[]]
+    alternatives: list[list[str]] = [[]]
     depth = 0
-    for piece in _pieces(pattern):
+    for piece in PIECE.findall(pattern):
         if piece == "(":
             depth += 1
             continue
         if piece == ")":
             depth -= 1
             if depth == 0:
-                branches[-1].append("()")
+                alternatives[-1].append("()")
             continue
         if depth == 0 and piece == "|":
-            branches.append([])
+            alternatives.append([])
         elif depth == 0:
-            branches[-1].append(piece)
-    return branches
+            alternatives[-1].append(piece)
+    return alternatives
 
 
-def _pieces(pattern: str) -> list[str]:
-    return re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.", pattern, re.DOTALL)
-
-
-def _runs(pieces: list[str]) -> list[str]:
-    """Runs of characters that must stand next to each other."""
+def _literal_runs(pieces: list[str]) -> list[str]:
+    """Sequences of adjacent literal characters."""
     runs = [""]
     for piece in pieces:
         if piece in ("?", "*") or (piece[0] == "{" and len(piece) > 1):
-            runs[-1] = runs[-1][:-1]  # what stood before it may be missing
+            runs[-1] = runs[-1][:-1]  # the quantifier makes the previous character optional
             runs.append("")
-        elif len(piece) == 1 and piece not in ".^$+()":
+        elif piece[0] not in "\\[.^$+()":
             runs[-1] += piece
         elif len(piece) == 2 and piece[0] == "\\" and not piece[1].isalnum():
             runs[-1] += piece[1]

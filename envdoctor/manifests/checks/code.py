@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.knowledge.guides import guides
+from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.case import Case
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
@@ -54,7 +54,7 @@ def argument_does_not_exist(case: Case) -> Iterator[Problem]:
     """GRPOConfig or GRPOTrainer is given an argument that this TRL does not know, or takes without any effect."""
     trl = case.version("trl")
     for line, owner, name, value in _arguments(case):
-        for row in guides().argument:
+        for row in guide_tables().argument:
             if (row.owner, row.name) != (owner, name):
                 continue
             absent = not row.absent or (bool(trl) and bool(satisfies(trl, row.absent)))
@@ -86,7 +86,7 @@ def loss_is_not_in_this_release(case: Case) -> Iterator[Problem]:
     """loss_type names a loss that the guide's TRL does not have yet."""
     trl = case.version("trl")
     for line, owner, name, value in _arguments(case):
-        row = next((row for row in guides().loss if row.name == value.strip("'\"")), None)
+        row = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
         if owner == "GRPOConfig" and name == "loss_type" and row and trl and satisfies(trl, f"<{row.first}"):
             yield Problem(
                 "error",

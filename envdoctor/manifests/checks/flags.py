@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.knowledge.guides import guides
+from envdoctor.knowledge.guides import guide_tables
 from envdoctor.manifests.actions import Variables
 from envdoctor.manifests.case import Case
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -88,7 +88,7 @@ def _on_login_node(case: Case, line: int) -> bool:
 )
 def variable_is_read_by_nothing(case: Case) -> Iterator[Problem]:
     """A variable is set that no release of the library reads: what it is meant to switch stays as it is."""
-    known = {row.name: row for row in guides().switch}
+    known = {row.name: row for row in guide_tables().switch}
     for line, name, value in _assigned(case):
         row = known.get(name)
         if row:

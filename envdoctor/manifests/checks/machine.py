@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.knowledge import cuda_releases
-from envdoctor.knowledge.guides import guides
-from envdoctor.knowledge.torch_builds import driver_key, driver_of_cuda, oldest_driver, pair
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.cuda import cuda_releases, driver_key, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.versions import major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Image, System
 from envdoctor.manifests.case import Case
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -57,7 +56,7 @@ def container_has_another_cuda_than_said(case: Case) -> Iterator[Problem]:
             action.name.endswith("nvidia/cuda")
             and state.base_cuda
             and state.base_cuda not in cuda_releases()
-            and pair(state.base_cuda) > (11, 8)
+            and major_minor(state.base_cuda) > (11, 8)
         ):
             yield Problem(
                 "error",
@@ -80,14 +79,16 @@ def _near(case: Case, line: int) -> list[str]:
 
 def _ngc(case: Case, action: Image, line: int, claims: set[str]) -> Problem | None:
     tag = action.tag.partition("-")[0]
-    row = next((row for row in guides().ngc if row.tag == tag), None)
+    row = next((row for row in guide_tables().ngc if row.tag == tag), None)
     if row:
-        wrong = [claim for claim in claims if pair(claim) != pair(row.cuda)]
-        if not wrong or pair(row.cuda) in {pair(claim) for claim in claims}:
+        wrong = [claim for claim in claims if major_minor(claim) != major_minor(row.cuda)]
+        if not wrong or major_minor(row.cuda) in {major_minor(claim) for claim in claims}:
             return None
         real, source, day = f"CUDA {row.cuda}, torch {row.torch}, Python {row.python}", row.source, row.date
     else:
-        first = next((row for row in guides().ngc_first if row.cuda in claims and _tag(tag) < _tag(row.tag)), None)
+        first = next(
+            (row for row in guide_tables().ngc_first if row.cuda in claims and _tag(tag) < _tag(row.tag)), None
+        )
         if not first or not re.fullmatch(r"\d\d\.\d\d", tag):
             return None
         wrong, real, source, day = (
@@ -96,7 +97,7 @@ def _ngc(case: Case, action: Image, line: int, claims: set[str]) -> Problem | No
             first.source,
             first.date,
         )
-    better = next((row.tag for row in guides().ngc_first if row.cuda in wrong), "")
+    better = next((row.tag for row in guide_tables().ngc_first if row.cuda in wrong), "")
     return Problem(
         "error",
         f"{action.name}:{action.tag} is {real}; the guide says CUDA {', '.join(wrong)}",
@@ -133,7 +134,7 @@ def driver_is_below_what_the_build_needs(case: Case) -> Iterator[Problem]:
                     guide_evidence(case, "driver", driver, case.guide.stated.driver_line),
                     table_evidence(f"CUDA {cuda}", words, COMPATIBILITY),
                 ),
-                f"Upgrade the driver to {words} or newer, or take a torch build for CUDA {pair(cuda)[0] - 1}.",
+                f"Upgrade the driver to {words} or newer, or take a torch build for CUDA {major_minor(cuda)[0] - 1}.",
                 line=line,
             )
         yield from _ptx(case, where.state.packages.get("vllm"), driver)
@@ -208,7 +209,7 @@ def distribution_toolkit_is_another_cuda(case: Case) -> Iterator[Problem]:
         if isinstance(action, System) and "nvidia-cuda-toolkit" in action.names:
             line = line_of(case, action.line, "nvidia-cuda-toolkit")
             rows = ", ".join(
-                f"{row.cuda} on {row.system.replace('ubuntu', 'Ubuntu ')}" for row in guides().ubuntu_cuda
+                f"{row.cuda} on {row.system.replace('ubuntu', 'Ubuntu ')}" for row in guide_tables().ubuntu_cuda
             )
             torch = next(
                 (each.state.packages["torch"] for each in case.repaired if "torch" in each.state.packages), None

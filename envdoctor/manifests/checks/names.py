@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from envdoctor.knowledge.guides import guides
-from envdoctor.knowledge.published import published
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, Run
 from envdoctor.manifests.case import Case
@@ -77,7 +77,7 @@ def package_is_not_what_its_name_says(case: Case) -> Iterator[Problem]:
         for row in _NAMESAKES:
             if each.name != row.name or (row.versions and not _only_above(each.specifier, row.versions)):
                 continue
-            newest = published(row.name)[0]
+            newest = published_releases(row.name)[0]
             yield Problem(
                 "warning" if row.name == "pynvml" else "error",
                 f"`{each.text}`: {row.what}",
@@ -193,7 +193,7 @@ def module_is_not_in_this_release(case: Case) -> Iterator[Problem]:
     for action in case.guide.actions:
         if not isinstance(action, Run):
             continue
-        for row in guides().module:
+        for row in guide_tables().module:
             version = case.version(row.package) or _cloned_release(case, row.package)
             if (
                 row.name not in " ".join((action.module, *action.words))
@@ -238,7 +238,7 @@ def _cloned_release(case: Case, package: str) -> str:
     if not any(package in action.address.rpartition("/")[2] for action in clones):
         return ""
     tag = next((action.reference for action in clones if re.fullmatch(r"v?\d+(?:\.\d+)+\S*", action.reference)), "")
-    return tag.removeprefix("v") or next((row.version for row in published(package)), "")
+    return tag.removeprefix("v") or next((row.version for row in published_releases(package)), "")
 
 
 _EMPTY_PROOFS = (

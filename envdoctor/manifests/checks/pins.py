@@ -8,7 +8,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from envdoctor.core.records import Evidence
-from envdoctor.knowledge.published import Published, admitted, published, read_on, release_named
+from envdoctor.knowledge.published import (
+    PublishedRelease,
+    date_read,
+    find_release,
+    published_releases,
+    releases_in_range,
+)
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.case import Case, Repaired
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -39,7 +45,7 @@ def each_wanted(case: Case) -> Iterator[tuple[Installed, Wanted, int]]:
 def pin_does_not_exist(case: Case) -> Iterator[Problem]:
     """A step asks for a version that was never released, or a range that no release lies in."""
     for done, each, line in each_wanted(case):
-        rows = published(each.name)
+        rows = published_releases(each.name)
         if not rows or not each.specifier or done.step.tool == "conda" or each.name in _PLACEHOLDERS:
             continue
         source = source_of(done.step)
@@ -53,11 +59,11 @@ def pin_does_not_exist(case: Case) -> Iterator[Problem]:
         yield _missing(case, each, line, rows)
 
 
-def _yanked(case: Case, each: Wanted, line: int, row: Published) -> Problem:
+def _yanked(case: Case, each: Wanted, line: int, row: PublishedRelease) -> Problem:
     newer = next(
         (
             other
-            for other in reversed(published(each.name))
+            for other in reversed(published_releases(each.name))
             if not other.yanked and satisfies(other.version, f">{row.version}")
         ),
         row,
@@ -67,7 +73,7 @@ def _yanked(case: Case, each: Wanted, line: int, row: Published) -> Problem:
         f"{each.text}: this release was yanked by its authors",
         (
             guide_evidence(case, each.name, each.text, line),
-            table_evidence(each.name, f"{row.version} yanked", PYPI, read_on(each.name)),
+            table_evidence(each.name, f"{row.version} yanked", PYPI, date_read(each.name)),
         ),
         f"Write {each.name}=={newer.version}.",
         (f"uv pip install '{each.name}=={newer.version}'",),
@@ -75,12 +81,12 @@ def _yanked(case: Case, each: Wanted, line: int, row: Published) -> Problem:
     )
 
 
-def _missing(case: Case, each: Wanted, line: int, rows: tuple[Published, ...]) -> Problem:
+def _missing(case: Case, each: Wanted, line: int, rows: tuple[PublishedRelease, ...]) -> Problem:
     newest = next((row for row in rows if not is_prerelease(row.version)), rows[0])
     pin = public_part(each.pin)
     beyond = satisfies(pin, f">{newest.version}") if pin else False
     before = satisfies(pin, f"<{rows[-1].version}") if pin else False
-    uncertain = bool(before) or (bool(beyond) and case.journey.today > read_on(each.name))
+    uncertain = bool(before) or (bool(beyond) and case.journey.today > date_read(each.name))
     near = _nearest(pin, rows) if pin else newest
     known = f"{len(rows)} releases, newest {newest.version} of {newest.date}"
     return Problem(
@@ -89,7 +95,7 @@ def _missing(case: Case, each: Wanted, line: int, rows: tuple[Published, ...]) -
         f"the newest is {newest.version}, the nearest {near.version}",
         (
             guide_evidence(case, each.name, each.text, line),
-            table_evidence(each.name, known, PYPI, read_on(each.name)),
+            table_evidence(each.name, known, PYPI, date_read(each.name)),
         ),
         f"Write {each.name}=={near.version}.",
         (f"uv pip install '{each.name}=={near.version}'",),
@@ -98,10 +104,10 @@ def _missing(case: Case, each: Wanted, line: int, rows: tuple[Published, ...]) -
     )
 
 
-def _nearest(pin: str, rows: tuple[Published, ...]) -> Published:
+def _nearest(pin: str, rows: tuple[PublishedRelease, ...]) -> PublishedRelease:
     """The release with the longest common beginning, the newest among them."""
 
-    def common(row: Published) -> int:
+    def common(row: PublishedRelease) -> int:
         same = 0
         for left, right in zip(row.version.split("."), pin.split("."), strict=False):
             if left != right:
@@ -126,7 +132,7 @@ def pins_contradict_each_other(case: Case) -> Iterator[Problem]:
 def _exists(conflict: Conflict) -> bool:
     """Whether each range alone has a release: what does not exist at all is RUN001's."""
     bounds = [each for each in conflict.bounds if each.specifier]
-    return len(bounds) > 1 and all(admitted(conflict.name, each.specifier) for each in bounds)
+    return len(bounds) > 1 and all(releases_in_range(conflict.name, each.specifier) for each in bounds)
 
 
 def _contradiction(case: Case, done: Installed, conflict: Conflict) -> Problem:
@@ -204,7 +210,7 @@ def _opened(case: Case, where: Repaired, each: _Merged) -> Problem:
     culprit, worst = each.culprit, each.said[0]
     chosen = where.state.packages.get(culprit.name, culprit)
     line = line_of(case, chosen.line, chosen.reason)
-    row = release_named(chosen.name, public_part(chosen.version))
+    row = find_release(chosen.name, public_part(chosen.version))
     resolved = f"{chosen.name} {chosen.version}" + (f" of {row.date}" if row else "")
     how = f"`{chosen.reason}`" if not chosen.reason.startswith("required") else f"{chosen.name} ({chosen.reason})"
     told = "; ".join(dict.fromkeys(_told(verdict) for verdict in each.said))
@@ -214,7 +220,7 @@ def _opened(case: Case, where: Repaired, each: _Merged) -> Problem:
         f"{how} resolves today to {resolved}: {told}",
         (
             guide_evidence(case, chosen.name, chosen.reason, line),
-            table_evidence(chosen.name, resolved, PYPI, read_on(chosen.name)),
+            table_evidence(chosen.name, resolved, PYPI, date_read(chosen.name)),
             *(_source(verdict) for verdict in each.said),
         ),
         f"Write {pin}." if pin else worst.problem.fix,
@@ -290,7 +296,7 @@ def release_has_no_wheel_here(case: Case) -> Iterator[Problem]:
 
 
 def _unfit_pick(case: Case, done: Installed, pick: Chosen) -> Problem | None:
-    row = release_named(pick.name, public_part(pick.version))
+    row = find_release(pick.name, public_part(pick.version))
     if row is None or pick.label or pick.name in _PLACEHOLDERS or row.kind == "source":
         return None
     from_index = pick.name in TORCH_FAMILY and bool(source_of(done.step).backend)
@@ -299,7 +305,7 @@ def _unfit_pick(case: Case, done: Installed, pick: Chosen) -> Problem | None:
     return _unfit(case, done, pick, row)
 
 
-def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem | None:
+def _unfit(case: Case, done: Installed, pick: Chosen, row: PublishedRelease) -> Problem | None:
     state, platform = done.before, case.platform
     line = line_of(case, pick.line, pick.reason)
     if row.kind == "wheels" and state.python and not row.has_wheel("", state.python):
@@ -309,7 +315,7 @@ def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem
             f"{pick.name} {pick.version} has no wheel for Python {state.python}, only for {have}",
             (
                 guide_evidence(case, "Python", state.python, state.python_line or line),
-                table_evidence(pick.name, have, PYPI, read_on(pick.name)),
+                table_evidence(pick.name, have, PYPI, date_read(pick.name)),
             ),
             f"Use Python {_python_for(row)}.",
             (f"uv venv --python {_python_for(row)}",),
@@ -320,14 +326,14 @@ def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem
         return None
     if row.kind == "other" or platform not in row.glibc:
         named = f"has no wheel for Linux on {platform}" + (f", only on {', '.join(row.glibc)}" if row.glibc else "")
-        first = next((each for each in reversed(published(pick.name)) if each.has_wheel(platform)), None)
+        first = next((each for each in reversed(published_releases(pick.name)) if each.has_wheel(platform)), None)
         fix = f"The first release with one is {first.version}." if first else "Leave it out on this processor."
         return Problem(
             "error" if pick.pinned else "warning",
             f"{pick.name} {pick.version} {named}",
             (
                 guide_evidence(case, pick.name, pick.reason, line),
-                table_evidence(pick.name, named, PYPI, read_on(pick.name)),
+                table_evidence(pick.name, named, PYPI, date_read(pick.name)),
             ),
             fix,
             line=line,
@@ -340,7 +346,7 @@ def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem
         "the installer takes the source archive and starts to compile",
         (
             guide_evidence(case, "image", state.image, state.image_line),
-            table_evidence(pick.name, f"glibc {needs}", PYPI, read_on(pick.name)),
+            table_evidence(pick.name, f"glibc {needs}", PYPI, date_read(pick.name)),
         ),
         f"Start from a system with glibc {needs} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
         (f"uv pip install --only-binary :all: '{pick.name}=={pick.version}'",),
@@ -349,6 +355,6 @@ def _unfit(case: Case, done: Installed, pick: Chosen, row: Published) -> Problem
     )
 
 
-def _python_for(row: Published) -> str:
+def _python_for(row: PublishedRelease) -> str:
     exact = [each for each in row.pythons if not each.endswith("+")]
     return "3.12" if "3.12" in exact or not exact else exact[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.knowledge.guides import guides
+from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.case import Case
@@ -108,7 +108,9 @@ def torch_on_arm_is_the_cpu_build(case: Case) -> Iterator[Problem]:
         same = old and new and (old.version, old.cuda) == (new.version, new.cuda)
         if not new or same or new.cuda != "cpu" or source_of(done.step).backend.startswith("cpu"):
             continue
-        row = next((row for row in reversed(guides().pypi_torch) if satisfies(new.version, f">={row.first}")), None)
+        row = next(
+            (row for row in reversed(guide_tables().pypi_torch) if satisfies(new.version, f">={row.first}")), None
+        )
         build = arm_build(new.version, case.journey.driver, case.version("vllm"))
         latest = torch_releases()[build.torch].latest if build else ""
         command = (

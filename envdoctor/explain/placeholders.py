@@ -1,13 +1,14 @@
-"""Filling fixes and commands with what is known: `{torch|your torch}` is the version, or the words behind the bar."""
+"""Fills the placeholders of fixes and commands: `{torch|your torch}` is the version, or the text after the bar."""
 
 from __future__ import annotations
 
 import re
 
 from envdoctor.core.records import Machine, Stack
+from envdoctor.knowledge.versions import major_minor
 
-PLACE = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
-# Modules, files and build names by which an error speaks of a distribution.
+PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
+# Distributions by the names of modules, files and builds in error texts.
 DISTRIBUTIONS = {
     "flash_attn": "flash-attn",
     "flash_attn_interface": "flash-attn-3",
@@ -26,26 +27,26 @@ DISTRIBUTIONS = {
     "awq_ext": "autoawq-kernels",
     "exllama": "exllama",
 }
-CUDA_BACKENDS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")  # of the PyTorch index
+CUDA_BACKENDS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")  # CUDA versions on the PyTorch index
 
 
-def fill(text: str, values: dict[str, str]) -> str:
-    """The text with its places filled; a place without value and without words says its name."""
-    filled = PLACE.sub(
-        lambda place: values.get(place[1]) or (place[2] if place[2] is not None else place[1].upper()), text
+def fill_placeholders(text: str, values: dict[str, str]) -> str:
+    """The text with its placeholders filled. Without value and default it is the name in capitals."""
+    filled = PLACEHOLDER.sub(
+        lambda match: values.get(match[1]) or (match[2] if match[2] is not None else match[1].upper()), text
     )
     return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
 
 
 def distribution_of(name: str) -> str:
-    """The distribution behind a module or file name: `flash_attn_2_cuda.cpython-310...so` is flash-attn's."""
+    """The distribution of a module or file name: flash-attn for `flash_attn_2_cuda.cpython-310...so`."""
     stem = name.rsplit("/", 1)[-1].split(".", maxsplit=1)[0].lower()
     match = max((known for known in DISTRIBUTIONS if stem.startswith(known)), key=len, default="")
     return DISTRIBUTIONS.get(match, stem.replace("_", "-"))
 
 
-def values_of(machine: Machine, stack: Stack) -> dict[str, str]:
-    """What fixes may name: versions of the stack, driver, GPU."""
+def placeholder_values(machine: Machine, stack: Stack) -> dict[str, str]:
+    """The values of placeholders: versions of distributions, driver and GPU."""
     values: dict[str, str | None] = {
         name.replace("-", "_"): distribution.version
         for name, distribution in (stack.distributions.value or {}).items()
@@ -68,9 +69,8 @@ def values_of(machine: Machine, stack: Stack) -> dict[str, str]:
 
 
 def _backend(driver_cuda: str | None) -> str:
-    """The newest CUDA line of torch that a driver runs: "cu128" for 12.8."""
+    """The newest CUDA backend of torch that a driver supports: "cu128" for 12.8."""
     if not driver_cuda or not re.fullmatch(r"\d+\.\d+", driver_cuda):
         return ""
-    ceiling = tuple(int(part) for part in driver_cuda.split("."))
-    fitting = [line for line in CUDA_BACKENDS if tuple(map(int, line.split("."))) <= ceiling]
-    return "cu" + fitting[-1].replace(".", "") if fitting else ""
+    supported = [cuda for cuda in CUDA_BACKENDS if major_minor(cuda) <= major_minor(driver_cuda)]
+    return "cu" + supported[-1].replace(".", "") if supported else ""

@@ -1,0 +1,84 @@
+"""CUDA releases: the drivers that run them (cuda.toml), and the compilers and GPUs of their nvcc (toolkits.toml)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from envdoctor.core.records import Record
+from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.versions import MajorMinor, major_minor
+
+# Minimum driver of a CUDA major version: CUDA toolkit release notes, table 2 (Linux and Windows). The Windows column
+# is empty from CUDA 13 on, because the toolkit contains no display driver there; 580 is required on both.
+OLDEST_DRIVER = {10: (440, 33), 11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
+WINDOWS_OLDEST_DRIVER = {10: (441, 22), 11: (452, 39), 12: (527, 41), 13: (580,)}
+# CUDA 11 drivers by release, from the same page; cuda.toml starts at 11.8.
+CUDA_11_DRIVERS = {
+    "11.0": "450.36.06", "11.1": "455.23", "11.2": "460.27.03", "11.3": "465.19.01", "11.4": "470.42.01",
+    "11.5": "495.29.05", "11.6": "510.39.01", "11.7": "515.43.04",
+}  # fmt: skip
+
+
+class CudaRelease(Record, frozen=True):
+    """A CUDA toolkit release and the Linux drivers that it needs."""
+
+    version: str
+    minimum: str  # driver for minor-version compatibility: runs native code, but not PTX of this release
+    bundled: str  # driver that is part of the toolkit: runs native code and PTX
+    source: str
+    date: str
+
+
+class Toolkit(Record, frozen=True):
+    """The limits of nvcc from one CUDA release until the next row."""
+
+    cuda: str
+    gcc: int  # newest major version of gcc
+    newest: str  # compute capability
+    oldest: str
+    source: str
+    date: str
+
+
+@cache
+def cuda_releases() -> dict[str, CudaRelease]:
+    """CUDA releases by version, "12.8"."""
+    return {row.version: row for row in load_table("cuda.toml", tuple[CudaRelease, ...], "release")}
+
+
+def driver_key(text: str) -> tuple[int, ...]:
+    """`570.124.06` as (570, 124, 6)."""
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def oldest_driver(cuda: str, *, windows: bool = False) -> tuple[int, ...]:
+    """The oldest driver that runs native code of this CUDA's major version; empty if unknown."""
+    return (WINDOWS_OLDEST_DRIVER if windows else OLDEST_DRIVER).get(major_minor(cuda)[0], ())
+
+
+def driver_of_cuda(cuda: str) -> str:
+    """The driver that is part of a CUDA release and compiles its PTX; empty if unknown."""
+    row = cuda_releases().get(cuda)
+    return row.bundled if row else CUDA_11_DRIVERS.get(cuda, "")
+
+
+def cuda_of_driver(driver: str) -> str:
+    """The newest CUDA release that a driver fully supports: 550.90.07 gives 12.4; empty below 11.0."""
+    drivers = CUDA_11_DRIVERS | {name: row.bundled for name, row in cuda_releases().items()}
+    supported = [name for name, bundled in drivers.items() if driver_key(bundled) <= driver_key(driver)]
+    return max(supported, key=major_minor, default="")
+
+
+def toolkits() -> tuple[Toolkit, ...]:
+    """The limits of nvcc, oldest release first."""
+    return load_table("toolkits.toml", tuple[Toolkit, ...], "toolkit")
+
+
+def toolkit(cuda: MajorMinor) -> Toolkit | None:
+    """The row for a release: that of 12.4 for (12, 6); None before the first row."""
+    return next((row for row in reversed(toolkits()) if major_minor(row.cuda) <= cuda), None)
+
+
+def first_toolkit(capability: MajorMinor) -> Toolkit | None:
+    """The first release whose nvcc compiles for a compute capability; None if no row does."""
+    return next((row for row in toolkits() if major_minor(row.oldest) <= capability <= major_minor(row.newest)), None)

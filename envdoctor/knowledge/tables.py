@@ -1,0 +1,33 @@
+"""Loads the built-in tables: TOML files of this folder, converted to records and cached."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+T = TypeVar("T")
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    """The content of a file, "cuda.toml" or "requires/vllm.toml", as plain values."""
+    import tomllib
+
+    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def load_table(name: str, content_type: type[T], key: str = "") -> T:
+    """A file as a record, or the value of one of its keys: `load_table("gpus.toml", tuple[GpuModel, ...], "gpu")`."""
+    return cast("T", _convert(name, cast("Hashable", content_type), key))
+
+
+@cache
+def _convert(name: str, content_type: Any, key: str) -> Any:
+    content = read_table(name)
+    return msgspec.convert(content[key] if key else content, content_type)
