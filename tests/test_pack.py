@@ -204,7 +204,7 @@ def test_a_link_out_of_the_run_is_refused_and_one_inside_is_followed(run: Path, 
 def test_a_run_that_is_trained_is_refused(run: Path) -> None:
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-        "from run.directory import RunDirectory; run = RunDirectory(Path(sys.argv[2])); run.hold()\n"
+        "from run.directory import RunDirectory; run = RunDirectory(Path(sys.argv[2])); run.lock()\n"
         "print('held', flush=True); time.sleep(60)"
     )
     trainer = subprocess.Popen(

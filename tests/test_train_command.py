@@ -23,7 +23,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from run.directory import RunDirectory
 run = RunDirectory(Path(sys.argv[2]))
-run.hold()
+run.lock()
 print("held", flush=True)
 time.sleep(600)
 """

@@ -38,23 +38,25 @@ if ago:
     real = time.time
     run_directory.time = types.SimpleNamespace(time=lambda: real() - ago)
 directory = RunDirectory(run)
-directory.hold()
-directory.phase("train", "steps")
+directory.lock()
+directory.start_phase("train", "steps")
 for step in range(int(first), int(last) + 1):
     time.sleep(seconds)
     part = {f"{name}_seconds": share * 0.5 for name, share in (("generate", 0.6), ("score", 0.1), ("update", 0.3))}
     metrics = {"reward": step / 100, "reward_smooth": step / 100, "loss": 0.1, "entropy": None, "seconds": 0.5} | part
-    directory.event("step", step=step, steps=100, metrics=metrics)
+    directory.write_event("step", step=step, steps=100, metrics=metrics)
     if step % 10 == 0:
-        directory.event("eval", when="during", step=step, metrics={"greedy_reward": 0.5, "sampled_reward": 0.25})
+        metrics = {"greedy_reward": 0.5, "sampled_reward": 0.25}
+        directory.write_event("eval", when="during", step=step, metrics=metrics)
     if step == 15:
-        directory.event("alarm", name="no-signal", step=15, message="all the same", hint="--set temperature=1.2")
+        hint = "--set temperature=1.2"
+        directory.write_event("alarm", name="no-signal", step=15, message="all the same", hint=hint)
 if end == "done":
-    directory.event("done", result={"status": "done"})
+    directory.write_event("done", result={"status": "done"})
 if end == "error":
-    directory.event("error", kind="crash", message="RuntimeError: boom", expected="", hint="read it")
+    directory.write_event("error", kind="crash", message="RuntimeError: boom", expected="", hint="read it")
 if end == "interrupted":
-    directory.event("interrupted", step=int(last))
+    directory.write_event("interrupted", step=int(last))
 if end == "hang":
     print("hanging", flush=True)
     time.sleep(600)

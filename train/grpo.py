@@ -19,18 +19,18 @@ import sys
 import time
 from typing import Any
 
-from checks.cuda_graphs import check_graphs
-from checks.fsdp import check_sharding
-from checks.model_names import find_folder
+from checks.cuda_graphs import check_cuda_graphs
+from checks.fsdp import check_fsdp_settings
+from checks.model_names import resolve_local_folder
 from data.checks import check_prompt_count
-from generation.vllm_server import ask_server, check_length
-from run.alarms import validate_names
-from run.checkpoints import step_of
+from generation.vllm_server import check_length, wait_for_server
+from run.alarms import check_alarm_names
+from run.checkpoints import checkpoint_step
 from run.directory import RunDirectory
 from run.interrupt import Interrupt
-from run.program import answer_check, command_line, end, exit_status
-from run.proven_kernels import refuse_what_is_wrong
-from settings import VOCABULARY, BadInput, Recipe, list_recipes, read_recipe, settle
+from run.program import end, make_parser, run_check, run_to_exit_status
+from run.proven_kernels import check_failed_probes
+from settings import SETTINGS_FILE, BadInput, Recipe, list_recipes, read_recipe, resolve_settings
 from tasks.dataset import DatasetTask, check_dataset
 from tasks.sort import SortTask, check_sort
 from tasks.tes import TesTask, check_tes
@@ -44,24 +44,24 @@ TASKS: dict[str, Any] = {
 
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
     """Everything about a run that can be checked without torch: (every setting, summary)."""
-    settled = settle(recipe, settings, source)
-    settled |= {name: find_folder(name, settled[name]) for name in ("model", "tokenizer")}
-    validate_names(settled["stop_on"])
-    check_sharding(settled)
-    check_graphs(settled)
+    settled = resolve_settings(recipe, settings, source)
+    settled |= {name: resolve_local_folder(name, settled[name]) for name in ("model", "tokenizer")}
+    check_alarm_names(settled["stop_on"])
+    check_fsdp_settings(settled)
+    check_cuda_graphs(settled)
     return TASKS[settled["task"]][0](settled)
 
 
 def main() -> int:
     """Parse the command line, run, and turn every end into an exit status."""
-    parser = command_line("grpo.py", __doc__)
+    parser = make_parser("grpo.py", __doc__)
     arguments = parser.parse_args()
     if arguments.check:
-        return answer_check(sys.stdin.buffer.read(), check, recipe="sort", vocabulary=VOCABULARY)
+        return run_check(sys.stdin.buffer.read(), check, recipe="sort", settings_file=SETTINGS_FILE)
     if arguments.run_dir is None:
         parser.error("RUN_DIR is missing")
-    run = RunDirectory(arguments.run_dir.resolve(), writes=os.environ.get("RANK", "0") == "0")
-    return exit_status(run, lambda: train(run, arguments.resume), tells=run.writes)
+    run = RunDirectory(arguments.run_dir.resolve(), is_writer=os.environ.get("RANK", "0") == "0")
+    return run_to_exit_status(run, lambda: train(run, arguments.resume), tells=run.is_writer)
 
 
 def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (read from top to bottom)
@@ -69,86 +69,86 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     interrupt, laps = Interrupt(), Laps()
 
     # 1. What to do. Nothing heavy is imported before the input is known to be good.
-    run.hold()
+    run.lock()
     configuration = run.read()
     name = configuration["recipe"]
     # A run outlives its recipe's file: run.json holds every setting, a bundled recipe's may be left out.
     recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})
     settings, summary = check(recipe, configuration.get("settings", {}), str(run.path / "run.json"))
-    checkpoint = run.take_up(resume)
-    first_step = step_of(checkpoint) if checkpoint else 0
-    if checkpoint and run.is_over(checkpoint, settings["steps"]):
+    checkpoint = run.prepare_resume(resume)
+    first_step = checkpoint_step(checkpoint) if checkpoint else 0
+    if checkpoint and run.is_finished(checkpoint, settings["steps"]):
         return 0
     proven = configuration.get("proven") or {}
-    refuse_what_is_wrong(settings, proven)
+    check_failed_probes(settings, proven)
     check_surroundings(settings)
 
     # 2. The libraries.
-    run.phase("load", "torch, transformers, TRL")
+    run.start_phase("load", "torch, transformers, TRL")
     prepare_process(settings, run)
     import torch
     from datasets import Dataset
-    from generation.evaluation import HeldOut
-    from generation.evaluation_engines import engine_of
+    from generation.evaluation import Evaluator
+    from generation.evaluation_engines import choose_evaluation_engine
     from modeling import fsdp as sharding
     from modeling import saving as after_training
-    from modeling.policy import keep_reference, make_learner
+    from modeling.policy import make_policy, save_reference_model
     from modeling.tiny_model import warm_up
     from patches import transformers_cuda_graphs as graphs
-    from patches.trl_tokenization import tokenize_once
-    from patches.trl_trainer import answer_lean, trainer_of
-    from patches.unpadded import learn_without_padding
-    from patches.weight_sync import hand_over_at_once
+    from patches.trl_tokenization import tokenize_distinct_prompts
+    from patches.trl_trainer import choose_trainer_class, patch_generate
+    from patches.unpadded import remove_padding
+    from patches.weight_sync import sync_weights_in_one_call
     from run.ranks import Ranks
-    from run.recorder import NothingLeft, Recorder
+    from run.recorder import Recorder, TrainingComplete
     from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
     from trl import GRPOConfig
-    from trl_config.arguments import Installed, Situation, grpo_arguments
+    from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 
     transformers_logging.disable_progress_bar()
     device = choose_device(settings["device"])
     ranks = Ranks(device)
-    installed = Installed.here(GRPOConfig)
-    situation = Situation(output=str(run.checkpoints), device=device, ranks=ranks.count)
-    grpo_arguments(settings, installed, situation)  # what this TRL refuses is known before a model is loaded
+    installed = InstalledVersions.here(GRPOConfig)
+    situation = RunContext(output=str(run.checkpoints), device=device, ranks=ranks.world_size)
+    make_grpo_arguments(settings, installed, situation)  # what this TRL refuses is known before a model is loaded
     sharding.check_surroundings(settings, checkpoint)
-    most_tokens = ask_server(settings, run.note) if ranks.first else 0
+    most_tokens = wait_for_server(settings, run.note) if ranks.is_main else 0
     laps.end("load")
 
     # 3. Task, tokenizer, model.
-    run.phase("data", ", ".join(f"{key} {value}" for key, value in summary.items() if isinstance(value, int)))
+    run.start_phase("data", ", ".join(f"{key} {value}" for key, value in summary.items() if isinstance(value, int)))
     torch.manual_seed(settings["seed"])
     task = TASKS[settings["task"]][1](settings)
-    learner = make_learner(run, task, settings, device=device, proven=proven, ranks=ranks)
+    policy = make_policy(run, task, settings, device=device, proven=proven, ranks=ranks)
     check_prompt_count(len(task.train), settings)  # some may have been too long
-    run.tell_rows(task.train, task.held_out)
-    held_out = HeldOut(run, task, learner, settings)
+    run.record_dataset(task.train, task.held_out)
+    held_out = Evaluator(run, task, policy, settings)
     laps.end("data")
 
     # 4. What this TRL is told.
-    arguments, notes = grpo_arguments(settings, installed, learner.add_to(situation))
+    arguments, notes = make_grpo_arguments(settings, installed, policy.add_to(situation))
     for note in notes:
         run.note(note)
-    check_length(most_tokens, learner.longest_prompt + learner.completion, settings)
+    check_length(most_tokens, policy.longest_prompt + policy.completion, settings)
     config = make_config(GRPOConfig, arguments)
     if settings["sharding"] == "fsdp":
-        sharding.settle_precision(config, learner.autocast)
-        sharding.gather_to_generate(learner.model)
+        sharding.configure_mixed_precision(config, policy.autocast)
+        sharding.gather_for_generate(policy.model)
 
     # 5. Warm-up of a model made on the spot: GRPO compares answers, so some have to be right from the start.
     if checkpoint is None and settings["warmup_steps"] and not settings["model"]:
-        run.phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
-        warm_up(learner, task, settings, run)
+        run.start_phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
+        warm_up(policy, task, settings, run)
         laps.end("warmup")
     if settings["beta"] > 0:
-        keep_reference(run, learner, fresh=checkpoint is None, ranks=ranks)
+        save_reference_model(run, policy, fresh=checkpoint is None, ranks=ranks)
 
     if checkpoint:
-        run.go_on_from(checkpoint)
+        run.archive_files_after(checkpoint)
 
     # 6. GRPO. A twin that samples is made of the model before TRL's trainer wraps its forward pass.
-    sampler = graphs.make(learner, settings)
+    sampler = graphs.make(policy, settings)
     recorder = Recorder(
         run,
         task,
@@ -159,41 +159,43 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         first_step=first_step,
     )
     rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]
-    with learner.handed_over(settings):
-        trainer = trainer_of(settings, installed)(
-            model=learner.model,
-            processing_class=learner.tokenizer,
+    with policy.trl_compatibility(settings):
+        trainer = choose_trainer_class(settings, installed)(
+            model=policy.model,
+            processing_class=policy.tokenizer,
             reward_funcs=recorder.reward,
             args=config,
             train_dataset=Dataset.from_list(rows),
             callbacks=[recorder],
         )
     trainer.remove_callback(PrinterCallback)
-    learn_without_padding(trainer, device=device, compiled=settings["compile"])
+    remove_padding(trainer, device=device, compiled=settings["compile"])
     ranks.lend(sys.modules["trl.trainer.grpo_trainer"])
     ranks.prepare(trainer.accelerator)
-    tokenize_once(trainer)
-    hand_over_at_once(trainer)
-    answer_lean(trainer, settings)
-    graphs.put(sampler, learner.model)
+    tokenize_distinct_prompts(trainer)
+    sync_weights_in_one_call(trainer)
+    patch_generate(trainer, settings)
+    graphs.put(sampler, policy.model)
     recorder.attach(trainer)
-    held_out.engine = engine_of(trainer, settings, ranks)
+    held_out.engine = choose_evaluation_engine(trainer, settings, ranks)
     laps.end("load")
     if checkpoint is None:
-        run.phase("evaluate", "before GRPO")
+        run.start_phase("evaluate", "before GRPO")
         before = held_out.look("before", 0, ranks)
         laps.end("evaluate")
     else:
-        before = run.read_look_before()
+        before = run.read_baseline_evaluation()
     recorder.saw("before", 0, before)
     to = f"to {settings['steps']}" if settings["steps"] else f"on, {settings['epochs']:g} epochs"
-    run.phase("train", f"steps {first_step + 1} {to} on {device}{f' x {ranks.count}' if ranks.count > 1 else ''}")
+    run.start_phase(
+        "train", f"steps {first_step + 1} {to} on {device}{f' x {ranks.world_size}' if ranks.world_size > 1 else ''}"
+    )
     interrupt.training = True
     gc.collect()
     gc.freeze()  # what is loaded stays: each later collection would walk it all, many times a step of vLLM's objects
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except NothingLeft:
+    except TrainingComplete:
         run.note(f"step {first_step} was the last one: it is looked at and saved")
     except Exception:
         recorder.rescue()
@@ -201,28 +203,28 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     interrupt.training = False
     laps.end("train")
     step = trainer.state.global_step
-    if interrupt.asked_at is not None and step < trainer.state.max_steps:
-        run.event("interrupted", step=step)
-        run.say(f"interrupted after step {step}; continue with --resume latest")
+    if interrupt.requested_at is not None and step < trainer.state.max_steps:
+        run.write_event("interrupted", step=step)
+        run.log(f"interrupted after step {step}; continue with --resume latest")
         return 130
 
     # 7. What came of it.
-    run.phase("evaluate", "after GRPO")
+    run.start_phase("evaluate", "after GRPO")
     after = held_out.look("after", step, ranks)
     recorder.saw("after", step, after)
     laps.end("evaluate")
-    graphs.take_away(learner.model)
-    weights = sharding.gather_weights(learner.model)
-    if not ranks.first:
-        ranks.leave()
+    graphs.take_away(policy.model)
+    weights = sharding.gather_weights(policy.model)
+    if not ranks.is_main:
+        ranks.shut_down()
         return 0
-    run.phase("save", "model and tokenizer")
-    after_training.save(learner.model, learner.tokenizer, run.path / "model", weights)
+    run.start_phase("save", "model and tokenizer")
+    after_training.save(policy.model, policy.tokenizer, run.path / "model", weights)
     laps.end("save")
     title = f"{name}, seed {settings['seed']}: " + ", ".join(
         f"{metric} {before[metric]:.2f} -> {after[metric]:.2f}" for metric in task.headline
     )
-    no_curves = plot(run, run.read_looks(), task.curves, title)
+    no_curves = plot(run, run.read_evaluations(), task.curves, title)
     laps.end("plot")
     result = {
         "schema": 1,
@@ -237,20 +239,20 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         "shares": recorder.shares(),
         "device": device,
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
-        "ranks": ranks.count,
+        "ranks": ranks.world_size,
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "peft", "datasets")},
-        **learner.describe(recorder.peak),
+        **policy.describe(recorder.peak),
         "steps": step,
         "resumed_from": first_step or None,
         "curves": None if no_curves else "curves.png",
         "no_curves": no_curves or None,
     }
     run.write_result(result)  # what comes now may fail, and the run is done all the same
-    result |= after_training.finish(run, learner, settings, result)
+    result |= after_training.finish(run, policy, settings, result)
     run.write_result(result)
-    run.event("done", result=result)
-    ranks.leave()
+    run.write_event("done", result=result)
+    ranks.shut_down()
     return 0
 
 
@@ -333,7 +335,7 @@ def choose_device(wanted: str) -> str:
 
 def plot(run: RunDirectory, looks: list[dict[str, Any]], panels: list[tuple[str, list[str]]], title: str) -> str:
     """Draw curves.png; why not, when it cannot be."""
-    run.phase("plot", "curves.png")
+    run.start_phase("plot", "curves.png")
     try:
         from run.curves import draw_curves
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from settings import expanded
+from settings import expand_user
 
 HUB = "https://huggingface.co"
 SECONDS = 15.0
@@ -35,7 +35,7 @@ LONGER = "run it again later, or export HF_HUB_ETAG_TIMEOUT=60"
 LOOK = "look at the network, HTTPS_PROXY and HF_ENDPOINT"
 
 
-class HubTrouble(Exception):  # noqa: N818  (named after the event)
+class HubError(Exception):
     """Why the hub did not give what was asked for. `away`: no answer of the hub's own; what is cached may do."""
 
     def __init__(self, reason: str, hint: str, *, away: bool = False) -> None:
@@ -52,7 +52,7 @@ def read_repository(kind: str, name: str, revision: str = "") -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict) or not isinstance(record.get("sha"), str):
-        raise HubTrouble(f"{endpoint()} does not answer as a hub does", "look at HF_ENDPOINT: echo $HF_ENDPOINT")
+        raise HubError(f"{endpoint()} does not answer as a hub does", "look at HF_ENDPOINT: echo $HF_ENDPOINT")
     return record
 
 
@@ -85,9 +85,9 @@ def ask(path: str, revision: str = "", token: str | None = None, most: float = L
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise HubTrouble(f"{endpoint()} did not answer within {seconds:g} s", LONGER, away=True) from None
+                raise HubError(f"{endpoint()} did not answer within {seconds:g} s", LONGER, away=True) from None
             said = getattr(reason, "strerror", "") or str(reason) or type(reason).__name__
-            raise HubTrouble(f"the hub cannot be reached at {endpoint()}: {said}", LOOK, away=True) from None
+            raise HubError(f"the hub cannot be reached at {endpoint()}: {said}", LOOK, away=True) from None
 
 
 def patience() -> float:
@@ -124,7 +124,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         return followed
 
 
-def explain_status(status: int, headers: Any, file: str, revision: str, *, has_token: bool) -> HubTrouble:
+def explain_status(status: int, headers: Any, file: str, revision: str, *, has_token: bool) -> HubError:
     """What an answer that is an error means. The hub says which in X-Error-Code, and in X-Error-Message."""
     code, message = headers.get("X-Error-Code") or "", headers.get("X-Error-Message") or ""
     private = "HF_TOKEN may not read it" if has_token else "it is private and HF_TOKEN is not set"
@@ -141,8 +141,8 @@ def explain_status(status: int, headers: Any, file: str, revision: str, *, has_t
     )  # fmt: skip
     for applies, reason, hint in causes:
         if applies:
-            return HubTrouble(reason, hint, away=status == 429)
-    return HubTrouble(f"the hub answered HTTP {status}{f': {message}' if message else ''}", WAIT, away=status >= 500)
+            return HubError(reason, hint, away=status == 429)
+    return HubError(f"the hub answered HTTP {status}{f': {message}' if message else ''}", WAIT, away=status >= 500)
 
 
 def gated(*, has_token: bool) -> str:
@@ -160,13 +160,13 @@ def find_token() -> str:
     if token := (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip():
         return token
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return expanded(os.environ.get("HF_TOKEN_PATH") or f"{_home()}/token").read_text().strip()
+        return expand_user(os.environ.get("HF_TOKEN_PATH") or f"{_home()}/token").read_text().strip()
     return ""
 
 
 def cached(name: str) -> bool:
     """Whether anything of a model is in the hub's cache here."""
-    folder = expanded(os.environ.get("HF_HUB_CACHE") or f"{_home()}/hub")
+    folder = expand_user(os.environ.get("HF_HUB_CACHE") or f"{_home()}/hub")
     return any((folder / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/*"))
 
 
@@ -197,7 +197,7 @@ def stay_offline() -> None:
         reset_sessions()
 
 
-def refuse_conversion() -> None:
+def disable_safetensors_conversion() -> None:
     """Keep transformers from asking a third host to convert .bin weights: a private model's token would go there."""
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")
     with contextlib.suppress(ImportError):  # 4.56 does not read the variable
@@ -206,7 +206,7 @@ def refuse_conversion() -> None:
         safetensors_conversion.spawn_conversion = lambda *_: None
 
 
-def limit_waiting() -> None:
+def limit_client_timeouts() -> None:
     """Give every request of the client that has no deadline one."""
     from huggingface_hub.utils import _http as client  # 0.35 to 1.33 have these two names there, and nowhere else
 

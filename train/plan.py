@@ -16,9 +16,9 @@ from typing import Any
 
 from checks.attention import SINKS, choose_attention
 from checks.batches import check_batches, divisors
-from checks.cuda_graphs import check_graphs
+from checks.cuda_graphs import check_cuda_graphs
 from checks.dtypes import check_quantization
-from checks.fsdp import check_places, check_sharding
+from checks.fsdp import check_fsdp_processes, check_fsdp_settings
 from checks.versions import check_sleep
 from memory.config import parse_config
 from memory.config_sources import read_shape
@@ -26,7 +26,7 @@ from memory.phases import MemoryPlan
 from memory.remedies import find_remedies
 from memory.shape import ModelShape
 from memory.workload import resolve_dtypes, resolve_workload
-from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
+from settings import BadInput, Recipe, parse_assignments, read_recipe, resolve_settings
 
 __all__ = ["BadInput", "ModelShape", "compare_with_measured", "parse_config", "plan", "read_shape"]
 
@@ -59,7 +59,9 @@ def plan(
     def replan(changes: dict[str, Any]) -> dict[str, Any] | None:
         changed = settings | changes
         try:  # settings that the trainer refuses are no remedy
-            settle(Recipe("", "", {}), changed | ({} if settings["task"] != "dataset" else {"model": "planned"}))
+            resolve_settings(
+                Recipe("", "", {}), changed | ({} if settings["task"] != "dataset" else {"model": "planned"})
+            )
             check(shape, changed, machine, trl)
         except BadInput:
             return None
@@ -78,14 +80,14 @@ def check(shape: ModelShape, settings: dict[str, Any], machine: dict[str, Any], 
     ranks = 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1))
     check_quantization(settings, shape.quant_method, device=device, installed=("bitsandbytes",))
     layer_types = ["sliding_attention"] if shape.sliding_layers else []
-    check_graphs(settings, shape.model_type, layer_types, shape.experts)
+    check_cuda_graphs(settings, shape.model_type, layer_types, shape.experts)
     _, dtype, _ = resolve_dtypes(shape, settings, machine)
     check_attention(settings, shape, device, dtype)
     check_batches(settings, ranks)
     check_sleep(settings, trl)
     if settings["sharding"] == "fsdp":
-        check_places(device, ranks)
-        check_sharding(settings)
+        check_fsdp_processes(device, ranks)
+        check_fsdp_settings(settings)
 
 
 def check_attention(settings: dict[str, Any], shape: ModelShape, device: str, dtype: str) -> None:
@@ -171,7 +173,7 @@ def _resolve_recipe(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     assignments = parse_assignments(request.get("assignments") or [])
     if request.get("model"):
         assignments |= {"model": str(request["model"])}
-    return recipe.name, settle(recipe, assignments, "--set")
+    return recipe.name, resolve_settings(recipe, assignments, "--set")
 
 
 def _tiny_model(settings: dict[str, Any]) -> tuple[ModelShape, str]:

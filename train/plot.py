@@ -38,7 +38,7 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
             hint=f"uv pip install --python {sys.executable} matplotlib, or name another one: --python PATH",
         ) from None
     runs = [
-        Curves(run["name"], read_rows(Path(run["folder"]) / "metrics.csv"), read_looks(Path(run["folder"])))
+        Curves(run["name"], read_rows(Path(run["folder"]) / "metrics.csv"), read_evaluations(Path(run["folder"])))
         for run in request["runs"]
     ]
     known = list(dict.fromkeys(name for run in runs for name in run.columns))
@@ -68,10 +68,10 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
     return {"panels": [column for column, _ in panels], "steps": [len(run.rows) for run in runs], "empty": empty}
 
 
-def read_looks(folder: Path) -> list[dict[str, Any]]:
+def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     """The held-out looks of a run, none where its events cannot be read."""
     try:
-        return RunDirectory(folder, writes=False).read_looks()
+        return RunDirectory(folder, is_writer=False).read_evaluations()
     except OSError:
         return []
 

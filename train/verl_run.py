@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checks.model_names import find_folder
-from run.alarms import validate_names
-from run.directory import RunDirectory, finite
-from run.program import answer_check, command_line, exit_status
-from settings import BadInput, Recipe, list_recipes, read_recipe, settle
-from verl_engine.check import FILE, contradictions, find_reward
+from checks.model_names import resolve_local_folder
+from run.alarms import check_alarm_names
+from run.directory import RunDirectory, replace_nonfinite
+from run.program import make_parser, run_check, run_to_exit_status
+from settings import BadInput, Recipe, list_recipes, read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts, find_reward
 from verl_engine.dataset import check_data, check_held_out, count_steps
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
     """Everything about a run that can be checked without verl: (every setting, summary)."""
-    settled = settle(recipe, settings, source, file=FILE, contradictions=contradictions)
-    validate_names(settled["stop_on"])
-    paths = {name: find_folder(name, settled[name]) for name in ("model", "critic_model")}
+    settled = resolve_settings(recipe, settings, source, file=FILE, find_conflicts=find_conflicts)
+    check_alarm_names(settled["stop_on"])
+    paths = {name: resolve_local_folder(name, settled[name]) for name in ("model", "critic_model")}
     settled, summary = check_data(settled | paths | {"reward_function": find_reward(settled["reward_function"])})
     if "train_rows" in summary:
         summary["steps"] = count_steps(settled, summary["train_rows"])
@@ -45,16 +45,16 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
 
 def main() -> int:
     """Parse the command line, run, and turn every end into an exit status."""
-    parser = command_line("verl_run.py", __doc__)
+    parser = make_parser("verl_run.py", __doc__)
     parser.add_argument("--dry-run", action="store_true", help="check the options and print the commands, no more")
     arguments = parser.parse_args()
     if arguments.check:
-        return answer_check(sys.stdin.buffer.read(), check, recipe="verl-sft", vocabulary=FILE)
+        return run_check(sys.stdin.buffer.read(), check, recipe="verl-sft", settings_file=FILE)
     if arguments.run_dir is None:
         parser.error("RUN_DIR is missing")
     first = os.environ.get("NODE_RANK", "0") == "0"
-    run = RunDirectory(arguments.run_dir.resolve(), writes=first and not arguments.dry_run)
-    return exit_status(run, lambda: train(run, arguments.resume, dry=arguments.dry_run), tells=True)
+    run = RunDirectory(arguments.run_dir.resolve(), is_writer=first and not arguments.dry_run)
+    return run_to_exit_status(run, lambda: train(run, arguments.resume, dry=arguments.dry_run), tells=True)
 
 
 def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (a story)
@@ -74,18 +74,18 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     from verl_engine.reward_wrapper import needs_plain_numbers, reward_text
 
     # 1. What to do.
-    run.hold()
+    run.lock()
     configuration = run.read()
     name = configuration["recipe"]
     # A run outlives its recipe's file: run.json holds every setting, a bundled recipe's may be left out.
     recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})
     settings, summary = check(recipe, configuration.get("settings", {}), str(run.path / "run.json"))
-    if run.writes and not resume:
-        run.refuse_a_used_directory()
+    if run.is_writer and not resume:
+        run.check_unused()
 
     # 2. verl as it is installed, and its options. Composed and checked by its own configuration before anything runs.
     children = Children()
-    run.phase("options", "composed by verl's own configuration")
+    run.start_phase("options", "composed by verl's own configuration")
     package, version = find_verl()
     checkpoints = Checkpoints(run.checkpoints, tracked=settings["task"] != "sft" or version >= TRACKED_SFT)
     checkpoint = checkpoints.choose(resume) if resume else None
@@ -120,10 +120,10 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     started = next(command for command in planned if command.argv[0] == sys.executable)  # a Ray of several nodes runs
 
     # 3. The rows in verl's form.
-    run.phase("data", settings["data"])
-    if run.writes:
+    run.start_phase("data", settings["data"])
+    if run.is_writer:
         summary |= write_data(settings, run.path / "data")
-        run.event("data", summary=summary, lengths=None)
+        run.write_event("data", summary=summary, lengths=None)
     else:
         summary |= wait_for_data(run.path / "data")
     steps = count_steps(settings, summary["train_rows"])
@@ -134,8 +134,10 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
             hint="start a new run with more --set epochs=N",
         )  # fmt: skip
     (run.path / "verl").mkdir(exist_ok=True)
-    (run.path / "verl" / "options.json").write_text(json.dumps(finite(composed), indent=1, default=str) + "\n")
-    if run.writes and needs_plain_numbers(settings["reward_function"], version):
+    (run.path / "verl" / "options.json").write_text(
+        json.dumps(replace_nonfinite(composed), indent=1, default=str) + "\n"
+    )
+    if run.is_writer and needs_plain_numbers(settings["reward_function"], version):
         (run.path / "verl" / "reward.py").write_text(reward_text(settings["reward_function"]), encoding="utf-8")
     (run.path / "verl" / "commands.sh").write_text("".join(f"# {c.where}: {c.why}\n{c.shell()}\n" for c in planned))
 
@@ -154,29 +156,31 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     )
 
     where = f"{at.nodes} x {at.gpus} GPUs" if at.nodes > 1 else f"{at.gpus} GPU{'s' * (at.gpus > 1)}"
-    run.phase("train", f"steps {first_step + 1} to {steps} by {module} of verl {version} on {where}")
+    run.start_phase("train", f"steps {first_step + 1} to {steps} by {module} of verl {version} on {where}")
     status = follow(children, recorder, fill_in(started.argv), started.environment)
     recorder.finish()
     last = checkpoints.newest()
     if children.asked:
-        run.event("interrupted", step=recorder.step)
+        run.write_event("interrupted", step=recorder.step)
         go_on = f"--resume latest goes on from step {checkpoints.step(last)}" if last else "no checkpoint was saved"
-        run.say(f"interrupted after step {recorder.step}; {go_on}")
+        run.log(f"interrupted after step {recorder.step}; {go_on}")
         return 130
     if recorder.stopped_by:
         saved = f"the last checkpoint is of step {checkpoints.step(last)}" if last else "no checkpoint was saved"
         run.note(f"ended by stop_on: {recorder.stopped_by} at step {recorder.step}; {saved}")
     elif status:
-        run.event("error", kind="crash", message=recorder.describe_end(status), hint="read the end of train.log")
+        run.write_event(
+            "error", kind="crash", message=recorder.describe_end(status), hint="read the end of train.log"
+        )
         return 1
-    elif run.writes and recorder.step < recorder.steps:
+    elif run.is_writer and recorder.step < recorder.steps:
         # A checkpoint at the end of an epoch: the data loader that verl takes up has nothing left, and verl ends.
-        run.event(
+        run.write_event(
             "error", kind="crash", message=f"verl's trainer ended after step {recorder.step} of {recorder.steps}",
             hint="where it was resumed at the end of an epoch: --resume with the checkpoint before it",
         )  # fmt: skip
         return 1
-    if not run.writes:
+    if not run.is_writer:
         return 0
 
     # 5. What came of it.
@@ -199,7 +203,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     merging = settings["merge"] and (last is not None or not recorder.stopped_by)
     if merging:
         shards = checkpoints.shards(last, settings["task"])
-        run.phase("merge", f"{shards.relative_to(run.path)} into model")
+        run.start_phase("merge", f"{shards.relative_to(run.path)} into model")
         readable = readable_shards(shards, run.path / "verl/shards")
         model = run.path / "model"
         merging_by = [merge_command(sys.executable, readable, model, settings["trust_remote_code"], version)]
@@ -209,7 +213,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     if merging and settings["push_to"]:
         result["pushed"] = push(run, settings["push_to"])
     run.write_result(result)
-    run.event("done", result=result)
+    run.write_event("done", result=result)
     return 0
 
 
@@ -235,7 +239,7 @@ def push(run: RunDirectory, repository: str) -> str | None:
     """The merged model's address on the hub; none where it was not taken: the run is done and saved all the same."""
     from modeling import saving as after
 
-    run.phase("push", repository)
+    run.start_phase("push", repository)
     try:
         return after.push(run.path / "model", repository, os.environ.get("HF_TOKEN", ""))
     except BadInput as error:

@@ -138,7 +138,7 @@ def vocabulary(engine: Engine = "grpo") -> tuple[Word, ...]:
     path = bundled("train") / VOCABULARIES[engine]
     table = decode_toml(path, what="the trainer's vocabulary", hint=HINT)
     return tuple(
-        Word(name, word["default"], word["says"], tuple(word.get("choices", ())), tuple(word.get("of", ())))
+        Word(name, word["default"], word["help"], tuple(word.get("choices", ())), tuple(word.get("tasks", ())))
         for name, word in table.items()
     )
 

@@ -3,7 +3,7 @@
     python tests/benchmarks/sampling_gpu.py PYTHON_OF_THE_STACK [--gpus N] [--seconds N]
 
 64 answers of 512 tokens to 8 prompts of 256 by trainer_gpu.py's Qwen2 of 387 M random parameters, with the
-log-probability of each token. "ledger" keeps the log-probabilities a step at a time, "bursts" plans several tokens at
+log-probability of each token. "store" keeps the log-probabilities a step at a time, "bursts" plans several tokens at
 once as well, "recorded" has them made by recorded steps. Every GPU has a vLLM of its own, and all begin each time
 together. Printed: whether the
 tokens and numbers are vLLM's own, the seconds of each way, of the slowest GPU too, and the ratios of those that
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trainer_gpu import MAKE, SIZE, TRAIN, run
 
-WAYS = ("plain", "ledger", "bursts", "recorded")
+WAYS = ("plain", "store", "bursts", "recorded")
 PROGRAM = """
 import gc, json, os, random, sys, time
 model, seconds = sys.argv[1], float(sys.argv[2])
@@ -29,8 +29,8 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 import torch.distributed as dist
 from contextlib import contextmanager, nullcontext
-from running import bursts
-from patches.vllm_logprobs import keeping
+from patches import vllm_multi_step
+from patches.vllm_logprobs import storing_logprobs
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.cuda.set_device(rank)
@@ -63,14 +63,14 @@ def sample(way, temperature=1.0, length=512, stop=()):
     recorders.clear()
     bursts.recording = noted if way == "recorded" else lambda *_: nullcontext()
     with (
-        bursts.in_bursts(llm, asked) if way in ("bursts", "recorded") else nullcontext(True) as fits,
-        keeping(llm) if way != "plain" else nullcontext() as ledger,
+        bursts.multi_step_scheduling(llm, asked) if way in ("bursts", "recorded") else nullcontext(True) as fits,
+        storing_logprobs(llm) if way != "plain" else nullcontext() as store,
     ):
         found = llm.generate(prompts, asked, use_tqdm=False)
     assert fits, "this vLLM does not sample in bursts"
     assert way != "recorded" or recorders[0].step, "nothing was recorded"
-    if ledger:
-        numbers = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
+    if store:
+        numbers = store.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
     else:
         numbers = [list(one.outputs[0].logprobs.logprobs) for one in found]
     took = time.perf_counter() - began

@@ -45,7 +45,7 @@ from pathlib import Path
 sys.path[:0] = [TRAIN, TESTS + "/train"]
 import grpo
 def keep_peaks(run):
-    from running import recorder
+    from run import recorder
     ask = recorder.Recorder._memory
     def keep(self):
         gib = ask(self)
@@ -54,8 +54,8 @@ def keep_peaks(run):
         return gib
     recorder.Recorder._memory = keep
 def compute_in_float32():
-    from model import models
-    models.choose_dtype = lambda *_, **__: ("float32", "float32", [])
+    from modeling import loading
+    loading.choose_dtype = lambda *_, **__: ("float32", "float32", [])
 prepared = grpo.prepare_process
 def prepare(*arguments):
     prepared(*arguments)

@@ -30,12 +30,12 @@ import torch
 torch.set_num_threads(int(sys.argv[4]))
 from model import tiny_model
 from datasets import Dataset
-from settings import read_recipe, settle
+from settings import read_recipe, resolve_settings
 from tasks.sort import SortTask
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-settings = settle(read_recipe("sort"), json.loads(sys.argv[2]))
+settings = resolve_settings(read_recipe("sort"), json.loads(sys.argv[2]))
 torch.manual_seed(settings["seed"])
 task = SortTask(settings)
 tokenizer = tiny_model.make_tokenizer(task.symbols)

@@ -58,10 +58,10 @@ def around(make):
     return made
 def prepare(*arguments):
     prepared(*arguments)
-    from running import recorder, stopwatch
+    from run import recorder, timer
     for name in OWN:
         timed(recorder.Recorder, name)
-    stopwatch.Stopwatch._timed = around(stopwatch.Stopwatch._timed)
+    stopwatch.StepTimer._timed = around(stopwatch.StepTimer._timed)
     logged = recorder.Recorder.on_log
     def on_log(self, *arguments, **named):
         logged(self, *arguments, **named)

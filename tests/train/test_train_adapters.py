@@ -25,18 +25,19 @@ EXPERTS = [f"model.layers.{layer}.mlp.experts.{part}_proj" for layer in range(2)
     ],
 )
 def test_a_target_reaches_a_name_or_its_end(target: str, name: str, hit: bool) -> None:
-    assert adapters.reaches(target, name) is hit
+    assert adapters.matches_target(target, name) is hit
 
 
 def test_near_names_are_as_long_as_they_have_to_be() -> None:
-    assert adapters.find_near("k_prj", NAMES, whole=False)[0] == "k_proj"
-    assert adapters.find_near("1.mlp.expert.gate_up_proj", EXPERTS, whole=True)[0] == "1.mlp.experts.gate_up_proj"
-    assert adapters.miss("gate_up_proj", "module", NAMES, EXPERTS).message == (
+    assert adapters.closest_names("k_prj", NAMES, whole=False)[0] == "k_proj"
+    assert adapters.closest_names("1.mlp.expert.gate_up_proj", EXPERTS, whole=True)[0] == "1.mlp.experts.gate_up_proj"
+    assert adapters.no_match_error("gate_up_proj", "module", NAMES, EXPERTS).message == (
         "lora_targets: gate_up_proj reaches nothing: "
         "model.layers.0.mlp.experts.gate_up_proj is a parameter, not a module"
     )
     assert (
-        "a bias is no target" in adapters.miss("0.mlp.experts.gate_up_proj_bias", "parameter", NAMES, EXPERTS).message
+        "a bias is no target"
+        in adapters.no_match_error("0.mlp.experts.gate_up_proj_bias", "parameter", NAMES, EXPERTS).message
     )
 
 
@@ -148,7 +149,7 @@ def train(kind, **changed):
         gradient_checkpointing=checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if checkpointing else None,
     )
-    with adapters.handed_over(model):
+    with adapters.trl_compatibility(model):
         trainer = GRPOTrainer(
             model=model, processing_class=tokenizer, args=arguments,
             reward_funcs=lambda completions, **_: [float(number % 3) for number, _ in enumerate(completions)],

@@ -48,9 +48,9 @@ def test_the_card_of_a_local_model_names_no_base_of_the_hub(tmp_path: Path) -> N
 def test_a_configuration_is_cut_where_it_names_a_folder(tmp_path: Path) -> None:
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "base"), "r": 4}))
-    assert json.loads(after.clean_json(file) or "") == {"base_model_name_or_path": "base", "r": 4}
+    assert json.loads(after.remove_local_paths(file) or "") == {"base_model_name_or_path": "base", "r": 4}
     file.write_text(json.dumps({"base_model_name_or_path": "openai/gpt-oss-20b", "r": 4}))
-    assert after.clean_json(file) is None
+    assert after.remove_local_paths(file) is None
 
 
 def test_rounding_grows_like_a_random_walk() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run.alarms import NAMES, Alarm, Alarms, parse_row, validate_names
+from run.alarms import NAMES, Alarm, Alarms, check_alarm_names, parse_row
 from settings import BadInput
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -25,20 +25,20 @@ def replay(name: str, **settings: Any) -> list[Alarm]:
     about = json.loads((RECORDED / f"{name}.json").read_text())
     alarms = Alarms(about["settings"] | settings, about["held_out_rows"])
     looks = {look["step"]: look for look in about["looks"]}
-    raised = list(alarms.look("before", 0, looks[0]["metrics"]))
+    raised = list(alarms.check_evaluation("before", 0, looks[0]["metrics"]))
     with (RECORDED / f"{name}.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             metrics = parse_row(row)
             step = int(row["step"])
-            raised += alarms.see(step, metrics)
+            raised += alarms.check_step(step, metrics)
             if step in looks:
-                raised += alarms.look(looks[step]["when"], step, looks[step]["metrics"])
+                raised += alarms.check_evaluation(looks[step]["when"], step, looks[step]["metrics"])
     return raised
 
 
 def run(alarms: Alarms, steps: range, change: Callable[[int], dict[str, Any]] = lambda _: {}) -> list[Alarm]:
     """A run whose metrics wobble by a few percent, with what is wrong laid over them."""
-    return [alarm for step in steps for alarm in alarms.see(step, wobbling(step) | change(step))]
+    return [alarm for step in steps for alarm in alarms.check_step(step, wobbling(step) | change(step))]
 
 
 def wobbling(step: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_what_is_not_a_number_is_seen_at_once(name: str, value: float | None) ->
 def test_a_metric_that_was_never_told_is_no_evidence() -> None:
     nothing = dict.fromkeys(HEALTHY)
     assert run(Alarms({}), range(1, 100), lambda _: nothing) == []
-    assert [alarm for step in range(1, 100) for alarm in Alarms({}).see(step, {})] == []
+    assert [alarm for step in range(1, 100) for alarm in Alarms({}).check_step(step, {})] == []
 
 
 def test_fp16_may_overflow_a_few_times_at_the_start() -> None:
@@ -195,7 +195,7 @@ def looked(rewards: list[float], held_out: list[float], rows: int = 100) -> list
     alarms, raised = Alarms({}, rows), []
     for number, (reward, score) in enumerate(zip(rewards, held_out, strict=True)):
         run(alarms, range(10 * number + 1, 10 * number + 11), lambda _, reward=reward: {"reward": reward})
-        raised += alarms.look("during", 10 * number + 10, {"sampled_reward": score, "greedy_regret": 3.0})
+        raised += alarms.check_evaluation("during", 10 * number + 10, {"sampled_reward": score, "greedy_regret": 3.0})
     return raised
 
 
@@ -208,9 +208,9 @@ def test_overfitting_is_a_fall_beyond_chance_seen_twice_while_training_does_not_
 
 
 def test_stop_on_names_are_checked() -> None:
-    assert validate_names(list(NAMES)) == list(NAMES)
+    assert check_alarm_names(list(NAMES)) == list(NAMES)
     with pytest.raises(BadInput, match="did you mean 'overfitting'") as caught:
-        validate_names(["no-signal", "overfiting"])
+        check_alarm_names(["no-signal", "overfiting"])
     assert all(name in caught.value.expected for name in NAMES)
     with pytest.raises(BadInput):
         Alarms({"stop_on": ["nan"]})
@@ -220,8 +220,8 @@ def test_the_alarm_that_stops_is_named() -> None:
     alarms = Alarms({"stop_on": ["truncation"]})
     raised = run(alarms, range(1, 15), lambda _: {"truncated": 1.0, "frac_reward_zero_std": 1.0})
     assert {alarm.name for alarm in raised} == {"no-signal", "truncation"}
-    stopping = alarms.stops(raised)
+    stopping = alarms.stopping_alarm(raised)
     assert stopping is not None
     assert stopping.as_record().keys() == {"name", "step", "message", "hint"}
     assert stopping.name == "truncation"
-    assert alarms.stops([alarm for alarm in raised if alarm.name == "no-signal"]) is None
+    assert alarms.stopping_alarm([alarm for alarm in raised if alarm.name == "no-signal"]) is None

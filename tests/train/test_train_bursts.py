@@ -1,4 +1,4 @@
-"""Bursts of decoding steps: the tokens, the ends and the blocks are those of a scheduler that plans every step.
+"""Multi-step scheduling gives the tokens, stops and blocks of a scheduler that plans every step.
 
 ENVDOCTOR_VLLM names a folder that holds vLLM 0.26.0 and what its scheduler imports; else they come from the index.
 """
@@ -24,7 +24,7 @@ import random
 from collections import deque
 from types import SimpleNamespace
 
-from patches.vllm_multi_step import Bursts, in_bursts
+from patches.vllm_multi_step import MultiStepScheduler, multi_step_scheduling
 
 BLOCK = 16
 
@@ -98,7 +98,7 @@ def compare(make, seeds, output):
             scheduler.schedule = counted
             if way != "plain":
                 recorded = SimpleNamespace(serves=lambda count: count > 1) if way == "recorded" else None
-                bursts = Bursts(scheduler, recorded)
+                bursts = MultiStepScheduler(scheduler, recorded)
                 scheduler.schedule, scheduler.update_from_output = bursts.schedule, bursts.update_from_output
             ways.append(sample(scheduler, requests, output) | dict(plans=plans[0]))
             assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == free
@@ -260,11 +260,11 @@ def make(random):
 
 
 scheduler, _ = make(random.Random(0))
-scheduler.schedule = outer = Bursts(scheduler).schedule
+scheduler.schedule = outer = MultiStepScheduler(scheduler).schedule
 engine = SimpleNamespace(
     llm_engine=SimpleNamespace(engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler)))
 )
-with in_bursts(engine, None) as they_do:
+with multi_step_scheduling(engine, None) as they_do:
     within = [they_do, scheduler.schedule == outer]
 say(found=compare(make, 60, Output), within=within)
 """
@@ -348,11 +348,11 @@ engine = SimpleNamespace(
 fits = []
 for asked in (SamplingParams(), SamplingParams(stop=["x"]), SamplingParams(n=2)):
     plan = scheduler.schedule
-    with in_bursts(engine, asked) as they_do:
+    with multi_step_scheduling(engine, asked) as they_do:
         fits.append([they_do, scheduler.schedule == plan])
     fits[-1].append(scheduler.schedule == plan)
 scheduler.use_v2_model_runner = False
-with in_bursts(engine, SamplingParams()) as they_do:
+with multi_step_scheduling(engine, SamplingParams()) as they_do:
     fits.append([they_do])
 
 from patches.vllm_cuda_graph import serves
@@ -435,7 +435,7 @@ def test_bursts_before_vllm_s_own_scheduler(stack_python: Path, tmp_path: Path) 
         subprocess.run([*install, "--python", str(stack_python), *NEEDS], check=True)
     said = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
     assert said["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
-    # What vLLM keeps of a prompt goes by its salt, which colocated.LeanSampler changes with the weights.
+    # What vLLM keeps of a prompt goes by its salt, which colocated.LeanGenerate changes with the weights.
     assert said["from_cache"] == [0, 3, 0, 3, 0]
     assert (said["recorded"], said["launched"]) == ([True] * 2, [False] * 9)
     assert min(alike(said["found"])) > 0.3

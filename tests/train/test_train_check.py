@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings import BadInput, Recipe, read_recipe, settle
+from settings import BadInput, Recipe, read_recipe, resolve_settings
 from tes_files import HEADER, Q, make_rows, write_rows, write_weeks
 
 GRPO = Path(__file__).resolve().parents[2] / "train" / "grpo.py"
@@ -266,10 +266,10 @@ def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> Non
 def test_what_a_recipe_says_of_another_way_goes_with_it() -> None:
     """gsm8k names a share and a length for vLLM: who samples with transformers has not asked for either."""
     recipe = read_recipe("gsm8k")
-    settled = settle(recipe, {"generation": "transformers"})
+    settled = resolve_settings(recipe, {"generation": "transformers"})
     assert (settled["vllm_share"], settled["vllm_max_model_length"]) == (0.0, 0)
-    assert settle(recipe, {})["vllm_share"] == 0.3
+    assert resolve_settings(recipe, {})["vllm_share"] == 0.3
     with pytest.raises(BadInput, match=r"vllm_share = 0\.2 does nothing with generation = transformers"):
-        settle(recipe, {"generation": "transformers", "vllm_share": 0.2})
+        resolve_settings(recipe, {"generation": "transformers", "vllm_share": 0.2})
     with pytest.raises(BadInput, match="does nothing with"):  # a recipe that contradicts itself
-        settle(Recipe("mine", "", {"task": "dataset", "model": "a/b", "vllm_share": 0.3}), {})
+        resolve_settings(Recipe("mine", "", {"task": "dataset", "model": "a/b", "vllm_share": 0.3}), {})

@@ -17,7 +17,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
-from patches.trl_trainer import ScoredOnce
+from patches.trl_trainer import SinglePassTrainer
 
 root = Path(given[0])
 save_qwen2(root / "model")
@@ -38,7 +38,7 @@ class Sampler:
             noise = self.noise * torch.randn(len(answer), generator=random)
             logps.append([[number] for number in (own + noise).tolist()])
         logps[1][0] = [float("nan")]
-        if self.lean:  # as answer_lean does
+        if self.lean:  # as patch_generate does
             self.trainer.said, logps = [[said for (said,) in row] for row in logps], [[] for _ in logps]
         return prompts, answers, logps, None
 
@@ -79,8 +79,8 @@ def learn(kind, mode, batch, noise, lean=False):
 
 def compare(mode, batch, noise):
     theirs, their_calls, their_logs = learn(GRPOTrainer, mode, batch, noise)
-    ours, our_calls, our_logs = learn(ScoredOnce, mode, batch, noise)
-    lean, _, lean_logs = learn(ScoredOnce, mode, batch, noise, lean=True)
+    ours, our_calls, our_logs = learn(SinglePassTrainer, mode, batch, noise)
+    lean, _, lean_logs = learn(SinglePassTrainer, mode, batch, noise, lean=True)
     name = "sampling/sampling_logp_difference/mean"
     return dict(
         moved=max(float((theirs[n] - start[n]).abs().max()) for n in theirs),
@@ -141,7 +141,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy
-from patches.trl_trainer import ScoredOnce, answer_lean
+from patches.trl_trainer import SinglePassTrainer, patch_generate
 from torch import nn
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
@@ -250,9 +250,9 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_on
         accelerator=SimpleNamespace(is_main_process=True, process_index=0), _llm_weights_sleeping=False,
     )
     if lean:
-        trainer = object.__new__(ScoredOnce) if scored_once else SimpleNamespace()
+        trainer = object.__new__(SinglePassTrainer) if scored_once else SimpleNamespace()
         trainer.vllm_generation = generation
-        answer_lean(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
+        patch_generate(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
     for _ in range(calls):
         assert generation.llm.reset_prefix_cache() is True  # as sync_weights does
         prompts, answers, numbers, _ = generation.generate(
@@ -297,7 +297,7 @@ def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> No
     # What is kept of prompts is forgotten by another salt, for which vLLM need not walk its blocks.
     assert (trl["salts"], trl["walked"]) == ([[None] * 3], 1)
     assert (found["kept"]["salts"], found["kept"]["walked"]) == ([["1"] * 3, ["2"] * 3], 0)
-    # Kept in a ledger: vLLM cuts nothing into rows, also the second time; its names may have a tail of their own.
+    # Kept in a store: vLLM cuts nothing into rows, also the second time; its names may have a tail of their own.
     assert found["stepped"]["cut"] == [[3, 1, 2]]
     assert found["kept"]["cut"] == [[0, 0, 0]] * 2
     for case in ("stepped", "kept", "plain", "after_strange", "old", "old_kept"):

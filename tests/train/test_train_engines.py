@@ -14,7 +14,7 @@ SERVED = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
 from types import SimpleNamespace
-from generation.evaluation_engines import engine_of
+from generation.evaluation_engines import choose_evaluation_engine
 from run.ranks import Ranks
 
 class Client:
@@ -26,21 +26,21 @@ class Client:
 
 ranks = Ranks(sys.argv[3])
 generation = SimpleNamespace(sync_weights=lambda: None)
-if ranks.first:
+if ranks.is_main:
     generation.vllm_client = Client()
-engine = engine_of(SimpleNamespace(vllm_generation=generation), {"generation": "vllm-server"}, ranks)
+engine = choose_evaluation_engine(SimpleNamespace(vllm_generation=generation), {"generation": "vllm-server"}, ranks)
 found = [
-    engine.answer(ranks.share(rows), length=length, temperature=temperature, seed=ranks.number)
+    engine.answer(ranks.local_items(rows), length=length, temperature=temperature, seed=ranks.rank)
     for rows, length, temperature in (([[1], [2, 3], [4]], 2, 0.0), ([[7]], 1, 0.5), ([], 1, 0.0))
 ]
 import trl.trainer.grpo_trainer as module
 
 own = module.gather_object
 ranks.lend(module)
-lent = [module.gather_object is not own, module.gather_object([f"text {ranks.number}", {"of": ranks.number}])]
-with open(f"{sys.argv[2]}/{ranks.number}.json", "w") as file:
+lent = [module.gather_object is not own, module.gather_object([f"text {ranks.rank}", {"of": ranks.rank}])]
+with open(f"{sys.argv[2]}/{ranks.rank}.json", "w") as file:
     json.dump({"found": found, "calls": Client.calls, "lent": lent}, file)
-ranks.leave()
+ranks.shut_down()
 """
 
 
@@ -70,10 +70,10 @@ def test_a_server_answers_every_process_its_own_rows(
 
 CHOICE = """
 from types import SimpleNamespace
-from generation.evaluation_engines import engine_of
+from generation.evaluation_engines import choose_evaluation_engine
 
 def kind(trainer, **settings):
-    found = engine_of(trainer, {"vllm_sleep": False, "vllm_tensor_parallel": 1} | settings, None)
+    found = choose_evaluation_engine(trainer, {"vllm_sleep": False, "vllm_tensor_parallel": 1} | settings, None)
     return found and type(found).__name__
 
 new = SimpleNamespace(vllm_generation=SimpleNamespace(llm=1, sync_weights=2))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checks import attention
 from checks import cuda_graphs as graph_fields
-from checks.cuda_graphs import check_graphs
+from checks.cuda_graphs import check_cuda_graphs
 from plan import parse_config, plan, read_shape
 from settings import BadInput
 from stacks import TINY, defaults, run_code
@@ -20,7 +20,7 @@ ANSWER = (
     TINY
     + """
 import copy
-from patches.transformers_cuda_graphs import GraphedGeneration
+from patches.transformers_cuda_graphs import CudaGraphGenerate
 from peft import LoraConfig, get_peft_model
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
@@ -57,7 +57,7 @@ def full(answers, length):
 found = {}
 for kind, model in kinds.items():
     model.to(where).eval()
-    graphs = GraphedGeneration(model, autocast="", longest_prompt=longest + 3)
+    graphs = CudaGraphGenerate(model, autocast="", longest_prompt=longest + 3)
     greedy = asked(24, do_sample=False)
     theirs = model.generate(input_ids=ids, attention_mask=mask, generation_config=greedy)
     ours = graphs(ids, mask, greedy)
@@ -84,7 +84,7 @@ for kind, model in kinds.items():
         shared=not graphs.pairs,
     )
 single = ids[2:3, -1:]  # a prompt of one token
-lone = GraphedGeneration(kinds["llama"], autocast="", longest_prompt=1)
+lone = CudaGraphGenerate(kinds["llama"], autocast="", longest_prompt=1)
 short = asked(5, do_sample=False)
 theirs = kinds["llama"].generate(input_ids=single, attention_mask=torch.ones_like(single), generation_config=short)
 lone = [theirs.tolist(), lone(single, torch.ones_like(single), short)[:, : theirs.shape[1]].tolist()]
@@ -92,7 +92,7 @@ lone = [theirs.tolist(), lone(single, torch.ones_like(single), short)[:, : their
 # Chance: many answers of two tokens to one prompt, against the model's own probabilities.
 model = kinds["qwen2"]
 many = 20000
-graphs = GraphedGeneration(model, autocast="", longest_prompt=3)
+graphs = CudaGraphGenerate(model, autocast="", longest_prompt=3)
 given_ids = torch.tensor([[3, 4, 5]], device=where).expand(many, -1)
 chances = model(given_ids[:1]).logits[0, -1].double()
 drawn = {}
@@ -127,7 +127,7 @@ torch.manual_seed(5)
 again = graphs(few, torch.ones_like(few), sampled).tolist()
 
 # In half the bits: a twin is kept, and follows what is learnt.
-half = GraphedGeneration(kinds["llama"], autocast="bfloat16", longest_prompt=longest)
+half = CudaGraphGenerate(kinds["llama"], autocast="bfloat16", longest_prompt=longest)
 twin = half.twin
 with torch.no_grad():
     kinds["llama"].lm_head.weight.add_(1.0)
@@ -185,7 +185,7 @@ def test_a_recorded_step_answers_as_transformers(python: Path) -> None:
 REFUSE = (
     TINY
     + """
-from patches.transformers_cuda_graphs import Choice, GraphedGeneration, attend_folded
+from patches.transformers_cuda_graphs import TokenSampler, CudaGraphGenerate, grouped_sdpa
 from settings import BadInput
 from transformers import GenerationConfig
 
@@ -199,9 +199,9 @@ def said(make):
 
 
 say(
-    sinks=said(lambda: GraphedGeneration(GptOssForCausalLM(gpt_oss_config()), autocast="", longest_prompt=4)),
-    softcap=said(lambda: attend_folded(None, *[torch.zeros(1, 1, 1, 1)] * 3, None, softcap=30.0)),
-    penalty=said(lambda: Choice.of(GenerationConfig(repetition_penalty=1.2))),
+    sinks=said(lambda: CudaGraphGenerate(GptOssForCausalLM(gpt_oss_config()), autocast="", longest_prompt=4)),
+    softcap=said(lambda: grouped_sdpa(None, *[torch.zeros(1, 1, 1, 1)] * 3, None, softcap=30.0)),
+    penalty=said(lambda: TokenSampler.of(GenerationConfig(repetition_penalty=1.2))),
 )
 """
 )
@@ -232,10 +232,10 @@ def test_a_model_that_it_does_not_serve_is_told_before_it_is_loaded(
 ) -> None:
     given = defaults(**{"generation": "transformers-graphs", **settings})
     if not told:
-        check_graphs(given, model_type, layers)
+        check_cuda_graphs(given, model_type, layers)
         return
     with pytest.raises(BadInput) as refused:
-        check_graphs(given, model_type, layers)
+        check_cuda_graphs(given, model_type, layers)
     assert told in refused.value.message
 
 

@@ -14,7 +14,7 @@ STREAMED = (
     + """
 from types import SimpleNamespace
 from peft import LoraConfig, get_peft_model
-from patches.weight_sync import hand_over_at_once
+from patches.weight_sync import sync_weights_in_one_call
 from trl.generation.vllm_generation import VLLMGeneration
 
 WEIGHT = "model.layers.0.self_attn.q_proj.weight"
@@ -41,7 +41,7 @@ def hand_over(model, sleeps=False):
         llm=SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: True, wake_up=lambda tags: None),
         _dist=SimpleNamespace(is_fsdp=False, gather_params=lambda parameters: __import__("contextlib").nullcontext()),
     )
-    hand_over_at_once(SimpleNamespace(vllm_generation=generation))
+    sync_weights_in_one_call(SimpleNamespace(vllm_generation=generation))
     for _ in range(2):
         with torch.no_grad():
             for parameter in model.parameters():
@@ -77,7 +77,7 @@ def test_all_weights_in_one_call_each_time(stack_python: Path, tmp_path: Path) -
 
 RECORDED = """
 import torch
-from patches.weight_sync import HandOver
+from patches.weight_sync import WeightSync
 
 
 class Theirs(torch.nn.Module):
@@ -100,7 +100,7 @@ class Theirs(torch.nn.Module):
 def hand_over(asks):
     theirs = Theirs(asks)
     first, second = (torch.randn(rows, 16, device="cuda") for rows in (32, 16))
-    way, right = HandOver(theirs), []
+    way, right = WeightSync(theirs), []
     for step in range(6):
         if step == 4:
             first = first.clone()  # lies elsewhere now

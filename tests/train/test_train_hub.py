@@ -36,8 +36,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield served
 
 
-def refuse(name: str, file: str = "config.json", revision: str = "") -> asking.HubTrouble:
-    with pytest.raises(asking.HubTrouble) as caught:
+def refuse(name: str, file: str = "config.json", revision: str = "") -> asking.HubError:
+    with pytest.raises(asking.HubError) as caught:
         asking.read_model_file(name, file, revision)
     assert caught.value.hint
     return caught.value
@@ -103,7 +103,7 @@ def test_no_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_hub(hub: Hub) -> None:
     hub.add("models", "o/odd", {"config.json": "[1"})
     hub.fail("/api/models", 200)
-    with pytest.raises(asking.HubTrouble, match="does not answer as a hub does"):
+    with pytest.raises(asking.HubError, match="does not answer as a hub does"):
         asking.read_repository("models", "o/open")
     with pytest.raises(BadInput, match=r"config\.json is not JSON"):
         read_shape("o/odd")

@@ -19,7 +19,7 @@ from run.interrupt import Interrupt
 interrupt = Interrupt()
 interrupt.training = True
 print("ready", flush=True)
-while interrupt.asked_at is None:
+while interrupt.requested_at is None:
     time.sleep(0.01)
 print("asked", flush=True)
 time.sleep(4)  # the checkpoint is being marked complete

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from patches.trl_tokenization import tokenize_once
+from patches.trl_tokenization import tokenize_distinct_prompts
 from stacks import TINY, run_code
 
 
-def trainer_of(images: Any = None, fields: dict[str, Any] | None = None) -> tuple[Any, list[int]]:
+def choose_trainer_class(images: Any = None, fields: dict[str, Any] | None = None) -> tuple[Any, list[int]]:
     """A trainer that makes two tokens of each prompt, and how many it was asked for at once."""
     asked: list[int] = []
 
@@ -20,12 +20,12 @@ def trainer_of(images: Any = None, fields: dict[str, Any] | None = None) -> tupl
         return [[len(str(prompt)), asked[-1]] for prompt in prompts], images and images * len(prompts), fields or {}
 
     trainer = SimpleNamespace(_tokenize_prompts=tokenize)
-    tokenize_once(trainer)
+    tokenize_distinct_prompts(trainer)
     return trainer, asked
 
 
 def test_equal_prompts_are_tokenized_once_and_answers_do_not_share_their_tokens() -> None:
-    trainer, asked = trainer_of()
+    trainer, asked = choose_trainer_class()
     ids, images, fields = trainer._tokenize_prompts(["one", "three", "one", "one", "three"])
     assert (ids, images, fields) == ([[3, 2], [5, 2], [3, 2], [3, 2], [5, 2]], None, {})
     assert asked == [2]
@@ -35,7 +35,7 @@ def test_equal_prompts_are_tokenized_once_and_answers_do_not_share_their_tokens(
 
 @pytest.mark.parametrize("more", [{"images": ["picture"]}, {"fields": {"token_type_ids": [[0]]}}])
 def test_what_comes_with_a_prompt_comes_with_each(more: dict[str, Any]) -> None:
-    trainer, asked = trainer_of(**more)
+    trainer, asked = choose_trainer_class(**more)
     ids, images, _ = trainer._tokenize_prompts(["one", "one", "three"])
     assert ids == [[3, 3], [3, 3], [5, 3]]
     assert images in (None, ["picture"] * 3)
@@ -44,7 +44,7 @@ def test_what_comes_with_a_prompt_comes_with_each(more: dict[str, Any]) -> None:
 
 def test_a_trl_without_a_place_for_it_is_left_alone() -> None:
     trainer = SimpleNamespace()
-    tokenize_once(trainer)
+    tokenize_distinct_prompts(trainer)
     assert vars(trainer) == {}
 
 
@@ -52,7 +52,7 @@ REAL = (
     TINY
     + """
 from datasets import Dataset
-from patches.trl_tokenization import tokenize_once
+from patches.trl_tokenization import tokenize_distinct_prompts
 from trl import GRPOConfig, GRPOTrainer
 
 root = Path(given[0])
@@ -74,7 +74,7 @@ theirs = [trainer._tokenize_prompts(rows) for rows in (texts, messages)]
 calls = []
 own = trainer._tokenize_prompts
 trainer._tokenize_prompts = lambda rows: calls.append(len(rows)) or own(rows)
-tokenize_once(trainer)
+tokenize_distinct_prompts(trainer)
 ours = [trainer._tokenize_prompts(rows) for rows in (texts, messages)]
 say(same=ours == theirs, calls=calls, lengths=[[len(ids) for ids in found[0]] for found in ours])
 """

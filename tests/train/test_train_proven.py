@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run.proven_kernels import PROBES, refuse_what_is_wrong
+from run.proven_kernels import PROBES, check_failed_probes
 from settings import BadInput
 from stacks import defaults
 
@@ -23,11 +23,11 @@ BUNDLED = Path(__file__).resolve().parents[2] / "envdoctor" / "probes"
     ],
 )
 def test_what_failed_is_refused_and_nothing_else(changed: dict[str, object], probe: str) -> None:
-    refuse_what_is_wrong(defaults(**changed), {})
-    refuse_what_is_wrong(defaults(**changed), {"failed": ["nccl_allreduce"]})
-    refuse_what_is_wrong(defaults(), {"failed": [probe]})
-    with pytest.raises(BadInput, match=f"verify's probe {probe} did not pass") as caught:
-        refuse_what_is_wrong(defaults(**changed), {"failed": [probe]})
+    check_failed_probes(defaults(**changed), {})
+    check_failed_probes(defaults(**changed), {"failed": ["nccl_allreduce"]})
+    check_failed_probes(defaults(), {"failed": [probe]})
+    with pytest.raises(BadInput, match=f"verify's probe {probe} failed") as caught:
+        check_failed_probes(defaults(**changed), {"failed": [probe]})
     assert caught.value.hint == f"envdoctor verify --only {probe}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from memory.config_sources import read_shape
 from plan import plan
-from settings import BadInput, vocabulary
+from settings import BadInput, setting_definitions
 from stacks import defaults
 
 GIB = 1 << 30
@@ -49,7 +49,7 @@ def test_remedies_are_accepted_and_none_is_needless(model: str, trl: str) -> Non
             continue
         checked += 1
         sets = [row["set"] for row in made["remedies"]]
-        assert set(merged(sets)) <= set(vocabulary())
+        assert set(merged(sets)) <= set(setting_definitions())
         assert all(row["saves"] >= 0 for row in made["remedies"])
         with_remedies = planned(model, gib, gpus, trl, given | merged(sets))  # BadInput if the trainer refuses one
         assert with_remedies["fits"] == made["remedies"][-1]["fits"]

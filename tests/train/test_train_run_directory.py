@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from run.checkpoints import (
+    archive_later_files,
     choose_checkpoint,
-    drop_old_checkpoints,
+    delete_old_checkpoints,
     find_defect,
     list_checkpoints,
     mark_complete,
-    put_aside,
 )
 from run.directory import RunDirectory, Table, parse_rows
 from settings import BadInput
@@ -65,26 +65,26 @@ def test_a_kill_in_the_middle_of_a_letter_costs_that_row_alone(tmp_path: Path) -
 
 def test_events_end_in_the_middle_of_a_letter_or_hold_marks_of_lines(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.event("eval", when="before", metrics={"reward": 0.5}, said="a\u2028b\x85c")
-    run.event("note", message="größer")
+    run.write_event("eval", when="before", metrics={"reward": 0.5}, said="a\u2028b\x85c")
+    run.write_event("note", message="größer")
     file = tmp_path / "events.jsonl"
     whole = file.read_bytes()
     for end in range(whole.index(b"\n") + 1, len(whole)):
         file.write_bytes(whole[:end])
         again = RunDirectory(tmp_path)
-        assert again.read_look_before() == {"reward": 0.5}
-        again.event("phase")
+        assert again.read_baseline_evaluation() == {"reward": 0.5}
+        again.write_event("phase")
         assert [json.loads(line)["event"] for line in file.read_bytes().splitlines()] == ["eval", "phase"]
 
 
 def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
     row = {"reference": Fraction(1), "columns": {"at": date(2026, 1, 2)}}
     rows = [row | {"prompt": prompt} for prompt in ("a", "b")]
-    RunDirectory(tmp_path).tell_rows(rows[:1], rows[1:])
+    RunDirectory(tmp_path).record_dataset(rows[:1], rows[1:])
     again = RunDirectory(tmp_path)
-    again.tell_rows(rows[:1], rows[1:])
+    again.record_dataset(rows[:1], rows[1:])
     assert again.read_events("note") == []
-    again.tell_rows(rows, rows[1:])
+    again.record_dataset(rows, rows[1:])
     (note,) = again.read_events("note")
     assert "2 to train on and 1 held out, where there were 1 and 1" in note["message"]
     assert len(again.read_events("rows")) == 1
@@ -93,9 +93,9 @@ def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
 def test_a_run_that_went_back_has_the_looks_of_its_last_course(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     for step, reward in ((0, 0.1), (50, 0.2), (100, 0.3), (50, 0.4), (60, 0.5)):
-        run.event("eval", step=step, metrics={"greedy_reward": reward})
-    run.event("eval", step=None, metrics={})
-    assert [(look["step"], look["metrics"]["greedy_reward"]) for look in run.read_looks()] == [
+        run.write_event("eval", step=step, metrics={"greedy_reward": reward})
+    run.write_event("eval", step=None, metrics={})
+    assert [(look["step"], look["metrics"]["greedy_reward"]) for look in run.read_evaluations()] == [
         (0, 0.1), (50, 0.4), (60, 0.5),
     ]  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_full_disk_does_not_keep_a_run_from_being_held(tmp_path: Path) -> None
         "import resource, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
         "from run.directory import RunDirectory\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "run = RunDirectory(Path(sys.argv[2])); run.hold(); RunDirectory(Path(sys.argv[2])).hold()\n"
+        "run = RunDirectory(Path(sys.argv[2])); run.lock(); RunDirectory(Path(sys.argv[2])).lock()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(TRAIN), str(tmp_path)], capture_output=True, text=True, check=False
@@ -162,10 +162,10 @@ def test_defects_are_told_apart(tmp_path: Path) -> None:
 def test_old_checkpoints_go_only_when_enough_newer_ones_are_whole(tmp_path: Path) -> None:
     whole = [make_checkpoint(tmp_path, step) for step in (50, 100, 150)]
     (whole[2] / "complete.json").unlink()  # as if killed while it was written
-    drop_old_checkpoints(tmp_path, keep=2)
+    delete_old_checkpoints(tmp_path, keep=2)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-50", "checkpoint-100", "checkpoint-150"]
     make_checkpoint(tmp_path, 200)
-    drop_old_checkpoints(tmp_path, keep=1)
+    delete_old_checkpoints(tmp_path, keep=1)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-200"]
 
 
@@ -183,7 +183,7 @@ def test_taking_up_a_run_removes_what_is_half_written(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     whole, half = make_checkpoint(run.checkpoints, 50), make_checkpoint(run.checkpoints, 100)
     (half / "complete.json").unlink()
-    assert run.take_up("latest") == whole
+    assert run.prepare_resume("latest") == whole
     assert not half.exists()
     (event,) = run.read_events("checkpoint_skipped")
     assert event["path"] == "checkpoints/checkpoint-100"
@@ -195,7 +195,7 @@ def test_what_came_later_is_put_aside_whole_each_time(tmp_path: Path) -> None:
         make_checkpoint(checkpoints, step)
     (tmp_path / "metrics.csv").write_text("step\r\n150\r\n")
     (tmp_path / "result.json").write_text("{}")
-    place = put_aside(tmp_path, checkpoints, 50)
+    place = archive_later_files(tmp_path, checkpoints, 50)
     assert place == checkpoints / "aside-1"
     assert {path.name for path in place.iterdir()} == {
         "checkpoint-100", "checkpoint-150", "metrics.csv", "result.json",
@@ -203,10 +203,10 @@ def test_what_came_later_is_put_aside_whole_each_time(tmp_path: Path) -> None:
     assert find_defect(place / "checkpoint-150") == ""
     assert [path.name for path in list_checkpoints(checkpoints)] == ["checkpoint-50"]
     assert choose_checkpoint(checkpoints, "latest")[0].name == "checkpoint-50"
-    assert put_aside(tmp_path, checkpoints, 50) is None  # nothing came later
+    assert archive_later_files(tmp_path, checkpoints, 50) is None  # nothing came later
     make_checkpoint(checkpoints, 100)
-    assert put_aside(tmp_path, checkpoints, 50) == checkpoints / "aside-2"
-    drop_old_checkpoints(checkpoints, keep=1)
+    assert archive_later_files(tmp_path, checkpoints, 50) == checkpoints / "aside-2"
+    delete_old_checkpoints(checkpoints, keep=1)
     assert find_defect(place / "checkpoint-100") == ""
 
 
@@ -228,7 +228,7 @@ def test_nothing_to_resume_from(tmp_path: Path) -> None:
 def test_events_are_lines_of_json_even_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text('{"t": 1, "event": "eval", "when": "before"}\n{"t": 2, "eve')
     run = RunDirectory(tmp_path)
-    run.event("step", metrics={"loss": float("nan"), "reward": 0.5})
+    run.write_event("step", metrics={"loss": float("nan"), "reward": 0.5})
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events] == ["eval", "step"]
     assert events[1]["metrics"] == {"loss": None, "reward": 0.5}

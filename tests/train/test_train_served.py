@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from generation import vllm_server as served
 from loopback import Server, answering
-from settings import BadInput, Recipe, settle
+from settings import BadInput, Recipe, resolve_settings
 from stacks import defaults
 
 MODEL = "org/model"
@@ -71,7 +71,7 @@ def settings_for(port: int) -> dict[str, Any]:
 
 def ask(settings: dict[str, Any], patience: float = 30.0) -> tuple[int, list[str]]:
     notes: list[str] = []
-    return served.ask_server(settings, notes.append, patience), notes
+    return served.wait_for_server(settings, notes.append, patience), notes
 
 
 def refused(settings: dict[str, Any], patience: float = 0.0) -> BadInput:
@@ -126,7 +126,7 @@ def test_a_server_that_comes_later_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         notes.append(message)
         began.set()
 
-    assert served.ask_server(settings, note, 30.0) == 768
+    assert served.wait_for_server(settings, note, 30.0) == 768
     server.shutdown()
     server.server_close()
     thread.join()
@@ -194,15 +194,15 @@ def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
 def test_an_address_that_is_none_is_refused_before_anything_starts(address: str) -> None:
     asked = {"model": MODEL, "data": "rows.jsonl", "generation": "vllm-server", "vllm_server": address}
     with pytest.raises(BadInput, match=r"generation = vllm-server with (no vllm_server|vllm_server = ')") as caught:
-        settle(Recipe("mine", "", {"task": "dataset"}), asked)
+        resolve_settings(Recipe("mine", "", {"task": "dataset"}), asked)
     assert caught.value.expected == "HOST:PORT"
 
 
 def test_nobody_is_asked_where_the_trainer_samples_itself() -> None:
-    assert served.ask_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) == 0
+    assert served.wait_for_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) == 0
 
 
 def test_the_command_survives_a_path_with_spaces() -> None:
-    assert "--model '/my models/a' --port 8000" in served.command_for(
+    assert "--model '/my models/a' --port 8000" in served.server_command(
         {"model": "/my models/a", "vllm_server": "localhost:8000"}
     )

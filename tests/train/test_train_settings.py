@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings import BadInput, Recipe, parse_assignments, read_recipe, settle
+from settings import BadInput, Recipe, parse_assignments, read_recipe, resolve_settings
 
 OWN = Recipe("mine", "", {"task": "dataset", "model": "a/b"})
 
 
 def refused(recipe: Recipe, **given: Any) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        settle(recipe, given)
+        resolve_settings(recipe, given)
     assert caught.value.expected
     assert caught.value.hint
     assert len(caught.value.message) < 200
@@ -52,13 +52,13 @@ def test_epochs_beside_steps_are_refused_and_one_of_them_given_replaces_a_recipe
         error = refused(sort, epochs=epochs)
         assert error.message == f"settings: epochs = {epochs} does nothing with steps = 300"
         assert "--set steps=0" in error.hint
-    settled = settle(sort, {"epochs": 3.0, "steps": 0})
+    settled = resolve_settings(sort, {"epochs": 3.0, "steps": 0})
     assert (settled["epochs"], settled["steps"]) == (3.0, 0)
     by_epochs = Recipe("mine", "", {"task": "sort", "epochs": 5.0})
-    assert settle(by_epochs, {})["epochs"] == 5.0
-    settled = settle(by_epochs, {"steps": 7})  # the recipe's way goes with it
+    assert resolve_settings(by_epochs, {})["epochs"] == 5.0
+    settled = resolve_settings(by_epochs, {"steps": 7})  # the recipe's way goes with it
     assert (settled["epochs"], settled["steps"]) == (1.0, 7)
-    assert settle(sort, settled) == settled  # as run.json has it: every setting
+    assert resolve_settings(sort, settled) == settled  # as run.json has it: every setting
 
 
 def test_what_a_setting_needs_is_hinted_at_in_its_own_size() -> None:
@@ -76,7 +76,7 @@ def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
     assert "the learning rate would never be reached" in error.message
     assert error.hint == "--set lr_warmup_steps=3"
     for schedule in ("constant_with_warmup", "linear", "cosine"):
-        assert settle(OWN, {"lr_warmup_steps": 10, "lr_schedule": schedule})["lr_warmup_steps"] == 10
+        assert resolve_settings(OWN, {"lr_warmup_steps": 10, "lr_schedule": schedule})["lr_warmup_steps"] == 10
 
 
 @pytest.mark.parametrize("given", [{"dtype": "bfloat16"}, {"liger_kernels": "on"}, {"liger_kernels": "auto"}])
@@ -84,7 +84,7 @@ def test_a_model_made_on_the_spot_takes_neither_a_type_nor_other_kernels(given: 
     """tiny_model.make_model: float32, as transformers writes its layers."""
     (name,) = given
     assert f"{name} = {given[name]}, which belongs to task dataset" in refused(read_recipe("sort"), **given).message
-    assert settle(OWN, given)[name] == given[name]
+    assert resolve_settings(OWN, given)[name] == given[name]
 
 
 def test_a_way_out_never_takes_the_checkpoints_away() -> None:
@@ -101,13 +101,13 @@ def test_each_loss_takes_its_own_limits() -> None:
     error = refused(OWN, loss_type="cispo")
     assert "loss_type = cispo with epsilon_high = 0.0" in error.message
     assert error.hint == "--set epsilon_high=5"
-    assert settle(OWN, {"loss_type": "cispo", "epsilon_high": 5})["epsilon_high"] == 5.0
+    assert resolve_settings(OWN, {"loss_type": "cispo", "epsilon_high": 5})["epsilon_high"] == 5.0
 
 
 def test_the_way_out_of_a_contradiction_is_none_itself() -> None:
     for given in ({"epsilon": 0.5, "epsilon_high": 0.3}, {"num_iterations": 7}, {"micro_batch": 48}):
         name, _, value = refused(OWN, **given).hint.removeprefix("--set ").partition("=")
-        settle(OWN, given | parse_assignments([f"{name}={value}"]))
+        resolve_settings(OWN, given | parse_assignments([f"{name}={value}"]))
 
 
 def test_an_optimizer_is_known_without_torch() -> None:
@@ -127,4 +127,4 @@ def test_an_optimizer_is_known_without_torch() -> None:
 def test_what_would_do_nothing_is_refused(recipe: str, given: dict[str, Any], seen: str) -> None:
     assert seen in refused(read_recipe(recipe), **given).message
     other, *_ = given  # what the recipe says of it goes with the way that it belongs to
-    assert settle(read_recipe(recipe), {other: given[other]})[other] == given[other]
+    assert resolve_settings(read_recipe(recipe), {other: given[other]})[other] == given[other]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks.fsdp import LEAST, fsdp_fields
+from checks.fsdp import MINIMUM_VERSIONS, fsdp_fields
 from memory.config import parse_config
 from packaging.version import Version
 from plan import plan
@@ -35,7 +35,7 @@ def fields(**changed: Any) -> dict[str, Any]:
 
 
 def test_what_transformers_is_told() -> None:
-    assert set(NEWEST) == set(LEAST)
+    assert set(NEWEST) == set(MINIMUM_VERSIONS)
     assert fsdp_fields(defaults(), {}, device="cpu", ranks=1) == {}
     told = fields()
     assert told["fsdp"] is True

@@ -10,11 +10,11 @@ from data.answers import parse_action
 from data.tes import read_split
 from data.tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
 from rewards.q_values import advantage_reward, regret, softmax_reward
-from settings import RECIPES, list_recipes, read_recipe, settle, vocabulary
+from settings import RECIPES, list_recipes, read_recipe, resolve_settings, setting_definitions
 from tasks.sort import SortTask, split_multisets
 from tasks.tes import TesTask
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
-from verl_engine.check import contradictions as verl_contradictions
+from verl_engine.check import find_conflicts as verl_contradictions
 
 Q = (-8.0, -8.1, -8.5, -30.0)
 
@@ -163,8 +163,8 @@ def test_each_recipe_file_is_whole(name: str) -> None:
     assert "\n" not in recipe.summary
     table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
     file = "verl_settings.toml" if table.get("engine") == "verl" else "settings.toml"
-    own = {"contradictions": verl_contradictions} if table.get("engine") == "verl" else {}
-    settled = settle(recipe, {}, file=file, **own)
-    assert set(settled) == set(vocabulary(file))
+    own = {"find_conflicts": verl_contradictions} if table.get("engine") == "verl" else {}
+    settled = resolve_settings(recipe, {}, file=file, **own)
+    assert set(settled) == set(setting_definitions(file))
     assert recipe.settings.items() <= settled.items()
     assert set(table) <= {"name", "summary", "engine", "settings"}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from settings import BadInput, Recipe, settle, vocabulary
+from settings import BadInput, Recipe, resolve_settings, setting_definitions
 from stacks import run_code
-from trl_config.arguments import Installed, Situation, grpo_arguments
+from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
 COMMON = {
@@ -43,22 +43,22 @@ FIELDS = {
                "vllm_importance_sampling_clip_max"},
 }  # fmt: skip
 LIGER_LEAST = {"1.11": "0.8.2", "0.26": "0.6.4", "0.22": "0.5.8"}  # import_utils.py of 0.22.2, 0.27.2 and 1.14.0
-ON_GPU = Situation(
+ON_GPU = RunContext(
     output="run", device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200, vllm_share=0.3
 )
 
 
-def installed(trl: str, liger: str = "") -> Installed:
+def installed(trl: str, liger: str = "") -> InstalledVersions:
     least = next(least for since, least in LIGER_LEAST.items() if Version(since) <= Version(trl))
     fields = frozenset(COMMON | FIELDS[trl])
-    return Installed(Version(trl), fields, Version(liger) if liger else None, Version(least))
+    return InstalledVersions(Version(trl), fields, Version(liger) if liger else None, Version(least))
 
 
 def arguments(
-    trl: str, *, liger: str = "", at: Situation = ON_GPU, **settings: Any
+    trl: str, *, liger: str = "", at: RunContext = ON_GPU, **settings: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    settled = settle(Recipe("test", "", {"model": "a/b"}), settings)
-    return grpo_arguments(settled, installed(trl, liger), at)
+    settled = resolve_settings(Recipe("test", "", {"model": "a/b"}), settings)
+    return make_grpo_arguments(settled, installed(trl, liger), at)
 
 
 def refused(trl: str, **given: Any) -> str:
@@ -262,7 +262,7 @@ def test_an_adapter_on_the_head_that_would_not_learn() -> None:
 def test_paged_generation_follows_its_name() -> None:
     assert arguments("0.23.1", generation="transformers-paged")[0]["use_transformers_paged"] is True
     assert arguments("1.16.0", generation="transformers-paged")[0]["use_transformers_continuous_batching"] is True
-    on_cpu = Situation(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
+    on_cpu = RunContext(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
     assert "without a GPU" in refused("1.16.0", generation="transformers-paged", at=on_cpu)
     assert "without a GPU" in refused("1.16.0", generation="vllm-colocate", at=on_cpu)
 
@@ -273,7 +273,7 @@ def test_graphs_are_our_own_and_need_a_gpu() -> None:
         given, _ = arguments(trl, **kind)
         assert not given.get("use_vllm")
         assert given == arguments(trl)[0]  # TRL calls `generate`, as ever
-    on_cpu = Situation(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
+    on_cpu = RunContext(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
     assert "without a GPU" in refused("1.16.0", **kind, at=on_cpu)
 
 
@@ -284,16 +284,16 @@ def test_graphs_are_our_own_and_need_a_gpu() -> None:
 def test_a_step_has_the_same_answers_on_any_number_of_gpus(
     ranks: int, given: dict[str, Any], batch: int, passes: int
 ) -> None:
-    at = Situation(output="run", device="cuda", ranks=ranks, autocast="", longest_prompt=9, completion=9)
+    at = RunContext(output="run", device="cuda", ranks=ranks, autocast="", longest_prompt=9, completion=9)
     made, _ = arguments("1.16.0", at=at, **given)
     assert (made["per_device_train_batch_size"], made["gradient_accumulation_steps"]) == (batch, passes)
     assert batch * passes * ranks == 8 * 8
 
 
 def test_answers_that_do_not_divide() -> None:
-    at = Situation(output="run", device="cuda", ranks=3, autocast="", longest_prompt=9, completion=9)
+    at = RunContext(output="run", device="cuda", ranks=3, autocast="", longest_prompt=9, completion=9)
     assert "64 answers a step" in refused("1.16.0", at=at)
-    two = Situation(output="run", device="cuda", ranks=2, autocast="", longest_prompt=9, completion=9)
+    two = RunContext(output="run", device="cuda", ranks=2, autocast="", longest_prompt=9, completion=9)
     assert "micro_batch = 64 for 32 answers a GPU" in refused("1.16.0", at=two, micro_batch=64)
 
 
@@ -318,12 +318,12 @@ def test_an_optimizer_that_is_none_or_lacks_its_package(name: str, seen: str) ->
         "adamw_torch_fused",
     })  # fmt: skip
     here = dataclasses.replace(installed("1.16.0"), optimizers=known)
-    settled = settle(Recipe("test", "", {"model": "a/b"}), {"optimizer": name})
+    settled = resolve_settings(Recipe("test", "", {"model": "a/b"}), {"optimizer": name})
     with pytest.raises(BadInput) as caught:
-        grpo_arguments(settled, here, ON_GPU)
+        make_grpo_arguments(settled, here, ON_GPU)
     assert seen in caught.value.message
     for free in ("rmsprop", "adamw_torch_fused"):
-        assert grpo_arguments(settled | {"optimizer": free}, here, ON_GPU)[0]["optim"] == free
+        assert make_grpo_arguments(settled | {"optimizer": free}, here, ON_GPU)[0]["optim"] == free
 
 
 OPTIMIZERS = """
@@ -348,7 +348,7 @@ say(found=found, needed=needed, targeted=TARGETED, packages=sorted(find_packages
 def test_every_optimizer_that_transformers_has_no_package_for_is_known(python: Path, tmp_path: Path) -> None:
     made = run_code(python, OPTIMIZERS, tmp_path)
     usable = {name for name in made["found"] if not name.startswith(tuple(made["targeted"]))}
-    assert usable <= set(vocabulary()["optimizer"].choices)
+    assert usable <= set(setting_definitions()["optimizer"].choices)
     for name, error in made["found"].items():
         if not name.startswith(tuple(made["targeted"])):
             assert bool(error) == (made["needed"][name] not in ("", *made["packages"])), (name, error)
@@ -365,15 +365,15 @@ CONSTRUCT = """
 import json, sys, warnings
 sys.path.insert(0, sys.argv[1])
 from trl import GRPOConfig
-from settings import Recipe, settle
-from trl_config.arguments import Installed, Situation, grpo_arguments
+from settings import Recipe, resolve_settings
+from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 warnings.simplefilter("error", FutureWarning)
-here = Installed.here(GRPOConfig)
+here = InstalledVersions.here(GRPOConfig)
 for given in json.loads(sys.argv[3]):
-    settings = settle(Recipe("test", "", {"model": "a/b"}), given)
-    situation = Situation(output=sys.argv[2], device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200,
-                          vllm_share=0.3)
-    arguments, notes = grpo_arguments(settings, here, situation)
+    settings = resolve_settings(Recipe("test", "", {"model": "a/b"}), given)
+    context = RunContext(output=sys.argv[2], device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200,
+                         vllm_share=0.3)
+    arguments, notes = make_grpo_arguments(settings, here, context)
     arguments["use_cpu"] = True  # no GPU here: TrainingArguments would refuse what it cannot run
     config = GRPOConfig(**arguments)
     for name, value in arguments.items():

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.stack
 
 SHAPE = """
 import copy
-from patches.unpadded import learn_without_padding, leave_padding_out
+from patches.unpadded import remove_padding, remove_model_padding
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
@@ -59,7 +59,7 @@ for kind, make in makers.items():
     torch.manual_seed(0)
     plain = make().double()
     ours = copy.deepcopy(plain)
-    applied, seen = leave_padding_out(ours, device="cuda"), []
+    applied, seen = remove_model_padding(ours, device="cuda"), []
     base = ours.get_base_model() if kind == "lora" else ours
     first = base.model.layers[0]
     first.register_forward_pre_hook(lambda m, a, k: seen.append([list(a[0].shape), k["attention_mask"] is None]),
@@ -76,9 +76,9 @@ for kind, make in makers.items():
 
 eager = Qwen2Config(**shape | {"attn_implementation": "eager"})
 others = [
-    leave_padding_out(Qwen2ForCausalLM(eager), device="cuda"),
-    leave_padding_out(makers["qwen2"](), device="cpu"),
-    leave_padding_out(makers["qwen2"](), device="cuda", compiled=True),
+    remove_model_padding(Qwen2ForCausalLM(eager), device="cuda"),
+    remove_model_padding(makers["qwen2"](), device="cpu"),
+    remove_model_padding(makers["qwen2"](), device="cuda", compiled=True),
 ]
 say(found=found, others=others)
 """
@@ -115,7 +115,7 @@ def learn(unpadded):
     )
     assert trainer.ref_model is not None
     if unpadded:
-        learn_without_padding(trainer, device="cuda", compiled=False)
+        remove_padding(trainer, device="cuda", compiled=False)
         for name, one in (("model", model), ("reference", trainer.ref_model)):
             one.model.layers[0].register_forward_pre_hook(
                 lambda m, a, k, name=name: calls.append([name, list(a[0].shape), k["attention_mask"] is None]),

@@ -12,9 +12,9 @@ import pytest
 from packaging.version import Version
 from run.alarms import NAMES
 from run.directory import RunDirectory
-from settings import BadInput, read_recipe, settle
+from settings import BadInput, read_recipe, resolve_settings
 from verl_engine.alarms import alarms_of, spread_by_extremes, untold
-from verl_engine.check import FILE, contradictions
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.launch_context import Checkpoints
 from verl_engine.recorder import Recorder
 from verl_engine.reward_wrapper import ANY_NUMBER, needs_plain_numbers
@@ -24,7 +24,7 @@ from verl_formats import Formats, make_formats, needs_verl
 
 def recorder(folder: Path, task: str = "grpo", *, first_step: int = 0, dumped: bool = True, **given: Any) -> Recorder:
     batches = {"prompts_per_step": 4} | ({"mini_batch": 4, "num_generations": 4} if task != "sft" else {})
-    settled = settle(read_recipe(f"verl-{task}"), batches | given, file=FILE, contradictions=contradictions)
+    settled = resolve_settings(read_recipe(f"verl-{task}"), batches | given, file=FILE, find_conflicts=find_conflicts)
     run = RunDirectory(folder)
     return Recorder(
         run, settled, Version("0.7.1"), folder / f"verl/metrics-{first_step}.jsonl", steps=20, first_step=first_step,

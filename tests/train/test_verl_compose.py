@@ -30,15 +30,15 @@ sys.path.insert(0, sys.argv[1])
 recipes, source, own, given = json.loads(sys.argv[2])
 from pathlib import Path
 from packaging.version import Version
-from settings import BadInput, read_recipe, settle
-from verl_engine.check import FILE, contradictions
+from settings import BadInput, read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.compose import compose_options, find_verl
 from verl_engine.config_options import trainer_module, verl_options
 from verl_engine.options import At, overrides
 package, version = (Path(source) / "verl", Version(Path(source).name)) if source else find_verl()
 found = {"version": str(version), "torch": False}
 for name in recipes:
-    settings = settle(read_recipe(name), given, file=FILE, contradictions=contradictions)
+    settings = resolve_settings(read_recipe(name), given, file=FILE, find_conflicts=find_conflicts)
     options, _ = verl_options(settings, version, At(gpus=8, train_file="/a b/it's $here/train.parquet"))
     module, config = trainer_module(settings["task"], version)
     try:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings import BadInput, read_recipe, settle
-from verl_engine.check import FILE, contradictions
+from settings import BadInput, read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.dataset import check_data, count_steps, find_sources, read_halves, verl_row
 
 ROWS = [
@@ -28,7 +28,7 @@ def write(path: Path, rows: list[Any]) -> Path:
 
 def settings(task: str, data: Path, **given: Any) -> dict[str, Any]:
     changes = {"data": str(data), **given}
-    return settle(read_recipe(f"verl-{task}"), changes, file=FILE, contradictions=contradictions)
+    return resolve_settings(read_recipe(f"verl-{task}"), changes, file=FILE, find_conflicts=find_conflicts)
 
 
 def halves(settled: dict[str, Any]) -> tuple[list[Any], list[Any], dict[str, Any]]:
@@ -119,6 +119,6 @@ def test_the_check_counts_steps_as_verl_does_and_names_files_absolutely(
 
 
 def test_a_hub_dataset_is_looked_at_when_the_run_starts() -> None:
-    settled = settle(read_recipe("verl-ppo"), {}, file=FILE, contradictions=contradictions)
+    settled = resolve_settings(read_recipe("verl-ppo"), {}, file=FILE, find_conflicts=find_conflicts)
     _, summary = check_data(settled)
     assert summary == {"files": ["openai/gsm8k:main"], "note": "the rows are looked at when the run starts"}

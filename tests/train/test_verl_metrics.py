@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from packaging.version import Version
 from run.directory import RunDirectory
-from settings import read_recipe, settle
-from verl_engine.check import FILE, contradictions
+from settings import read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.launch_context import Checkpoints
 from verl_engine.metrics import header, look_numbers, parse_console, parse_file, parse_total, step_numbers
 from verl_engine.recorder import Recorder
@@ -85,7 +85,9 @@ def test_verl_says_how_many_steps_there_are() -> None:
 
 def recorder(folder: Path, verl: str, recipe: str = "verl-sft", **given: Any) -> tuple[Recorder, RunDirectory]:
     run = RunDirectory(folder)
-    settled = settle(read_recipe(recipe), {"smoothing": 0.5, **given}, file=FILE, contradictions=contradictions)
+    settled = resolve_settings(
+        read_recipe(recipe), {"smoothing": 0.5, **given}, file=FILE, find_conflicts=find_conflicts
+    )
     made = Recorder(
         run, settled, Version(verl), folder / "verl.jsonl", steps=4, first_step=0, gpus=2,
         checkpoints=Checkpoints(run.checkpoints), held_out_rows=10,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from settings import BadInput, Recipe, read_recipe, settle
-from verl_engine.check import FILE, contradictions
+from settings import BadInput, Recipe, read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.commands import choose_tensor_parallel, commands, merge_command
 from verl_engine.config_options import trainer_module, verl_options
 from verl_engine.options import At, hydra_value, overrides
@@ -18,7 +18,7 @@ RECIPES = ["verl-sft", "verl-ppo", "verl-grpo"]
 
 
 def settled(recipe: str, **given: Any) -> dict[str, Any]:
-    return settle(read_recipe(recipe), given, file=FILE, contradictions=contradictions)
+    return resolve_settings(read_recipe(recipe), given, file=FILE, find_conflicts=find_conflicts)
 
 
 def options(recipe: str, verl: str, at: At | None = None, **given: Any) -> tuple[dict[str, Any], list[str]]:
@@ -217,7 +217,7 @@ def test_settings_that_do_not_go_together_are_told(given: dict[str, Any], seen: 
 
 def test_an_empty_model_is_told() -> None:
     with pytest.raises(BadInput, match="model is empty"):
-        settle(Recipe("own", "", {}), {}, file=FILE, contradictions=contradictions)
+        resolve_settings(Recipe("own", "", {}), {}, file=FILE, find_conflicts=find_conflicts)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
-from settings import BadInput, read_recipe, settle
-from verl_engine.check import FILE, contradictions
+from settings import BadInput, read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.config_options import verl_options
 from verl_engine.launch_context import PROBE
 from verl_engine.options import At
@@ -21,7 +21,7 @@ NEW = Version("0.9.1")
 
 
 def settings_of(recipe: str, **changed: Any) -> dict[str, Any]:
-    return settle(read_recipe(recipe), changed, file=FILE, contradictions=contradictions)
+    return resolve_settings(read_recipe(recipe), changed, file=FILE, find_conflicts=find_conflicts)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ import sys
 from pathlib import Path
 from packaging.version import Version
 from run.directory import RunDirectory
-from settings import read_recipe, settle
-from verl_engine.check import FILE, contradictions
+from settings import read_recipe, resolve_settings
+from verl_engine.check import FILE, find_conflicts
 from verl_engine.process import Children
 from verl_engine.recorder import Recorder
 from verl_engine.launch_context import Checkpoints
@@ -33,12 +33,13 @@ from verl_run import follow
 run = RunDirectory(Path(sys.argv[1]))
 settings = {"quiet_minutes": float(sys.argv[3]) / 60, "stop_on": ["not-a-number"]}
 children = Children()
+settings = resolve_settings(read_recipe("verl-sft"), settings, file=FILE, find_conflicts=find_conflicts)
 recorder = Recorder(
-    run, settle(read_recipe("verl-sft"), settings, file=FILE, contradictions=contradictions), Version("0.7.1"),
+    run, settings, Version("0.7.1"),
     run.path / "metrics.jsonl", steps=100, first_step=0, gpus=1, checkpoints=Checkpoints(run.checkpoints),
     held_out_rows=10)
 status = follow(children, recorder, [sys.executable, "-c", sys.argv[2]], {})
-run.event("end", status=status, asked=children.asked)
+run.write_event("end", status=status, asked=children.asked)
 """
 # Lines, then numbers alone, each for longer than the limit; the words of a vLLM that fails; nothing more. Then again.
 TRAINER = """

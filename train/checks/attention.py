@@ -88,7 +88,7 @@ def find_obstacle(  # noqa: PLR0911  (one reason each)
     return ""
 
 
-def says_attention(error: Exception) -> bool:
+def is_attention_error(error: Exception) -> bool:
     """Whether transformers refused the attention implementation, and not the checkpoint.
 
     Sample: "GptOssForCausalLM does not support an attention implementation through

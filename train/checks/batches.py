@@ -9,7 +9,7 @@ from typing import Any
 from settings import BadInput
 
 
-def model_length(settings: Mapping[str, Any], longest_prompt: int, completion: int) -> int:
+def vllm_max_length(settings: Mapping[str, Any], longest_prompt: int, completion: int) -> int:
     """Tokens that vLLM makes room for in each answer; BadInput where the longest would not go in."""
     needed = longest_prompt + completion
     length: int = settings["vllm_max_model_length"] or needed

@@ -10,7 +10,7 @@ from settings import BadInput
 SINKS = ("gpt_oss",)  # model types whose attention has a learnt sink, as checks.attention knows them
 
 
-def check_graphs(
+def check_cuda_graphs(
     settings: Mapping[str, Any], model_type: str = "", layer_types: Collection[str] = (), experts: int = 0
 ) -> None:
     """Refuse settings, or a model of this type with such layers, that recorded steps were not shown for."""

@@ -79,7 +79,7 @@ def check_quantization(settings: dict[str, Any], stored: str, *, device: str, in
         )
 
 
-def said_by(found: Any) -> dict[str, Any]:
+def as_dict(found: Any) -> dict[str, Any]:
     """A `quantization_config` as a dict: a loaded model's holds an object."""
     return found if isinstance(found, dict) else dict(getattr(found, "__dict__", {}))
 
@@ -90,7 +90,7 @@ def quantization_method(found: Any) -> str:
     Older checkpoints of bitsandbytes name no method: transformers tells them by load_in_4bit and load_in_8bit
     (quantizers/auto.py of 4.56.2 and 5.17.0).
     """
-    said = said_by(found)
+    said = as_dict(found)
     method = said.get("quant_method")
     if not method and (said.get("load_in_4bit") or said.get("load_in_8bit")):
         return "bitsandbytes"

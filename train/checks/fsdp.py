@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from settings import BadInput, show
+from settings import BadInput, format_value
 
 if TYPE_CHECKING:
     from packaging.version import Version  # not there where settings alone are checked
@@ -18,7 +18,7 @@ OFF = "--set sharding=none"
 # accelerate makes DDP of it on any other device without a word (AcceleratorState: FSDP for MULTI_GPU and its like).
 DEVICES = ("cuda",)
 # From here TRL prepares the reference and computes log-probabilities with FSDP2 in view, and so does accelerate.
-LEAST = {"trl": "1.16", "transformers": "5.17", "accelerate": "1.15", "torch": "2.11"}
+MINIMUM_VERSIONS = {"trl": "1.16", "transformers": "5.17", "accelerate": "1.15", "torch": "2.11"}
 # Those that work number by number on a part of a weight; bitsandbytes and Adafactor look at more than their part.
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
 
@@ -29,10 +29,10 @@ def fsdp_fields(
     """GRPOConfig's fields for `sharding`; none without it. What does not go with it is refused."""
     if settings["sharding"] != "fsdp":
         return {}
-    check_places(device, ranks)
+    check_fsdp_processes(device, ranks)
     for message, expected, hint in _versions(versions):
         raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
-    check_sharding(settings)
+    check_fsdp_settings(settings)
     return {
         "fsdp": True,
         "fsdp_config": {
@@ -49,13 +49,13 @@ def fsdp_fields(
     }
 
 
-def check_sharding(settings: Mapping[str, Any]) -> None:
+def check_fsdp_settings(settings: Mapping[str, Any]) -> None:
     """Refuse what does not go with FSDP on any machine; needs the standard library alone."""
     for message, expected, hint in _settings(settings) if settings["sharding"] == "fsdp" else ():
         raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
 
 
-def check_places(device: str, ranks: int) -> None:
+def check_fsdp_processes(device: str, ranks: int) -> None:
     """Refuse processes among which nothing can be divided."""
     if device not in DEVICES:
         raise BadInput(
@@ -76,7 +76,7 @@ def _versions(versions: Mapping[str, Version | None]) -> list[tuple[str, str, st
 
     return [
         (f"with {name} {versions.get(name)}", f"{name} {least} or newer", f"envdoctor profiles, or {OFF}")
-        for name, least in LEAST.items()
+        for name, least in MINIMUM_VERSIONS.items()
         if (versions.get(name) or Version("0")) < Version(least)
     ]
 
@@ -100,7 +100,7 @@ def _settings(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("merge", settings["merge"], "merge = false: no process holds the whole model to merge into", "false"),
     ]  # fmt: skip
     return [
-        (f"with {name} = {show(settings[name])}", expected, f"--set {name}={instead}, or {OFF}")
+        (f"with {name} = {format_value(settings[name])}", expected, f"--set {name}={instead}, or {OFF}")
         for name, in_the_way, expected, instead in rules
         if in_the_way
     ]

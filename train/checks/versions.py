@@ -8,7 +8,7 @@ from typing import Any
 
 from settings import BadInput
 
-WAKES = "TRL 0.23, 0.24, or 1.10 and newer"
+SLEEP_VERSIONS = "TRL 0.23, 0.24, or 1.10 and newer"
 
 
 def at_least(version: str, wanted: tuple[int, ...]) -> bool:
@@ -17,7 +17,7 @@ def at_least(version: str, wanted: tuple[int, ...]) -> bool:
     return bool(numbers) and numbers >= wanted
 
 
-def wakes_right(trl: str) -> bool:
+def restores_weights_on_wake(trl: str) -> bool:
     """Whether a vLLM that slept wakes with the weights that it had.
 
     Level 1 keeps them (0.23, 0.24). Later level 2 drops them: 0.26 to 1.9 call reload_weights at wake-up, which loads
@@ -28,11 +28,11 @@ def wakes_right(trl: str) -> bool:
 
 def check_sleep(settings: Mapping[str, Any], trl: str) -> None:
     """Refuse vllm_sleep where it is not there, or wakes with other weights; an unknown TRL is not judged."""
-    if not settings["vllm_sleep"] or not trl or wakes_right(trl):
+    if not settings["vllm_sleep"] or not trl or restores_weights_on_wake(trl):
         return
     why = ", in which waking does not bring the trained weights back" if at_least(trl, (0, 23)) else ""
     raise BadInput(
         f"vllm_sleep = true with TRL {trl}{why}",
-        expected=WAKES,
+        expected=SLEEP_VERSIONS,
         hint="--set vllm_sleep=false, and a smaller --set vllm_share",
     )

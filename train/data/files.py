@@ -14,7 +14,7 @@ from typing import Any
 
 from data import tes as tes_data
 from data.checks import check_file_names
-from settings import BadInput, expanded
+from settings import BadInput, expand_user
 
 KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?(?:@([\w./-]+))?")
@@ -63,7 +63,7 @@ def _find_source(data: str, data_format: str) -> Source:
             expected=WHERE_DATA,
             hint="--set data=PATH",
         )
-    path = expanded(data)
+    path = expand_user(data)
     try:
         if path.is_dir():
             return _find_in_folder(path.resolve(), data_format)

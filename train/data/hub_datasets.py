@@ -18,7 +18,7 @@ def read_hub(data: str, split: str) -> Iterator[Raw]:
     try:
         import datasets
 
-        hub.limit_waiting()
+        hub.limit_client_timeouts()
         datasets.disable_progress_bars()
         if trouble:
             hub.stay_offline()
@@ -38,14 +38,14 @@ def parse_name(data: str) -> tuple[str, str | None, str]:
 
 
 @functools.cache
-def find_commit(data: str) -> tuple[str, hub.HubTrouble | None]:
+def find_commit(data: str) -> tuple[str, hub.HubError | None]:
     """(the commit that will be read, None); ("", trouble) where the hub does not answer and the cache is left."""
     name, _, revision = parse_name(data)
     if hub.offline():
         return "", None
     try:
         return hub.read_repository("datasets", name, revision)["sha"], None
-    except hub.HubTrouble as trouble:
+    except hub.HubError as trouble:
         if trouble.away:
             return "", trouble
         unknown = "--set data=OWNER/NAME, or export HF_TOKEN=..."
@@ -55,7 +55,7 @@ def find_commit(data: str) -> tuple[str, hub.HubTrouble | None]:
         raise BadInput(problem, expected=WHERE_DATA, hint=hint) from None
 
 
-def explain(error: Exception, trouble: hub.HubTrouble | None, data: str, split: str) -> BadInput:
+def explain(error: Exception, trouble: hub.HubError | None, data: str, split: str) -> BadInput:
     """What the client's error means; the hub's own trouble, if it had any."""
     name, config, revision = parse_name(data)
     said = cut(f"{type(error).__name__}: {' '.join(str(error).split())}", 400)

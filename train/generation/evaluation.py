@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from data.lengths import encode
 from modeling.fsdp import whole
-from modeling.policy import Learner
+from modeling.policy import Policy
 from run.directory import RunDirectory
 from run.ranks import Ranks
 from transformers import GenerationConfig
 
 
-class HeldOut:
+class Evaluator:
     """Asks the model what it was not trained on, and writes down what came of it."""
 
-    def __init__(self, run: RunDirectory, task: Any, learner: Learner, settings: dict[str, Any]) -> None:
-        self.run, self.task, self.learner, self.settings = run, task, learner, settings
+    def __init__(self, run: RunDirectory, task: Any, policy: Policy, settings: dict[str, Any]) -> None:
+        self.run, self.task, self.policy, self.settings = run, task, policy, settings
         self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
         self.batch = settings["eval_batch"]
         self.engine: Any = None  # of `running.engines`: a vLLM that answers in the model's place
@@ -29,11 +29,11 @@ class HeldOut:
             self.engine.take_up()
             numbers = self._answer_all(ranks)
         else:
-            with whole(self.learner.model):  # also on a rank that has no row to answer
+            with whole(self.policy.model):  # also on a rank that has no row to answer
                 numbers = self._answer_all(ranks)
-        self.run.event("eval", when=when, step=step, metrics=numbers)
+        self.run.write_event("eval", when=when, step=step, metrics=numbers)
         shown = ", ".join(f"{name} {numbers[name]:.3f}" for name in self.task.headline)
-        self.run.say(f"held out, {when}, step {step}: {shown}")
+        self.run.log(f"held out, {when}, step {step}: {shown}")
         return numbers
 
     def _answer_all(self, ranks: Ranks) -> dict[str, float]:
@@ -42,21 +42,21 @@ class HeldOut:
             ("greedy", self.task.held_out, 0.0),
             ("sampled", list(self.task.held_out) * self.samples, self.temperature),
         ):
-            mine = ranks.share(rows)
-            texts, ids = self._answer(mine, temperature, ranks.number)
-            scores = ranks.in_order(ranks.gather(self.task.score(mine, texts, completion_ids=ids)), len(rows))
+            mine = ranks.local_items(rows)
+            texts, ids = self._answer(mine, temperature, ranks.rank)
+            scores = ranks.restore_order(ranks.gather(self.task.score(mine, texts, completion_ids=ids)), len(rows))
             numbers |= {f"{kind}_{name}": value for name, value in self.task.summarise(scores).items()}
         return numbers
 
     def _answer(self, rows: Sequence[Any], temperature: float, seed: int) -> tuple[list[str], list[list[int]]]:
         """Texts and tokens, one a row."""
-        tokenizer = self.learner.tokenizer
+        tokenizer = self.policy.tokenizer
         prompts = encode(rows, tokenizer, self.settings) if rows else []
-        asked: dict[str, Any] = {"length": self.learner.completion, "temperature": temperature, "seed": seed}
+        asked: dict[str, Any] = {"length": self.policy.completion, "temperature": temperature, "seed": seed}
         if not self.engine and not prompts:
             return [], []
         if not self.engine:
-            return answer(self.learner.model, tokenizer, prompts, batch=self.batch, **asked)
+            return answer(self.policy.model, tokenizer, prompts, batch=self.batch, **asked)
         ids = [until(found, tokenizer.eos_token_id) for found in self.engine.answer(prompts, **asked)]
         return tokenizer.batch_decode(ids, skip_special_tokens=True), ids
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from patches.vllm_multi_step import in_bursts
+from patches.vllm_multi_step import multi_step_scheduling
 from run.ranks import Ranks
 
 
@@ -27,7 +27,7 @@ class Colocated:
         from vllm import SamplingParams
 
         asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False)
-        with torch.random.fork_rng(), in_bursts(self.llm, asked):
+        with torch.random.fork_rng(), multi_step_scheduling(self.llm, asked):
             torch.manual_seed(seed)
             found = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], asked, use_tqdm=False)
         return [list(one.outputs[0].token_ids) for one in found]
@@ -55,11 +55,11 @@ class Served:
         if self.client and every:
             found = self.client.generate(every, temperature=temperature, max_tokens=length)["completion_ids"]
         found = self.ranks.gather(found)
-        before = sum(map(len, asked[: self.ranks.number]))
+        before = sum(map(len, asked[: self.ranks.rank]))
         return found[before : before + len(prompts)]
 
 
-def engine_of(trainer: Any, settings: Mapping[str, Any], ranks: Ranks) -> Colocated | Served | None:
+def choose_evaluation_engine(trainer: Any, settings: Mapping[str, Any], ranks: Ranks) -> Colocated | Served | None:
     """What answers in the model's place; None where vLLM sleeps, GPUs share one, or TRL before 0.28 asks a server."""
     generation = getattr(trainer, "vllm_generation", None)  # an object of its own from TRL 0.28
     if settings["generation"] == "vllm-server" and generation is not None:

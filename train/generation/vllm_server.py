@@ -24,14 +24,14 @@ PAUSE, ANSWER = 2.0, 10.0
 MOST_BYTES = 8 << 20
 
 
-def ask_server(settings: dict[str, Any], note: Callable[[str], None], patience: float = PATIENCE) -> int:
+def wait_for_server(settings: dict[str, Any], note: Callable[[str], None], patience: float = PATIENCE) -> int:
     """How many tokens the server takes at most, once it answers; 0: not told, or no server was asked for.
 
     Refused when none answers within `patience` seconds, or it cannot take weights.
     """
     if settings["generation"] != "vllm-server":
         return 0
-    address, command = settings["vllm_server"], command_for(settings)
+    address, command = settings["vllm_server"], server_command(settings)
     base = f"http://{address}"
     _await(base, command, note, patience)
     if not isinstance(_at(_ask(f"{base}/get_world_size"), "world_size"), int):
@@ -64,11 +64,11 @@ def check_length(most: int, needed: int, settings: dict[str, Any]) -> None:
         raise BadInput(
             f"the server at {settings['vllm_server']} takes {most} tokens, a prompt and answer need {needed}",
             expected="a server whose --max-model-len is at least that",
-            hint=f"{command_for(settings)} --max_model_len {needed}",
+            hint=f"{server_command(settings)} --max_model_len {needed}",
         )
 
 
-def command_for(settings: dict[str, Any]) -> str:
+def server_command(settings: dict[str, Any]) -> str:
     """The command that starts such a server on the second GPU; every TRL from 0.15 on has it."""
     port = settings["vllm_server"].rpartition(":")[2]
     start = [sys.executable, "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
 
-from checks.dtypes import quantization_method, said_by
+from checks.dtypes import as_dict, quantization_method
 from memory.shape import FAMILIES, ModelShape
 from settings import BadInput, shorten
 
@@ -169,7 +169,7 @@ class _ConfigParser:
 
     def bitsandbytes_options(self) -> tuple[str, bool]:
         """Return (nf4, fp4, int8 or an empty string; whether the scales are quantised as well)."""
-        section = said_by(self.config.get("quantization_config"))
+        section = as_dict(self.config.get("quantization_config"))
         if quantization_method(section) != "bitsandbytes":
             return "", False
         eight_bit, four_bit, double = (

@@ -15,7 +15,7 @@ import hub
 from checks.model_names import check_revision
 from memory.config import CONFIG_HINT, parse_config
 from memory.shape import ModelShape
-from settings import BadInput, expanded
+from settings import BadInput, expand_user
 
 KNOWN_MODELS = Path(__file__).parent / "known_models.toml"
 HUB_NAME = re.compile(r"[\w][\w.-]*(?:/[\w][\w.-]*)?")
@@ -33,7 +33,7 @@ def read_shape(
     """
     check_revision(model, revision)
     environment = os.environ if environment is None else environment
-    path = expanded(model)
+    path = expand_user(model)
     if path.is_dir() or path.suffix == ".json":
         file = path / "config.json" if path.is_dir() else path
         return parse_config(_read_json(file), str(file)), str(file)
@@ -55,7 +55,7 @@ def read_shape(
         raise BadInput(problem, expected=expected, hint=f"unset {variable}, or {CONFIG_HINT}")
     try:
         content = hub.read_model_file(model, "config.json", revision, most=HUB_TIMEOUT)
-    except hub.HubTrouble as trouble:
+    except hub.HubError as trouble:
         hint = CONFIG_HINT if trouble.away else f"{trouble.hint}; or {CONFIG_HINT}"
         message = f"{problem}; the Hub: {trouble.reason}{suggestion}"
         raise BadInput(message, expected=expected, hint=hint) from None
@@ -71,7 +71,7 @@ def known_models() -> list[dict[str, Any]]:
 
 def find_cached(model: str, environment: Any) -> Path | None:
     """Return a model's newest config.json in the Hugging Face cache, without a download."""
-    home = environment.get("HF_HOME") or str(expanded(environment.get("HOME", "~")) / ".cache/huggingface")
+    home = environment.get("HF_HOME") or str(expand_user(environment.get("HOME", "~")) / ".cache/huggingface")
     cache = Path(environment.get("HF_HUB_CACHE") or Path(home) / "hub")
     if not model or model.startswith((".", "/")) or ".." in model:
         return None

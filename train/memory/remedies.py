@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from checks.batches import divisors
-from checks.fsdp import LEAST
-from checks.versions import WAKES, at_least, wakes_right
+from checks.fsdp import MINIMUM_VERSIONS
+from checks.versions import SLEEP_VERSIONS, at_least, restores_weights_on_wake
 from memory.shape import ModelShape
-from settings import vocabulary
+from settings import setting_definitions
 
 Change = tuple[dict[str, Any], str]  # (settings, the effect in words)
 Replan = Callable[[dict[str, Any]], dict[str, Any] | None]  # returns None for settings that the trainer refuses
@@ -50,7 +50,9 @@ def _alternatives(candidates: list[Change], settings: dict[str, Any]) -> list[li
     lists = [candidates, [change for change in candidates if "sharding" not in change[0]]]
     if settings["generation"] == "vllm-colocate":
         vllm_defaults = {
-            word.name: word.default for word in vocabulary().values() if word.beside.startswith("generation=")
+            word.name: word.default
+            for word in setting_definitions().values()
+            if word.requires.startswith("generation=")
         }
         resets = {name: default for name, default in vllm_defaults.items() if settings[name] != default}
         without_vllm = {"generation": "transformers", **resets}, "no second copy of the weights; slower generation"
@@ -115,7 +117,7 @@ def _merge(changes: list[Change]) -> dict[str, Any]:
 def _candidates(shape: ModelShape, settings: dict[str, Any], baseline: dict[str, Any], trl: str) -> list[Change]:
     """Return the possible changes: first those without effect on the result, then on speed, then on learning."""
     smaller = [size for size in divisors(baseline["answers"]) if size < baseline["micro_batch"]]
-    fsdp_trl = tuple(map(int, LEAST["trl"].split(".")))
+    fsdp_trl = MINIMUM_VERSIONS["trl"]
     unquantized, rank = settings["quantization"] == "none" and not shape.bitsandbytes_type, settings["lora_rank"]
     attention = "flex_attention" if shape.model_type == "gpt_oss" else "sdpa"
     rows: list[tuple[bool, dict[str, Any], str]] = [
@@ -127,14 +129,14 @@ def _candidates(shape: ModelShape, settings: dict[str, Any], baseline: dict[str,
          {"liger_loss": True},
          "never holds all logits of a micro-batch; needs the package liger-kernel"),
         (settings["vllm_share"] > 0, {"vllm_share": 0.0}, "the share that this plan computes"),
-        (not trl or at_least(trl, fsdp_trl), {"sharding": "fsdp"},
-         f"shards weights, gradients and optimizer states over the GPUs; needs TRL {LEAST['trl']} or later"),
+        (not trl or at_least(trl, tuple(map(int, fsdp_trl.split(".")))), {"sharding": "fsdp"},
+         f"shards weights, gradients and optimizer states over the GPUs; needs TRL {fsdp_trl} or later"),
         (settings["dtype"] == "float32", {"dtype": "bfloat16"},
          "half the weights, gradients and optimizer states; small updates may be lost"),
         (baseline["attention"] == "eager", {"attention": attention}, "does not save the attention scores"),
         (True, {"gradient_checkpointing": True}, "recomputes activations: about a third slower"),
-        (not trl or wakes_right(trl), {"vllm_sleep": True},
-         "the trainer uses vLLM's memory during the update" + ("" if trl else f"; {WAKES}")),
+        (not trl or restores_weights_on_wake(trl), {"vllm_sleep": True},
+         "the trainer uses vLLM's memory during the update" + ("" if trl else f"; {SLEEP_VERSIONS}")),
         (settings["generation"] == "transformers-graphs", {"generation": "transformers"},
          "no copy for sampling and no static KV cache; slower generation"),
         (not settings["optimizer"].startswith("paged"), {"optimizer": "paged_adamw_8bit"},

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checks.batches import model_length
+from checks.batches import vllm_max_length
 from checks.dtypes import choose_dtype
 from checks.versions import at_least
 from data.lengths import choose_bounds
@@ -227,7 +227,7 @@ def resolve_lengths(
         notes.append(f"assumed completion length: {completion} tokens, the rest of {limit}")
     if settings["vllm_max_model_length"] and not prompt_tokens:  # prompts are at most the rest of the model length
         prompt = max(1, min(prompt, settings["vllm_max_model_length"] - completion))
-    model_length(settings, prompt, completion)
+    vllm_max_length(settings, prompt, completion)
     return prompt, completion, notes
 
 

@@ -18,7 +18,7 @@ from settings import BadInput
 PARTS = "pytorch_model_fsdp_0"  # accelerate's name of the folder with the weights of a divided model
 
 
-def divided(model: Any) -> list[Any]:
+def sharded_modules(model: Any) -> list[Any]:
     """The modules whose weights are gathered on their own; none where the model is whole."""
     try:
         from torch.distributed.fsdp import FSDPModule
@@ -33,12 +33,12 @@ def whole(model: Any) -> Iterator[None]:
 
     Layer by layer, a token would gather the model once, and all processes had to make the same number of them.
     """
-    modules = [] if getattr(model, "_gathered", False) else divided(model)
+    modules = [] if getattr(model, "_gathered", False) else sharded_modules(model)
     if not modules:
         yield
         return
     model._gathered = True  # noqa: SLF001  one within another gathers once
-    kept = [keeps_after_forward(module) for module in modules]
+    kept = [stays_gathered(module) for module in modules]
     for module in modules:
         module.set_reshard_after_forward(False, recurse=False)
         module.unshard()
@@ -51,28 +51,28 @@ def whole(model: Any) -> Iterator[None]:
         model._gathered = False  # noqa: SLF001
 
 
-def keeps_after_forward(module: Any) -> bool:
+def stays_gathered(module: Any) -> bool:
     """Whether a module's weights stay gathered from the forward to the backward pass: accelerate's last part."""
     state = module._get_fsdp_state()  # noqa: SLF001  no public name tells
     groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # noqa: SLF001  renamed in torch
     return any(group is not None and group.post_forward_mesh_info is None for group in groups)
 
 
-def gather_to_generate(model: Any) -> None:
+def gather_for_generate(model: Any) -> None:
     """Let `model.generate` gather the model, whoever calls it: TRL's sampling, or a look at the held-out rows."""
     generate = model.generate
 
     @functools.wraps(generate)
-    def generate_whole(*arguments: Any, **named: Any) -> Any:
-        if not divided(model):
+    def generate_gathered(*arguments: Any, **named: Any) -> Any:
+        if not sharded_modules(model):
             return generate(*arguments, **named)
         with whole(model):
             return generate(*arguments, **{"synced_gpus": False, **named})
 
-    model.generate = generate_whole
+    model.generate = generate_gathered
 
 
-def settle_precision(config: Any, autocast: str) -> None:
+def configure_mixed_precision(config: Any, autocast: str) -> None:
     """Layers compute in autocast's type; gradients are added up in float32, and what comes out stays as it is.
 
     accelerate would add them up in bfloat16, and round the log-probabilities to it, too.
@@ -86,7 +86,7 @@ def settle_precision(config: Any, autocast: str) -> None:
 
 def gather_weights(model: Any) -> dict[str, Any] | None:
     """The whole state dict in the first process's host memory (empty in the others); none where it is not divided."""
-    if not divided(model):
+    if not sharded_modules(model):
         return None
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 

@@ -8,7 +8,7 @@ from typing import Any
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def sample_as_asked(model: Any) -> None:
+def ignore_checkpoint_sampling_defaults(model: Any) -> None:
     """Let `model.generate` see no defaults of the checkpoint's but its special tokens; what is saved keeps them all.
 
     transformers mixes them into the configuration that it is given: 5 into what that leaves out (Qwen2.5's

@@ -9,7 +9,7 @@ from typing import Any
 from settings import BadInput
 
 
-def put_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) -> list[str]:
+def apply_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) -> list[str]:
     """Exchange the layers' functions in place, the loss stays TRL's; notes. "auto" is settled to "on" or "off"."""
     wanted = settings["liger_kernels"]
     if wanted == "off":

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import hub
-from checks.model_names import check_revision, looks_local
-from settings import BadInput, expanded
+from checks.model_names import check_revision, is_local_path
+from settings import BadInput, expand_user
 
 EXPECTED = "a folder with config.json and the weights, or a name of the hub"
 HUB_NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
@@ -22,8 +22,8 @@ def read_config(settings: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
     name = settings["model"]
-    folder = expanded(name)
-    if looks_local(name) and not (folder / "config.json").is_file():
+    folder = expand_user(name)
+    if is_local_path(name) and not (folder / "config.json").is_file():
         held = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) if folder.is_dir() else ""
         seen = f"holds no config.json ({held or 'it is empty'})" if folder.is_dir() else "is no folder"
         raise BadInput(
@@ -43,16 +43,16 @@ def read_config(settings: dict[str, Any]) -> Any:
 @functools.cache
 def reach_hub(name: str, revision: str, what: str = "model") -> None:
     """Ask the hub for a name before its client does, with a deadline; without an answer the cache is what is left."""
-    if looks_local(name) or hub.offline() or not HUB_NAME.fullmatch(name):
+    if is_local_path(name) or hub.offline() or not HUB_NAME.fullmatch(name):
         return
-    hub.limit_waiting()
-    hub.refuse_conversion()
+    hub.limit_client_timeouts()
+    hub.disable_safetensors_conversion()
     try:
         if what == "model":
             hub.read_model_file(name, "config.json", revision)
         else:
             hub.read_repository("models", name, revision)
-    except hub.HubTrouble as trouble:
+    except hub.HubError as trouble:
         if trouble.away and hub.cached(name):
             print(f"note: {what} = {name} is taken from the cache: {trouble.reason}", flush=True)
             hub.stay_offline()
@@ -67,8 +67,8 @@ def reach_hub(name: str, revision: str, what: str = "model") -> None:
 
 def check_tokenizer_folder(name: str) -> None:
     """Refuse a folder without a tokenizer: some versions of transformers raise AttributeError for it."""
-    folder = expanded(name)
-    if not looks_local(name) or any(folder.glob("*token*")) or any(folder.glob("vocab*")):
+    folder = expand_user(name)
+    if not is_local_path(name) or any(folder.glob("*token*")) or any(folder.glob("vocab*")):
         return
     raise BadInput(
         f"tokenizer = {name}: it {'holds no tokenizer' if folder.is_dir() else 'is no folder'}",
@@ -92,8 +92,8 @@ def check_weights(told: dict[str, Any], name: str) -> None:
 def explain_failure(error: Exception, settings: dict[str, Any], what: str = "model") -> BadInput:
     """What stands behind an error of from_pretrained; an error of the program itself is raised as it is."""
     name = settings["tokenizer"] or settings["model"] if what == "tokenizer" else settings["model"]
-    kinds = {type(one).__name__ for one in chain_of(error)}
-    text = " ".join(str(one) for one in chain_of(error))
+    kinds = {type(one).__name__ for one in error_chain(error)}
+    text = " ".join(str(one) for one in error_chain(error))
     causes = (
         ("GatedRepoError" in kinds or "gated repo" in text,
          "it is gated: access is granted on the hub, to the owner of HF_TOKEN",
@@ -125,7 +125,7 @@ def explain_failure(error: Exception, settings: dict[str, Any], what: str = "mod
     raise error
 
 
-def chain_of(error: BaseException | None) -> Iterable[BaseException]:
+def error_chain(error: BaseException | None) -> Iterable[BaseException]:
     """The error and those it came from."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:

@@ -8,10 +8,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from checks.attention import SINKS, check_sinks, choose_attention, says_attention
+from checks.attention import SINKS, check_sinks, choose_attention, is_attention_error
 from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype
-from modeling.generation_config import sample_as_asked
-from modeling.liger import put_liger_kernels
+from modeling.generation_config import ignore_checkpoint_sampling_defaults
+from modeling.liger import apply_liger_kernels
 from modeling.load_errors import (
     check_tokenizer_folder,
     check_weights,
@@ -80,7 +80,7 @@ def load_model(
         try:
             model, told = load(attn_implementation=attention)
         except (ValueError, ImportError) as error:
-            if settings["attention"] != "auto" or attention == "eager" or not says_attention(error):
+            if settings["attention"] != "auto" or attention == "eager" or not is_attention_error(error):
                 raise
             notes.append(f"attention: eager instead of {attention}, which {config.model_type} does not take.")
             attention = "eager"
@@ -95,9 +95,9 @@ def load_model(
     if used != attention:
         notes.append(f"attention: transformers took {used} in the place of {attention}.")
     check_sinks(model, used)
-    notes += put_liger_kernels(model, settings, device=device)
-    sample_as_asked(model)
-    sample_as_asked(model)
+    notes += apply_liger_kernels(model, settings, device=device)
+    ignore_checkpoint_sampling_defaults(model)
+    ignore_checkpoint_sampling_defaults(model)
     return Loaded(model, used, compute, notes)
 
 
@@ -118,17 +118,17 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=settings["trust_remote_code"], **options)
     except Exception as error:  # of whatever class: the plain one below is tried first
         failure = error
-    if tokenizer is None or not keeps_words(tokenizer):
+    if tokenizer is None or not round_trips_words(tokenizer):
         # transformers 5 picks the class by the model's type and drops the words of a hand-made vocabulary; 4.5x does
         # not know the class (TokenizersBackend) that transformers 5 writes down. tokenizer.json itself is right.
-        plain = try_plain(PreTrainedTokenizerFast, name, options)
-        if plain is not None and keeps_words(plain):
+        plain = load_plain_tokenizer(PreTrainedTokenizerFast, name, options)
+        if plain is not None and round_trips_words(plain):
             seen = type(tokenizer).__name__ if tokenizer is not None else "the tokenizer's saved class"
             notes.append(f"tokenizer: tokenizer.json is read as it is, since {seen} does not encode its words here.")
             tokenizer = plain
     if tokenizer is None:
         raise explain_failure(failure or ValueError("no tokenizer"), settings, what="tokenizer") from failure
-    if not tokenizer("the answer is 1 2 3 a b c")["input_ids"] and not keeps_words(tokenizer):
+    if not tokenizer("the answer is 1 2 3 a b c")["input_ids"] and not round_trips_words(tokenizer):
         raise BadInput(
             f"tokenizer {name}: {type(tokenizer).__name__} encodes plain words to nothing",
             expected="a tokenizer that encodes text to at least one token",
@@ -148,7 +148,7 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
     return tokenizer, notes
 
 
-def keeps_words(tokenizer: Any) -> bool:
+def round_trips_words(tokenizer: Any) -> bool:
     """Whether words of its own vocabulary come back from an encoding, spaces and case aside."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     words = [word for word, _ in vocabulary if word.isascii() and word.isalpha() and len(word) > 1][:8]
@@ -159,7 +159,7 @@ def keeps_words(tokenizer: Any) -> bool:
     return bool(ids) and "".join(back.split()).lower() == "".join(text.split()).lower()
 
 
-def try_plain(kind: Any, name: str, options: dict[str, Any]) -> Any:
+def load_plain_tokenizer(kind: Any, name: str, options: dict[str, Any]) -> Any:
     """tokenizer.json by the plain class; None where there is none."""
     try:
         return kind.from_pretrained(name, **options)
@@ -199,14 +199,14 @@ def prepare_for_training(model: Any, settings: dict[str, Any]) -> Any:
         model.requires_grad_(requires_grad=False)
     if settings["gradient_checkpointing"]:
         model.config.use_cache = False
-        without_reentry(model)
+        disable_reentrant_checkpointing(model)
         if settings["lora_rank"]:
             # A checkpointed block whose input asks for no gradient gives its adapters none.
             model.enable_input_require_grads()
     return model
 
 
-def without_reentry(model: Any) -> None:
+def disable_reentrant_checkpointing(model: Any) -> None:
     """TRL up to 0.23 turns checkpointing on again after each generation, with transformers 4's default, reentrant."""
     enable = model.gradient_checkpointing_enable
 

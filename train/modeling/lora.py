@@ -16,7 +16,7 @@ ALL_LINEAR = "all-linear"
 def add_lora(model: Any, settings: dict[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
     """The model with LoRA on it, and a row per target: {target, kind, modules, parameters (trainable numbers), note}.
 
-    Call models.prepare_for_training first, and give the trainer the model inside `handed_over`.
+    Call models.prepare_for_training first, and give the trainer the model inside `trl_compatibility`.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -44,10 +44,10 @@ def add_lora(model: Any, settings: dict[str, Any]) -> tuple[Any, list[dict[str, 
             expected="names of linear layers or embeddings",
             hint=f"--set lora_targets={ALL_LINEAR}",
         ) from error
-    rows = report_hits(model, modules, parameters)
+    rows = count_matches(model, modules, parameters)
     for row in rows:
         if not row["parameters"]:  # it was there, and PEFT put nothing on it
-            raise miss(row["target"], row["kind"], list_modules(base), list_parameters(base))
+            raise no_match_error(row["target"], row["kind"], list_modules(base), list_parameters(base))
     return model, rows
 
 
@@ -81,14 +81,14 @@ def check_targets(model: Any, modules: list[str], parameters: list[str], setting
         )
     known_modules, known_parameters = list_modules(model), list_parameters(model)
     for target in modules:
-        if target != ALL_LINEAR and not any(reaches(target, name) for name in known_modules):
-            raise miss(target, "module", known_modules, known_parameters)
+        if target != ALL_LINEAR and not any(matches_target(target, name) for name in known_modules):
+            raise no_match_error(target, "module", known_modules, known_parameters)
     for target in parameters:
-        if is_bias(target) or not any(reaches(target, name) for name in known_parameters):
-            raise miss(target, "parameter", known_modules, known_parameters)
+        if is_bias(target) or not any(matches_target(target, name) for name in known_parameters):
+            raise no_match_error(target, "parameter", known_modules, known_parameters)
 
 
-def reaches(target: str, name: str) -> bool:
+def matches_target(target: str, name: str) -> bool:
     """PEFT's rule for names in a list: the whole name, or its end after a dot."""
     return name == target or name.endswith(f".{target}")
 
@@ -108,12 +108,12 @@ def list_parameters(model: Any) -> list[str]:
     return [name for name, parameter in model.named_parameters() if parameter.dim() in (2, 3) and not is_bias(name)]
 
 
-def miss(target: str, kind: str, modules: list[str], parameters: list[str]) -> BadInput:
+def no_match_error(target: str, kind: str, modules: list[str], parameters: list[str]) -> BadInput:
     """A target that reaches nothing, with names near to it that the model has."""
     setting = "lora_targets" if kind == "module" else "lora_target_parameters"
     own, other = (modules, parameters) if kind == "module" else (parameters, modules)
-    elsewhere = [] if is_bias(target) else [name for name in other if reaches(target, name)]
-    near = find_near(target, own, whole=kind == "parameter")
+    elsewhere = [] if is_bias(target) else [name for name in other if matches_target(target, name)]
+    near = closest_names(target, own, whole=kind == "parameter")
     found = f"one of {', '.join(near)}" if near else "a name that the model has"
     if elsewhere:
         word, instead = ("parameter", "lora_target_parameters") if kind == "module" else ("module", "lora_targets")
@@ -130,7 +130,7 @@ def miss(target: str, kind: str, modules: list[str], parameters: list[str]) -> B
     )
 
 
-def find_near(target: str, names: list[str], *, whole: bool) -> list[str]:
+def closest_names(target: str, names: list[str], *, whole: bool) -> list[str]:
     """At most four endings of names, as long as the target is, or last parts alone."""
     parts = target.count(".") + 1
     if whole:
@@ -139,7 +139,7 @@ def find_near(target: str, names: list[str], *, whole: bool) -> list[str]:
     return difflib.get_close_matches(target, endings, 4, cutoff=0.5) or endings[:4]
 
 
-def report_hits(model: Any, modules: list[str], parameters: list[str]) -> list[dict[str, Any]]:
+def count_matches(model: Any, modules: list[str], parameters: list[str]) -> list[dict[str, Any]]:
     """What each target reached, counted on the wrapped model."""
     hit: dict[str, dict[str, int]] = {"module": {}, "parameter": {}}
     for name, layer in model.base_model.model.named_modules():
@@ -162,7 +162,7 @@ def report_hits(model: Any, modules: list[str], parameters: list[str]) -> list[d
     rows = []
     for kind, targets in (("module", modules), ("parameter", parameters)):
         for target in targets:
-            found = {n: count for n, count in hit[kind].items() if target == ALL_LINEAR or reaches(target, n)}
+            found = {n: count for n, count in hit[kind].items() if target == ALL_LINEAR or matches_target(target, n)}
             missed = target == ALL_LINEAR and experts and not parameters
             note = f"{ALL_LINEAR} does not reach the experts, which are parameters (lora_target_parameters)."
             rows.append(
@@ -173,7 +173,7 @@ def report_hits(model: Any, modules: list[str], parameters: list[str]) -> list[d
 
 
 @contextlib.contextmanager
-def handed_over(model: Any) -> Iterator[None]:
+def trl_compatibility(model: Any) -> Iterator[None]:
     """Around GRPOTrainer(...) for a model that add_lora wrapped. What TRL does to one there would undo or break it:
 
     - TRL 0.22 and 0.23 freeze every weight of a 4- or 8-bit model again, the adapter too, and copy the arguments with

@@ -12,20 +12,20 @@ from typing import Any
 
 import plan as memory_plan
 import torch
-from checks.cuda_graphs import check_graphs
+from checks.cuda_graphs import check_cuda_graphs
 from modeling import loading as models
 from modeling import lora as adapters
 from modeling import tiny_model
 from modeling.load_errors import read_config
-from modeling.revision import named_as_loaded
+from modeling.revision import use_snapshot_path
 from run.directory import RunDirectory
 from run.ranks import Ranks
 from settings import BadInput
-from trl_config.arguments import Situation
+from trl_config.arguments import RunContext
 
 
 @dataclass
-class Learner:
+class Policy:
     """A model ready for GRPO; lengths in tokens."""
 
     model: Any
@@ -50,7 +50,7 @@ class Learner:
             "memory": memory,
         }
 
-    def add_to(self, situation: Situation) -> Situation:
+    def add_to(self, situation: RunContext) -> RunContext:
         """What the arguments for TRL depend on."""
         return dataclasses.replace(
             situation,
@@ -61,14 +61,14 @@ class Learner:
         )
 
     @contextlib.contextmanager
-    def handed_over(self, settings: Mapping[str, Any]) -> Iterator[None]:
+    def trl_compatibility(self, settings: Mapping[str, Any]) -> Iterator[None]:
         """Around the making of TRL's trainer."""
-        adapted = adapters.handed_over(self.model) if self.lora else contextlib.nullcontext()
-        with adapted, named_as_loaded(self.model, settings):
+        adapted = adapters.trl_compatibility(self.model) if self.lora else contextlib.nullcontext()
+        with adapted, use_snapshot_path(self.model, settings):
             yield
 
 
-def make_learner(
+def make_policy(
     run: RunDirectory,
     task: Any,
     settings: dict[str, Any],
@@ -76,18 +76,18 @@ def make_learner(
     device: str,
     proven: Mapping[str, Any],
     ranks: Ranks,
-) -> Learner:
+) -> Policy:
     """The model that the settings name."""
     if settings["model"]:
         return _load(run, task, settings, device=device, proven=proven, ranks=ranks)
-    learner = _make_tiny(run, task, settings, device=device, proven=proven)
-    learner.model.to(device)
-    return learner
+    policy = _make_tiny(run, task, settings, device=device, proven=proven)
+    policy.model.to(device)
+    return policy
 
 
 def _make_tiny(
     run: RunDirectory, task: Any, settings: dict[str, Any], *, device: str, proven: Mapping[str, Any]
-) -> Learner:
+) -> Policy:
     tokenizer = tiny_model.make_tokenizer(task.symbols)
     longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
     completion = settings["max_completion_length"]
@@ -97,7 +97,7 @@ def _make_tiny(
     for note in notes:
         run.note(note)
     model = tiny_model.make_model(settings, tokenizer, longest + completion, attention)
-    return Learner(model, tokenizer, model.config._attn_implementation, longest, completion)  # noqa: SLF001
+    return Policy(model, tokenizer, model.config._attn_implementation, longest, completion)  # noqa: SLF001
 
 
 def _load(
@@ -108,17 +108,17 @@ def _load(
     device: str,
     proven: Mapping[str, Any],
     ranks: Ranks,
-) -> Learner:
+) -> Policy:
     """A pretrained model; what can be wrong is looked at before its weights are read."""
     config = read_config(settings)
     text = config.get_text_config()
     experts = getattr(text, "num_local_experts", 0) or getattr(text, "num_experts", 0) or 0
-    check_graphs(settings, text.model_type, getattr(text, "layer_types", None) or (), experts)
+    check_cuda_graphs(settings, text.model_type, getattr(text, "layer_types", None) or (), experts)
     tokenizer, notes = models.load_tokenizer(settings)
     lengths = task.use_tokenizer(tokenizer, getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
-    run.event("data", summary=task.describe(), lengths=lengths)
-    run.say(f"prompts: {lengths['prompts']}, longest {lengths['longest']} tokens, median {lengths['median']}")
-    run.phase("model", settings["model"])
+    run.write_event("data", summary=task.describe(), lengths=lengths)
+    run.log(f"prompts: {lengths['prompts']}, longest {lengths['longest']} tokens, median {lengths['median']}")
+    run.start_phase("model", settings["model"])
     environment = os.environ.get("ATTN_IMPL", "")
     loaded = models.load_model(settings, device=device, environment=environment, proven=dict(proven) or None)
     for note in (*notes, *loaded.notes):
@@ -128,12 +128,12 @@ def _load(
     if settings["lora_rank"]:
         model, rows = adapters.add_lora(model, settings)
         trained, total = models.count_parameters(model)
-        run.event("lora", targets=rows, trainable=trained, total=total)
+        run.write_event("lora", targets=rows, trainable=trained, total=total)
         for row in rows:
-            run.say(f"LoRA on {row['target']}: {row['modules']} {row['kind']}s, {row['parameters']:,} weights")
+            run.log(f"LoRA on {row['target']}: {row['modules']} {row['kind']}s, {row['parameters']:,} weights")
             if row["note"]:
                 run.note(row["note"])
-    learner = Learner(
+    policy = Policy(
         model,
         tokenizer,
         loaded.attention,
@@ -142,13 +142,13 @@ def _load(
         autocast="" if loaded.dtype == "float32" else loaded.dtype,
         lora=rows,
     )
-    learner.plan = _plan(run, config, learner, settings, device=device, ranks=ranks)
-    learner.vllm_share = settings["vllm_share"] or learner.plan.get("vllm_share") or 0.0
-    return learner
+    policy.plan = _plan(run, config, policy, settings, device=device, ranks=ranks)
+    policy.vllm_share = settings["vllm_share"] or policy.plan.get("vllm_share") or 0.0
+    return policy
 
 
 def _plan(
-    run: RunDirectory, config: Any, learner: Learner, settings: dict[str, Any], *, device: str, ranks: Ranks
+    run: RunDirectory, config: Any, policy: Policy, settings: dict[str, Any], *, device: str, ranks: Ranks
 ) -> dict[str, Any]:
     """What the run will hold in this GPU's memory, told before it starts; empty where there is no GPU to hold it."""
     if device == "cpu":
@@ -156,7 +156,7 @@ def _plan(
     total = torch.cuda.get_device_properties(0).total_memory
     free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()  # before this process took any
     machine = {
-        "gpus": ranks.count,
+        "gpus": ranks.world_size,
         "memory": total,
         "free": free,
         "name": torch.cuda.get_device_name(),
@@ -167,10 +167,10 @@ def _plan(
             memory_plan.parse_config(config.to_dict()),
             settings,
             machine,
-            prompt_tokens=learner.longest_prompt,
-            completion_tokens=learner.completion,
+            prompt_tokens=policy.longest_prompt,
+            completion_tokens=policy.completion,
             trl=importlib.metadata.version("trl"),
-            attention=learner.attention,
+            attention=policy.attention,
         )
     except BadInput as error:
         if settings["generation"] == "vllm-colocate" and not settings["vllm_share"]:
@@ -181,8 +181,8 @@ def _plan(
             ) from None
         run.note(f"no memory plan: {error.message}")
         return {}
-    run.event("plan", plan=plan)
-    run.say(f"memory plan: peak {plan['peak'] / 2**30:.1f} of {total / 2**30:.1f} GiB in phase {plan['peak_phase']}")
+    run.write_event("plan", plan=plan)
+    run.log(f"memory plan: peak {plan['peak'] / 2**30:.1f} of {total / 2**30:.1f} GiB in phase {plan['peak_phase']}")
     if plan["fits"] is False:
         changes = [f"{name}={value}" for remedy in plan["remedies"] for name, value in remedy["set"].items()]
         enough = plan["remedies"] and plan["remedies"][-1]["fits"]
@@ -194,16 +194,16 @@ def _plan(
     return plan
 
 
-def keep_reference(run: RunDirectory, learner: Learner, *, fresh: bool, ranks: Ranks) -> None:
+def save_reference_model(run: RunDirectory, policy: Policy, *, fresh: bool, ranks: Ranks) -> None:
     """With beta > 0 TRL loads the first policy by its name: a model made here gets one, in the run.
 
     An adapter's first policy is its base, with the adapter off; a loaded model has the name it was loaded by.
     """
-    model = learner.model
-    if learner.lora or model.config._name_or_path:  # noqa: SLF001
+    model = policy.model
+    if policy.lora or model.config._name_or_path:  # noqa: SLF001
         return
     folder = run.path / "reference"
-    if fresh and ranks.first:
+    if fresh and ranks.is_main:
         model.save_pretrained(folder)
-    ranks.wait()
+    ranks.barrier()
     model.config._name_or_path = str(folder)  # noqa: SLF001

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def named_as_loaded(model: Any, settings: Mapping[str, Any]) -> Iterator[None]:
+def use_snapshot_path(model: Any, settings: Mapping[str, Any]) -> Iterator[None]:
     """Around GRPOTrainer(...), which loads the reference policy, and vLLM its weights, by a name without a revision.
 
     What stands in the name's place is the folder of that revision in the hub's cache, and only meanwhile: an adapter

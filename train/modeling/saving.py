@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hub
-from checks.model_names import looks_local
+from checks.model_names import is_local_path
 from modeling.load_errors import first_line
 from modeling.loading import dtype_option
-from settings import BadInput, expanded, vocabulary
+from settings import BadInput, expand_user, setting_definitions
 
 if TYPE_CHECKING:
-    from modeling.policy import Learner
+    from modeling.policy import Policy
     from run.directory import RunDirectory
 
 MERGED = "merged"
@@ -52,20 +52,20 @@ def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | Non
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def finish(run: RunDirectory, learner: Learner, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+def finish(run: RunDirectory, policy: Policy, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """What a run that is done and saved still asks for: merging, the card, the hub; what failed is noted."""
     folder, more = run.path / "model", {}
     if settings["merge"]:
-        run.phase("merge", "the adapter into its base, and both compared")
+        run.start_phase("merge", "the adapter into its base, and both compared")
         try:
-            more["merged"] = merge_and_compare(learner.model, learner.tokenizer, settings, folder)
+            more["merged"] = merge_and_compare(policy.model, policy.tokenizer, settings, folder)
         except Exception as error:  # of memory or disk, in whatever library's words: the adapter is saved
             run.note(f"not merged: {error}")
             shutil.rmtree(folder / MERGED, ignore_errors=True)  # a half model would be pushed with the rest
             more["merged"] = None
     (folder / "README.md").write_text(model_card(result | more, settings), encoding="utf-8")
     if settings["push_to"]:
-        run.phase("push", settings["push_to"])
+        run.start_phase("push", settings["push_to"])
         try:
             more["pushed"] = push(folder, settings["push_to"], os.environ.get("HF_TOKEN", ""))
         except BadInput as error:
@@ -201,7 +201,7 @@ def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "
     """README.md for the hub: YAML header, what was trained how, held-out numbers; nothing of this machine's paths."""
     adapter = bool(settings["lora_rank"])
     base = public_value(settings["model"]) if settings["model"] else ""
-    on_hub = bool(base) and not looks_local(settings["model"])
+    on_hub = bool(base) and not is_local_path(settings["model"])
     recipe = recipe or str(result.get("recipe", ""))
     tags = ["grpo", "trl", *(["lora"] if adapter else []), "envdoctor"]
     header = ["---", *([f"base_model: {json.dumps(base)}"] if on_hub else [])]
@@ -241,7 +241,7 @@ def table(head: tuple[str, ...], rows: list[Any]) -> list[str]:
 
 def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
     """Settings that differ from the vocabulary's defaults, without what is of this machine alone."""
-    known = vocabulary()
+    known = setting_definitions()
     changed = {}
     for name, value in settings.items():
         if name in PRIVATE or name not in known or value == known[name].default:
@@ -254,7 +254,7 @@ def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
 def public_value(value: Any) -> str:
     """A path of this machine as its last part alone; anything else as it is."""
     text = str(value)
-    return expanded(text).name if looks_local(text) else text
+    return expand_user(text).name if is_local_path(text) else text
 
 
 # --- The hub
@@ -279,7 +279,7 @@ def push(folder: Path, repository: str, token: str) -> str:
         validate_repo_id(repository)
         if not hub.offline():
             hub.check_token(token)
-        hub.limit_waiting()
+        hub.limit_client_timeouts()
         api = HfApi(token=token)
         address = api.create_repo(repository, repo_type="model", private=True, exist_ok=True)
         with public_copy(folder) as copy:
@@ -287,7 +287,7 @@ def push(folder: Path, repository: str, token: str) -> str:
                 repo_id=repository, folder_path=copy, repo_type="model", commit_message="Trained by envdoctor"
             )
     except Exception as error:
-        reason, hint = explain_refusal(error)
+        reason, hint = explain_push_error(error)
         raise BadInput(f"push_to = {repository}: {reason}", expected=expected, hint=hint) from error
     return str(address)
 
@@ -300,7 +300,7 @@ def public_copy(folder: Path) -> Iterator[Path]:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             target = copy / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
-            cleaned = clean_json(path) if path.suffix == ".json" else None
+            cleaned = remove_local_paths(path) if path.suffix == ".json" else None
             if cleaned is None:
                 target.symlink_to(path.resolve())
             else:
@@ -308,7 +308,7 @@ def public_copy(folder: Path) -> Iterator[Path]:
         yield copy
 
 
-def clean_json(path: Path) -> str | None:
+def remove_local_paths(path: Path) -> str | None:
     """A configuration with its base model's path cut to the last part; None where there is nothing to cut."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -319,14 +319,14 @@ def clean_json(path: Path) -> str | None:
     cut = {
         key: public_value(record[key])
         for key in ("base_model_name_or_path", "_name_or_path", "name_or_path")
-        if isinstance(record.get(key), str) and looks_local(record[key])
+        if isinstance(record.get(key), str) and is_local_path(record[key])
     }
     return json.dumps(record | cut, indent=2, ensure_ascii=False) + "\n" if cut else None
 
 
-def explain_refusal(error: Exception) -> tuple[str, str]:
+def explain_push_error(error: Exception) -> tuple[str, str]:
     """Why the hub did not take it, and what to do."""
-    if isinstance(error, hub.HubTrouble):
+    if isinstance(error, hub.HubError):
         return error.reason, error.hint
     kind = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)

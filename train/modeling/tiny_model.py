@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 if TYPE_CHECKING:
-    from modeling.policy import Learner
+    from modeling.policy import Policy
     from run.directory import RunDirectory
 
 IGNORED = -100  # label that the loss leaves out
@@ -53,9 +53,9 @@ def make_model(
     return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
 
 
-def warm_up(learner: Learner, task: Any, settings: dict[str, Any], run: RunDirectory) -> None:
+def warm_up(policy: Policy, task: Any, settings: dict[str, Any], run: RunDirectory) -> None:
     """Next-token loss on the answers alone (prompt tokens are not learnt)."""
-    model, tokenizer = learner.model, learner.tokenizer
+    model, tokenizer = policy.model, policy.tokenizer
     examples = task.warmup_examples(random.Random(settings["seed"]))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings["warmup_learning_rate"])
     model.train()
@@ -66,7 +66,7 @@ def warm_up(learner: Learner, task: Any, settings: dict[str, Any], run: RunDirec
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        run.event("warmup", step=step, steps=settings["warmup_steps"], loss=loss.item())
+        run.write_event("warmup", step=step, steps=settings["warmup_steps"], loss=loss.item())
 
 
 def collate(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:

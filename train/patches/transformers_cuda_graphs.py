@@ -34,7 +34,7 @@ UNKNOWN = ("softcap", "position_bias", "s_aux")  # what some models tell their a
 LOOK_EVERY = 16  # steps between two looks at whether all answers have ended: a look waits for the GPU
 
 
-def attend_folded(
+def grouped_sdpa(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, **more: Any
 ) -> tuple[torch.Tensor, None]:
     """SDPA of one new token (B, H, 1, D) against the cache (B, K, L, D), K heads for H: keys are read once for all.
@@ -58,7 +58,7 @@ def attend_folded(
 
 
 @dataclass(frozen=True)
-class Choice:
+class TokenSampler:
     """How the next token is taken from the logits; temperature 0 takes the likeliest."""
 
     temperature: float
@@ -69,7 +69,7 @@ class Choice:
     pad: int
 
     @classmethod
-    def of(cls, asked: Any) -> Choice:
+    def of(cls, asked: Any) -> TokenSampler:
         """What a GenerationConfig says; what a graph cannot do is refused."""
         if (asked.repetition_penalty or 1.0) != 1.0:
             raise BadInput(
@@ -102,7 +102,7 @@ class Choice:
 class Decoder:
     """Answers of `answer` tokens to `batch` prompts of `prompt` tokens: cache, state, and the recorded step."""
 
-    def __init__(self, model: Any, choice: Choice, *, batch: int, prompt: int, answer: int) -> None:
+    def __init__(self, model: Any, choice: TokenSampler, *, batch: int, prompt: int, answer: int) -> None:
         self.model, self.choice, self.batch, self.prompt, self.answer = model, choice, batch, prompt, answer
         config, device = model.config.get_text_config(), model.device
         length = -(-(prompt + answer) // ALIGNED) * ALIGNED
@@ -122,7 +122,7 @@ class Decoder:
         self.takes_slot = "cache_position" in takes  # transformers 4; from 5 on the cache counts itself
         self.last_alone = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
-    def serves(self, choice: Choice, *, rows: int, prompt: int, answer: int) -> bool:
+    def serves(self, choice: TokenSampler, *, rows: int, prompt: int, answer: int) -> bool:
         """Whether this one can answer these; fewer rows are filled up, unless that would be most of them."""
         same = (self.choice, self.prompt, self.answer) == (choice, prompt, answer)
         return same and rows <= self.batch <= 2 * rows
@@ -207,14 +207,14 @@ class Decoder:
         self.count.add_(1)
 
 
-def make(learner: Any, settings: Mapping[str, Any]) -> GraphedGeneration | None:
+def make(policy: Any, settings: Mapping[str, Any]) -> CudaGraphGenerate | None:
     """What samples with these settings; none where another does."""
     if settings["generation"] != "transformers-graphs":
         return None
-    return GraphedGeneration(learner.model, autocast=learner.autocast, longest_prompt=learner.longest_prompt)
+    return CudaGraphGenerate(policy.model, autocast=policy.autocast, longest_prompt=policy.longest_prompt)
 
 
-def put(sampler: GraphedGeneration | None, model: Any) -> None:
+def put(sampler: CudaGraphGenerate | None, model: Any) -> None:
     """Let it answer where TRL and looks call `model.generate`."""
     if sampler:
         model.generate = sampler
@@ -225,14 +225,14 @@ def take_away(model: Any) -> None:
     vars(model).pop("generate", None)
 
 
-class GraphedGeneration:
+class CudaGraphGenerate:
     """`generate` for TRL and for looks. Make it before TRL's trainer, which wraps the model's forward."""
 
     def __init__(self, model: Any, *, autocast: str, longest_prompt: int) -> None:
         check_model(model)
-        AttentionInterface.register(FOLDED, attend_folded)
+        AttentionInterface.register(FOLDED, grouped_sdpa)
         self.longest = longest_prompt
-        self.twin, self.pairs = twin_of(model, getattr(torch, autocast) if autocast else model.dtype)
+        self.twin, self.pairs = make_sampling_copy(model, getattr(torch, autocast) if autocast else model.dtype)
         self.decoder: Decoder | None = None
 
     @torch.no_grad()
@@ -242,7 +242,7 @@ class GraphedGeneration:
         """Prompts (B, P), padded on the left, and the answers after them (B, P + max_new_tokens)."""
         if self.pairs:
             torch._foreach_copy_([twin for twin, _ in self.pairs], [own for _, own in self.pairs])
-        choice = Choice.of(generation_config)
+        choice = TokenSampler.of(generation_config)
         rows, length = input_ids.shape
         prompt, answer = max(length, self.longest, 2), generation_config.max_new_tokens  # one token is a step
         if self.decoder is None or not self.decoder.serves(choice, rows=rows, prompt=prompt, answer=answer):
@@ -257,7 +257,7 @@ class GraphedGeneration:
         return torch.cat([input_ids, answers], dim=1)
 
 
-def twin_of(model: Any, dtype: torch.dtype) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+def make_sampling_copy(model: Any, dtype: torch.dtype) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
     """The model once more in another type, sharing what has it already; (twin's, own) tensors to copy at each use."""
     memo: dict[int, Any] = {}
     pairs = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def tokenize_once(trainer: Any) -> None:
+def tokenize_distinct_prompts(trainer: Any) -> None:
     """Where TRL has a place for it (from 1.0), and a prompt is its tokens and nothing else.
 
     64 answers to 8 prompts of 256 tokens: 25 ms of a step of 1.14 s (an H200 machine, 2026-11-23).

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from packaging.version import Version
-from patches.vllm_logprobs import keeping
-from patches.vllm_multi_step import in_bursts
+from patches.vllm_logprobs import storing_logprobs
+from patches.vllm_multi_step import multi_step_scheduling
 from trl import GRPOTrainer
-from trl_config.arguments import Installed
+from trl_config.arguments import InstalledVersions
 
 
-class ScoredOnce(GRPOTrainer):
+class SinglePassTrainer(GRPOTrainer):
     """TRL's trainer without its second pass over the answers.
 
     TRL weighs what vLLM sampled by how much likelier the model itself finds it (its importance-sampling correction),
@@ -48,20 +48,20 @@ class ScoredOnce(GRPOTrainer):
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
         found = super()._get_per_token_logps_and_entropies(*arguments, **named)
         if self.learnt_from is not None:
-            weights, difference = weigh(found[0].detach(), self.learnt_from, self)
+            weights, difference = importance_weights(found[0].detach(), self.learnt_from, self)
             self.learnt_from["importance_sampling_ratio"] = weights
             mean = self.accelerator.gather(difference).mean().item()
             self._metrics["train"]["sampling/sampling_logp_difference/mean"].append(mean)
         return found
 
 
-def trainer_of(settings: Mapping[str, Any], installed: Installed) -> type[GRPOTrainer]:
+def choose_trainer_class(settings: Mapping[str, Any], installed: InstalledVersions) -> type[GRPOTrainer]:
     """The trainer for these settings."""
-    return ScoredOnce if scores_once(settings, installed) else GRPOTrainer
+    return SinglePassTrainer if uses_single_pass(settings, installed) else GRPOTrainer
 
 
-def scores_once(settings: Mapping[str, Any], installed: Installed) -> bool:
-    """Whether ScoredOnce computes what TRL would: vLLM samples, the correction is on, and nothing is learnt twice."""
+def uses_single_pass(settings: Mapping[str, Any], installed: InstalledVersions) -> bool:
+    """Whether SinglePassTrainer computes the same as TRL."""
     return (
         settings["generation"].startswith("vllm")
         and settings["vllm_correction"]
@@ -79,7 +79,9 @@ def beside(ids: torch.Tensor, said: Sequence[Sequence[float]]) -> torch.Tensor:
     return torch.from_numpy(kept).to(ids.device)
 
 
-def weigh(ours: torch.Tensor, inputs: Mapping[str, Any], trainer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def importance_weights(
+    ours: torch.Tensor, inputs: Mapping[str, Any], trainer: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(p_model / p_vllm of each token (B, T) or each answer (B, 1) within the limits, mean |log ratio|).
 
     `ours` are the model's log-probabilities (B, T). A token that vLLM gave no number for (NaN) counts as equal.
@@ -98,11 +100,11 @@ def weigh(ours: torch.Tensor, inputs: Mapping[str, Any], trainer: Any) -> tuple[
     return weights, difference.abs().sum() / mask.sum().clamp(min=1)
 
 
-def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
+def patch_generate(trainer: Any, settings: Mapping[str, Any]) -> None:
     """Let vLLM sample without what nobody reads: an object for each token's log-probability, collections amid it all.
 
     vLLM's scheduler is Python, and so are its outputs: on an H200 they, not the GPU, set the pace of a small model.
-    With the correction on, the log-probabilities are kept in a ledger and TRL is handed plain numbers; where the
+    With the correction on, the log-probabilities are kept in a store and TRL is handed plain numbers; where the
     engine has no place for one, they come as vLLM's flat_logprobs. With it off, none are asked for.
 
     What vLLM keeps of prompts is forgotten by another salt whenever TRL hands it new weights: vLLM itself walks all
@@ -117,14 +119,14 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
         return
     if not settings["vllm_correction"]:
         generation.logprobs = None
-    sampler, generate = LeanSampler(generation.llm), generation.generate
+    sampler, generate = LeanGenerate(generation.llm), generation.generate
 
     def generate_lean(*arguments: Any, **named: Any) -> tuple[Any, Any, Any, Any]:
         prompts, answers, numbers, ids = generate(*arguments, **named)
         said = sampler.said
         if generation.logprobs is None:
             said = [[math.nan] * len(answer) for answer in answers]  # as vLLM says "unknown"
-        if isinstance(trainer, ScoredOnce):  # makes one tensor of all, TRL one of each row
+        if isinstance(trainer, SinglePassTrainer):  # makes one tensor of all, TRL one of each row
             trainer.said = said
             numbers = [[] for _ in said] or numbers
         elif said:
@@ -135,12 +137,12 @@ def answer_lean(trainer: Any, settings: Mapping[str, Any]) -> None:
     generation.llm.reset_prefix_cache = sampler.forget
 
 
-class LeanSampler:
+class LeanGenerate:
     """vLLM's `generate` for TRL, which asks for one answer a prompt."""
 
     def __init__(self, llm: Any) -> None:
         self.llm, self.generate = llm, llm.generate
-        self.keeps = True  # in a ledger
+        self.keeps = True  # in a store
         self.said: list[list[float]] = []  # log-probabilities by the last call, an answer a row; none: in its answers
         self.salt = 0  # of what is kept of prompts
 
@@ -156,13 +158,17 @@ class LeanSampler:
             sampling_params.flat_logprobs = True
         prompts = [{**prompt, "cache_salt": str(self.salt)} for prompt in prompts]
         keeps = flat and self.keeps
-        many = in_bursts(self.llm, sampling_params) if keeps or sampling_params.logprobs is None else nullcontext()
-        with no_collections(), many, keeping(self.llm) if keeps else nullcontext() as ledger:
+        many = (
+            multi_step_scheduling(self.llm, sampling_params)
+            if keeps or sampling_params.logprobs is None
+            else nullcontext()
+        )
+        with gc_disabled(), many, storing_logprobs(self.llm) if keeps else nullcontext() as store:
             found = self.generate(prompts, sampling_params, **named)
         answers = [one.outputs[0] for one in found]
         self.said = []
-        if ledger:
-            rows = ledger.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
+        if store:
+            rows = store.read([(one.request_id, list(one.outputs[0].token_ids)) for one in found])
             self.said = [row or [math.nan] * len(answer.token_ids) for row, answer in zip(rows, answers, strict=True)]
             self.keeps = (
                 None not in rows
@@ -175,7 +181,7 @@ class LeanSampler:
 
 
 @contextmanager
-def no_collections() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """No cycle is looked for inside: each search would walk all that was made since, many times a second."""
     collecting = gc.isenabled()
     gc.disable()

@@ -22,14 +22,14 @@ OTHERWISE = (
 )  # fmt: skip
 
 
-def learn_without_padding(trainer: Any, *, device: str, compiled: bool) -> None:
+def remove_padding(trainer: Any, *, device: str, compiled: bool) -> None:
     """The trainer's model and, where it has one, the reference: what is compared is computed alike."""
     for model in (trainer.model, getattr(trainer, "ref_model", None)):
         if model is not None:
-            leave_padding_out(model, device=device, compiled=compiled)
+            remove_model_padding(model, device=device, compiled=compiled)
 
 
-def leave_padding_out(model: Any, *, device: str, compiled: bool = False) -> bool:
+def remove_model_padding(model: Any, *, device: str, compiled: bool = False) -> bool:
     """Let the model's decoder compute its rows without their padding; whether this one can.
 
     A CPU has no faster attention without a mask, and a compiled model wants rows of one length.

@@ -62,7 +62,7 @@ class Step:
     after: Callable[[], None]
 
 
-class Recorded:
+class GraphRunner:
     """Stands before a model runner: of a plan with `further` it makes that many more tokens of each answer."""
 
     def __init__(self, runner: Any, steps: int) -> None:

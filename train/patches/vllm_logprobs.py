@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Ledger:
+class LogprobStore:
     """Takes the numbers off what the model runner hands to the scheduler, and finds those of an answer again."""
 
     def __init__(self) -> None:
@@ -52,21 +52,21 @@ class Ledger:
 
 
 @contextmanager
-def keeping(llm: Any) -> Iterator[Ledger | None]:
-    """A ledger of what is sampled inside; none where the engine does not run in this process."""
+def storing_logprobs(llm: Any) -> Iterator[LogprobStore | None]:
+    """A store of what is sampled inside; none where the engine does not run in this process."""
     core = getattr(getattr(getattr(llm, "llm_engine", None), "engine_core", None), "engine_core", None)
     scheduler = getattr(core, "scheduler", None)
     if scheduler is None:
         yield None
         return
-    ledger, update = Ledger(), scheduler.update_from_output
+    store, update = LogprobStore(), scheduler.update_from_output
 
     def take_and_update(scheduled: Any, output: Any) -> Any:
-        ledger.take(output)
+        store.take(output)
         return update(scheduled, output)
 
     scheduler.update_from_output = take_and_update
     try:
-        yield ledger
+        yield store
     finally:
         scheduler.update_from_output = update

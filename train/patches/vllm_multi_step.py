@@ -4,8 +4,8 @@ While every request that runs only gets its next token, each plan is the last on
 anew for each token, request by request in Python, and tells each request of each token by itself, which sets the
 pace of a small model. Here its scheduler plans once and is told once for several tokens of all answers.
 
-Where `recorded.Recorded` serves, the model runner makes them in one call. Elsewhere it gets the same steps as ever,
-one after the other. The tokens are the same both ways (benchmarks/sampling_gpu.py has the times).
+Where `vllm_cuda_graph.GraphRunner` serves, the model runner makes them in one call. Elsewhere it gets the same
+steps as ever, one after the other. The tokens are the same both ways (benchmarks/sampling_gpu.py has the times).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 from packaging.version import Version
 
-# How often a plan is repeated. An answer that ends meanwhile is sampled on to the end of it, and cut. Recorded, two
+# How often a plan is repeated. An answer that ends meanwhile is sampled on to the end of it, and cut. With it, two
 # plans are under way: the GPU works at one while the tokens of the other are read and told.
 STEPS, RECORDED_STEPS = 16, 7
 
 
-class Bursts:
+class MultiStepScheduler:
     """Stands before a scheduler: repeats its plan a token further on, and tells it of what came back all at once.
 
     vLLM plans a step while the one before runs. Its limits are right for one token that it has not been told of, so
@@ -149,11 +149,11 @@ class Bursts:
 
 
 @contextmanager
-def in_bursts(llm: Any, asked: Any) -> Iterator[bool]:
+def multi_step_scheduling(llm: Any, asked: Any) -> Iterator[bool]:
     """Let vLLM sample in bursts inside, where this engine and what is asked of it allow it; says whether they do."""
     core = getattr(getattr(getattr(llm, "llm_engine", None), "engine_core", None), "engine_core", None)
     scheduler = getattr(core, "scheduler", None)
-    if isinstance(getattr(getattr(scheduler, "schedule", None), "__self__", None), Bursts):
+    if isinstance(getattr(getattr(scheduler, "schedule", None), "__self__", None), MultiStepScheduler):
         yield True  # within others: what is planned twice would be made twice
         return
     if not (_engine_fits(scheduler) and _request_fits(asked)):
@@ -161,7 +161,7 @@ def in_bursts(llm: Any, asked: Any) -> Iterator[bool]:
         return
     assert scheduler is not None
     with recording(core, asked) as recorded:
-        bursts, lookahead = Bursts(scheduler, recorded), scheduler.num_lookahead_tokens
+        bursts, lookahead = MultiStepScheduler(scheduler, recorded), scheduler.num_lookahead_tokens
         scheduler.schedule, scheduler.update_from_output = bursts.schedule, bursts.update_from_output
         try:
             yield True
@@ -178,12 +178,12 @@ def recording(core: Any, asked: Any) -> Iterator[Any]:
     if runner is None:
         yield None
         return
-    from patches.vllm_cuda_graph import Recorded, serves
+    from patches.vllm_cuda_graph import GraphRunner, serves
 
     if not serves(runner, asked):
         yield None
         return
-    recorded = Recorded(runner, RECORDED_STEPS)
+    recorded = GraphRunner(runner, RECORDED_STEPS)
     runner.execute_model, runner.sample_tokens = recorded.execute_model, recorded.sample_tokens
     try:
         yield recorded

@@ -12,7 +12,7 @@ from patches.cuda_graph import capture
 Named = Iterable[tuple[str, torch.Tensor]]
 
 
-def hand_over_at_once(trainer: Any) -> None:
+def sync_weights_in_one_call(trainer: Any) -> None:
     """One call of vLLM's load_weights for all weights; TRL makes one for each, in which vLLM lists all of its own.
 
     Merged adapters stay a stream, never held all together. Weights that lie still on the GPU are handed over by a
@@ -29,7 +29,7 @@ def hand_over_at_once(trainer: Any) -> None:
         and not generation.enable_sleep_mode
         and engine.vllm_config.quant_config is None  # scales are read by the CPU
     )
-    take = HandOver(theirs).load if records else theirs.load_weights
+    take = WeightSync(theirs).load if records else theirs.load_weights
 
     def load_all() -> Iterator[tuple[str, torch.Tensor]]:
         take(named())
@@ -38,7 +38,7 @@ def hand_over_at_once(trainer: Any) -> None:
     generation._iter_named_params = load_all  # noqa: SLF001
 
 
-class HandOver:
+class WeightSync:
     """vLLM's `load_weights`, recorded as a CUDA graph.
 
     It finds each weight's place by its name, casts and copies it, in Python: 11.7 ms for the 290 weights of a Qwen2

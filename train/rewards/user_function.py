@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from settings import BadInput, expanded, suggest
+from settings import BadInput, expand_user, suggest
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 # What TRL gives by these names is not a column; TRL 1.16 gives the two logs, to functions that name them.
@@ -48,7 +48,7 @@ def check_user_reward(name: str) -> str:
     A module that is not in the working directory may be installed in the stack: the run will tell.
     """
     where, _, function = name.rpartition(":")
-    path = expanded(where) if where.endswith(".py") else _find_module(where)
+    path = expand_user(where) if where.endswith(".py") else _find_module(where)
     if path is None:
         return name
     path = path.resolve()

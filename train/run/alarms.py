@@ -40,7 +40,7 @@ class Alarm:
         return asdict(self)
 
 
-def validate_names(names: list[str]) -> list[str]:
+def check_alarm_names(names: list[str]) -> list[str]:
     """The names given to `stop_on`, each of an alarm that there is."""
     for name in names:
         if name not in NAMES:
@@ -57,7 +57,7 @@ class Alarms:
 
     def __init__(self, settings: Mapping[str, Any], held_out_rows: int = 100) -> None:
         self.settings = settings
-        self.stop_on = frozenset(validate_names(list(settings.get("stop_on", ()))))
+        self.stop_on = frozenset(check_alarm_names(list(settings.get("stop_on", ()))))
         self.active: set[str] = set()
         self._each_step: dict[str, Callable[[Metrics], Verdict]] = {
             "not-a-number": NotANumber(settings),
@@ -69,7 +69,7 @@ class Alarms:
         }
         self._overfitting = Overfitting(settings, held_out_rows)
 
-    def see(self, step: int, metrics: Metrics) -> list[Alarm]:
+    def check_step(self, step: int, metrics: Metrics) -> list[Alarm]:
         """The alarms that one step's metrics raise. Give them raw: a NaN that was made null is seen less surely.
 
         After a resume, show it the old rows of metrics.csv first (`parse_row`), and drop what it answers.
@@ -78,7 +78,7 @@ class Alarms:
         raised = [self._judge(name, step, judge(metrics)) for name, judge in self._each_step.items()]
         return [alarm for alarm in raised if alarm]
 
-    def look(self, when: str, step: int, metrics: Metrics) -> list[Alarm]:
+    def check_evaluation(self, when: str, step: int, metrics: Metrics) -> list[Alarm]:
         """The alarms that a look at the held-out rows raises; `when` is before, during or after.
 
         A fall that is seen after the last step is told as well.
@@ -86,7 +86,7 @@ class Alarms:
         alarm = self._judge("overfitting", step, self._overfitting(step, metrics, first=when == "before"))
         return [alarm] if alarm else []
 
-    def stops(self, alarms: list[Alarm]) -> Alarm | None:
+    def stopping_alarm(self, alarms: list[Alarm]) -> Alarm | None:
         """The first of these alarms that ends the run, by `stop_on`."""
         return next((alarm for alarm in alarms if alarm.name in self.stop_on), None)
 

@@ -76,36 +76,36 @@ def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[
     )
 
 
-def drop_old_checkpoints(checkpoints: Path, keep: int) -> None:
+def delete_old_checkpoints(checkpoints: Path, keep: int) -> None:
     """Remove all but the newest `keep` complete ones, and what is older than those."""
     whole = [path for path in list_checkpoints(checkpoints) if not find_defect(path)]
     if len(whole) <= keep:
         return
-    oldest = step_of(whole[-keep])
+    oldest = checkpoint_step(whole[-keep])
     for path in list_checkpoints(checkpoints):
-        if step_of(path) < oldest:
+        if checkpoint_step(path) < oldest:
             shutil.rmtree(path)
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
     """Every checkpoint-STEP directory, oldest first."""
-    found = [path for path in checkpoints.glob("checkpoint-*") if path.is_dir() and step_of(path)]
-    return sorted(found, key=step_of)
+    found = [path for path in checkpoints.glob("checkpoint-*") if path.is_dir() and checkpoint_step(path)]
+    return sorted(found, key=checkpoint_step)
 
 
-def step_of(checkpoint: Path) -> int:
+def checkpoint_step(checkpoint: Path) -> int:
     """50 for .../checkpoint-50, else 0."""
     number = checkpoint.name.rpartition("checkpoint-")[2]
     return int(number) if number.isdigit() else 0
 
 
-def put_aside(run: Path, checkpoints: Path, step: int) -> Path | None:
+def archive_later_files(run: Path, checkpoints: Path, step: int) -> Path | None:
     """Move what is later than a step where no resume finds it, beside copies of the tables; that place, if any.
 
     The steps are trained again: their checkpoints would be written into those of the other course, a kill could leave
     a mixture that seems whole, and the older course would count as the newer one, to be kept and gone on with.
     """
-    later = [path for path in list_checkpoints(checkpoints) if step_of(path) > step]
+    later = [path for path in list_checkpoints(checkpoints) if checkpoint_step(path) > step]
     later += [path for path in [run / "result.json"] if path.exists()]
     if not later:
         return None

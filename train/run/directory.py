@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from run.checkpoints import choose_checkpoint, put_aside, step_of
+from run.checkpoints import archive_later_files, checkpoint_step, choose_checkpoint
 from settings import BadInput
 
 csv.field_size_limit(sys.maxsize)  # an answer may be longer than the 128 KiB that csv takes by itself
@@ -25,10 +25,10 @@ csv.field_size_limit(sys.maxsize)  # an answer may be longer than the 128 KiB th
 class RunDirectory:
     """The files of one run. A run killed at any moment can be read, and continued from its newest checkpoint."""
 
-    def __init__(self, path: Path, *, writes: bool = True) -> None:
+    def __init__(self, path: Path, *, is_writer: bool = True) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self.writes = writes  # one process of a run does
+        self.is_writer = is_writer  # one process of a run does
         self._events_checked = False
 
     def read(self) -> dict[str, Any]:
@@ -49,17 +49,17 @@ class RunDirectory:
             raise BadInput(f"{file} holds {seen}", expected=expected, hint=hint)
         return run
 
-    def hold(self) -> None:
+    def lock(self) -> None:
         """Keep this run for this process: two trainers would write into each other's tables.
 
         The lock is the file's, not its content's: it goes when the process does, however it ends.
         """
-        if not self.writes:
+        if not self.is_writer:
             return
         try:
             self._lock = (self.path / ".lock").open("a+", encoding="utf-8")
         except OSError as error:
-            self.writes = False
+            self.is_writer = False
             raise BadInput(
                 f"the run's folder {self.path} cannot be written to: {error.strerror}",
                 expected="a folder with run.json, that is yours to write",
@@ -68,7 +68,7 @@ class RunDirectory:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.writes = False  # what happens here is the other one's to tell
+            self.is_writer = False  # what happens here is the other one's to tell
             self._lock.seek(0)
             raise BadInput(
                 f"{self.path} is being trained by process {self._lock.read().strip() or 'unknown'}",
@@ -79,38 +79,40 @@ class RunDirectory:
             os.ftruncate(self._lock.fileno(), 0)
             os.write(self._lock.fileno(), str(os.getpid()).encode())
 
-    def release(self) -> None:
+    def unlock(self) -> None:
         """Let go of the run."""
         self._lock.close()
 
-    def take_up(self, resume: str | None) -> Path | None:
+    def prepare_resume(self, resume: str | None) -> Path | None:
         """The checkpoint to go on from, none for a fresh start.
 
         Newer checkpoints that are not whole are told and removed: what is trained again would be written into them.
         """
-        if not self.writes:
+        if not self.is_writer:
             return choose_checkpoint(self.checkpoints, resume)[0] if resume else None
         if not resume:
-            self.refuse_a_used_directory()
+            self.check_unused()
             return None
         try:
             checkpoint, skipped = choose_checkpoint(self.checkpoints, resume)
         except BadInput:
-            self.writes = resume == "latest"  # a slip in a name is nothing that happened to the run
+            self.is_writer = resume == "latest"  # a slip in a name is nothing that happened to the run
             raise
         for path, defect in skipped:
-            self.event("checkpoint_skipped", path=str(path.relative_to(self.path)), reason=defect)
+            self.write_event("checkpoint_skipped", path=str(path.relative_to(self.path)), reason=defect)
             shutil.rmtree(path)
         return checkpoint
 
-    def go_on_from(self, checkpoint: Path) -> None:
+    def archive_files_after(self, checkpoint: Path) -> None:
         """The run's course is now the one that led to this checkpoint; what came later is put aside."""
-        place = put_aside(self.path, self.checkpoints, step_of(checkpoint)) if self.writes else None
+        place = (
+            archive_later_files(self.path, self.checkpoints, checkpoint_step(checkpoint)) if self.is_writer else None
+        )
         if place:
             held = ", ".join(sorted(path.name for path in place.iterdir()))
-            self.note(f"on from step {step_of(checkpoint)}: {held} of the course until now lie in {place}")
+            self.note(f"on from step {checkpoint_step(checkpoint)}: {held} of the course until now lie in {place}")
 
-    def refuse_a_used_directory(self) -> None:
+    def check_unused(self) -> None:
         """A fresh start must not overwrite a run."""
         used = [name for name in ("result.json", "metrics.csv") if (self.path / name).exists()]
         if used:
@@ -120,31 +122,31 @@ class RunDirectory:
                 hint="continue it with --resume latest, or start in a new directory",
             )
 
-    def event(self, event: str, **fields: Any) -> None:
+    def write_event(self, event: str, **fields: Any) -> None:
         """Append one line to events.jsonl, at once."""
-        if not self.writes:
+        if not self.is_writer:
             return
         file = self.path / "events.jsonl"
         if not self._events_checked:
-            _drop_half_line(file)
+            _truncate_partial_line(file)
             self._events_checked = True
         record = {"t": round(time.time(), 3), "event": event, **fields}
         with file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
+            stream.write(json.dumps(replace_nonfinite(record), ensure_ascii=False) + "\n")
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def start_phase(self, name: str, detail: str = "") -> None:
         """A phase begins."""
-        self.event("phase", name=name, detail=detail)
-        self.say(f"{name}: {detail}" if detail else name)
+        self.write_event("phase", name=name, detail=detail)
+        self.log(f"{name}: {detail}" if detail else name)
 
     def note(self, message: str) -> None:
         """Something to know about this run: what stands in for what was asked."""
-        self.event("note", message=message)
-        self.say(f"note: {message}")
+        self.write_event("note", message=message)
+        self.log(f"note: {message}")
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """A line for who reads along."""
-        if self.writes:
+        if self.is_writer:
             print(line, flush=True)
 
     def read_events(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
@@ -154,7 +156,7 @@ class RunDirectory:
         events = [parsed for line in lines if (parsed := _parse_json(line)) and parsed.get("event") == kind]
         return [event for event in events if all(event.get(key) == value for key, value in fields.items())]
 
-    def read_looks(self) -> list[dict[str, Any]]:
+    def read_evaluations(self) -> list[dict[str, Any]]:
         """The held-out looks of the run's course, oldest first: one that goes back forgets what came later.
 
         Sample event: {"t": 1.0, "event": "eval", "when": "during", "step": 50, "metrics": {"greedy_reward": 0.6}}
@@ -166,9 +168,9 @@ class RunDirectory:
                 looks = {at: look for at, look in looks.items() if at < step} | {step: event}
         return list(looks.values())
 
-    def tell_rows(self, train: Sequence[Any], held_out: Sequence[Any]) -> None:
+    def record_dataset(self, train: Sequence[Any], held_out: Sequence[Any]) -> None:
         """Keep what a run begins with, and note where it goes on with other rows: its numbers do not compare."""
-        if not self.writes:
+        if not self.is_writer:
             return
         digest = hashlib.sha256()
         for row in (*train, None, *held_out):
@@ -176,7 +178,7 @@ class RunDirectory:
         rows = {"train": len(train), "held_out": len(held_out), "sha256": digest.hexdigest()}
         first = next(iter(self.read_events("rows")), None)
         if first is None:
-            self.event("rows", **rows)
+            self.write_event("rows", **rows)
         elif first.get("sha256") != rows["sha256"]:
             self.note(
                 f"the rows are not those that the run began with: {rows['train']} to train on and {rows['held_out']} "
@@ -184,7 +186,7 @@ class RunDirectory:
                 "belong to those"
             )
 
-    def read_look_before(self) -> dict[str, float]:
+    def read_baseline_evaluation(self) -> dict[str, float]:
         """The held-out numbers before GRPO, from the run's first start."""
         looks = self.read_events("eval", when="before")
         if not looks:
@@ -195,18 +197,18 @@ class RunDirectory:
             )
         return dict(looks[-1]["metrics"])
 
-    def is_over(self, checkpoint: Path, steps: int) -> bool:
+    def is_finished(self, checkpoint: Path, steps: int) -> bool:
         """Whether nothing is left to do after a checkpoint, which is told. `steps`: the run's, 0 by epochs."""
-        step = step_of(checkpoint)
+        step = checkpoint_step(checkpoint)
         if steps and step > steps:
             raise BadInput(f"{checkpoint} is past steps = {steps}", expected="an earlier one", hint="--resume latest")
-        end = self.read_end()
+        end = self.read_final_result()
         over = end.get("status") == "done" and end.get("steps") == step == (steps or step)
         if over:
             self.note(f"nothing is left to do: step {step} was the last one, and result.json is written")
         return over
 
-    def read_end(self) -> dict[str, Any]:
+    def read_final_result(self) -> dict[str, Any]:
         """The result of a run that came to its very end: the event `done`, written last, tells it too; else empty."""
         try:
             result = json.loads((self.path / "result.json").read_text(encoding="utf-8"))
@@ -217,10 +219,12 @@ class RunDirectory:
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Write result.json whole or not at all."""
-        if not self.writes:
+        if not self.is_writer:
             return
         temporary = self.path / "result.json.part"
-        temporary.write_text(json.dumps(finite(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(replace_nonfinite(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         temporary.replace(self.path / "result.json")
 
 
@@ -271,16 +275,16 @@ def format_cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """JSON has no nan and no infinity: null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list) else value
+        return {key: replace_nonfinite(item) for key, item in value.items()}
+    return [replace_nonfinite(item) for item in value] if isinstance(value, list) else value
 
 
-def _drop_half_line(file: Path) -> None:
+def _truncate_partial_line(file: Path) -> None:
     """A kill in the middle of a write leaves a line without its end."""
     if file.exists() and not (content := file.read_bytes()).endswith(b"\n"):
         file.write_bytes(content[: content.rfind(b"\n") + 1])

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from run.directory import RunDirectory, finite
+from run.directory import RunDirectory, replace_nonfinite
 from settings import BadInput, Recipe, parse_assignments, read_recipe
 
 Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
 
 
-def command_line(program: str, says: str) -> argparse.ArgumentParser:
+def make_parser(program: str, says: str) -> argparse.ArgumentParser:
     """The arguments that every trainer takes."""
     parser = argparse.ArgumentParser(prog=program, description=says.splitlines()[0])
     parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
@@ -29,7 +29,7 @@ def command_line(program: str, says: str) -> argparse.ArgumentParser:
     return parser
 
 
-def exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> int:
+def run_to_exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> int:
     """Train, and turn every end into an exit status. `tells`: this process says what was wrong with the input."""
     try:
         return train()
@@ -37,17 +37,17 @@ def exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> 
         if tells:
             print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
         with contextlib.suppress(OSError):
-            run.event("error", kind="bad-input", **error.as_record())
+            run.write_event("error", kind="bad-input", **error.as_record())
         return 2
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
-            run.event("interrupted", step=None)
+            run.write_event("interrupted", step=None)
         return 130
     except Exception as error:
         traceback.print_exc()
         with contextlib.suppress(OSError):  # a full disk may be the very reason
             message = f"{type(error).__name__}: {error}"
-            run.event("error", kind="crash", message=message, hint="the traceback is on stderr")
+            run.write_event("error", kind="crash", message=message, hint="the traceback is on stderr")
         return 1
 
 
@@ -67,7 +67,7 @@ def end(status: int) -> NoReturn:
     os._exit(status)
 
 
-def answer_check(request: bytes, check: Check, *, recipe: str, vocabulary: str) -> int:
+def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) -> int:
     """The `--check` mode: one JSON object in, one out. `recipe` is the one that an example names."""
     try:
         try:
@@ -80,11 +80,11 @@ def answer_check(request: bytes, check: Check, *, recipe: str, vocabulary: str) 
                 hint="pipe one JSON object in",
             ) from None
         if isinstance(settings, dict):
-            settings = settings | parse_assignments(assignments, vocabulary)
+            settings = settings | parse_assignments(assignments, settings_file)
         found = read_recipe(name)
         settings, summary = check(found, settings)
     except BadInput as error:
         print(json.dumps({"ok": False, "error": error.as_record()}))
         return 2
-    print(json.dumps(finite({"ok": True, "recipe": found.name, "settings": settings, "summary": summary})))
+    print(json.dumps(replace_nonfinite({"ok": True, "recipe": found.name, "settings": settings, "summary": summary})))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from settings import BadInput, show
+from settings import BadInput, format_value
 
 # What a setting asks for, and the probe that shows whether it is right here.
 PROBES: dict[str, dict[Any, str]] = {
@@ -17,14 +17,14 @@ PROBES: dict[str, dict[Any, str]] = {
 }
 
 
-def refuse_what_is_wrong(settings: Mapping[str, Any], proven: Mapping[str, Any]) -> None:
+def check_failed_probes(settings: Mapping[str, Any], proven: Mapping[str, Any]) -> None:
     """A kernel that came out wrong does not train anything; `proven["failed"]` has the names of the probes."""
     failed = set(proven.get("failed", ()))
     for name, probes in PROBES.items():
         probe = probes.get(settings[name], "")
         if probe in failed:
             raise BadInput(
-                f"{name} = {show(settings[name])}, but verify's probe {probe} did not pass in this environment",
+                f"{name} = {format_value(settings[name])}, but verify's probe {probe} failed in this environment",
                 expected="kernels that were proven here",
                 hint=f"envdoctor verify --only {probe}",
             )

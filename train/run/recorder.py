@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from run.alarms import Alarms, parse_row
-from run.checkpoints import drop_old_checkpoints, mark_complete
+from run.checkpoints import delete_old_checkpoints, mark_complete
 from run.directory import RunDirectory, Table
 from run.interrupt import Interrupt
 from run.ranks import Ranks
-from run.timers import Stopwatch
+from run.timers import StepTimer
 from transformers import TrainerCallback
 
 # Columns of metrics.csv after the task's own. `kl` stays empty at beta 0, a part's seconds where nobody works on it;
@@ -27,7 +27,7 @@ TRAINING_FIELDS = [
 GIB = 2**30
 
 
-class NothingLeft(Exception):  # noqa: N818  (no error)
+class TrainingComplete(Exception):  # noqa: N818  (no error)
     """The last step is done: what is left is to look and to save."""
 
 
@@ -47,7 +47,7 @@ class Recorder(TrainerCallback):
     ) -> None:
         self.run, self.task, self.settings = run, task, settings
         self.ranks, self.interrupt, self.look = ranks, interrupt, look
-        self.watch = Stopwatch()
+        self.watch = StepTimer()
         self.alarms = Alarms(settings, len(task.held_out))
         self.stopped_by = ""
         self.trainer: Any = None
@@ -56,7 +56,7 @@ class Recorder(TrainerCallback):
         self.times: dict[str, float] = {}
         self.totals: dict[str, float] = {}
         self.peak = 0
-        if not ranks.first:
+        if not ranks.is_main:
             return
         smooth = [f"{name}_smooth" for name in task.smoothed]
         header = ["step", *task.summarise([]), *smooth, *TRAINING_FIELDS]
@@ -66,7 +66,7 @@ class Recorder(TrainerCallback):
         self.smooth: dict[str, float] = {}
         for row in self.metrics.read():  # of a run that is gone on with: what the next numbers are compared with
             self.smooth = {name: float(row[f"{name}_smooth"]) for name in task.smoothed if row[f"{name}_smooth"]}
-            self.alarms.see(int(row["step"]), parse_row(row))
+            self.alarms.check_step(int(row["step"]), parse_row(row))
 
     def attach(self, trainer: Any) -> None:
         """The trainer that calls this."""
@@ -96,8 +96,8 @@ class Recorder(TrainerCallback):
         """
         every, done, steps = self.settings["save_every"], state.global_step, state.max_steps
         if done >= steps:
-            raise NothingLeft
-        if self.ranks.first and (not every or (done // every + 1) * every >= steps):
+            raise TrainingComplete
+        if self.ranks.is_main and (not every or (done // every + 1) * every >= steps):
             lost = f"goes on from step {done}" if done else "begins anew"
             self.run.note(f"save_every = {every} of {steps} steps: no checkpoint before the end; a killed run {lost}")
 
@@ -108,13 +108,13 @@ class Recorder(TrainerCallback):
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """The clock stops; who was asked to end saves first."""
         self.times = self.watch.end_step()
-        asked = self.interrupt.asked_at is not None
+        asked = self.interrupt.requested_at is not None
         everybody = self.ranks.gather([(self.times["generate_seconds"], asked, self.answers)])
         self.answers = [answer for *_, answers in everybody for answer in answers]
-        if self.ranks.count > 1:
-            self.times = tell_waiting(self.times, max(seconds for seconds, *_ in everybody))
+        if self.ranks.world_size > 1:
+            self.times = add_wait_seconds(self.times, max(seconds for seconds, *_ in everybody))
         if any(asked for _, asked, _ in everybody):  # ranks that stop at different steps would wait for each other
-            self.interrupt.asked_at = self.interrupt.asked_at or time.monotonic()
+            self.interrupt.requested_at = self.interrupt.requested_at or time.monotonic()
             control.should_save = control.should_training_stop = True
         self._keep_answers()
 
@@ -123,7 +123,7 @@ class Recorder(TrainerCallback):
         if not self.answers:
             return
         self.current = self.task.summarise(self.answers)
-        if self.ranks.first:
+        if self.ranks.is_main:
             self.generations.append(self.answers)
         self.answers = []
 
@@ -133,9 +133,9 @@ class Recorder(TrainerCallback):
             return
         step, every = state.global_step, self.settings["eval_every"]
         numbers = self._numbers(logs)
-        if self.ranks.first:
+        if self.ranks.is_main:
             self._write(step, state.max_steps, numbers)
-            self._raise(self.alarms.see(step, numbers))
+            self._raise(self.alarms.check_step(step, numbers))
         if every and step % every == 0 and step < state.max_steps:
             self.saw("during", step, self.look("during", step))
         if self.settings["stop_on"] and self.ranks.any(bool(self.stopped_by)):
@@ -143,8 +143,8 @@ class Recorder(TrainerCallback):
 
     def saw(self, when: str, step: int, numbers: dict[str, float]) -> None:
         """A look at the held-out rows, for the alarms."""
-        if self.ranks.first:
-            self._raise(self.alarms.look(when, step, numbers))
+        if self.ranks.is_main:
+            self._raise(self.alarms.check_evaluation(when, step, numbers))
         if self.settings["report_to"]:
             self.trainer.log({f"held_out/{name}": value for name, value in numbers.items()})
 
@@ -182,27 +182,27 @@ class Recorder(TrainerCallback):
             self.smooth[name] = keep * self.smooth.get(name, value) + (1 - keep) * value
         numbers |= {f"{name}_smooth": value for name, value in self.smooth.items()}
         self.metrics.append([{"step": step, **numbers}])
-        self.run.event("step", step=step, steps=steps, metrics=numbers)
+        self.run.write_event("step", step=step, steps=steps, metrics=numbers)
         if step % 10 == 0:
             shown = ", ".join(f"{name}_smooth {value:.3f}" for name, value in self.smooth.items())
-            self.run.say(f"step {step}: {shown}")
+            self.run.log(f"step {step}: {shown}")
 
     def _raise(self, alarms: Sequence[Any]) -> None:
         for alarm in alarms:
-            self.run.event("alarm", **alarm.as_record())
-            self.run.say(f"alarm: {alarm.name}: {alarm.message}; {alarm.hint}")
+            self.run.write_event("alarm", **alarm.as_record())
+            self.run.log(f"alarm: {alarm.name}: {alarm.message}; {alarm.hint}")
             if alarm.name in self.settings["stop_on"]:
                 self.stopped_by = alarm.name
 
     def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """A checkpoint lies there: it is marked complete, and only then older ones go."""
-        self.ranks.wait()  # each rank writes a file of its own
+        self.ranks.barrier()  # each rank writes a file of its own
         path = self.run.checkpoints / f"checkpoint-{state.global_step}"
-        if not self.ranks.first:
+        if not self.ranks.is_main:
             return
         mark_complete(path)
-        drop_old_checkpoints(self.run.checkpoints, self.settings["keep_checkpoints"])
-        self.run.event("checkpoint", step=state.global_step, path=str(path.relative_to(self.run.path)))
+        delete_old_checkpoints(self.run.checkpoints, self.settings["keep_checkpoints"])
+        self.run.write_event("checkpoint", step=state.global_step, path=str(path.relative_to(self.run.path)))
 
     def rescue(self) -> None:
         """Save what was learnt until something went wrong in a step: a reward that raised, memory that ran out."""
@@ -211,7 +211,7 @@ class Recorder(TrainerCallback):
         state = self.trainer.state
         saved = self.run.checkpoints / f"checkpoint-{state.global_step}"
         # Alone: the other ranks may never come to the points where they wait for each other.
-        if self.ranks.count > 1 or not state.global_step or saved.exists():
+        if self.ranks.world_size > 1 or not state.global_step or saved.exists():
             return
         try:
             self.trainer._save_checkpoint(self.trainer.model, trial=None)  # noqa: SLF001  no public name does this alone
@@ -228,7 +228,7 @@ class Recorder(TrainerCallback):
         return {name: round(value / whole, 4) for name, value in parts.items()} if whole else {}
 
 
-def tell_waiting(times: dict[str, float], slowest: float) -> dict[str, float]:
+def add_wait_seconds(times: dict[str, float], slowest: float) -> dict[str, float]:
     """A step's times with `wait_seconds`: TRL gathers among the ranks when each has sampled, so all wait for one.
 
     Without it that time would count as the update's. `slowest`: seconds that the slowest rank sampled for.

@@ -12,7 +12,7 @@ import torch
 PARTS = ("generate", "score", "sync")
 
 
-class Stopwatch:
+class StepTimer:
     """Times calls of the trainer's parts, the same leaves in every TRL from 0.22.2 to 1.16."""
 
     def __init__(self) -> None:

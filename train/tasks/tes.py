@@ -12,7 +12,7 @@ from data.checks import check_prompt_count
 from data.tes import Decision, read_split
 from data.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
 from rewards.q_values import q_value_reward, regret
-from settings import BadInput, expanded
+from settings import BadInput, expand_user
 
 
 class TesTask:
@@ -115,7 +115,7 @@ class TesTask:
 def check_tes(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings with an absolute data path, and what the files hold."""
     if settings["data"]:
-        settings = settings | {"data": str(expanded(settings["data"]).resolve())}
+        settings = settings | {"data": str(expand_user(settings["data"]).resolve())}
     if settings["max_completion_length"] < 4:
         raise BadInput(
             f"settings: max_completion_length = {settings['max_completion_length']}",

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checks.batches import check_batches, model_length
-from checks.fsdp import LEAST, fsdp_fields
+from checks.batches import check_batches, vllm_max_length
+from checks.fsdp import MINIMUM_VERSIONS, fsdp_fields
 from checks.versions import check_sleep
 from packaging.version import Version
 from settings import BadInput
-from trl_config.importance_sampling import correction_fields
+from trl_config.importance_sampling import importance_sampling_fields
 from trl_config.loss import loss_fields
 from trl_config.optimizers import check_optimizer, find_packages
 
@@ -26,7 +26,7 @@ PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # re
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledVersions:
     """What the environment has: TRL's version and GRPOConfig's field names; Liger's version, or none."""
 
     trl: Version
@@ -38,7 +38,7 @@ class Installed:
     versions: Mapping[str, Version | None] = dataclasses.field(default_factory=dict)  # of what FSDP needs
 
     @classmethod
-    def here(cls, config: type) -> Installed:
+    def here(cls, config: type) -> InstalledVersions:
         """What this environment has."""
 
         def version_of(name: str) -> Version | None:
@@ -59,7 +59,7 @@ class Installed:
             Version(getattr(import_utils, "LIGER_KERNEL_MIN_VERSION", "0")),
             frozenset(str(name.value) for name in OptimizerNames),
             find_packages(),
-            {name: version_of(name) for name in LEAST},
+            {name: version_of(name) for name in MINIMUM_VERSIONS},
         )
 
     def has(self, field: str) -> bool:
@@ -68,7 +68,7 @@ class Installed:
 
 
 @dataclass(frozen=True)
-class Situation:
+class RunContext:
     """What is known when the trainer is made: device, ranks, types of numbers, lengths in tokens."""
 
     output: str
@@ -81,8 +81,8 @@ class Situation:
     vllm_share: float = 0.0
 
 
-def grpo_arguments(
-    settings: Mapping[str, Any], installed: Installed, at: Situation
+def make_grpo_arguments(
+    settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext
 ) -> tuple[dict[str, Any], list[str]]:
     """Keyword arguments for GRPOConfig, and what to tell about them."""
     notes: list[str] = []
@@ -133,7 +133,7 @@ def grpo_arguments(
     return arguments, notes
 
 
-def _own_code(settings: Mapping[str, Any], installed: Installed) -> dict[str, Any]:
+def _own_code(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
     """TRL loads the model again by its name: the reference policy, and vLLM in this process."""
     again = settings["generation"] == "vllm-colocate" or (settings["beta"] > 0 and not settings["lora_rank"])
     if not settings["trust_remote_code"] or not again:
@@ -159,7 +159,7 @@ def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     }
 
 
-def _optimisation(settings: Mapping[str, Any], installed: Installed) -> dict[str, Any]:
+def _optimisation(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
     if installed.optimizers:
         check_optimizer(settings["optimizer"], installed.optimizers, installed.packages)
     return {
@@ -172,7 +172,9 @@ def _optimisation(settings: Mapping[str, Any], installed: Installed) -> dict[str
     }
 
 
-def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
+def _generation(
+    settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext, notes: list[str]
+) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "max_completion_length": at.completion,
         "temperature": settings["temperature"],
@@ -184,7 +186,7 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
     if kind.startswith("vllm"):
-        arguments |= correction_fields(settings, installed, notes)
+        arguments |= importance_sampling_fields(settings, installed, notes)
     if kind == "transformers":
         return arguments
     if at.device == "cpu":
@@ -198,7 +200,9 @@ def _generation(settings: Mapping[str, Any], installed: Installed, at: Situation
     return arguments | _colocated(settings, installed, at, notes)
 
 
-def _paged(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
+def _paged(
+    settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext, notes: list[str]
+) -> dict[str, Any]:
     if at.autocast and not settings["lora_rank"]:
         # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, and no way back.
         notes.append(
@@ -213,7 +217,9 @@ def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_host": host, "vllm_server_port": int(port)}
 
 
-def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation, notes: list[str]) -> dict[str, Any]:
+def _colocated(
+    settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext, notes: list[str]
+) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "use_vllm": True,
         "vllm_mode": "colocate",  # the default was "server" up to 0.29
@@ -221,7 +227,7 @@ def _colocated(settings: Mapping[str, Any], installed: Installed, at: Situation,
         "vllm_tensor_parallel_size": settings["vllm_tensor_parallel"],
         "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone; text costs time at each of them
     }
-    length = model_length(settings, at.longest_prompt, at.completion)
+    length = vllm_max_length(settings, at.longest_prompt, at.completion)
     if installed.has("vllm_max_model_length"):
         arguments["vllm_max_model_length"] = length
     else:

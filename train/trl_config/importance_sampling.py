@@ -14,14 +14,16 @@ from packaging.version import Version
 from settings import BadInput
 
 if TYPE_CHECKING:
-    from trl_config.arguments import Installed
+    from trl_config.arguments import InstalledVersions
 
 CORRECTION = "vllm_importance_sampling_correction"
 MODE = "vllm_importance_sampling_mode"
 LIMITS = ("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap")  # renamed in 1.6
 
 
-def correction_fields(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+def importance_sampling_fields(
+    settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]
+) -> dict[str, Any]:
     """GRPOConfig's fields for it; what this TRL does by itself is told."""
     asked, limit = settings["vllm_correction_mode"], settings["vllm_correction_limit"]
     if not settings["vllm_correction"] or not installed.has(CORRECTION):
@@ -63,13 +65,13 @@ def correction_fields(settings: Mapping[str, Any], installed: Installed, notes: 
     return fields | ({next(filter(installed.has, LIMITS)): limit} if limit else {})
 
 
-def _left_out(settings: Mapping[str, Any], installed: Installed) -> bool:
+def _left_out(settings: Mapping[str, Any], installed: InstalledVersions) -> bool:
     """Whether Liger's loss, which TRL takes up to 1.13, knows nothing of weights."""
     weighs = installed.trl >= Version("0.29") and (installed.liger or Version("0")) >= Version("0.7")
     return bool(settings["liger_loss"]) and installed.trl < Version("1.14") and not weighs
 
 
-def _refuse_what_would_do_nothing(settings: Mapping[str, Any], installed: Installed) -> None:
+def _refuse_what_would_do_nothing(settings: Mapping[str, Any], installed: InstalledVersions) -> None:
     given = [name for name in ("mode", "limit") if settings[f"vllm_correction_{name}"] not in ("auto", 0)]
     if not given:
         return

@@ -12,7 +12,7 @@ from packaging.version import Version
 from settings import BadInput
 
 if TYPE_CHECKING:
-    from trl_config.arguments import Installed
+    from trl_config.arguments import InstalledVersions
 
 # Loss types by the first TRL that computes them (grpo_trainer.py of each wheel).
 LOSSES = {"cispo": "0.26", "sapo": "0.26", "luspo": "0.28", "vespo": "1.0"}
@@ -21,7 +21,7 @@ LIGERS = {"dapo": "0.6.4", "cispo": "0.7", "sapo": "0.7", "luspo": "0.8", "vespo
 WITHOUT = "--set liger_loss=false"
 
 
-def loss_fields(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+def loss_fields(settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]) -> dict[str, Any]:
     """GRPOConfig's fields for the loss."""
     kind, since = settings["loss_type"], LOSSES.get(settings["loss_type"], "0")
     if installed.trl < Version(since):
@@ -51,7 +51,7 @@ def loss_fields(settings: Mapping[str, Any], installed: Installed, notes: list[s
     }
 
 
-def _kl(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+def _kl(settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]) -> dict[str, Any]:
     """The gradient of the KL penalty, which TRL 1.10 changed for whoever does not say."""
     asked, field = settings["kl_gradient"], "use_bias_correction_kl"
     if not settings["beta"]:
@@ -70,7 +70,7 @@ def _kl(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> 
     return {field: asked == "unbiased"} if installed.has(field) else {}
 
 
-def _liger(settings: Mapping[str, Any], installed: Installed, notes: list[str]) -> dict[str, Any]:
+def _liger(settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]) -> dict[str, Any]:
     """No batch's logits: by Liger's loss up to 1.13, by TRL's own head in 1.14 if asked, from 1.15 on always."""
     if installed.trl >= Version("1.15"):
         notes.append(

@@ -41,25 +41,27 @@ class Watch:
     def replay(self, rows: Iterable[Mapping[str, str]], looks: Mapping[int, Mapping[str, Any]]) -> None:
         """What a run that is gone on with has seen so far: rows of metrics.csv, looks by their step."""
         if 0 in looks:
-            self._alarms.look("before", 0, looks[0])
+            self._alarms.check_evaluation("before", 0, looks[0])
         for row in rows:
             step = int(row["step"])
             # An empty cell is a number that verl did not give, as far as the table can tell.
-            self._alarms.see(step, {name: value for name, value in parse_row(row).items() if value is not None})
+            self._alarms.check_step(
+                step, {name: value for name, value in parse_row(row).items() if value is not None}
+            )
             if step in looks:
-                self._alarms.look("during", step, looks[step])
+                self._alarms.check_evaluation("during", step, looks[step])
 
     def see(self, step: int, given: Numbers) -> list[Alarm]:
         """The alarms of a step's numbers, by our names; a NaN is one."""
-        return self._of_task(self._alarms.see(step, given))
+        return self._of_task(self._alarms.check_step(step, given))
 
     def look(self, when: str, step: int, numbers: Numbers) -> list[Alarm]:
         """The alarms of a look at the held-out rows."""
-        return self._of_task(self._alarms.look(when, step, numbers))
+        return self._of_task(self._alarms.check_evaluation(when, step, numbers))
 
     def _of_task(self, raised: list[Alarm]) -> list[Alarm]:
         told = [alarm for alarm in raised if alarm.name in alarms_of(self._task)]
-        stopping = self._alarms.stops(told)
+        stopping = self._alarms.stopping_alarm(told)
         if stopping and not self.stopped_by:
             self.stopped_by = stopping.name
         return told

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from run.alarms import NAMES
-from settings import BadInput, Contradiction, expanded
+from settings import BadInput, Conflict, expand_user
 from verl_engine.alarms import alarms_of
 
 FILE = "verl_settings.toml"
 REPORTERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")
 
 
-def contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
+def find_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
     """What is seen, what is expected, a way out."""
-    found: list[Contradiction] = []
+    found: list[Conflict] = []
     if not settings["model"]:
         found.append(("model is empty", "a folder or a hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct"))
     if settings["task"] != "sft":
@@ -40,8 +40,8 @@ def contradictions(settings: Mapping[str, Any]) -> list[Contradiction]:
     return found
 
 
-def _rl(settings: Mapping[str, Any]) -> list[Contradiction]:
-    found: list[Contradiction] = []
+def _rl(settings: Mapping[str, Any]) -> list[Conflict]:
+    found: list[Conflict] = []
     prompts, mini = settings["prompts_per_step"], settings["mini_batch"]
     if prompts % mini:
         divisors = [number for number in range(1, prompts + 1) if prompts % number == 0]
@@ -73,7 +73,7 @@ def find_reward(given: str) -> str:
     if not given:
         return ""
     path, _, name = given.rpartition(":")
-    file = expanded(path).resolve()
+    file = expand_user(path).resolve()
     if not file.is_file():
         raise BadInput(
             f"settings: reward_function = {given}: there is no file {file}", expected="FILE.py:function",

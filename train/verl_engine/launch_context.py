@@ -170,7 +170,7 @@ def refuse_missing_gpus(settings: Mapping[str, Any], machine: Machine, gpus: int
 
 def check_nodes(settings: Mapping[str, Any], run: RunDirectory) -> None:
     """Several nodes are started by a launcher, which says where the others are."""
-    if not run.writes:
+    if not run.is_writer:
         return
     needed = ("NODE_RANK", "HEAD_ADDRESS") if settings["task"] == "sft" else ("RAY_ADDRESS",)
     missing = [name for name in needed if not os.environ.get(name)]

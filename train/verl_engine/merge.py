@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from checks.model_names import looks_local
+from checks.model_names import is_local_path
 from run.directory import RunDirectory
 from settings import HERE, BadInput
 from verl_engine.check import FILE
@@ -38,7 +38,7 @@ def merge(
         lines: list[str] = []
 
         def keep(line: str, lines: list[str] = lines) -> None:
-            run.say(line.rstrip("\n"))
+            run.log(line.rstrip("\n"))
             lines.append(line)
 
         if status := children.run(command.argv, given, run.path, keep):
@@ -85,7 +85,7 @@ def read_tensors(file: Path) -> dict[str, dict[str, Any]]:
 
 def model_card(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """README.md for the hub: YAML header, what was trained how, held-out numbers; nothing of this machine's paths."""
-    local = looks_local(settings["model"])
+    local = is_local_path(settings["model"])
     base = Path(settings["model"]).name if local else settings["model"]
     tags = [settings["task"], "verl", "envdoctor"]
     header = ["---", *([] if local else [f"base_model: {json.dumps(base)}"]), "library_name: transformers"]
@@ -106,7 +106,7 @@ def model_card(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     ]
     known = tomllib.loads((HERE / FILE).read_text(encoding="utf-8"))
     changed = {
-        name: Path(str(value)).name if looks_local(str(value)) else value
+        name: Path(str(value)).name if is_local_path(str(value)) else value
         for name, value in settings.items()
         if name not in PRIVATE and value != known[name]["default"]
     }

@@ -68,7 +68,7 @@ class Recorder:
         self._silence_told = False
         self._watch = Watch(settings, held_out_rows)
         self._generations: Generations | None = None
-        if run.writes:
+        if run.is_writer:
             self._take_up(first_step, dumps)
 
     @property
@@ -96,7 +96,7 @@ class Recorder:
     def take(self, line: str) -> None:
         """One line of the trainer's output."""
         self._hear()
-        self.run.say(line.rstrip("\n"))
+        self.run.log(line.rstrip("\n"))
         self._tail.append(ANSI.sub("", line.rstrip()))
         self.steps = parse_total(line) or self.steps
         found = parse_console(line)
@@ -147,7 +147,7 @@ class Recorder:
     def numbers(self, step: int, numbers: Numbers) -> None:
         """One step's numbers, a look's among them or alone."""
         self._hear()
-        if not self.run.writes:
+        if not self.run.is_writer:
             self.step = max(self.step, step)
             return
         if self.task != "sft":
@@ -168,7 +168,7 @@ class Recorder:
         if look := look_numbers(numbers):
             when = "before" if step == 0 else "after" if step >= self.steps else "during"
             self.looks[when] = look
-            self.run.event("eval", when=when, step=step, metrics=look)
+            self.run.write_event("eval", when=when, step=step, metrics=look)
             self._raise(self._watch.look(when, step, look))
 
     def _spread(self, step: int) -> Numbers:
@@ -179,8 +179,8 @@ class Recorder:
 
     def _raise(self, alarms: list[Alarm]) -> None:
         for alarm in alarms:
-            self.run.event("alarm", **alarm.as_record())
-            self.run.say(f"alarm: {alarm.name}: {alarm.message}; {alarm.hint}")
+            self.run.write_event("alarm", **alarm.as_record())
+            self.run.log(f"alarm: {alarm.name}: {alarm.message}; {alarm.hint}")
 
     def _write(self, step: int, found: dict[str, float | None]) -> None:
         keep = self.settings["smoothing"]
@@ -190,7 +190,7 @@ class Recorder:
                 self._smooth[name] = keep * self._smooth.get(name, value) + (1 - keep) * value
         row = found | {f"{name}_smooth": value for name, value in self._smooth.items()}
         self._table.append([{"step": step, **row}])
-        self.run.event("step", step=step, steps=self.steps, metrics=row)
+        self.run.write_event("step", step=step, steps=self.steps, metrics=row)
 
     def see_checkpoint(self) -> None:
         """Tell of a checkpoint when verl has finished it."""
@@ -198,7 +198,7 @@ class Recorder:
         if newest and newest != self._saved:
             self._saved = newest
             path = str(newest.relative_to(self.run.path))
-            self.run.event("checkpoint", step=self._checkpoints.step(newest), path=path)
+            self.run.write_event("checkpoint", step=self._checkpoints.step(newest), path=path)
 
     def seconds(self) -> dict[str, float]:
         """Seconds since the trainer was started."""
