@@ -10,7 +10,7 @@ from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
 from envdoctor.profiles import Profile, choose, read_profiles
 from envdoctor.rules import RULES
-from envdoctor.training.handoff import read_recipe, recipe_names
+from envdoctor.training.recipes import read_recipe, recipe_names
 
 README = Path(__file__).parent.parent / "README.md"
 

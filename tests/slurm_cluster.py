@@ -1,4 +1,4 @@
-"""A real SLURM on this machine, in a folder of its own: munged, slurmctld, and two slurmd that are its nodes."""
+"""A SLURM cluster on this machine for tests: munged, slurmctld, and two slurmd as its nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "salloc", "sinfo")
 NODES = ("n1", "n2")
-# linuxproc follows a job's processes without cgroups; a requeued job waits for cred_expire seconds before it starts;
-# KillWait lies between the SIGTERM at the time limit and SIGKILL.
+# linuxproc tracks a job's processes without cgroups. A requeued job waits cred_expire seconds before it starts.
+# KillWait is the time between SIGTERM at the time limit and SIGKILL.
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -46,16 +46,16 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def why_not() -> str:
-    """Why there can be no cluster here; empty where there can."""
+def skip_reason() -> str:
+    """Return why a cluster cannot run here; empty where it can."""
     os.environ["PATH"] += os.pathsep + "/usr/sbin"
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         return f"{', '.join(missing)} not installed: apt-get install slurm-wlm munge"
-    return "" if os.geteuid() == 0 else "slurmctld and slurmd are started by root"
+    return "" if os.geteuid() == 0 else "slurmctld and slurmd need root"
 
 
 class Cluster:
-    """The daemons, and questions to them."""
+    """The daemons of a cluster and commands that query it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,20 +77,22 @@ class Cluster:
         text = CONFIGURATION.format(host=host, port=ports[0], folder=self.folder)
         head, partition = text.splitlines(keepends=True)[:-1], text.splitlines(keepends=True)[-1]
         (self.folder / "slurm.conf").write_text("".join([*head, *lines, partition]))
-        place = self.folder / "munge"
-        named = [
-            f"--{name}={place / name.partition('-')[0]}" for name in ("socket", "pid-file", "log-file", "seed-file")
+        munge = self.folder / "munge"
+        options = [
+            f"--{name}={munge / name.partition('-')[0]}" for name in ("socket", "pid-file", "log-file", "seed-file")
         ]
-        self._daemon("munged", "--foreground", "--force", f"--key-file={key}", *named)
-        wait_for((place / "socket").exists, "munged's socket", 10)
+        self._daemon("munged", "--foreground", "--force", f"--key-file={key}", *options)
+        wait_for((munge / "socket").exists, "munged's socket", 10)
         self._daemon("slurmctld", "-D")
         for name in NODES:
             self._daemon("slurmd", "-D", "-N", name)
-        wait_for(lambda: self.ask("sinfo", "-h", "-o", "%T %D").strip() == f"idle {len(NODES)}", "idle nodes", 30)
+        wait_for(
+            lambda: self.run_command("sinfo", "-h", "-o", "%T %D").strip() == f"idle {len(NODES)}", "idle nodes", 30
+        )
 
     def stop(self) -> None:
-        self.ask("scancel", "--full", "--signal=KILL", "--user=root")
-        self.ask("scancel", "--user=root")
+        self.run_command("scancel", "--full", "--signal=KILL", "--user=root")
+        self.run_command("scancel", "--user=root")
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in self.daemons:
@@ -105,19 +107,19 @@ class Cluster:
             environment = os.environ | self.variables
             self.daemons.append(subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, env=environment))
 
-    def ask(self, *argv: str) -> str:
+    def run_command(self, *argv: str) -> str:
         done = subprocess.run(
             argv, capture_output=True, text=True, env=os.environ | self.variables, check=False, timeout=30
         )
         return done.stdout
 
     def job(self, number: str) -> dict[str, str]:
-        """What `scontrol show job` says."""
-        words = self.ask("scontrol", "show", "job", number).split()
+        """Return the fields of `scontrol show job`."""
+        words = self.run_command("scontrol", "show", "job", number).split()
         return {key: value for key, equals, value in (word.partition("=") for word in words) if equals}
 
     def wait_for_end(self, number: str, seconds: float) -> str:
-        """The state that a job ends in."""
+        """Wait until a job has ended and return its state."""
         ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         wait_for(lambda: self.job(number).get("JobState") in ends, f"the end of job {number}", seconds)
         return self.job(number)["JobState"]
@@ -125,19 +127,19 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster for the tests of a file; without SLURM they are skipped."""
-    if reason := why_not():
+    """A cluster for the tests of a module; skipped where SLURM is not installed."""
+    if reason := skip_reason():
         pytest.skip(reason)
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    started = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
-        made.start()
-        yield made
+        started.start()
+        yield started
     finally:
-        made.stop()
+        started.stop()
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Look until a condition holds."""
+    """Poll until a condition is true; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -146,11 +148,11 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float) -> None
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Return ports that are not in use."""
     sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    for item in sockets:
+        item.bind(("127.0.0.1", 0))
+    ports = [item.getsockname()[1] for item in sockets]
+    for item in sockets:
+        item.close()
     return ports

@@ -19,9 +19,9 @@ from command import ROOT
 from wheel_server import Files, make_certificate, serving
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.download import client as downloads
-from envdoctor.download.client import NotDownloaded, WrongHash, download, local_path
-from envdoctor.download.partial import file_in
+from envdoctor.download import files as downloads
+from envdoctor.download.files import DownloadFailed, HashMismatch, download, local_path
+from envdoctor.download.partial_file import path_in_folder
 from envdoctor.download.sources import Sources
 
 NAME = "alpha-1.0-py3-none-any.whl"
@@ -123,7 +123,7 @@ def test_a_file_that_changed_between_two_tries_starts_anew(files: Files) -> None
     other = random.Random(2).randbytes(len(DATA))
     files.instead, files.cut = {NAME: other}, [1_000_000]
     with serving(files):
-        with pytest.raises(NotDownloaded):
+        with pytest.raises(DownloadFailed):
             get_once(files)
         files.instead = {}
         assert get(files).read_bytes() == DATA
@@ -143,7 +143,7 @@ def get_once(files: Files, sha256: str = HASH) -> None:
 def test_a_changed_file_without_etags_starts_anew_once_the_hash_is_wrong(files: Files) -> None:
     files.etags, files.instead, files.cut = False, {NAME: bytes(len(DATA))}, [1_000_000]
     with serving(files):
-        with pytest.raises(NotDownloaded):
+        with pytest.raises(DownloadFailed):
             get_once(files)
         files.instead = {}
         assert get(files).read_bytes() == DATA
@@ -153,7 +153,7 @@ def test_a_changed_file_without_etags_starts_anew_once_the_hash_is_wrong(files: 
 def test_a_part_of_another_file_is_thrown_away(files: Files) -> None:
     files.cut = [1_000_000]
     with serving(files):
-        with pytest.raises(NotDownloaded):
+        with pytest.raises(DownloadFailed):
             get_once(files, sha256="0" * 64)
         assert here(files) == [f"{NAME}.part", f"{NAME}.part.json"]
         assert get(files).read_bytes() == DATA
@@ -187,7 +187,7 @@ def test_all_bytes_there_and_the_length_unknown_is_one_request_more(files: Files
 
 def test_a_wrong_hash_is_told_with_both_and_nothing_is_kept(files: Files) -> None:
     files.instead = {NAME: b"forged"}
-    with serving(files), pytest.raises(WrongHash) as caught:
+    with serving(files), pytest.raises(HashMismatch) as caught:
         get(files)
     assert hashlib.sha256(b"forged").hexdigest() in caught.value.message
     assert files.url(NAME) in caught.value.message
@@ -197,7 +197,7 @@ def test_a_wrong_hash_is_told_with_both_and_nothing_is_kept(files: Files) -> Non
 
 def test_more_bytes_than_promised_are_refused(files: Files) -> None:
     files.lengths, files.padding = False, 10
-    with serving(files), pytest.raises(NotDownloaded, match="sends more than the 3000000 bytes"):
+    with serving(files), pytest.raises(DownloadFailed, match="sends more than the 3000000 bytes"):
         get(files, size=len(DATA))
     assert here(files) == []
 
@@ -205,10 +205,10 @@ def test_more_bytes_than_promised_are_refused(files: Files) -> None:
 def test_another_length_than_the_known_one_is_refused_and_the_part_stays(files: Files) -> None:
     files.cut = [1_000_000]
     with serving(files):
-        with pytest.raises(NotDownloaded):
+        with pytest.raises(DownloadFailed):
             get_once(files)
         files.instead = {NAME: b"<html>please log in</html>"}
-        with pytest.raises(NotDownloaded, match="would send 26 bytes, expected 3000000"):
+        with pytest.raises(DownloadFailed, match="would send 26 bytes, expected 3000000"):
             get(files, size=len(DATA))
         assert (files.folder.parent / "here" / f"{NAME}.part").stat().st_size == 1_000_000
 
@@ -224,21 +224,21 @@ def test_503_with_retry_after_is_waited_for(files: Files) -> None:
 
 def test_a_wait_longer_than_the_time_left_is_told_at_once(files: Files) -> None:
     files.answers = [(503, {"Retry-After": "3600"})]
-    with serving(files), pytest.raises(NotDownloaded, match="it asks to wait 3600 s") as caught:
+    with serving(files), pytest.raises(DownloadFailed, match="it asks to wait 3600 s") as caught:
         get(files)
     assert caught.value.status == 503
 
 
 def test_a_server_that_never_gets_well_is_given_up(files: Files) -> None:
     files.answers = [(500, {})] * 20
-    with serving(files), pytest.raises(NotDownloaded, match=r"answers 500 .*\(tried 6 times\)"):
+    with serving(files), pytest.raises(DownloadFailed, match=r"answers 500 .*\(tried 6 times\)"):
         get(files)
     assert len(files.asked) == downloads.TRIES
     assert here(files) == []
 
 
 def test_404_is_not_tried_again(files: Files) -> None:
-    with serving(files), pytest.raises(NotDownloaded, match="answers 404") as caught:
+    with serving(files), pytest.raises(DownloadFailed, match="answers 404") as caught:
         get(files, url=files.url("other.whl"))
     assert caught.value.status == 404
     assert len(files.asked) == 1
@@ -259,7 +259,7 @@ def test_credentials_come_from_the_index_and_stand_in_no_message(files: Files) -
         index = files.url("simple/", user=files.user)
         assert get(files, index=index).read_bytes() == DATA
         files.user = "bob:other"
-        with pytest.raises(NotDownloaded, match="answers 401") as caught:
+        with pytest.raises(DownloadFailed, match="answers 401") as caught:
             get(files, url=files.url("b.whl?token=s3cret-planted", user="bob:s3cret-planted"), sha256="0" * 64)
     text = f"{caught.value.message} {caught.value.expected} {caught.value.hint}"
     assert "s3cret-planted" not in text
@@ -281,7 +281,7 @@ def test_a_proxy_is_asked_instead_of_the_host(files: Files) -> None:
         assert done.read_bytes() == DATA
         assert proxy.asked[0].path == f"http://files.invalid/{NAME}"
         assert proxy.asked[0].proxy_login.startswith("Basic ")
-        with pytest.raises(NotDownloaded) as caught:
+        with pytest.raises(DownloadFailed) as caught:
             get(files, url="http://files.invalid/b.whl", proxy=address, sha256="0" * 64)
     assert "pr0xy" not in caught.value.message + caught.value.hint
 
@@ -293,7 +293,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_private_ca_is_named_by_cert(files: Files, certificate: Path) -> None:
     with serving(files, certificate):
-        with pytest.raises(NotDownloaded, match="certificate is not trusted") as caught:
+        with pytest.raises(DownloadFailed, match="certificate is not trusted") as caught:
             get(files)
         assert len(files.asked) == 0
         assert "PIP_CERT" in caught.value.hint
@@ -312,7 +312,7 @@ def test_plain_http_needs_a_hash_loopback_or_trust(files: Files) -> None:
             get(files, sha256="", url="http://files.invalid/a.whl")
         assert "trusted-host files.invalid" in caught.value.hint
         files.answers = [(302, {"Location": "http://files.invalid/a.whl"})]
-    with pytest.raises(NotDownloaded, match=r"files\.invalid"):
+    with pytest.raises(DownloadFailed, match=r"files\.invalid"):
         get(files, sha256="0" * 64, url="http://files.invalid/a.whl", seconds=1)
 
 
@@ -339,7 +339,7 @@ def test_a_local_file_is_linked_or_copied_after_its_check(files: Files, kind: st
     done = get(files, url=str(source) if kind == "path" else source.as_uri())
     assert done.read_bytes() == DATA
     assert done.samefile(source)
-    with pytest.raises(WrongHash):
+    with pytest.raises(HashMismatch):
         get(files, url=str(source), sha256="0" * 64)
     assert here(files) == [NAME]
 
@@ -351,14 +351,14 @@ def test_a_local_file_of_another_file_system_is_copied(files: Files, monkeypatch
     monkeypatch.setattr(os, "link", refuse)
     assert not get(files, url=str(files.folder / NAME)).samefile(files.folder / NAME)
     (files.folder.parent / "here" / NAME).unlink()
-    with pytest.raises(WrongHash):
+    with pytest.raises(HashMismatch):
         get(files, url=str(files.folder / NAME), sha256="0" * 64)
     assert here(files) == []
 
 
 @pytest.mark.parametrize("url", ["/nowhere/a.whl", "file:///nowhere/a.whl", "."])
 def test_a_local_file_that_is_none_is_named(files: Files, url: str) -> None:
-    with pytest.raises(NotDownloaded):
+    with pytest.raises(DownloadFailed):
         get(files, url=url)
 
 
@@ -375,7 +375,7 @@ BAD_NAMES = ["../a.whl", "a/b.whl", "..", ".", "", ".hidden", "a.part", "a\nb.wh
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput):
-        file_in(tmp_path, name)
+        path_in_folder(tmp_path, name)
 
 
 def test_a_part_that_is_a_link_is_not_followed(files: Files) -> None:
@@ -409,7 +409,7 @@ def test_two_downloads_of_one_file_do_not_mix(files: Files) -> None:
 SCRIPT = """
 import resource, sys, time
 from pathlib import Path
-from envdoctor.download.client import download
+from envdoctor.download.files import download
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.sources import Sources
 url, target, sha256, limit = sys.argv[1:]

@@ -23,7 +23,7 @@ from wheel_server import Files, make_certificate, serving
 
 from envdoctor.commands.fetch import Fetched, fetch
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.download import client as downloads
+from envdoctor.download import files as downloads
 from envdoctor.download.sources import uv_arguments, uv_environment
 from envdoctor.install.transfer import FetchProgress
 from envdoctor.install.wheelhouse import MANIFEST, read_wheelhouse

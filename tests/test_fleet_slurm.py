@@ -49,12 +49,12 @@ def test_the_node_that_hangs_is_named_and_the_other_one_counts(cluster: Cluster,
 
 
 def test_a_node_that_is_down_is_told_without_waiting_for_it(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.ask("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    cluster.run_command("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
     try:
         answer = check(cluster, tmp_path, path=tool(tmp_path / "bin"))
     finally:
-        cluster.ask("scontrol", "update", "NodeName=n2", "State=RESUME")
-        wait_for(lambda: cluster.ask("sinfo", "-h", "-o", "%T %D").strip() == "idle 2", "idle nodes", 30)
+        cluster.run_command("scontrol", "update", "NodeName=n2", "State=RESUME")
+        wait_for(lambda: cluster.run_command("sinfo", "-h", "-o", "%T %D").strip() == "idle 2", "idle nodes", 30)
     assert len(errors(answer)) == 1
     assert errors(answer)[0].startswith("FLT001 n2 did not answer, not listed: SLURM says that it is down")
 

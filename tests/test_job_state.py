@@ -1,4 +1,4 @@
-"""What SLURM says of a run's job, as its commands print it, and what a watched run makes of it."""
+"""The state of SLURM jobs: parsed output of scontrol and sacct, and its effect on a watched run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from command import envdoctor, envelope
 
 from envdoctor.training.launchers.job_state import (
     Job,
-    describe,
-    explain_end,
-    longer,
-    next_command,
+    describe_job,
+    double_time_limit,
+    explain_job_end,
     parse_sacct,
     parse_scontrol,
+    pending_job_command,
 )
 
-# What `scontrol show job` of SLURM 22.05.8 printed on a cluster of tests/slurm_cluster.py on 2026-11-21, but for the
-# lines with this machine's folders: a job of `sleep 300` that SLURM killed at its limit of a minute, and one of both
-# nodes that waited for it.
+# Output of `scontrol show job`, SLURM 22.05.8, on a cluster of tests/slurm_cluster.py on 2026-11-21, without lines
+# that contain local paths: a `sleep 300` that SLURM killed at its limit of one minute, and a pending job.
 TIMEOUT = """JobId=1 JobName=limited
    UserId=root(0) GroupId=root(0) MCS_label=N/A
    Priority=4294901759 Nice=0 Account=(null) QOS=(null)
@@ -66,45 +65,45 @@ PENDING = """JobId=2 JobName=waits
 """
 
 
-def job(state: str, **given: Any) -> Job:
-    return Job(number="7", state=state, **given)
+def job(state: str, **fields: Any) -> Job:
+    return Job(number="7", state=state, **fields)
 
 
-def test_a_job_as_scontrol_prints_it() -> None:
+def test_parse_scontrol() -> None:
     assert parse_scontrol(TIMEOUT) == Job(
         number="1", state="TIMEOUT", reason="TimeLimit", exit_code="0:15", time_limit="00:01:00", nodes="n1"
     )
     assert parse_scontrol("slurm_load_jobs error: Invalid job id specified\n") is None
     waiting = parse_scontrol(PENDING)
     assert waiting is not None
-    assert waiting.alive
-    assert describe(waiting) == (
+    assert waiting.active
+    assert describe_job(waiting) == (
         "SLURM's job 2 has not started: it waits for nodes: it is the first in the queue (Resources)"
     )
-    assert next_command(waiting) == "squeue --start --jobs 2"
+    assert pending_job_command(waiting) == "squeue --start --jobs 2"
 
 
-def test_a_job_as_sacct_prints_it() -> None:
+def test_parse_sacct() -> None:
     found = parse_sacct("7", "REQUEUED|None|0:0|01:00:00|n1\nCANCELLED by 0|None|0:0|01:00:00|n[1-2]\n")
-    assert found == job("CANCELLED", exit_code="0:0", time_limit="01:00:00", nodes="n[1-2]", by="root")
+    assert found == job("CANCELLED", exit_code="0:0", time_limit="01:00:00", nodes="n[1-2]", cancelled_by="root")
     assert parse_sacct("7", "") is None
     assert parse_sacct("7", "Slurm accounting storage is disabled\n") is None
     other = parse_sacct("7", "CANCELLED by 4294967290|None|0:0|UNLIMITED|None assigned\n")
-    assert other == job("CANCELLED", exit_code="0:0", by="4294967290")
+    assert other == job("CANCELLED", exit_code="0:0", cancelled_by="4294967290")
 
 
 @pytest.mark.parametrize(
-    ("given", "message", "command"),
+    ("ended", "message", "command"),
     [
         (
             job("TIMEOUT", time_limit="12:00:00"),
             "at its time limit of 12:00:00 (TIMEOUT)",
             "sbatch --time=1-00:00:00",
         ),
-        (job("OUT_OF_MEMORY"), "for using more memory than it had asked for", "sbatch --mem=0"),
+        (job("OUT_OF_MEMORY"), "for using more memory than it had requested", "sbatch --mem=0"),
         (job("NODE_FAIL", nodes="n[1-2]"), "when a node failed (n[1-2])", "sbatch /r/job.sbatch"),
-        (job("PREEMPTED"), "to make room for another job", "sbatch /r/job.sbatch"),
-        (job("CANCELLED", by="anna"), "when anna cancelled it", "sbatch /r/job.sbatch"),
+        (job("PREEMPTED"), "in favour of another job", "sbatch /r/job.sbatch"),
+        (job("CANCELLED", cancelled_by="anna"), "when anna cancelled it", "sbatch /r/job.sbatch"),
         (
             job("FAILED", exit_code="3:0", reason="NonZeroExitCode"),
             "exit code 3 (FAILED, NonZeroExitCode)",
@@ -113,21 +112,21 @@ def test_a_job_as_sacct_prints_it() -> None:
         (job("FAILED", exit_code="0:9"), "ended with signal 9", "tail -n 40 /r/train.log"),
     ],
 )
-def test_every_end_has_its_reason_and_a_command(given: Job, message: str, command: str) -> None:
-    seen = explain_end(given, "/r")
-    assert message in seen[0]
-    assert seen[1].startswith(command)
+def test_explain_job_end(ended: Job, message: str, command: str) -> None:
+    explanation, next_command = explain_job_end(ended, "/r")
+    assert message in explanation
+    assert next_command.startswith(command)
 
 
 @pytest.mark.parametrize(
     ("limit", "twice"),
     [("00:01:00", "0-00:02:00"), ("1-12:00:00", "3-00:00:00"), ("", "1-00:00:00"), ("Partition_Limit", "1-00:00:00")],
 )
-def test_twice_the_time(limit: str, twice: str) -> None:
-    assert longer(job("TIMEOUT", time_limit=limit)) == twice
+def test_double_time_limit(limit: str, twice: str) -> None:
+    assert double_time_limit(job("TIMEOUT", time_limit=limit)) == twice
 
 
-# A watched run, with programs in SLURM's place that print what was recorded.
+# A watched run, with a fake scontrol that prints recorded output.
 
 
 def watch(
@@ -141,8 +140,8 @@ def watch(
     (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     if lock:
         (run / ".lock").write_text(lock)
-    (tools / "answer").write_text(scontrol)
-    (tools / "scontrol").write_text(f'#!/bin/bash\necho "$*" >> {tools}/calls; cat {tools}/answer\n')
+    (tools / "output").write_text(scontrol)
+    (tools / "scontrol").write_text(f'#!/bin/bash\necho "$*" >> {tools}/calls; cat {tools}/output\n')
     (tools / "scontrol").chmod(0o755)
     path = f"{tools}:{os.environ['PATH']}"
     done = envdoctor("watch", run, "--once", "--format", "json", home=tmp_path, PATH=path)
@@ -154,23 +153,21 @@ def watch(
 STEP = {"t": 1.0, "event": "step", "step": 40, "steps": 100, "metrics": {}}
 
 
-def test_a_run_that_went_without_a_word_is_told_why(tmp_path: Path) -> None:
+def test_killed_run_is_explained_by_its_job(tmp_path: Path) -> None:
     data = watch(tmp_path, TIMEOUT, STEP, lock="99999999")
     assert (data["state"]["ending"], data["job"]["state"]) == ("failed", "TIMEOUT")
-    trouble = data["state"]["trouble"]
-    assert trouble["message"].startswith(
-        "SLURM ended job 1 at its time limit of 00:01:00 (TIMEOUT), at step 40 of 100"
-    )
-    assert trouble["hint"] == f"sbatch --time=0-00:02:00 {tmp_path}/run/job.sbatch"
+    error = data["state"]["error"]
+    assert error["message"].startswith("SLURM ended job 1 at its time limit of 00:01:00 (TIMEOUT), at step 40 of 100")
+    assert error["hint"] == f"sbatch --time=0-00:02:00 {tmp_path}/run/job.sbatch"
 
 
-def test_a_run_that_was_warned_and_saved_stays_interrupted(tmp_path: Path) -> None:
+def test_run_that_saved_on_the_warning_stays_interrupted(tmp_path: Path) -> None:
     data = watch(tmp_path, TIMEOUT, STEP, {"t": 2.0, "event": "interrupted", "step": 40}, lock="99999999")
     assert data["state"]["ending"] == "interrupted"
-    assert "at its time limit of 00:01:00 (TIMEOUT); go on with: sbatch --time=" in data["state"]["notes"][-1]
+    assert "at its time limit of 00:01:00 (TIMEOUT); resume with: sbatch --time=" in data["state"]["notes"][-1]
 
 
-def test_a_run_in_the_queue_says_what_it_waits_for(tmp_path: Path) -> None:
+def test_pending_run_reports_what_it_waits_for(tmp_path: Path) -> None:
     data = watch(tmp_path, PENDING, number="2")
     assert (data["trainer"], data["state"]["ending"]) == ("not started", "")
     (note,) = data["state"]["notes"]
@@ -178,19 +175,19 @@ def test_a_run_in_the_queue_says_what_it_waits_for(tmp_path: Path) -> None:
     assert note.endswith("; squeue --start --jobs 2")
 
 
-def test_where_slurm_has_forgotten_the_job_the_run_is_told_as_before(tmp_path: Path) -> None:
+def test_run_whose_job_slurm_no_longer_knows(tmp_path: Path) -> None:
     data = watch(tmp_path, "", STEP, lock="99999999")
     assert data["job"] is None
-    assert "is gone without a word" in data["state"]["trouble"]["message"]
-    assert "no checkpoint was saved; begin again with: envdoctor train" in data["state"]["trouble"]["hint"]
+    assert "ended without an event" in data["state"]["error"]["message"]
+    assert "no checkpoint was saved; start again with: envdoctor train" in data["state"]["error"]["hint"]
 
 
-def test_a_damaged_number_is_none(tmp_path: Path) -> None:
-    from envdoctor.training.launchers.job_state import read_job, read_number
+def test_invalid_job_number_is_ignored(tmp_path: Path) -> None:
+    from envdoctor.training.launchers.job_state import read_job, read_job_number
 
     for text in ("", "x; rm -rf /", "٣"):
         (tmp_path / "slurm-job").write_text(text)
-        assert read_number(tmp_path) == ("", False)
+        assert read_job_number(tmp_path) == ("", False)
     assert read_job(tmp_path) is None
     (tmp_path / "slurm-job").write_text("12 allocation\n")
-    assert read_number(tmp_path) == ("12", True)
+    assert read_job_number(tmp_path) == ("12", True)

@@ -1,4 +1,4 @@
-"""What a node prepares before its processes start: recorded interfaces, real processes."""
+"""node.py: choice of the network interface, variables and limits, and the process that it executes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envdoctor.training.launchers import node
-from envdoctor.training.launchers.node import INFINIBAND, LOOPBACK, Interface, Problem, choose_interface
+from envdoctor.training.launchers.node import INFINIBAND, LOOPBACK, Interface, InterfaceError, choose_interface
 
 ETHERNET = 1
 LO = Interface("lo", True, LOOPBACK, "127.0.0.1")
@@ -38,18 +38,22 @@ fe8000000000000000fc00fffe000001 02 40 20 80     eth0
 @pytest.mark.parametrize(
     ("interfaces", "own", "chosen"),
     [
-        ([LO, DOCKER, ETH0, BOND], "", "eth0"),  # the default route
-        ([LO, ETH0, BOND], "172.16.0.7", "bond1"),  # the one that reaches the first node
-        ([LO, ETH0], "127.0.1.1", "eth0"),  # a host file that gives the own name a loopback address
-        ([LO, DOCKER, BRIDGE, VETH, VIRBR, BOND], "", "bond1"),  # never one to a container or a virtual machine
-        ([LO, IB0, BOND], "", "bond1"),  # InfiniBand is NCCL's choice for data
+        ([LO, DOCKER, ETH0, BOND], "", "eth0"),  # default route
+        ([LO, ETH0, BOND], "172.16.0.7", "bond1"),  # reaches the first node
+        ([LO, ETH0], "127.0.1.1", "eth0"),  # /etc/hosts maps the own name to a loopback address
+        (
+            [LO, DOCKER, BRIDGE, VETH, VIRBR, BOND],
+            "",
+            "bond1",
+        ),  # never an interface of containers or virtual machines
+        ([LO, IB0, BOND], "", "bond1"),  # InfiniBand comes last
         ([LO, IB0], "", "ib0"),
         ([LO, DOWN], "", "lo"),
         ([LO, DOCKER], "", "lo"),
         ([], "", ""),
     ],
 )
-def test_the_interface_that_leads_to_the_others(interfaces: list[Interface], own: str, chosen: str) -> None:
+def test_choose_interface(interfaces: list[Interface], own: str, chosen: str) -> None:
     name, reason = choose_interface(interfaces, "", own)
     assert name == chosen
     assert reason
@@ -60,23 +64,23 @@ def test_the_interface_that_leads_to_the_others(interfaces: list[Interface], own
     [("bond1", "bond1"), ("=bond1", "bond1"), ("bond", "bond1"), ("eth0,bond1", "eth0,bond1"), ("docker0", "docker0"),
      ("^docker,eth", "bond1")],
 )  # fmt: skip
-def test_an_interface_that_is_asked_for(wanted: str, chosen: str) -> None:
-    assert choose_interface([LO, DOCKER, ETH0, BOND], wanted) == (chosen, "as asked for")
+def test_requested_interface(wanted: str, chosen: str) -> None:
+    assert choose_interface([LO, DOCKER, ETH0, BOND], wanted) == (chosen, "as requested")
 
 
 @pytest.mark.parametrize("wanted", ["eth9", "=eth", "eth0,ib7", "^eth,bond,docker"])
-def test_an_interface_that_is_not_there_is_refused_with_those_that_are(wanted: str) -> None:
-    with pytest.raises(Problem, match=r"there are: lo, docker0, eth0, bond1"):
+def test_unknown_interface_is_an_error_that_lists_the_interfaces(wanted: str) -> None:
+    with pytest.raises(InterfaceError, match=r"interfaces: lo, docker0, eth0, bond1"):
         choose_interface([LO, DOCKER, ETH0, BOND], wanted)
 
 
-def test_the_default_route_has_the_least_metric() -> None:
+def test_default_route_has_the_lowest_metric() -> None:
     assert node.parse_default_route(ROUTES) == "bond1"
     assert node.parse_default_route(ROUTES.splitlines()[0]) == ""
     assert node.parse_default_route("") == ""
 
 
-def test_interfaces_are_read_from_the_kernels_files(tmp_path: Path) -> None:
+def test_interfaces_are_read_from_sysfs_and_procfs(tmp_path: Path) -> None:
     for name, flags, kind in (("lo", "0x9", "772"), ("eth0", "0x1003", "1"), ("ib7", "0x1002", "32")):
         folder = tmp_path / "sys/class/net" / name
         folder.mkdir(parents=True)
@@ -86,21 +90,21 @@ def test_interfaces_are_read_from_the_kernels_files(tmp_path: Path) -> None:
     (tmp_path / "proc/net/route").write_text("")
     (tmp_path / "proc/net/if_inet6").write_text(INET6)
     found = {each.name: each for each in node.read_interfaces(tmp_path)}
-    assert (found["lo"].kind, found["lo"].up, found["lo"].real) == (LOOPBACK, True, False)
+    assert (found["lo"].kind, found["lo"].up, found["lo"].is_external) == (LOOPBACK, True, False)
     assert (found["ib7"].kind, found["ib7"].up) == (INFINIBAND, False)
     assert found["eth0"].up
     assert node.parse_addresses(INET6) == {"eth0": "fd00::2"}
 
 
-def test_this_machines_own_interfaces() -> None:
+def test_interfaces_of_this_machine() -> None:
     lo = next(each for each in node.read_interfaces() if each.name == "lo")
     assert (lo.up, lo.kind, lo.address) == (True, LOOPBACK, "127.0.0.1")
     assert node.read_own_address("127.0.0.1") == "127.0.0.1"
     assert node.read_own_address("no-such-host.invalid") == ""
 
 
-def test_a_prefix_is_not_an_exact_name() -> None:
-    """NCCL takes eth1 for eth10, too; gloo takes names."""
+def test_network_variables_use_exact_names() -> None:
+    """NCCL treats eth1 as a prefix, which matches eth10; gloo takes exact names."""
     lines = node.network_variables("eth1", "why", {})
     assert [line[:2] for line in lines] == [("NCCL_SOCKET_IFNAME", "=eth1"), ("GLOO_SOCKET_IFNAME", "eth1")]
     assert node.network_variables("eth1", "why", {"NCCL_SOCKET_IFNAME": "eth", "GLOO_SOCKET_IFNAME": "eth0"}) == []
@@ -111,60 +115,60 @@ def run_node(*arguments: str, nofile: int = 0, **variables: str) -> subprocess.C
         if nofile:
             resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
-    kept = {
+    inherited = {
         name: value for name, value in os.environ.items() if "SOCKET_IFNAME" not in name and name != "OMP_NUM_THREADS"
     }
     return subprocess.run(
         [sys.executable, "-I", "-B", node.__file__, *arguments],
-        capture_output=True, text=True, env=kept | variables, timeout=30, check=False, preexec_fn=lower,
+        capture_output=True, text=True, env=inherited | variables, timeout=30, check=False, preexec_fn=lower,
     )  # fmt: skip
 
 
-def test_a_node_becomes_the_command_with_its_environment() -> None:
+def test_node_executes_the_command_with_its_environment() -> None:
     script = 'echo "$NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $OMP_NUM_THREADS ${ROCR_VISIBLE_DEVICES-unset} $1"'
     command = ["sh", "-c", script, "sh", "at=NODE_ADDRESS"]
     done = run_node("--several", "--interface=lo", "--processes=1000", "--", *command, ROCR_VISIBLE_DEVICES="0,1")
     assert done.stdout == "=lo lo 1 unset at=127.0.0.1\n"
-    told = done.stderr.splitlines()
-    assert all("  # " in line for line in told)  # each with its reason
-    assert [word for line in told if (word := line.split()[2].split("=")[0]) != "-n"] == [
+    printed = done.stderr.splitlines()
+    assert all("  # " in line for line in printed)  # a reason on each line
+    assert [word for line in printed if (word := line.split()[2].split("=")[0]) != "-n"] == [
         "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
     ] or "ulimit" in done.stderr  # fmt: skip
 
 
-def test_what_the_user_has_set_stays() -> None:
+def test_user_variables_are_kept() -> None:
     script = 'echo "$NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $OMP_NUM_THREADS"'
     given = {"NCCL_SOCKET_IFNAME": "l", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "7"}
     assert run_node("--several", "--processes=2", "--", "sh", "-c", script, **given).stdout == "l lo 7\n"
 
 
 @pytest.mark.parametrize("given", [{"NCCL_SOCKET_IFNAME": "nope0"}, {"GLOO_SOCKET_IFNAME": "nope0"}])
-def test_an_unknown_interface_ends_the_node_with_2(given: dict[str, str]) -> None:
+def test_unknown_interface_exits_with_2(given: dict[str, str]) -> None:
     done = run_node("--several", "--", "echo", "started", **given)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no interface nope0 on" in done.stderr
     assert " lo" in done.stderr
 
 
-def test_limits_go_up_to_the_hard_ones() -> None:
+def test_soft_limits_are_raised_to_hard_limits() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     done = run_node("--", "sh", "-c", "ulimit -n", nofile=64)
     assert done.stdout.strip() == str(hard)
     assert f"ulimit -n {hard}  # was 64; " in done.stderr
 
 
-def test_the_warning_signal_does_not_end_what_has_no_handler() -> None:
+def test_warning_signal_is_ignored_without_a_handler() -> None:
     done = run_node("--", "sh", "-c", "kill -USR1 $$; echo alive")
     assert (done.returncode, done.stdout) == (0, "alive\n")
 
 
-def test_a_node_is_told_its_number_where_the_command_starts_torchrun_itself() -> None:
+def test_ranked_sets_the_node_rank() -> None:
     command = ["sh", "-c", 'echo "${NODE_RANK-none} ${HEAD_ADDRESS-none}"']
     assert run_node("--ranked", "--toward", "n1", "--", *command, SLURM_NODEID="3").stdout == "3 n1\n"
     assert run_node("--toward", "n1", "--", *command, SLURM_NODEID="3").stdout == "none none\n"
 
 
-def test_a_command_that_is_not_there() -> None:
+def test_missing_command() -> None:
     done = run_node("--", "/no/such/python")
     assert done.returncode == 127
     assert "cannot start /no/such/python: No such file or directory" in done.stderr

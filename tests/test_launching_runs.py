@@ -1,4 +1,4 @@
-"""Launchers starting real trainers: several processes, several nodes of this machine, and signals through them."""
+"""Launchers that start real trainers: several processes, several nodes on this machine, and signals."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from command import envdoctor, environment
 from slurm_cluster import wait_for
-from test_slurm import TINY, events, steps
+from test_slurm import TINY_SETTINGS, last_step, read_events
 
 pytestmark = pytest.mark.stack
 
 
-def words(python: Path, run: Path, *options: str, **settings: Any) -> list[str]:
-    given = [f"--set={key}={value}" for key, value in (TINY | settings).items()]
-    return ["train", "sort", "--unverified", f"--python={python}", f"--run={run}", *given, *options]
+def train_arguments(python: Path, run: Path, *options: str, **settings: Any) -> list[str]:
+    assignments = [f"--set={key}={value}" for key, value in (TINY_SETTINGS | settings).items()]
+    return ["train", "sort", "--unverified", f"--python={python}", f"--run={run}", *assignments, *options]
 
 
-def result_of(run: Path) -> dict[str, Any]:
+def read_result(run: Path) -> dict[str, Any]:
     result: dict[str, Any] = json.loads((run / "result.json").read_text())
     return result
 
@@ -31,55 +31,57 @@ def result_of(run: Path) -> dict[str, Any]:
 def test_accelerate_starts_several_processes(stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = envdoctor(
-        *words(stack_python, run, "--launcher=accelerate", "--gpus=2", steps=2),
+        *train_arguments(stack_python, run, "--launcher=accelerate", "--gpus=2", steps=2),
         home=tmp_path,
         ROCR_VISIBLE_DEVICES="0",
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (result_of(run)["steps"], result_of(run)["ranks"]) == (2, 2)
+    assert (read_result(run)["steps"], read_result(run)["ranks"]) == (2, 2)
     assert "distributed_type: MULTI_GPU" in (run / "accelerate.yaml").read_text()
 
 
-def test_two_nodes_meet_by_torchrun(stack_python: Path, tmp_path: Path) -> None:
-    """The first node's command starts here; the line that it prints is what the other one runs."""
+def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
+    """The command of the first node prints the line to run on the other."""
     run = tmp_path / "run"
     options = ["--launcher=torchrun", "--nodes=2", "--gpus=1", "--interface=lo"]
-    plan = envdoctor(*words(stack_python, run, *options, "--dry-run", "--format=json", steps=2), home=tmp_path)
+    plan = envdoctor(
+        *train_arguments(stack_python, run, *options, "--dry-run", "--format=json", steps=2), home=tmp_path
+    )
     launch = json.loads(plan.stdout)["data"]["run"]["launch"]
     first = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", *words(stack_python, run, *options, steps=2)],
+        [sys.executable, "-m", "envdoctor", *train_arguments(stack_python, run, *options, steps=2)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path,
     )  # fmt: skip
     wait_for((run / "run.json").exists, "run.json", 30)
-    (line,) = launch["elsewhere"]
+    (line,) = launch["other_nodes"]
     other = subprocess.run(
         shlex.split(line), capture_output=True, text=True, env=environment(tmp_path), timeout=150, check=False
     )
-    output, told = first.communicate(timeout=60)
-    assert first.returncode == 0, output + told
+    output, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, output + errors
     assert other.returncode == 0, other.stderr
-    assert line in told  # it is told when it is needed
+    assert line in errors
     assert "export GLOO_SOCKET_IFNAME=lo" in other.stderr
-    assert (result_of(run)["steps"], result_of(run)["ranks"]) == (2, 2)
+    assert (read_result(run)["steps"], read_result(run)["ranks"]) == (2, 2)
 
 
-def test_sigterm_reaches_the_ranks_through_torchrun_and_they_save(stack_python: Path, tmp_path: Path) -> None:
+def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     log = tmp_path / "out"
     plan = envdoctor(
-        *words(stack_python, run, "--gpus=2", "--dry-run", "--format=json", steps=100_000), home=tmp_path
+        *train_arguments(stack_python, run, "--gpus=2", "--dry-run", "--format=json", steps=100_000), home=tmp_path
     )
     planned = json.loads(plan.stdout)["data"]["run"]
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "sort", "settings": planned["settings"]}))
-    variables = {each["name"]: each["value"] for each in planned["launch"]["environment"]}
+    variables = {variable["name"]: variable["value"] for variable in planned["launch"]["environment"]}
     with log.open("wb") as out:
         torchrun = subprocess.Popen(
             planned["command"], stdout=out, stderr=subprocess.STDOUT, env=environment(tmp_path) | variables
         )
-        wait_for(lambda: steps(run) >= 3 or torchrun.poll() is not None, "third step", 90)
+        wait_for(lambda: last_step(run) >= 3 or torchrun.poll() is not None, "third step", 90)
         torchrun.send_signal(signal.SIGTERM)
         torchrun.wait(60)
-    last = events(run)[-1]
+    last = read_events(run)[-1]
     assert last["event"] == "interrupted", log.read_text()
     assert (run / f"checkpoints/checkpoint-{last['step']}/complete.json").exists()

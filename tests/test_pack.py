@@ -291,7 +291,7 @@ def test_a_large_file_needs_no_memory_and_zip64_works(run: Path) -> None:
         file.truncate(500 << 20)
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (380 << 20, 380 << 20))\n"
-        "from envdoctor import packing; packing.ZIP64_FROM = 100 << 20\n"
+        "from envdoctor.commands import pack; pack.ZIP64_FROM = 100 << 20\n"
         "from envdoctor.cli import app; app(sys.argv[1:])"
     )
     target = run.parent.parent / "large.zip"

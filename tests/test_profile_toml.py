@@ -10,7 +10,7 @@ import pytest
 
 from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput
 from envdoctor.profiles import read_profile
-from envdoctor.training.handoff import read_recipe
+from envdoctor.training.recipes import read_recipe
 
 READERS: dict[str, Callable[[str], object]] = {"profile": read_profile, "recipe": read_recipe}
 ENDLESS = {

@@ -14,7 +14,7 @@ from command import envdoctor, envelope
 from local_packages import Index, serve, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.core.errors import BadInput
-from envdoctor.download.sources import Sources, config_files, read_sources, source_of, uv_arguments, uv_environment
+from envdoctor.download.sources import Sources, config_files, read_sources, source_name, uv_arguments, uv_environment
 
 MIRROR = "https://mirror.example/simple"
 
@@ -259,7 +259,7 @@ def test_a_wheels_source_is_named(url: str, said: str) -> None:
         extra_indexes=("named=https://user:secret@h/one/simple", "https://h/oneandmore/simple"),
         index="https://user:secret@m/simple/",
     )
-    assert source_of(url, sources, "cpu") == said
+    assert source_name(url, sources, "cpu") == said
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from command import ROOT, envdoctor, environment, snapshot
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.training import handoff
+from envdoctor.training import recipes
 
 # Holds a run as the trainer does.
 HOLDER = """
@@ -130,7 +130,7 @@ def test_a_dry_run_goes_on_from_what_is_there_alone(tmp_path: Path) -> None:
         done = train(tmp_path, "sort", "--resume", wanted, "--dry-run", COLUMNS="400")
         assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
         assert "a checkpoint of this run: it has none" in done.stderr
-        assert "begin again" not in done.stderr
+        assert "start again" not in done.stderr
         assert "envdoctor train sort" in done.stderr
     add_checkpoint(run)
     for wanted in ("latest", "checkpoint-50", "runs/sort-1/checkpoints/checkpoint-50"):
@@ -144,7 +144,7 @@ def test_a_slip_in_a_checkpoints_name_is_told_and_leaves_no_trace(tmp_path: Path
     run = add_checkpoint(write_run(tmp_path / "runs/sort-1"))
     (run / "events.jsonl").write_text('{"t": 1.0, "event": "done", "result": {}}\n')
     for wanted, seen in (("checkpoint-5", "no such directory"), ("/", "it is no checkpoint-STEP"),
-                         (str(run), "it is a run")):  # fmt: skip
+                         (str(run), "is a run directory")):  # fmt: skip
         done = train(tmp_path, "sort", "--resume", wanted)
         assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
     assert "--run " + str(run) + " --resume latest" in done.stderr
@@ -154,7 +154,7 @@ def test_a_slip_in_a_checkpoints_name_is_told_and_leaves_no_trace(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("content", "seen"),
-    [(b"[]", "no attribute"), (b'{"schema": 1}', "it says no 'recipe'"), (b"[" * 200_000, "recursion"),
+    [(b"[]", "no attribute"), (b'{"schema": 1}', "it has no 'recipe'"), (b"[" * 200_000, "recursion"),
      (b'{"recipe": "\xff', "invalid start byte"), (b'{"recipe": "sort", "settings": 5}', "not iterable")],
 )  # fmt: skip
 def test_a_run_json_that_is_none_is_one_line(tmp_path: Path, content: bytes, seen: str) -> None:
@@ -185,9 +185,9 @@ def test_a_name_that_is_not_text_is_one_line(tmp_path: Path) -> None:
 
 
 def test_data_that_cannot_be_looked_through_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handoff, "CHECK_SECONDS", 0.0)
-    with pytest.raises(EnvdoctorError, match="data of sort were not looked through: the check did") as caught:
-        handoff.check_settings("sort")
+    monkeypatch.setattr(recipes, "CHECK_SECONDS", 0.0)
+    with pytest.raises(EnvdoctorError, match="data of sort were not checked: the check did") as caught:
+        recipes.resolve_recipe("sort")
     assert "fewer rows" in caught.value.hint
 
 

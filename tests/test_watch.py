@@ -1,4 +1,4 @@
-"""Watching real processes that write a run as the trainer does: alive, killed, hung, resumed, on another machine."""
+"""`envdoctor watch` on processes that write runs like the trainer: alive, killed, hung, resumed, remote."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from command import ROOT, envdoctor, envelope, environment
 from fakenvml.fixture import FakeNvml, machine_ini
 from test_schema import faults
 
-from envdoctor.commands.watch import EventTail, find_run, parse_event
 from envdoctor.output.run_lines import lines, plain, span, sparkline
 from envdoctor.output.schema import schema_of
-from envdoctor.training.run_lock import find_trainer, is_network
-from envdoctor.training.run_state import Course, RunState
+from envdoctor.training.runs.directory import find_run
+from envdoctor.training.runs.events import EventReader, parse_event
+from envdoctor.training.runs.lock import is_network, read_trainer_status
+from envdoctor.training.runs.state import RunReducer, RunState
 
-# A trainer without torch: the real RunDirectory, steps as fast as asked, then what it was told to do.
+# A trainer without torch: it writes steps with the real RunDirectory, then ends as its arguments say.
 TRAINER = """
 import sys, time, types
 sys.path.insert(0, sys.argv[1])
-from running import run_directory
+from run import directory as run_directory
 from run.directory import RunDirectory
 from pathlib import Path
 run, end, ago = Path(sys.argv[2]), sys.argv[6], float(sys.argv[7])
-first, last, seconds = (float(each) for each in sys.argv[3:6])
+first, last, seconds = (float(argument) for argument in sys.argv[3:6])
 if ago:
     real = time.time
     run_directory.time = types.SimpleNamespace(time=lambda: real() - ago)
@@ -64,19 +65,21 @@ if end == "hang":
 
 
 class Trainer:
-    """A child that writes a run."""
+    """A child process that writes a run."""
 
     def __init__(
         self, run: Path, *, first: int = 1, last: int = 20, seconds: float = 0.0, end: str = "done", ago: float = 0.0
     ) -> None:
-        given = map(str, (ROOT / "train", run, first, last, seconds, end, ago))
-        self.process = subprocess.Popen([sys.executable, "-c", TRAINER, *given], stdout=subprocess.PIPE, text=True)
+        arguments = map(str, (ROOT / "train", run, first, last, seconds, end, ago))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, *arguments], stdout=subprocess.PIPE, text=True
+        )
         self.run = run
 
     def wait(self) -> None:
         self.process.communicate(timeout=30)
 
-    def wait_until_it_hangs(self) -> None:
+    def wait_until_hanging(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
             if "hanging" in line:
@@ -107,19 +110,19 @@ def trainers() -> Iterator[list[Trainer]]:
         trainer.kill()
 
 
-def watched(run: Path, *arguments: str, **extra: str) -> tuple[int, dict[str, Any]]:
+def watch_json(run: Path, *arguments: str, **extra: str) -> tuple[int, dict[str, Any]]:
     done = envdoctor("watch", run, "--format", "json", *arguments, home=run.parent.parent, **extra)
-    answer, schema = envelope(done), schema_of("watch")
-    assert faults(answer, schema, schema) == []
-    return done.returncode, answer["data"]
+    document, schema = envelope(done), schema_of("watch")
+    assert faults(document, schema, schema) == []
+    return done.returncode, document["data"]
 
 
-def test_a_finished_run_is_told_and_ends_with_0(run: Path) -> None:
+def test_finished_run_exits_with_0(run: Path) -> None:
     Trainer(run).wait()
-    code, data = watched(run)
+    code, data = watch_json(run)
     assert code == 0
     assert (data["trainer"], data["state"]["ending"], data["state"]["step"]) == ("gone", "done", 20)
-    assert data["state"]["looks"][-1] == {
+    assert data["state"]["evaluations"][-1] == {
         "when": "during",
         "step": 20,
         "metrics": {"greedy_reward": 0.5, "sampled_reward": 0.25},
@@ -140,7 +143,7 @@ def test_a_finished_run_is_told_and_ends_with_0(run: Path) -> None:
     assert "entropy" not in shown, "null is left out"
 
 
-def test_who_comes_later_is_told_what_was_noted(run: Path, trainers: list[Trainer]) -> None:
+def test_notes_before_the_first_poll_are_shown_once(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, last=40, seconds=0.1))
     while not (run / "events.jsonl").exists():
         time.sleep(0.02)
@@ -150,11 +153,11 @@ def test_who_comes_later_is_told_what_was_noted(run: Path, trainers: list[Traine
     assert done.stderr.count("nothing came for 10 minutes") == 1
 
 
-def test_a_run_that_goes_on_is_followed_to_its_end(run: Path, trainers: list[Trainer]) -> None:
+def test_running_run_is_followed_to_its_end(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, last=40, seconds=0.1))
     while not (run / "events.jsonl").exists():
         time.sleep(0.02)
-    now = watched(run, "--once")
+    now = watch_json(run, "--once")
     assert (now[0], now[1]["trainer"], now[1]["process"]) == (0, "running", trainers[0].process.pid)
     done = envdoctor("watch", run, home=run.parent.parent)
     assert done.returncode == 0
@@ -165,7 +168,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: Path, trainers: list[Tra
 
 
 @pytest.mark.parametrize(("end", "code"), [("error", 1), ("interrupted", 130)])
-def test_watch_ends_as_the_run_did(run: Path, end: str, code: int) -> None:
+def test_exit_code_states_how_the_run_ended(run: Path, end: str, code: int) -> None:
     Trainer(run, end=end).wait()
     for arguments in ([], ["--once"]):
         done = envdoctor("watch", run, *arguments, home=run.parent.parent)
@@ -174,28 +177,28 @@ def test_watch_ends_as_the_run_did(run: Path, end: str, code: int) -> None:
         assert ("--resume latest" in done.stdout) == (end == "interrupted")
 
 
-def test_a_killed_trainer_is_seen_while_it_is_watched(run: Path, trainers: list[Trainer]) -> None:
+def test_a_killed_trainer_is_seen_while_it_is_watch_json(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_it_hangs()
+    trainers[0].wait_until_hanging()
     watching = subprocess.Popen(
         [sys.executable, "-m", "envdoctor", "watch", str(run), "--format", "json"],
         env=environment(run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(1.5)
-    assert watching.poll() is None, "a run that goes on is followed"
+    assert watching.poll() is None, "a running run is followed"
     trainers[0].kill()
     out, _ = watching.communicate(timeout=20)
     data = json.loads(out)["data"]
     assert watching.returncode == 1
     assert data["trainer"] == "gone"
-    assert "gone without a word, at step 20 of 100" in data["state"]["trouble"]["message"]
-    assert f"--run {run} --resume latest" in data["state"]["trouble"]["hint"]
+    assert "ended without an event, at step 20 of 100" in data["state"]["error"]["message"]
+    assert f"--run {run} --resume latest" in data["state"]["error"]["hint"]
 
 
-def test_a_hung_trainer_is_told_so(run: Path, trainers: list[Trainer]) -> None:
+def test_hung_trainer_is_reported_as_silent(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang", ago=300.0))  # its last event is five minutes old
-    trainers[0].wait_until_it_hangs()
-    code, data = watched(run, "--once")
+    trainers[0].wait_until_hanging()
+    code, data = watch_json(run, "--once")
     assert code == 0
     assert data["trainer"] == "running"
     assert 300 <= data["silent"] < 330
@@ -204,58 +207,58 @@ def test_a_hung_trainer_is_told_so(run: Path, trainers: list[Trainer]) -> None:
     assert "a step takes 0.5 s" in shown
 
 
-def test_a_resumed_run_goes_on_after_its_end(run: Path, trainers: list[Trainer]) -> None:
+def test_resumed_run_is_not_over(run: Path, trainers: list[Trainer]) -> None:
     Trainer(run, end="interrupted", ago=60.0).wait()
-    assert watched(run)[0] == 130
+    assert watch_json(run)[0] == 130
     trainers.append(Trainer(run, first=11, last=30, end="hang"))
-    trainers[0].wait_until_it_hangs()
-    code, data = watched(run, "--once")
+    trainers[0].wait_until_hanging()
+    code, data = watch_json(run, "--once")
     assert (code, data["state"]["ending"], data["trainer"]) == (0, "", "running")
     assert len(data["state"]["rewards"]) == 30, "repeated steps count once"
 
 
-def test_a_trainer_that_starts_again_is_waited_for(run: Path, trainers: list[Trainer]) -> None:
-    """Its lock is held, but the last event is the old end."""
+def test_restarted_trainer_is_followed(run: Path, trainers: list[Trainer]) -> None:
+    """The trainer holds the lock while the last event is still the earlier end."""
     Trainer(run, end="interrupted", ago=60.0).wait()
     trainers.append(Trainer(run, first=21, last=22, seconds=1.5))
-    while find_trainer(run, local=True)[0] != "running":
+    while read_trainer_status(run, local=True)[0] != "running":
         time.sleep(0.01)
-    assert watched(run)[0] == 0
+    assert watch_json(run)[0] == 0
 
 
-def test_a_run_that_has_not_started(run: Path) -> None:
-    code, data = watched(run, "--once")
+def test_run_that_has_not_started(run: Path) -> None:
+    code, data = watch_json(run, "--once")
     assert (code, data["trainer"], data["state"]["step"]) == (0, "not started", 0)
 
 
-def test_a_copy_of_a_run_has_no_process(run: Path) -> None:
+def test_copied_run_has_no_process(run: Path) -> None:
     Trainer(run, end="none").wait()
     (run / ".lock").unlink()
-    code, data = watched(run, "--once")
+    code, data = watch_json(run, "--once")
     assert (code, data["trainer"]) == (0, "unknown")
 
 
-def test_over_a_network_only_a_process_of_this_machine_is_certain(run: Path, trainers: list[Trainer]) -> None:
+def test_status_on_a_network_file_system(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_it_hangs()
+    trainers[0].wait_until_hanging()
     lock, process = run / ".lock", trainers[0].process.pid
-    assert find_trainer(run, local=False) == ("running", process)
+    assert read_trainer_status(run, local=False) == ("running", process)
     trainers[0].kill()
-    assert find_trainer(run, local=False) == ("unknown", process)
-    assert find_trainer(run, local=True) == ("gone", process)
+    assert read_trainer_status(run, local=False) == ("unknown", process)
+    assert read_trainer_status(run, local=True) == ("gone", process)
     lock.write_text("not a number")
-    assert find_trainer(run, local=True) == ("gone", 0)
+    assert read_trainer_status(run, local=True) == ("gone", 0)
 
 
-def test_the_lock_tells_where_the_process_number_does_not(run: Path, trainers: list[Trainer]) -> None:
-    """As from outside of a container: the number in the lock is another process's here."""
+def test_lock_decides_where_the_process_number_does_not(run: Path, trainers: list[Trainer]) -> None:
+    """As for a trainer in a container: the number in the lock file is another process here."""
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_it_hangs()
+    trainers[0].wait_until_hanging()
     (run / ".lock").write_text(str(os.getpid()))
-    assert find_trainer(run, local=True) == ("running", os.getpid())
+    assert read_trainer_status(run, local=True) == ("running", os.getpid())
 
 
-def test_network_file_systems_are_known() -> None:
+def test_network_file_systems() -> None:
     mounts = (
         "/dev/vda / ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\nme@gpu:/r /mnt/my\\040gpu fuse.sshfs rw 0 0\n"
         "tmpfs /home/local tmpfs rw 0 0\nbroken\n"
@@ -267,28 +270,28 @@ def test_network_file_systems_are_known() -> None:
     assert not is_network(Path("/home/local/a"), mounts)
 
 
-def test_only_new_bytes_are_read_and_half_lines_wait(tmp_path: Path) -> None:
+def test_reader_returns_new_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    tail = EventTail(path)
-    assert list(tail.read_new()) == []
+    reader = EventReader(path)
+    assert list(reader.read_new()) == []
     path.write_text('{"event": "a"}\n{"event": "b"}\n{"eve')
-    assert [event["event"] for event in tail.read_new()] == ["a", "b"]
-    assert tail.offset == 30
+    assert [event["event"] for event in reader.read_new()] == ["a", "b"]
+    assert reader.offset == 30
     with path.open("a") as file:
         file.write('nt": "c"}\nnot json\n[1]\n{"event": "d"}\n')
-    assert [event["event"] for event in tail.read_new()] == ["c", "d"]
-    path.write_text('{"event": "anew"}\n')
-    assert [event["event"] for event in tail.read_new()] == ["anew"]
+    assert [event["event"] for event in reader.read_new()] == ["c", "d"]
+    path.write_text('{"event": "replaced"}\n')
+    assert [event["event"] for event in reader.read_new()] == ["replaced"]
 
 
-def test_long_files_are_read_in_pieces(tmp_path: Path) -> None:
+def test_long_files_are_read_in_chunks(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     note = json.dumps({"event": "note", "message": "x" * 5000})
     path.write_text("\n".join([note] * 700) + "\n")
-    assert len(list(EventTail(path).read_new())) == 700
+    assert len(list(EventReader(path).read_new())) == 700
 
 
-def test_the_newest_run_is_taken_where_none_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_is_the_run_that_changed_last(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     older = run.parent / "zzz"
     older.mkdir()
     (older / "run.json").write_text("{}")
@@ -297,49 +300,49 @@ def test_the_newest_run_is_taken_where_none_is_named(run: Path, monkeypatch: pyt
     assert find_run("") == run
     Trainer(older).wait()
     os.utime(run / "run.json", (2, 2))
-    assert find_run("") == older, "the one that was heard of last"
+    assert find_run("") == older, "its events are newer"
 
 
 @pytest.mark.parametrize(
-    ("name", "seen", "hint"),
+    ("name", "message", "hint"),
     [
-        ("runs", "holds no run.json (it holds: sort-1)", "runs/sort-1"),
+        ("runs", "has no run.json (it contains: sort-1)", "runs/sort-1"),
         ("none", "No such file", "ls -d runs/*"),
         ("runs/sort-1/run.json", "is a file", "runs/sort-1"),
     ],
 )
-def test_a_wrong_folder_is_answered_with_what_it_holds(run: Path, name: str, seen: str, hint: str) -> None:
+def test_wrong_folder_is_an_error_that_lists_its_content(run: Path, name: str, message: str, hint: str) -> None:
     home = run.parent.parent
     done = envdoctor("watch", home / name, home=home, COLUMNS="500")
     assert done.returncode == 2
-    assert seen in done.stderr
+    assert message in done.stderr
     assert hint in done.stderr
-    nothing = envdoctor("watch", home=run)
-    assert nothing.returncode == 2
-    assert "there is no run below" in nothing.stderr
+    no_runs = envdoctor("watch", home=run)
+    assert no_runs.returncode == 2
+    assert "there is no run below" in no_runs.stderr
 
 
-def test_the_gpus_stand_beside(run: Path, fake_nvml: FakeNvml) -> None:
+def test_gpus_are_shown(run: Path, fake_nvml: FakeNvml) -> None:
     Trainer(run).wait()
     ini = machine_ini("h200", "[gpu]", "utilization = 97", "memory_used = 75161927680")
-    given = {k: v for k, v in fake_nvml(ini).items() if k in ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG")}
-    shown = envdoctor("watch", run, "--once", home=run.parent.parent, **given).stdout
+    fake = fake_nvml(ini)
+    variables = {name: fake[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG")}
+    shown = envdoctor("watch", run, "--once", home=run.parent.parent, **variables).stdout
     assert re.search(r"GPU 0  97 % busy  70\.\d of 140 GiB  78 of 700 W  31 °C", shown), shown
 
 
-def test_a_driver_that_hangs_does_not_stop_the_watching(
-    run: Path, fake_nvml: FakeNvml, trainers: list[Trainer]
-) -> None:
+def test_hanging_driver_does_not_block_watch(run: Path, fake_nvml: FakeNvml, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, last=60, seconds=0.1))
     ini = machine_ini("h200", "[system]", "hang.nvmlInitWithFlags = 1")
-    given = {k: v for k, v in fake_nvml(ini).items() if k in ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG")}
-    began = time.monotonic()
-    code, data = watched(run, **given)
+    fake = fake_nvml(ini)
+    variables = {name: fake[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG")}
+    start = time.monotonic()
+    code, data = watch_json(run, **variables)
     assert (code, data["gpus"]) == (0, [])
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - start < 15
 
 
-def test_a_terminal_gets_changing_lines(run: Path, trainers: list[Trainer]) -> None:
+def test_live_display_on_a_terminal(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, last=30, seconds=0.1))
     while not (run / "events.jsonl").exists():
         time.sleep(0.02)
@@ -352,12 +355,12 @@ def test_a_terminal_gets_changing_lines(run: Path, trainers: list[Trainer]) -> N
     written = b""
     while True:
         try:
-            piece = os.read(master, 4096)
+            chunk = os.read(master, 4096)
         except OSError:  # the other end is closed
             break
-        if not piece:
+        if not chunk:
             break
-        written += piece
+        written += chunk
     os.close(master)
     assert child.wait(10) == 0
     shown = written.decode()
@@ -367,9 +370,9 @@ def test_a_terminal_gets_changing_lines(run: Path, trainers: list[Trainer]) -> N
     assert "no-signal" in shown
 
 
-def test_ctrl_c_ends_the_watching_alone(run: Path, trainers: list[Trainer]) -> None:
+def test_ctrl_c_ends_watch_and_not_the_trainer(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_it_hangs()
+    trainers[0].wait_until_hanging()
     child = subprocess.Popen(
         [sys.executable, "-m", "envdoctor", "watch", str(run)], env=environment(run),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -382,7 +385,7 @@ def test_ctrl_c_ends_the_watching_alone(run: Path, trainers: list[Trainer]) -> N
     assert trainers[0].process.poll() is None
 
 
-SHOWN = """
+SHOW_EVENTS = """
 import json, sys
 from envdoctor.output.reporter import Reporter
 reporter = Reporter()
@@ -393,34 +396,39 @@ reporter.close()
 
 
 def show(events: list[dict[str, Any]], home: Path) -> str:
-    """What `train` prints of events, in a pipe."""
-    given = "".join(json.dumps(event) + "\n" for event in events)
+    """Return what `train` prints for events on a pipe."""
+    lines = "".join(json.dumps(event) + "\n" for event in events)
     done = subprocess.run(
-        [sys.executable, "-c", SHOWN], input=given, env=environment(home), capture_output=True, text=True, check=True
+        [sys.executable, "-c", SHOW_EVENTS],
+        input=lines,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == ""
     return done.stderr
 
 
-def test_train_in_a_pipe_prints_a_line_every_ten_steps_and_all_that_matters(tmp_path: Path) -> None:
+def test_train_on_a_pipe_prints_every_tenth_step_and_all_messages(tmp_path: Path) -> None:
     steps = [
         {"t": float(n), "event": "step", "step": n, "steps": 100, "metrics": {"reward": n / 100, "seconds": 1.0}}
         for n in range(1, 101)
     ]
-    around = [
+    setup = [
         {"event": "phase", "name": "load", "detail": "torch"},
         {"event": "lora", "targets": {"q_proj": 24}, "trainable": 1_000, "total": 100_000},
         {"event": "plan", "plan": {}},
         {"event": "note", "message": "max_prompt_length does nothing in this TRL: prompts are cut by us"},
     ]
-    told = [
+    messages = [
         {"event": "alarm", "name": "truncation", "step": 100, "message": "m" * 200, "hint": "--set a=b"},
         {"event": "checkpoint_skipped", "path": "checkpoints/checkpoint-50", "reason": "half"},
         {"event": "error", "message": "boom"},
         {"event": "interrupted", "step": None},
     ]
     warmup = [{"event": "warmup", "step": n, "steps": 40, "loss": 2.0} for n in range(1, 41)]
-    lines = show([*around, *warmup, {"event": "phase", "name": "train"}, *steps, *told], tmp_path).splitlines()
+    lines = show([*setup, *warmup, {"event": "phase", "name": "train"}, *steps, *messages], tmp_path).splitlines()
     assert [line.split()[1] for line in lines if line.startswith("  step ")][-10:] == [
         f"{n}/100" for n in range(1, 101, 10)
     ]
@@ -434,9 +442,9 @@ def test_train_in_a_pipe_prints_a_line_every_ten_steps_and_all_that_matters(tmp_
 
 
 def state_of(*events: dict[str, Any]) -> RunState:
-    course = Course()
-    course.take_all(events)
-    return course.state()
+    reducer = RunReducer()
+    reducer.apply_all(events)
+    return reducer.state()
 
 
 FULL = state_of(
@@ -459,7 +467,7 @@ FULL = state_of(
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
-def test_the_display_fits_every_width_and_keeps_the_essentials(width: int) -> None:
+def test_display_fits_each_width(width: int) -> None:
     shown = [line.plain for line in lines(FULL, width)]
     assert all(len(line) <= width for line in shown)
     joined = "\n".join(shown)
@@ -469,14 +477,14 @@ def test_the_display_fits_every_width_and_keeps_the_essentials(width: int) -> No
     assert ("▁" in joined) == (width >= 60)
 
 
-def test_the_plain_line_has_everything() -> None:
+def test_plain_line_has_all_cells() -> None:
     assert all(
         part in plain(FULL) for part in ("KL 0.01", "sync 4 %", "no signal 25 %", "held-out reward 0.5/0.4 (step 50)")
     )
     assert "▁" not in plain(FULL)
 
 
-def test_strange_events_change_nothing_and_reach_no_terminal() -> None:
+def test_malformed_events_are_ignored_and_control_characters_removed() -> None:
     state = state_of(
         {}, {"event": 7}, {"event": "step"}, {"event": "step", "step": "x", "metrics": [1]}, {"event": "state"},
         {"event": "step", "t": None, "step": 3, "steps": 9, "metrics": {"reward": "x", "loss": True, "kl": 10**400}},
@@ -490,7 +498,7 @@ def test_strange_events_change_nothing_and_reach_no_terminal() -> None:
     assert parse_event(b"[" * 100_000) is None
 
 
-def test_time_left_counts_the_looks_between_the_steps() -> None:
+def test_time_left_includes_evaluations_between_steps() -> None:
     steps = [
         {"t": 10.0 * n + (100 if n > 5 else 0), "event": "step", "step": n, "steps": 20, "metrics": {"seconds": 8.0}}
         for n in range(1, 11)
@@ -515,7 +523,7 @@ def test_spans(seconds: float, shown: str) -> None:
 
 def test_sparklines() -> None:
     assert sparkline([0.0, 1.0], 10) == "▁█"
-    assert sparkline([0.0, 1.0, 2.0], 3) == "", "too narrow to tell anything"
+    assert sparkline([0.0, 1.0, 2.0], 3) == "", "too narrow for a sparkline"
     assert sparkline(list(range(100)), 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([0.5] * 9, 4) == "▁▁▁▁"
     assert sparkline([1.0], 8) == sparkline([], 8) == ""

@@ -39,7 +39,7 @@ def run(command: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProces
 def test_it_carries_profiles_machines_recipes_and_probes(installed: Path, tmp_path: Path) -> None:
     from envdoctor.machine.recorded import machine_names
     from envdoctor.profiles import profile_names
-    from envdoctor.training.handoff import recipe_names
+    from envdoctor.training.recipes import recipe_names
 
     listed = json.loads(run(installed, "profiles", "--format", "json", cwd=tmp_path).stdout)
     assert sorted(profile["id"] for profile in listed["data"]["profiles"]) == profile_names()

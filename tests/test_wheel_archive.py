@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_packages import write_wheel
 
-from envdoctor.download.wheel_archive import parse_record, wheel_faults
+from envdoctor.download.wheel_archive import find_wheel_problems, parse_record
 
 RECORD = "alpha-1.0.dist-info/RECORD"
 
@@ -47,7 +47,7 @@ def add(wheel: Path, name: str, *, mode: int = 0, listed: bool = True) -> None:
 
 
 def test_a_good_wheel_has_no_fault(wheel: Path) -> None:
-    assert list(wheel_faults(wheel)) == []
+    assert list(find_wheel_problems(wheel)) == []
 
 
 @pytest.mark.parametrize(
@@ -71,58 +71,58 @@ def test_a_good_wheel_has_no_fault(wheel: Path) -> None:
 )
 def test_members_that_do_not_belong_there(wheel: Path, name: str, mode: int, said: str) -> None:
     add(wheel, name, mode=mode)
-    assert said in " ".join(wheel_faults(wheel))
+    assert said in " ".join(find_wheel_problems(wheel))
 
 
 def test_a_file_that_record_does_not_list(wheel: Path) -> None:
     add(wheel, "alpha/more.pth", listed=False)
-    assert list(wheel_faults(wheel)) == ["'alpha/more.pth' is not in RECORD"]
+    assert list(find_wheel_problems(wheel)) == ["'alpha/more.pth' is not in RECORD"]
 
 
 def test_a_file_that_only_record_has(wheel: Path) -> None:
     rewrite(wheel, lambda members: members.update({RECORD: members[RECORD] + b"alpha/gone.py,,\n"}))
-    assert list(wheel_faults(wheel)) == ["'alpha/gone.py' is in RECORD and not in the wheel"]
+    assert list(find_wheel_problems(wheel)) == ["'alpha/gone.py' is in RECORD and not in the wheel"]
 
 
 def test_a_wheel_without_record(wheel: Path) -> None:
     rewrite(wheel, lambda members: members.pop(RECORD) and None)
-    assert list(wheel_faults(wheel)) == ["it has no RECORD"]
+    assert list(find_wheel_problems(wheel)) == ["it has no RECORD"]
 
 
 def test_many_faults_of_a_kind_are_counted(wheel: Path) -> None:
     rewrite(wheel, lambda members: members.update({f"alpha/{n}.py": b"" for n in range(50)}))
-    found = list(wheel_faults(wheel))
+    found = list(find_wheel_problems(wheel))
     assert len(found) == 6
     assert found[-1] == "and 45 more not in RECORD"
 
 
 def test_a_wheel_of_another_name(wheel: Path) -> None:
     renamed = wheel.rename(wheel.with_name("beta-1.0-py3-none-any.whl"))
-    assert "expected one .dist-info of beta" in " ".join(wheel_faults(renamed))
+    assert "expected one .dist-info of beta" in " ".join(find_wheel_problems(renamed))
 
 
 def test_a_member_with_two_names_is_seen(wheel: Path) -> None:
     # The list at the end says a harmless name, the member's own header another one.
     data = wheel.read_bytes()
     wheel.write_bytes(data.replace(b"alpha/__init__.py", b"alpha/../../a.pth", 1))
-    assert "'alpha/../../a.pth' in its own header" in " ".join(wheel_faults(wheel))
+    assert "'alpha/../../a.pth' in its own header" in " ".join(find_wheel_problems(wheel))
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"no zip at all", bytes(1000)])
 def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "alpha-1.0-py3-none-any.whl"
     path.write_bytes(data)
-    assert next(wheel_faults(path)).startswith("it is no wheel that can be read")
-    assert "No such file" in next(wheel_faults(tmp_path / "none.whl"))
+    assert next(find_wheel_problems(path)).startswith("it is no wheel that can be read")
+    assert "No such file" in next(find_wheel_problems(tmp_path / "none.whl"))
 
 
 def test_any_damage_is_a_fault_and_never_a_crash(wheel: Path) -> None:
     data = wheel.read_bytes()
     for place in range(0, len(data), 3):
         wheel.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
-        list(wheel_faults(wheel))
+        list(find_wheel_problems(wheel))
         wheel.write_bytes(data[:place])
-        assert list(wheel_faults(wheel))
+        assert list(find_wheel_problems(wheel))
 
 
 def test_names_with_commas_in_record() -> None:

@@ -75,7 +75,7 @@ def train(
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """
     from envdoctor.commands import workflow
-    from envdoctor.training.launchers.records import Ask, JobOptions
+    from envdoctor.training.launchers.records import JobOptions, LaunchOptions
 
     def answer(reporter: Reporter) -> Answer:
         if list_recipes:
@@ -87,8 +87,8 @@ def train(
         job = JobOptions(
             partition, time, nodelist, account, tuple(modules or ()), container, tuple(slurm_options or ())
         )
-        ask = Ask(launcher, nodes, gpus, interface, job)
-        request = workflow.TrainRequest(recipe, tuple(given), venv, python, run, resume, dry_run, unverified, ask)
+        launch = LaunchOptions(launcher, nodes, gpus, interface, job)
+        request = workflow.TrainRequest(recipe, tuple(given), venv, python, run, resume, dry_run, unverified, launch)
         return workflow.train(request, reporter)
 
     finish("train", format, answer)

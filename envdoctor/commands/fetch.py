@@ -22,10 +22,10 @@ from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.paths import exists, expanded, is_folder
 from envdoctor.core.records import Record
 from envdoctor.core.results import Answer
-from envdoctor.download.client import local_path
-from envdoctor.download.partial import NOTE, PART, disk_errors, file_in, sha256_of, size_of_part
+from envdoctor.download.files import local_path
+from envdoctor.download.http_client import HttpClient, RequestFailed, new_http_client
+from envdoctor.download.partial_file import NOTE, PART, disk_errors, partial_size, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources, read_sources
-from envdoctor.download.transport import Unanswered, Web, web_of
 from envdoctor.install.transfer import FetchProgress, Transfer
 from envdoctor.install.wheelhouse import (
     MANIFEST,
@@ -91,17 +91,17 @@ def fetch(
     old = read_manifest(folder)
     sources = read_sources()
     lock, located, own_lock = _locked(name, profile, target, sources, reporter)
-    web = web_of(sources, end=begin + FETCH_SECONDS)
-    direct, left_out = _direct_files(profile, lock, web)
+    client = new_http_client(sources, end=begin + FETCH_SECONDS)
+    direct, left_out = _direct_files(profile, lock, client)
     wanted = [*located, *direct]
     _refuse_foreign(folder, wanted, old, name)
-    missing = sized(web, _missing(folder, wanted))
+    missing = sized(client, _missing(folder, wanted))
     _require_room(folder, missing)
     if missing:
         reporter.phase(f"Downloading {len(missing)} of {len(wanted)} files into {folder}")
         with disk_errors(folder / MANIFEST):
             folder.mkdir(parents=True, exist_ok=True)
-        Transfer(web, folder, missing).run(reporter.fetching)
+        Transfer(client, folder, missing).run(reporter.fetching)
     for file in direct:
         check_archive(folder / file.name)
     removed = _remove_old(folder, wanted, old)
@@ -168,7 +168,7 @@ def _locked(
     return locks.file_of(resolution.lock), locate(resolution.lock, sources), False
 
 
-def _direct_files(profile: Profile, lock: LockFile, web: Web) -> tuple[list[Located], tuple[str, ...]]:
+def _direct_files(profile: Profile, lock: LockFile, client: HttpClient) -> tuple[list[Located], tuple[str, ...]]:
     """The direct wheels that fit the lock, and why others are left out.
 
     Which C++ ABI the torch of the lock has is only known once it is installed: there is a wheel for each.
@@ -179,7 +179,11 @@ def _direct_files(profile: Profile, lock: LockFile, web: Web) -> tuple[list[Loca
         had = [
             file
             for abi in (True, False)
-            if (file := _first_fitting(candidates, _facts(lock, abi), web, left_out, spare=name in profile.fallbacks))
+            if (
+                file := _first_fitting(
+                    candidates, _facts(lock, abi), client, left_out, spare=name in profile.fallbacks
+                )
+            )
         ]
         files |= {file.name: file for file in had}
         if not had and name not in profile.fallbacks:
@@ -198,7 +202,7 @@ def _facts(lock: LockFile, abi: bool) -> StackFacts:
 
 
 def _first_fitting(
-    candidates: Sequence[Wheel], facts: StackFacts, web: Web, left_out: dict[str, None], *, spare: bool
+    candidates: Sequence[Wheel], facts: StackFacts, client: HttpClient, left_out: dict[str, None], *, spare: bool
 ) -> Located | None:
     """The first wheel of a distribution that fits and is where it should be.
 
@@ -208,8 +212,8 @@ def _first_fitting(
         why = rejection(wheel, facts)
         try:
             if not why:
-                return with_size(web, Located(wheel.file, wheel.url, wheel.sha256))
-        except Unanswered as failure:
+                return with_size(client, Located(wheel.file, wheel.url, wheel.sha256))
+        except RequestFailed as failure:
             if failure.status not in GONE and not spare:
                 raise EnvdoctorError(
                     f"{wheel.file}: {failure.reason}",
@@ -225,7 +229,7 @@ def _missing(folder: Path, files: Sequence[Located]) -> list[Located]:
     """The files that are not there, or not with the right hash."""
 
     def is_there(file: Located) -> bool:
-        place = file_in(folder, file.name)
+        place = path_in_folder(folder, file.name)
         with disk_errors(place):
             return place.is_file() and sha256_of(place) == file.sha256
 
@@ -272,7 +276,7 @@ def _needed(folder: Path, file: Located, place: Path) -> int:
     path = local_path(file.url)
     if path is not None and path.is_file() and path.stat().st_dev == place.stat().st_dev:
         return 0
-    return max(0, (file.size or 0) - size_of_part(folder / file.name))
+    return max(0, (file.size or 0) - partial_size(folder / file.name))
 
 
 def _remove_old(folder: Path, wanted: Sequence[Located], old: Manifest | None) -> tuple[str, ...]:
@@ -281,7 +285,7 @@ def _remove_old(folder: Path, wanted: Sequence[Located], old: Manifest | None) -
     gone = [file.name for file in (old.files if old else ()) if file.name not in names]
     with disk_errors(folder / MANIFEST):
         for name in gone:
-            file_in(folder, name).unlink(missing_ok=True)
+            path_in_folder(folder, name).unlink(missing_ok=True)
         for left in (*folder.glob(f"*{PART}"), *folder.glob(f"*{NOTE}")):
             left.unlink(missing_ok=True)  # everything is there: no part is of any use
     return tuple(gone)

@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, unknown_name
 from envdoctor.core.records import Machine, Record
 from envdoctor.core.results import Answer, Written
+from envdoctor.download.http_client import new_http_client
 from envdoctor.download.sources import Sources, read_sources
-from envdoctor.download.transport import web_of
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_words
 from envdoctor.locking.lock_files import LockFile
@@ -195,8 +195,8 @@ def _ask_sizes(lock: Lock, packages: Sequence[Package], sources: Sources) -> dic
         with suppress(EnvdoctorError):  # a lock without sizes is as good, but for the room that is asked for
             part = msgspec.structs.replace(lock, packages=some, backend=backend)
             files = locate_some(part, sources) if some else []
-            web = web_of(sources, end=time.monotonic() + SIZES_SECONDS)
-            found |= {file.sha256: file.size for file in sized(web, files) if file.size}
+            client = new_http_client(sources, end=time.monotonic() + SIZES_SECONDS)
+            found |= {file.sha256: file.size for file in sized(client, files) if file.size}
     return found
 
 

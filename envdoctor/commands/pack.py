@@ -15,14 +15,15 @@ from typing import Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.commands.watch import EVENTS, EventTail, find_run, read_run_json
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, cannot_write
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.records import Record
 from envdoctor.core.results import Answer
 from envdoctor.redact.run_files import Secrets
-from envdoctor.training.run_lock import LOCK, find_trainer, is_local
-from envdoctor.training.run_state import Course
+from envdoctor.training.runs.directory import find_run, read_run_json
+from envdoctor.training.runs.events import EVENTS_FILE, EventReader
+from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
+from envdoctor.training.runs.state import RunReducer
 
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
@@ -32,7 +33,7 @@ MOST_MANIFEST = 64 << 20  # bytes
 # Compressing weights takes minutes and saves a tenth at best.
 STORED = (".safetensors", ".bin", ".pt", ".pth", ".png", ".gz", ".zip", ".parquet")
 CHECKPOINTS = "checkpoints"
-LEFT_OUT = (LOCK, MANIFEST)
+LEFT_OUT = (LOCK_FILE, MANIFEST)
 # What the Trainer, FSDP and DeepSpeed call what only a resumed run needs.
 OPTIMIZER = ("optimizer", "scheduler", "rng_state", "scaler", "zero_pp_rank", "bf16_zero", "global_step", "mp_rank")
 HINT = "envdoctor pack RUN --output FILE.zip"
@@ -155,7 +156,7 @@ def _is_pack(path: Path) -> bool:
 
 def _refuse_a_trained_run(folder: Path, *, force: bool) -> None:
     """A model that is being saved, or a table in the middle of a row, is not what anyone wants to hand on."""
-    trainer, process = find_trainer(folder, local=is_local(folder))
+    trainer, process = read_trainer_status(folder, local=is_local(folder))
     if trainer == "running" and not force:
         raise Refused(
             f"{folder} is being trained by process {process or 'unknown'}",
@@ -229,9 +230,9 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 def _manifest(folder: Path, files: tuple[PackedFile, ...], left_out: dict[str, int], secrets: Secrets) -> Manifest:
     configuration = secrets.data(read_run_json(folder))
-    course = Course()
-    course.take_all(EventTail(folder / EVENTS).read_new())
-    state = course.state()
+    reducer = RunReducer()
+    reducer.apply_all(EventReader(folder / EVENTS_FILE).read_new())
+    state = reducer.state()
     result = secrets.data(_read_object(folder / "result.json") or state.result)
     return Manifest(
         envdoctor=__version__,

@@ -21,7 +21,7 @@ from envdoctor.core.records import Gpu, Machine, Record
 from envdoctor.core.results import Answer
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.select import select_machine
-from envdoctor.training.handoff import engine_of
+from envdoctor.training.recipes import recipe_engine
 
 PLAN_SECONDS = 30.0
 # torch counts less than NVML: 139.8 of an H200's 140.4 GiB, 79.1 of an H100's 79.6, since the driver keeps some.
@@ -101,9 +101,9 @@ def plan(request: PlanRequest) -> Answer:
     """The plan of a recipe or of single settings on this machine or a recorded one."""
     if not request.model and not request.recipe:
         raise BadInput("neither --model nor --recipe", expected="what is to be trained, or a recipe", hint=HINT)
-    if request.recipe and engine_of(request.recipe) != "grpo":
+    if request.recipe and recipe_engine(request.recipe) != "grpo":
         raise BadInput(
-            f"recipe {request.recipe} is for {engine_of(request.recipe)}, which divides the GPUs itself",
+            f"recipe {request.recipe} is for {recipe_engine(request.recipe)}, which divides the GPUs itself",
             expected="a recipe of the bundled trainer",
             hint=f"envdoctor train {shlex.quote(request.recipe)} --dry-run",
         )

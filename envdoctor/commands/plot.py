@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envdoctor.commands.watch import checked_run, find_run, read_run_json
 from envdoctor.core.bundled import bundled
 from envdoctor.core.errors import BadInput, EnvdoctorError, cannot_write
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Record
 from envdoctor.core.results import Answer
+from envdoctor.training.runs.directory import find_run, read_run_json, require_run_directory
 
 DRAW_SECONDS = 300.0  # the first start of matplotlib builds its font cache, over a network file system slowly
 KINDS = (".png", ".svg")
@@ -33,7 +33,7 @@ class Plotted(Record, frozen=True):
 
 def plot(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, python: str) -> Answer:
     """Draw runs, the newest below ./runs where none is named."""
-    folders = [checked_run(Path(run).absolute()) for run in runs] or [find_run("")]
+    folders = [require_run_directory(Path(run).absolute()) for run in runs] or [find_run("")]
     names = names_of(folders)
     target = _target(output, folders)
     interpreter = _interpreter(folders, venv, python)

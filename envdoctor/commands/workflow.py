@@ -22,15 +22,16 @@ from envdoctor.machine.select import select_machine
 from envdoctor.profiles import (
     read_profile,
 )
-from envdoctor.training.launchers.records import Ask
+from envdoctor.training.launchers.records import LaunchOptions
 
 if TYPE_CHECKING:
     from envdoctor.core.processes import Finished
     from envdoctor.install.install import InstallResult
     from envdoctor.install.progress import Progress
     from envdoctor.locking.resolve import Attempt
-    from envdoctor.training.handoff import Event, Run
-    from envdoctor.training.launchers.records import Situation
+    from envdoctor.training.launchers.records import LaunchContext
+    from envdoctor.training.runs.events import Event
+    from envdoctor.training.start import Run
 
 
 class Reporter(Protocol):
@@ -55,14 +56,14 @@ class TrainRequest(Record, frozen=True):
     resume: str = ""
     dry_run: bool = False
     unverified: bool = False
-    ask: Ask = Ask()
+    launch: LaunchOptions = LaunchOptions()
 
     @property
     def options(self) -> tuple[str, ...]:
         """Where and how it was to run, as words for another start of the same."""
         places = {"venv": self.venv, "python": self.python}
         named = {name: Path(place).absolute() if place else "" for name, place in places.items()}
-        return (*_words(named), *(["--unverified"] if self.unverified else []), *_words(self.ask.named()))
+        return (*_words(named), *(["--unverified"] if self.unverified else []), *_words(self.launch.arguments()))
 
 
 def _words(named: Mapping[str, object]) -> Iterator[str]:
@@ -171,32 +172,32 @@ def load_test(venv: str, python: str, reporter: Reporter) -> Answer:
 
 def list_recipes() -> Answer:
     """All bundled recipes."""
-    from envdoctor.training.handoff import read_recipe, recipe_names
+    from envdoctor.training.recipes import read_recipe, recipe_names
 
     return Answer(RecipeList(tuple(read_recipe(name) for name in recipe_names())))
 
 
 def list_settings(recipe: str) -> Answer:
     """The vocabulary of the trainer that a recipe is for."""
-    from envdoctor.training.handoff import engine_of, vocabulary
+    from envdoctor.training.recipes import read_settings, recipe_engine
 
-    return Answer(SettingList(vocabulary(engine_of(recipe))))
+    return Answer(SettingList(read_settings(recipe_engine(recipe))))
 
 
 def train(request: TrainRequest, reporter: Reporter) -> Answer:
     """Check settings and data, then the environment, write the run directory, and start the trainer."""
-    from envdoctor.training import handoff
-    from envdoctor.training.run_directories import (
+    from envdoctor.training import recipes, start
+    from envdoctor.training.runs.directory import (
+        find_run_to_resume,
         new_run_directory,
-        read_run,
+        read_run_settings,
         require_checkpoint,
-        require_new,
-        resumed_run,
+        require_empty_directory,
     )
 
     _refuse_odd_words(request)
     runs = Path("runs").absolute()
-    place = _situation(request.ask)
+    context = _launch_context(request.launch)
     if request.resume:
         if request.assignments:
             raise BadInput(
@@ -204,35 +205,37 @@ def train(request: TrainRequest, reporter: Reporter) -> Answer:
                 expected="the settings that the run began with",
                 hint=f"envdoctor train {request.recipe} --resume latest",
             )
-        directory = _named_run(request) or resumed_run(request.resume, handoff.recipe_name(request.recipe), runs)
-        recipe, settings, engine = read_run(directory)
+        directory = _named_run(request) or find_run_to_resume(
+            request.resume, recipes.run_recipe_name(request.recipe), runs
+        )
+        recipe, settings, engine = read_run_settings(directory)
         summary = {}
     else:
-        engine = handoff.engine_of(request.recipe)
-        sizes = handoff.size_assignments(request.ask, engine, request.assignments)
-        checked = handoff.check_settings(request.recipe, (*request.assignments, *sizes))
-        recipe, settings, summary = checked.recipe, checked.settings, checked.summary
+        engine = recipes.recipe_engine(request.recipe)
+        sizes = recipes.launch_size_assignments(request.launch, engine, request.assignments)
+        resolved = recipes.resolve_recipe(request.recipe, (*request.assignments, *sizes))
+        recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
         directory = _named_run(request) or new_run_directory(recipe, runs)
     python = _python_to_show(request) if request.dry_run else _ready_python(request)
-    planned = handoff.plan_run(
-        directory, recipe, settings, python, place=place, ask=request.ask, resume=request.resume, engine=engine,
-        environment=_profile_environment(python),
+    planned = start.plan_run(
+        directory, recipe, settings, python, context=context, options=request.launch, resume=request.resume,
+        engine=engine, environment=_profile_environment(python),
     )  # fmt: skip
     if request.dry_run:
         if request.resume:
             require_checkpoint(directory, request.resume)
         else:
-            require_new(directory, recipe)
+            require_empty_directory(directory, recipe)
         return Answer(Trained(planned, summary, dry_run=True))
     reporter.phase(_what_is_proven(python))
     if request.resume:
-        handoff.prepare_again(planned)
+        start.prepare_resume(planned)
     else:
-        asked = {"recipe": request.recipe, "assignments": request.assignments, "options": request.options}
-        handoff.prepare_run(planned, _provenance(python), asked)
+        arguments = {"recipe": request.recipe, "assignments": request.assignments, "options": request.options}
+        start.prepare_run(planned, _provenance(python), arguments)
     if planned.launch and planned.launch.submits:
-        return Answer(Trained(planned, summary, job=handoff.submit_run(planned)))
-    for line in planned.launch.elsewhere if planned.launch else ():
+        return Answer(Trained(planned, summary, job=start.submit_run(planned)))
+    for line in planned.launch.other_nodes if planned.launch else ():
         reporter.phase(f"On each other node: {line}")
     return _started(planned, summary, reporter, request.options)
 
@@ -257,11 +260,11 @@ def _what_is_proven(python: Path) -> str:
     return proof.proof_line(python) or f"{python}: not verified"
 
 
-def _situation(ask: Ask) -> Situation:
-    from envdoctor.training.launchers.situation import read_situation
+def _launch_context(options: LaunchOptions) -> LaunchContext:
+    from envdoctor.training.launchers.context import read_context
 
-    plain = not ask.job.any and ask.launcher in ("", "local") and max(ask.gpus, ask.nodes) <= 1
-    return read_situation(ask, plain=plain)
+    single = not options.job.is_set and options.launcher in ("", "local") and max(options.gpus, options.nodes) <= 1
+    return read_context(options, single_process=single)
 
 
 def _python_to_show(request: TrainRequest) -> Path:
@@ -278,7 +281,7 @@ def _python_of(request: TrainRequest) -> Path:
     """The interpreter asked for. The path of one for SLURM's nodes need not be there where the job is submitted."""
     from envdoctor.verify import evidence as proof
 
-    if request.ask.launcher == "slurm" and Path(request.python).is_absolute():
+    if request.launch.launcher == "slurm" and Path(request.python).is_absolute():
         return Path(request.python)
     return proof.interpreter_for(request.venv, request.python)
 
@@ -317,8 +320,8 @@ def _provenance(python: Path) -> dict[str, Any]:
 
 
 def _started(planned: Run, summary: dict[str, Any], reporter: Reporter, options: Sequence[str]) -> Answer:
-    from envdoctor.training import handoff
-    from envdoctor.training.run_directories import go_on
+    from envdoctor.training import start
+    from envdoctor.training.runs.directory import resume_hint
 
     directory = Path(planned.directory)
 
@@ -330,17 +333,17 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter, options:
         reporter.event(event)
 
     try:
-        finished = handoff.start_run(planned, _profile_environment(Path(planned.python)), hear)
+        finished = start.start_run(planned, _profile_environment(Path(planned.python)), hear)
     except KeyboardInterrupt:
-        raise Interrupted(f"the run in {directory} was interrupted", hint=go_on(directory, options)) from None
-    result = handoff.read_result(directory)
+        raise Interrupted(f"the run in {directory} was interrupted", hint=resume_hint(directory, options)) from None
+    result = start.read_result(directory)
     if not finished.ok:
         asked_to_end = finished.returncode == EXIT_INTERRUPTED or finished.signal in (signal.SIGINT, signal.SIGTERM)
         if asked_to_end or last.get("event") == "interrupted":  # by a signal that came to the trainer alone
-            raise Interrupted(f"the run in {directory} was interrupted", hint=go_on(directory, options))
+            raise Interrupted(f"the run in {directory} was interrupted", hint=resume_hint(directory, options))
         if last.get("kind") == "bad-input":
             raise BadInput(last["message"], expected=last.get("expected", ""), hint=last.get("hint", ""))
-        if refusal := handoff.parse_refusal(finished.output):
+        if refusal := start.parse_trainer_error(finished.output):
             raise refusal
         with diagnosis.explaining(select_machine("", ()), Path(planned.python)):
             raise _run_failed(directory, finished, options)
@@ -349,13 +352,13 @@ def _started(planned: Run, summary: dict[str, Any], reporter: Reporter, options:
 
 
 def _run_failed(directory: Path, finished: Finished, options: Sequence[str]) -> EnvdoctorError:
-    from envdoctor.training.run_directories import go_on
+    from envdoctor.training.runs.directory import resume_hint
 
     last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
     error = EnvdoctorError(
         f"the trainer {finished.ending}: {last.strip()}",
         expected="exit code 0",
-        hint=f"read {directory}/train.log; {go_on(directory, options)}",
+        hint=f"read {directory}/train.log; {resume_hint(directory, options)}",
     )
     error.log = str(directory / "train.log")
     return error

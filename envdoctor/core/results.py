@@ -10,7 +10,8 @@ from envdoctor.core.records import Choice, Finding, Machine, Record, Stack, Veri
 if TYPE_CHECKING:
     from envdoctor.install.install import InstallResult
     from envdoctor.locking.resolve import Lock, Resolution
-    from envdoctor.training.handoff import Recipe, Run, Word
+    from envdoctor.training.recipes import Recipe, Setting
+    from envdoctor.training.start import Run
 
 
 class Proof(Record, frozen=True, kw_only=True):
@@ -153,7 +154,7 @@ class RecipeList(Record, frozen=True):
 class SettingList(Record, frozen=True):
     """Every setting of the trainer."""
 
-    settings: tuple[Word, ...]
+    settings: tuple[Setting, ...]
 
 
 class Trained(Record, frozen=True):

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from envdoctor.download.transport import Unanswered
+from envdoctor.download.http_client import RequestFailed
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -16,8 +16,8 @@ THREADS = 8
 GRACE_SECONDS = 1.0
 
 
-def gather(questions: Mapping[K, Callable[[], T]], *, end: float) -> dict[K, T | Unanswered]:
-    """Each question's answer, in order; one that is not answered by `end` is Unanswered.
+def run_parallel(questions: Mapping[K, Callable[[], T]], *, end: float) -> dict[K, T | RequestFailed]:
+    """Each question's answer, in order; one that is not answered by `end` is RequestFailed.
 
     The threads are daemons of our own, since those of an executor are waited for at exit: a name server or a host
     that sends its headers byte by byte would hold the whole run.
@@ -28,16 +28,16 @@ def gather(questions: Mapping[K, Callable[[], T]], *, end: float) -> dict[K, T |
         waiting.put(item)
     for _ in range(min(THREADS, len(questions))):
         Thread(target=_work, args=(waiting, answers), daemon=True).start()
-    found: dict[K, T | Unanswered] = {}
+    found: dict[K, T | RequestFailed] = {}
     while len(found) < len(questions):
         try:
             key, answer = answers.get(timeout=max(0.0, end + GRACE_SECONDS - time.monotonic()))
         except Empty:
             break
-        if isinstance(answer, BaseException) and not isinstance(answer, Unanswered):
+        if isinstance(answer, BaseException) and not isinstance(answer, RequestFailed):
             raise answer
         found[key] = answer
-    late = Unanswered("no answer before the time for this run was over")
+    late = RequestFailed("no answer before the time for this run was over")
     return {key: found.get(key, late) for key in questions}
 
 

@@ -150,7 +150,7 @@ def uv_arguments(sources: Sources) -> list[str]:
     return ["--no-index"] if sources.no_index else []
 
 
-def source_of(url: str, sources: Sources, backend: str) -> str:
+def source_name(url: str, sources: Sources, backend: str) -> str:
     """Which of the sources a wheel's address belongs to, in words."""
     place = unquote(url.removeprefix("file://"))
     for link in sources.find_links:
@@ -159,17 +159,17 @@ def source_of(url: str, sources: Sources, backend: str) -> str:
             return f"find-links {redact_variable('', link)}"
     host = urlsplit(url).netloc.rpartition("@")[2]
     for index in (*sources.extra_indexes, sources.index):
-        parts = urlsplit(address_of(index))
+        parts = urlsplit(index_url(index))
         base = parts.path.rstrip("/").removesuffix("/simple")
         if index and parts.netloc.rpartition("@")[2] == host and urlsplit(url).path.startswith(f"{base}/"):
-            return f"index {redact_variable('', address_of(index))}"
+            return f"index {redact_variable('', index_url(index))}"
     if backend and "pytorch" in host:
         return f"the PyTorch index ({backend})"
-    return f"index {redact_variable('', address_of(sources.index))}" if sources.index else "PyPI"
+    return f"index {redact_variable('', index_url(sources.index))}" if sources.index else "PyPI"
 
 
-def address_of(index: str) -> str:
-    """The address of an index that uv may know by a name: `mirror=https://...`."""
+def index_url(index: str) -> str:
+    """The address of an index that uv may store_credentials by a name: `mirror=https://...`."""
     return re.sub(r"^[\w.-]+=(?=\w+://)", "", index)
 
 

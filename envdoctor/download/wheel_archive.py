@@ -21,13 +21,13 @@ UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # which RECORD need not list 
 SCHEMES = ("purelib", "platlib", "headers", "scripts", "data")
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of name and extra field
 SHOWN = 5
-# What zipfile lets out of an archive that a stranger made: damaged data, a compression or encryption that it does not
-# know (NotImplementedError, RuntimeError), sizes and offsets that nothing can have (OverflowError, MemoryError).
+# Exceptions of zipfile for a damaged or malicious archive: damaged data, an unknown compression or encryption
+# (NotImplementedError, RuntimeError), impossible sizes and offsets (OverflowError, MemoryError).
 BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError, ValueError,
                   NotImplementedError, RuntimeError, EOFError, OverflowError, MemoryError)  # fmt: skip
 
 
-def wheel_faults(path: Path) -> Iterator[str]:
+def find_wheel_problems(path: Path) -> Iterator[str]:
     """What is wrong with a wheel as an archive, one fault a line; a good one has none.
 
     Names and RECORD only: that the bytes are the right ones is the sha256's to tell.

@@ -11,9 +11,9 @@ from threading import Event, Thread
 
 from envdoctor.core.errors import Interrupted
 from envdoctor.core.records import Record
-from envdoctor.download.client import download_by
-from envdoctor.download.partial import file_in, size_of_part
-from envdoctor.download.transport import Web
+from envdoctor.download.files import download_with_client
+from envdoctor.download.http_client import HttpClient
+from envdoctor.download.partial_file import partial_size, path_in_folder
 from envdoctor.locking.wheel_urls import Located
 
 AT_ONCE = 4
@@ -41,10 +41,10 @@ class _Stopped(Exception):  # noqa: N818
 class Transfer:
     """The downloads of one folder. The threads are daemons: one that hangs in a read does not hold the exit."""
 
-    def __init__(self, web: Web, folder: Path, files: Sequence[Located]) -> None:
-        self.web, self.folder, self.files = web, folder, files
+    def __init__(self, client: HttpClient, folder: Path, files: Sequence[Located]) -> None:
+        self.client, self.folder, self.files = client, folder, files
         # What an earlier run left counts from the start, and not for the rate.
-        self.done: dict[str, int] = {file.name: size_of_part(file_in(folder, file.name)) for file in files}
+        self.done: dict[str, int] = {file.name: partial_size(path_in_folder(folder, file.name)) for file in files}
         self.sizes: dict[str, int] = {file.name: file.size or 0 for file in files}
         self._waiting: dict[str, str] = {}
         self._running: list[str] = []
@@ -118,9 +118,9 @@ class Transfer:
 
         self._running.append(file.name)
         try:
-            place = file_in(self.folder, file.name)
-            download_by(
-                self.web, file.url, place, sha256=file.sha256, size=file.size, on_bytes=on_bytes, on_wait=on_wait
+            place = path_in_folder(self.folder, file.name)
+            download_with_client(
+                self.client, file.url, place, sha256=file.sha256, size=file.size, on_bytes=on_bytes, on_wait=on_wait
             )
             self.done[file.name] = self.sizes[file.name] = place.stat().st_size
             self._finished += 1

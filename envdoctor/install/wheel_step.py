@@ -9,7 +9,7 @@ from typing import TextIO
 
 from envdoctor.core.errors import Refused
 from envdoctor.core.records import Record
-from envdoctor.download.wheel_archive import wheel_faults
+from envdoctor.download.wheel_archive import find_wheel_problems
 from envdoctor.environment.managed import WheelUsed
 from envdoctor.environment.torch_build import read_torch_build
 from envdoctor.install.plan import Plan, Step
@@ -67,7 +67,7 @@ def read_stack_facts(plan: Plan, building: Path) -> StackFacts:
 
 def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: Path, held: TextIO) -> str:
     """Download, check and install one wheel; empty if that went well, else why not."""
-    from envdoctor.download.client import NotDownloaded, WrongHash, download
+    from envdoctor.download.files import DownloadFailed, HashMismatch, download
 
     folder = cache / "wheels" / wheel.sha256
     try:
@@ -81,9 +81,9 @@ def _try(wheel: Wheel, step: Step, plan: Plan, cache: Path, *, tell: Tell, log: 
             on_bytes=lambda done, total: tell(done, total or 0, wheel.file),
             on_wait=lambda why: tell(0, 0, f"{wheel.file}: {why}") if why else None,
         )
-    except (NotDownloaded, WrongHash) as error:  # a full disk and Ctrl-C are no reason to go on with less
+    except (DownloadFailed, HashMismatch) as error:  # a full disk and Ctrl-C are no reason to go on with less
         return error.message
-    if faults := list(wheel_faults(file)):
+    if faults := list(find_wheel_problems(file)):
         return f"the archive is refused: {faults[0]}"
     result = run_uv(
         (*step.arguments, file), environment=plan.environment, deadline=step.deadline, log=log,

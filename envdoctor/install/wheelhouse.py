@@ -13,9 +13,9 @@ from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import expanded
 from envdoctor.core.records import Record
-from envdoctor.download.partial import disk_errors, file_in, is_partial, sha256_of
+from envdoctor.download.partial_file import disk_errors, is_partial, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources
-from envdoctor.download.wheel_archive import wheel_faults
+from envdoctor.download.wheel_archive import find_wheel_problems
 from envdoctor.locking.lock_files import LockFile, parse_lock
 
 MANIFEST = "envdoctor-wheelhouse.json"
@@ -147,7 +147,7 @@ def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
     names = [file.name for file in manifest.files]
     for name, sha256 in ((file.name, file.sha256) for file in manifest.files):
         try:
-            file_in(folder, name)
+            path_in_folder(folder, name)
         except BadInput as error:
             where = str(folder / MANIFEST)
             raise _bad(where, f"names {name!r}", "plain names of wheels in its folder", manifest.profile) from error
@@ -203,7 +203,7 @@ def _check_file(folder: Path, file: WheelhouseFile, profile: str) -> None:
 
 def check_archive(path: Path) -> None:
     """Refuse a wheel whose members climb out, hide, or are not in its RECORD."""
-    if faults := list(wheel_faults(path)):
+    if faults := list(find_wheel_problems(path)):
         more = f" and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise BadInput(
             f"{path}: {'; '.join(faults[:FAULTS_SHOWN])}{more}",

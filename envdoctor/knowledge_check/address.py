@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.download.sources import Sources, address_of
+from envdoctor.download.sources import Sources, index_url
 from envdoctor.locking.uv import run_uv
 
 UV_SECONDS = 20.0
@@ -19,7 +19,7 @@ def index_address(sources: Sources) -> str:
             expected="an index that may be asked",
             hint="PIP_NO_INDEX=0 envdoctor facts check",
         )
-    address = address_of(sources.index) if sources.index else _read_default_of_uv()
+    address = index_url(sources.index) if sources.index else _read_default_of_uv()
     if not re.match(r"https?://", address):
         raise EnvdoctorError(
             f"index-url {address} ({sources.origins.get('index-url', 'uv')}) is not on the web",

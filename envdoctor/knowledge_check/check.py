@@ -8,9 +8,9 @@ from datetime import date
 from functools import partial
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.download.parallel import gather
+from envdoctor.download.http_client import HttpClient, RequestFailed
+from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources
-from envdoctor.download.transport import Unanswered, Web
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
@@ -29,8 +29,8 @@ from envdoctor.redact.variables import redact_variable
 RUN_SECONDS = 60.0
 FIRST_DAY = "2021-01-01"  # published.toml leaves out what is older
 
-Pages = dict[str, Project | Unanswered]
-Metadatas = dict[str, Metadata | Unanswered]  # by address of the wheel
+Pages = dict[str, Project | RequestFailed]
+Metadatas = dict[str, Metadata | RequestFailed]  # by address of the wheel
 
 
 def check_facts(
@@ -45,17 +45,17 @@ def check_facts(
     begin = time.monotonic()
     wanted = wanted_tables(names)
     packages = list(dict.fromkeys(_packages(wanted)))
-    web = Web(sources, end=begin + seconds)
-    index = web.know(index_address(sources)) if packages else ""
+    client = HttpClient(sources, end=begin + seconds)
+    index = client.store_credentials(index_address(sources)) if packages else ""
     told = redact_variable("", index)
-    pages = _read_pages(web, index, packages, report) if packages else {}
-    metadata = _read_metadata(web, _wheels(wanted, pages), report)
+    pages = _read_pages(client, index, packages, report) if packages else {}
+    metadata = _read_metadata(client, _wheels(wanted, pages), report)
     return FactsChecked(
         index=told,
         day=today.isoformat(),
         seconds=round(time.monotonic() - begin, 2),
-        requests=web.requests,
-        bytes=web.bytes,
+        requests=client.requests,
+        bytes=client.bytes,
         tables=tuple(_check(table, rows, pages, metadata, today) for table, rows in wanted.items()),
     )
 
@@ -73,14 +73,16 @@ def _packages(wanted: Wanted) -> Iterable[str]:
             yield "torch"
 
 
-def _read_pages(web: Web, index: str, packages: list[str], report: Callable[[str], None]) -> Pages:
+def _read_pages(client: HttpClient, index: str, packages: list[str], report: Callable[[str], None]) -> Pages:
     report(f"reading {len(packages)} pages of {redact_variable('', index)}")
-    first = gather({packages[0]: partial(read_project, web, index, packages[0])}, end=web.end)
+    first = run_parallel({packages[0]: partial(read_project, client, index, packages[0])}, end=client.end)
     failure = first[packages[0]]
     pages = first
-    if not isinstance(failure, Unanswered) or failure.status == 404:
-        pages = first | gather({name: partial(read_project, web, index, name) for name in packages[1:]}, end=web.end)
-    failures = [page for page in pages.values() if isinstance(page, Unanswered)]
+    if not isinstance(failure, RequestFailed) or failure.status == 404:
+        pages = first | run_parallel(
+            {name: partial(read_project, client, index, name) for name in packages[1:]}, end=client.end
+        )
+    failures = [page for page in pages.values() if isinstance(page, RequestFailed)]
     if len(failures) == len(pages):
         raise EnvdoctorError(
             failures[0].reason,
@@ -116,10 +118,10 @@ def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
                 yield version, platform, file
 
 
-def _read_metadata(web: Web, files: dict[str, File], report: Callable[[str], None]) -> Metadatas:
+def _read_metadata(client: HttpClient, files: dict[str, File], report: Callable[[str], None]) -> Metadatas:
     if files:
         report(f"reading METADATA of {len(files)} wheels")
-    return gather({url: partial(read_metadata, web, file) for url, file in files.items()}, end=web.end)
+    return run_parallel({url: partial(read_metadata, client, file) for url, file in files.items()}, end=client.end)
 
 
 def _check(table: str, packages: set[str] | None, pages: Pages, metadata: Metadatas, today: date) -> TableChecked:
@@ -155,7 +157,7 @@ class _Found:
 
     def page(self, pages: Pages, package: str, rows: int) -> Project | None:
         page = pages[package]
-        if isinstance(page, Unanswered):
+        if isinstance(page, RequestFailed):
             self.unanswered.append(NotAnswered(package, page.reason, rows))
             return None
         return page
@@ -184,7 +186,7 @@ def _check_requires(found: _Found, package: str, pages: Pages, metadata: Metadat
         elif file is None:
             age = (today - date.fromisoformat(row.date)).days
             found.underivable.append(Underivable(1, f"{version} has no wheel", row.source, age))
-        elif isinstance(read := metadata[file.url], Unanswered):
+        elif isinstance(read := metadata[file.url], RequestFailed):
             found.unanswered.append(NotAnswered(f"{package} {version}", read.reason, 1))
         else:
             found.row(compare.compare_requirements(package, version, row, rows.values(), read))
@@ -224,7 +226,7 @@ def _check_guides(found: _Found, pages: Pages, metadata: Metadatas) -> None:
     page = found.page(pages, "torch", len(rows))
     for version, platform, file in _cuda_wheels(page) if page else ():
         read = metadata[file.url]
-        if isinstance(read, Unanswered):
+        if isinstance(read, RequestFailed):
             found.unanswered.append(NotAnswered(f"torch {version} on {platform}", read.reason, 1))
         else:
             found.row(compare.compare_torch_cuda(rows, version, platform, read))

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
-from envdoctor.download.transport import Answer, Unanswered, Web
+from envdoctor.download.http_client import HttpClient, RequestFailed, Response
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge_check.wheels import Wheel, parse_wheel_name
 from envdoctor.redact.variables import redact_variable
@@ -57,20 +57,20 @@ class _JsonPage(msgspec.Struct):
     files: list[_JsonFile]
 
 
-def read_project(web: Web, index: str, name: str) -> Project:
+def read_project(client: HttpClient, index: str, name: str) -> Project:
     """A project's page."""
-    answer = web.get(f"{index.rstrip('/')}/{name}/", limit=PAGE_BYTES, accept=ACCEPT)
+    answer = client.get(f"{index.rstrip('/')}/{name}/", limit=PAGE_BYTES, accept=ACCEPT)
     told = redact_variable("", answer.url)
     try:
         files = parse_json(answer.body, answer.url) if _is_json(answer) else parse_html(_text(answer), answer.url)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise Unanswered(f"{told} is no page of a simple index: {str(error).splitlines()[0][:200]}") from error
+        raise RequestFailed(f"{told} is no page of a simple index: {str(error).splitlines()[0][:200]}") from error
     releases: dict[str, list[File]] = {}
     for file in files:
         if _is_of(file, name):
             releases.setdefault(file.version, []).append(file)
     if not releases:
-        raise Unanswered(f"{told} lists no file of {name}")
+        raise RequestFailed(f"{told} lists no file of {name}")
     return Project(name, told, releases)
 
 
@@ -148,11 +148,11 @@ def _is_of(file: File, name: str) -> bool:
     return (file.wheel.name if file.wheel else normalize_name(file.name.rpartition("-")[0])) == name
 
 
-def _is_json(answer: Answer) -> bool:
+def _is_json(answer: Response) -> bool:
     return _kind(answer.headers).endswith("json")
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: Response) -> str:
     if "html" not in _kind(answer.headers):
         raise ValueError(f"its content type is {_kind(answer.headers) or 'not told'}")
     return answer.body.decode("utf-8", "replace")

@@ -7,7 +7,7 @@ import re
 import zipfile
 from typing import NamedTuple
 
-from envdoctor.download.transport import Answer, Unanswered, Web, verified
+from envdoctor.download.http_client import HttpClient, RequestFailed, Response, verified
 from envdoctor.download.wheel_archive import BROKEN_ARCHIVE
 from envdoctor.environment.metadata import parse_head
 from envdoctor.knowledge.releases import normalize_name
@@ -28,46 +28,46 @@ class Metadata(NamedTuple):
     where: str  # file name
 
 
-def read_metadata(web: Web, file: File) -> Metadata:
+def read_metadata(client: HttpClient, file: File) -> Metadata:
     """METADATA of a wheel, held against the wheel's name."""
     data = None
     if file.metadata is not None:
         try:
-            answer = web.get(f"{file.url}.metadata", limit=METADATA_BYTES)
+            answer = client.get(f"{file.url}.metadata", limit=METADATA_BYTES)
             data = verified(answer.body, file.metadata, f"METADATA beside {file.name}")
-        except Unanswered as failure:
+        except RequestFailed as failure:
             if failure.status not in (403, 404):  # promised and not there: mirrors do that
                 raise
-    fields = parse_head(data if data is not None else _by_ranges(web, file))
+    fields = parse_head(data if data is not None else _by_ranges(client, file))
     name, version = "".join(fields["name"][:1]), "".join(fields["version"][:1])
     assert file.wheel
     if normalize_name(name) != file.wheel.name or version_key(version) != version_key(file.wheel.version):
-        raise Unanswered(f"METADATA of {file.name} is that of {name[:80]!r} {version[:80]!r}")
+        raise RequestFailed(f"METADATA of {file.name} is that of {name[:80]!r} {version[:80]!r}")
     python = "".join(fields["requires-python"][:1])
     return Metadata(tuple(fields["requires-dist"]), python, file.name)
 
 
-def _by_ranges(web: Web, file: File) -> bytes:
+def _by_ranges(client: HttpClient, file: File) -> bytes:
     try:
-        with zipfile.ZipFile(_RemoteFile(web, file)) as archive:
+        with zipfile.ZipFile(_RemoteFile(client, file)) as archive:
             own = [n for n in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)]
             if len(own) != 1:
-                raise Unanswered(f"{file.name} has {len(own)} METADATA files of its own, expected one")
+                raise RequestFailed(f"{file.name} has {len(own)} METADATA files of its own, expected one")
             with archive.open(own[0]) as member:
                 data = member.read(METADATA_BYTES + 1)
     except BROKEN_ARCHIVE as error:
-        raise Unanswered(f"{file.name} is no wheel that can be read: {error or type(error).__name__}") from error
+        raise RequestFailed(f"{file.name} is no wheel that can be read: {error or type(error).__name__}") from error
     if len(data) > METADATA_BYTES:
-        raise Unanswered(f"METADATA of {file.name} has more than {METADATA_BYTES} bytes")
+        raise RequestFailed(f"METADATA of {file.name} has more than {METADATA_BYTES} bytes")
     return data
 
 
 class _RemoteFile(io.RawIOBase):
     """A file on a server that serves ranges, for zipfile: it reads the end, the list of files, and one of them."""
 
-    def __init__(self, web: Web, file: File) -> None:
+    def __init__(self, client: HttpClient, file: File) -> None:
         super().__init__()
-        self._web, self._file = web, file
+        self._client, self._file = client, file
         self._at = 0
         self._taken = 0
         self._parts: list[tuple[int, bytes]] = []
@@ -77,7 +77,7 @@ class _RemoteFile(io.RawIOBase):
         """The size of the file, with its last bytes at hand."""
         try:
             answer = self._fetch(f"-{TAIL_BYTES}")
-        except Unanswered as failure:
+        except RequestFailed as failure:
             if failure.status not in (400, 403, 405, 416, 501):
                 raise
             answer = self._fetch("0-0")  # some servers know no range counted from the end
@@ -88,17 +88,17 @@ class _RemoteFile(io.RawIOBase):
         self._parts.append((start, answer.body))
         return size
 
-    def _fetch(self, span: str) -> Answer:
-        answer = self._web.get(self._file.url, limit=max(RANGE_BYTES - self._taken, 1), span=span)
+    def _fetch(self, span: str) -> Response:
+        answer = self._client.get(self._file.url, limit=max(RANGE_BYTES - self._taken, 1), span=span)
         self._taken += len(answer.body)
         return answer
 
-    def _place(self, answer: Answer) -> tuple[int, int]:
+    def _place(self, answer: Response) -> tuple[int, int]:
         """Where a part begins and how long the whole is: `bytes 0-99/483664949`."""
         told = answer.headers.get("Content-Range", "")
         found = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", told.strip())
         if not found or int(found[2]) - int(found[1]) + 1 != len(answer.body) or int(found[2]) >= int(found[3]):
-            raise Unanswered(f"{redact_variable('', self._file.url)} answers a range with {told[:80]!r}")
+            raise RequestFailed(f"{redact_variable('', self._file.url)} answers a range with {told[:80]!r}")
         return int(found[1]), int(found[3])
 
     def seekable(self) -> bool:
@@ -132,7 +132,7 @@ class _RemoteFile(io.RawIOBase):
             until = min(max(end, self._at + TAIL_BYTES), self._size)
             answer = self._fetch(f"{self._at}-{until - 1}")
             if answer.status != 206 or self._place(answer) != (self._at, self._size):
-                raise Unanswered(
+                raise RequestFailed(
                     f"{redact_variable('', self._file.url)} does not serve the range that it was asked for"
                 )
             self._parts.append((self._at, answer.body))

@@ -21,7 +21,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Machine, Record
-from envdoctor.download.sources import Sources, source_of, uv_arguments, uv_environment
+from envdoctor.download.sources import Sources, source_name, uv_arguments, uv_environment
 from envdoctor.locking.uv import is_unreachable, looks_up, reason, run_uv, unreachable
 from envdoctor.profiles import Pin, Profile, Source
 
@@ -341,7 +341,7 @@ def _packages(
             version=entry["version"],
             wheel=_file_name(wheel),
             sha256=wheel["hashes"].get("sha256", ""),
-            source=source_of(_address(wheel), sources, backend),
+            source=source_name(_address(wheel), sources, backend),
             size=wheel.get("size", 0),
             built="sdist" in entry,
         )

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import EnvdoctorError, Refused
-from envdoctor.download.client import local_path
-from envdoctor.download.parallel import gather
+from envdoctor.download.files import local_path
+from envdoctor.download.http_client import HttpClient
+from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.download.transport import Web
 from envdoctor.locking.resolve import Lock
 from envdoctor.locking.uv import is_unreachable, looks_up, reason, run_uv, unreachable
 
@@ -70,20 +70,20 @@ def _sha256(file: dict[str, Any]) -> str:
     return str(file.get("hashes", {}).get("sha256", ""))
 
 
-def sized(web: Web, files: Sequence[Located]) -> list[Located]:
+def sized(client: HttpClient, files: Sequence[Located]) -> list[Located]:
     """The files with their lengths, as far as their sources tell them."""
-    unknown = {file.name: partial(with_size, web, file) for file in files if file.size is None}
-    told = gather(unknown, end=time.monotonic() + SIZES_SECONDS)
+    unknown = {file.name: partial(with_size, client, file) for file in files if file.size is None}
+    told = run_parallel(unknown, end=time.monotonic() + SIZES_SECONDS)
     sizes = {name: found.size for name, found in told.items() if isinstance(found, Located)}
     return [file._replace(size=file.size or sizes.get(file.name)) for file in files]
 
 
-def with_size(web: Web, file: Located) -> Located:
+def with_size(client: HttpClient, file: Located) -> Located:
     """A file with its length, asked for with a range of one byte: any source of wheels answers GET, not all HEAD."""
     if (path := local_path(file.url)) is not None:
         return file._replace(size=path.stat().st_size) if path.is_file() else file
     headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Range": "bytes=0-0"}
-    with closing(web.open(web.know(file.url), headers)) as stream:
+    with closing(client.open(client.store_credentials(file.url), headers)) as stream:
         if stream.status != 206:
             return file._replace(size=stream.promised)
         found = re.fullmatch(r"bytes 0-0/(\d{1,15})", stream.headers.get("Content-Range", "").strip())
@@ -120,7 +120,7 @@ def _ask_uv(lock: Lock, lines: str, options: Sequence[str], sources: Sources) ->
 
 
 def _located(wheels: list[dict[str, Any]]) -> Located:
-    """The nearest of several places of one file: this machine's before the web's."""
+    """The nearest of several places of one file: this machine's before the client's."""
     wheel = min(wheels, key=lambda each: not _address(each).startswith(("/", "file:")))
     url = _address(wheel)
     return Located(unquote(Path(urlsplit(url).path).name), url, wheel["hashes"]["sha256"], wheel.get("size"))

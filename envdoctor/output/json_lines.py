@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envdoctor.install.progress import Progress
     from envdoctor.install.transfer import FetchProgress
     from envdoctor.locking.resolve import Attempt
-    from envdoctor.training.handoff import Event
+    from envdoctor.training.runs.events import Event
 
 EVERY_SECONDS = 1.0  # of what changes all the time
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from envdoctor.install.transfer import FetchProgress
     from envdoctor.locking.resolve import Attempt
     from envdoctor.output.run_live import LiveRun
-    from envdoctor.training.handoff import Event
+    from envdoctor.training.runs.events import Event
 
 MIB = 1 << 20
 PLAIN_EVERY_SECONDS = 10.0  # in a pipe, one line now and then says that it lives

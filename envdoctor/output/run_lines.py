@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from envdoctor.machine.gpu_now import GpuNow
-from envdoctor.training.run_state import Look, RunState
+from envdoctor.training.runs.state import Evaluation, RunState
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK, LEAST_SPARK = 24, 4  # characters
@@ -66,14 +66,14 @@ def span(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def look_metrics(look: Look) -> str:
+def evaluation_metrics(evaluation: Evaluation) -> str:
     """Held-out metrics on one line, greedy and sampled beside each other where both were measured."""
     cells = []
-    for name, value in look.metrics.items():
+    for name, value in evaluation.metrics.items():
         kind, _, rest = name.partition("_")
-        if kind == "sampled" and f"greedy_{rest}" in look.metrics:
+        if kind == "sampled" and f"greedy_{rest}" in evaluation.metrics:
             continue
-        other = look.metrics.get(f"sampled_{rest}") if kind == "greedy" else None
+        other = evaluation.metrics.get(f"sampled_{rest}") if kind == "greedy" else None
         cells.append(f"{rest} {value:.3g}/{other:.3g}" if other is not None else f"{name} {value:.3g}")
     both = "  (greedy/sampled)" if any("/" in cell for cell in cells) else ""
     return "  ".join(cells) + both
@@ -99,22 +99,24 @@ def _learning(state: RunState, width: int) -> list[str]:
     if state.rewards:
         spark = sparkline(state.rewards, min(SPARK, width // 3 - 12))
         cells.append(f"reward {state.rewards[-1]:.3g}" + (f" {spark}" if spark else ""))
-    if state.looks:
-        cells.append(_held_out(state.looks[-1], short=0 < width < NARROW))
+    if state.evaluations:
+        cells.append(_held_out(state.evaluations[-1], short=0 < width < NARROW))
     smooth = {n.removesuffix("_smooth"): v for n, v in state.metrics.items() if n.endswith("_smooth")}
     return cells + [f"{name} {value:.3g}" for name, value in smooth.items() if name != "reward"]
 
 
-def _held_out(look: Look, *, short: bool) -> str:
+def _held_out(evaluation: Evaluation, *, short: bool) -> str:
     """`held-out exact_match 0.86/0.75 (step 200)`: greedy, sampled."""
     for name in LEADING:
         values = [
-            look.metrics[f"{kind}_{name}"] for kind in ("greedy", "sampled") if f"{kind}_{name}" in look.metrics
+            evaluation.metrics[f"{kind}_{name}"]
+            for kind in ("greedy", "sampled")
+            if f"{kind}_{name}" in evaluation.metrics
         ]
         if values:
             shown = "/".join(f"{value:.3g}" for value in values)
-            return f"held-out {shown}" if short else f"held-out {name} {shown} (step {look.step})"
-    return f"held-out {look_metrics(look)} (step {look.step})"
+            return f"held-out {shown}" if short else f"held-out {name} {shown} (step {evaluation.step})"
+    return f"held-out {evaluation_metrics(evaluation)} (step {evaluation.step})"
 
 
 def _policy(state: RunState) -> list[str]:

@@ -10,7 +10,18 @@ from rich.live import Live
 from rich.text import Text
 
 from envdoctor.output import run_lines
-from envdoctor.training.run_state import Course, Event, Look, Raised, RunState, number, numbers, text, whole
+from envdoctor.training.runs.state import (
+    Alarm,
+    Evaluation,
+    Event,
+    RunReducer,
+    RunState,
+    finite_number,
+    parse_alarm,
+    parse_evaluation,
+    printable_line,
+    step_number,
+)
 
 if TYPE_CHECKING:
     from envdoctor.commands.watch import Watched
@@ -24,19 +35,19 @@ class LiveRun:
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self.console, self.live = console, live
-        self.course = Course()
+        self.reducer = RunReducer()
         self.refreshed = 0.0
         self.said_step, self.said_at = 0, time.monotonic()
         self.greeted = self.silent = self.watching = False
 
     def event(self, event: Event) -> None:
         """One event of the trainer."""
-        self.course.take(event)
+        self.reducer.apply(event)
         for line in told(event):
             self.console.print(line, soft_wrap=self.live is None)
         shown = ("step", "warmup") if self.live is None else ("step", "warmup", "eval", "phase")
         if event.get("event") in shown and not self.watching:
-            self._show(self.course.state())
+            self._show(self.reducer.state())
 
     def watched(self, watched: Watched) -> None:
         """A look from outside, after its new events."""
@@ -79,15 +90,17 @@ class LiveRun:
 
 def told(event: Event) -> list[Text]:
     """The lines of an event that stay."""
-    kind, message = event.get("event"), text(event.get("message"))
+    kind, message = event.get("event"), printable_line(event.get("message"))
     if kind == "phase":
-        return [Text.assemble(("• ", "info"), f"{text(event.get('name'))} ", (text(event.get("detail")), "dim"))]
-    if kind == "eval":
-        return [look_line(Look(text(event.get("when")), whole(event.get("step")), numbers(event.get("metrics"))))]
-    if kind == "alarm":
         return [
-            alarm_line(Raised(text(event.get("name")), whole(event.get("step")), message, text(event.get("hint"))))
+            Text.assemble(
+                ("• ", "info"), f"{printable_line(event.get('name'))} ", (printable_line(event.get("detail")), "dim")
+            )
         ]
+    if kind == "eval":
+        return [evaluation_line(parse_evaluation(event))]
+    if kind == "alarm":
+        return [alarm_line(parse_alarm(event))]
     if kind == "note":
         return [note_line(message)]
     if kind == "error":
@@ -98,22 +111,22 @@ def told(event: Event) -> list[Text]:
 def _told_of_setup(kind: object, event: Event) -> list[Text]:
     """What is trained, and what went on around the steps."""
     if kind == "lora":
-        trainable, total = number(event.get("trainable")) or 0, number(event.get("total")) or 0
+        trainable, total = finite_number(event.get("trainable")) or 0, finite_number(event.get("total")) or 0
         share = f" ({100 * trainable / total:.3g} %)" if total else ""
         return [Text(f"  LoRA: {trainable:,.0f} of {total:,.0f} parameters are trained{share}")]
     if kind == "checkpoint_skipped":
-        path, reason = text(event.get("path")), text(event.get("reason"))
+        path, reason = printable_line(event.get("path")), printable_line(event.get("reason"))
         return [Text.assemble(("  ! ", "warning"), f"{path} is skipped: {reason}")]
     if kind == "interrupted":
         step = event.get("step")
-        after = f" after step {whole(step)}" if step is not None else ""
+        after = f" after step {step_number(step)}" if step is not None else ""
         return [Text.assemble(("  ! ", "warning"), f"interrupted{after}")]
     return []
 
 
-def look_line(look: Look) -> Text:
-    """The held-out metrics of a look."""
-    return Text(f"  held-out {look.when} (step {look.step}): {run_lines.look_metrics(look)}")
+def evaluation_line(evaluation: Evaluation) -> Text:
+    """The held-out metrics of a evaluation."""
+    return Text(f"  held-out {evaluation.when} (step {evaluation.step}): {run_lines.evaluation_metrics(evaluation)}")
 
 
 def note_line(message: str) -> Text:
@@ -121,7 +134,7 @@ def note_line(message: str) -> Text:
     return Text.assemble(("  i ", "info"), message)
 
 
-def alarm_line(alarm: Raised) -> Text:
+def alarm_line(alarm: Alarm) -> Text:
     """`! no-signal at step 12: ...` with what to try."""
     head = Text.assemble(("  ! ", "warning"), (alarm.name, "warning"), f" at step {alarm.step}: {alarm.message}")
     return head.append(f"\n    try: {alarm.hint}", style="info") if alarm.hint else head

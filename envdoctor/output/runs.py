@@ -12,9 +12,9 @@ from envdoctor.commands.plot import Plotted
 from envdoctor.commands.watch import Watched
 from envdoctor.output import run_lines
 from envdoctor.output.console import out, table
-from envdoctor.output.run_live import alarm_line, look_line, silence_line, trainer_line
-from envdoctor.training.run_directories import go_on
-from envdoctor.training.run_state import Look
+from envdoctor.output.run_live import alarm_line, evaluation_line, silence_line, trainer_line
+from envdoctor.training.runs.directory import resume_hint
+from envdoctor.training.runs.state import Evaluation
 
 ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
 MADE = ("✓ ", "ok")
@@ -29,26 +29,26 @@ def watched(data: Watched) -> list[RenderableType]:
         Text.assemble(mark, (data.recipe, "title"), f" {STANDS[state.ending]}: {data.directory}")
     ]
     parts += run_lines.lines(state, out().width, data.gpus)
-    parts += [look_line(look) for look in _ends(data)]
+    parts += [evaluation_line(evaluation) for evaluation in _first_and_last_evaluation(data)]
     parts += [alarm_line(alarm) for alarm in state.alarms]
     parts += [Text.assemble(("  i ", "info"), note) for note in state.notes]
     if data.silent is not None:
         parts.append(silence_line(data))
     parts.append(trainer_line(data))
-    if state.trouble:
-        trouble = state.trouble
-        parts.append(Text.assemble(("error: ", "error"), trouble.message))
-        parts += [Text.assemble(("expected: ", "info"), trouble.expected)] if trouble.expected else []
-        parts += [Text.assemble(("hint: ", "info"), trouble.hint, no_wrap=True)] if trouble.hint else []
+    if state.error:
+        error = state.error
+        parts.append(Text.assemble(("error: ", "error"), error.message))
+        parts += [Text.assemble(("expected: ", "info"), error.expected)] if error.expected else []
+        parts += [Text.assemble(("hint: ", "info"), error.hint, no_wrap=True)] if error.hint else []
     if state.ending == "interrupted":
-        parts.append(Text(go_on(Path(data.directory)), style="info", no_wrap=True))
+        parts.append(Text(resume_hint(Path(data.directory)), style="info", no_wrap=True))
     return parts
 
 
-def _ends(data: Watched) -> list[Look]:
+def _first_and_last_evaluation(data: Watched) -> list[Evaluation]:
     """The first and the last look at the held-out rows."""
-    looks = data.state.looks
-    return [*looks[:1], *looks[-1:]] if len(looks) > 1 else list(looks)
+    evaluations = data.state.evaluations
+    return [*evaluations[:1], *evaluations[-1:]] if len(evaluations) > 1 else list(evaluations)
 
 
 def plotted(data: Plotted) -> list[RenderableType]:

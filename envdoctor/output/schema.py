@@ -39,12 +39,13 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.knowledge_check import FactsChecked
     from envdoctor.locking.resolve import Lock, Resolution
     from envdoctor.profiles import Profile
-    from envdoctor.training.handoff import Recipe, Run, Word
+    from envdoctor.training.recipes import Recipe, Setting
+    from envdoctor.training.start import Run
     from envdoctor.verify.abi import AbiChecked
     from envdoctor.verify.bench_records import Bench
     from envdoctor.verify.loading import LoadTest
 
-    for late in (Recipe, Run, Word, InstallResult, Lock, Profile, Resolution):
+    for late in (Recipe, Run, Setting, InstallResult, Lock, Profile, Resolution):
         setattr(results, late.__name__, late)
     return {
         "check": (results.Checked,),

@@ -14,7 +14,7 @@ from envdoctor.core import results
 from envdoctor.output.console import out, table
 
 if TYPE_CHECKING:
-    from envdoctor.training.handoff import Run
+    from envdoctor.training.start import Run
 
 
 def recipes(data: results.RecipeList) -> list[RenderableType]:
@@ -28,22 +28,22 @@ def recipes(data: results.RecipeList) -> list[RenderableType]:
 def settings(data: results.SettingList) -> list[RenderableType]:
     """The trainer's vocabulary."""
     rows = table("setting", "default", "what it is")
-    for word in data.settings:
-        says = Text(word.says)
-        if word.choices:
-            says.append(f" ({', '.join(choice or 'empty' for choice in word.choices)})", style="dim")
-        if word.tasks:
-            says.append(f" [{', '.join(word.tasks)}]", style="dim")
-        rows.add_row(Text(word.name, style="title"), _written(word.default), says)
+    for setting in data.settings:
+        help_text = Text(setting.help)
+        if setting.choices:
+            help_text.append(f" ({', '.join(choice or 'empty' for choice in setting.choices)})", style="dim")
+        if setting.tasks:
+            help_text.append(f" [{', '.join(setting.tasks)}]", style="dim")
+        rows.add_row(Text(setting.name, style="title"), _written(setting.default), help_text)
     return [rows]
 
 
 def trained(data: results.Trained) -> list[RenderableType]:
     """What would be trained, or what came of it: held-out numbers before and after, and where the run lies."""
     if data.dry_run:
-        from envdoctor.training.handoff import vocabulary
+        from envdoctor.training.recipes import read_settings
 
-        defaults = {word.name: word.default for word in vocabulary(data.run.engine)}
+        defaults = {setting.name: setting.default for setting in read_settings(data.run.engine)}
         changed = {key: value for key, value in data.run.settings.items() if value != defaults.get(key)}
         rows = table("setting", "value", "default")
         for key, value in changed.items():
@@ -93,7 +93,7 @@ def launch_lines(run: Run) -> list[Text]:
         *(_reasoned(line) for line in launch.limits),
         *files,
         _command(run.command),
-        *(part for line in launch.elsewhere for part in (Text("# on each other node:", style="dim"), Text(line))),
+        *(part for line in launch.other_nodes for part in (Text("# on each other node:", style="dim"), Text(line))),
     ]
 
 

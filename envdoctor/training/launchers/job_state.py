@@ -1,4 +1,4 @@
-"""What SLURM says of a run's job: whether it waits, runs or has ended, why, and what to do next."""
+"""The state of a run's SLURM job: pending, running or ended, the reason, and the next command."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from envdoctor.core.processes import run
 from envdoctor.core.records import Record
 from envdoctor.training.launchers.slurm import JOB_FILE, NUMBER_FILE
 
-WATCH_SECONDS = 10.0  # a controller under load answers late
-# slurm.schema's states that are no end: the job comes back, or is on its way out.
-ALIVE = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
-         "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT")  # fmt: skip
-# squeue(1), "JOB REASON CODES": those that a person can do something about, or would misread.
-WAITS = {
+QUERY_SECONDS = 10.0  # a controller under load responds late
+# The states of slurm.schema in which a job has not ended for good.
+ACTIVE_STATES = (
+    "PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+    "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT",
+)  # fmt: skip
+# squeue(1), "JOB REASON CODES": the reasons that the user can change or that are easy to misread.
+PENDING_REASONS = {
     "Resources": "for nodes: it is the first in the queue",
     "Priority": "behind jobs of higher priority",
     "Dependency": "for another job",
@@ -28,33 +30,34 @@ WAITS = {
     "JobHeldUser": "since its owner holds it",
     "JobHeldAdmin": "since the administrator holds it",
     "ReqNodeNotAvail": "for nodes that are down, drained or reserved",
-    "PartitionTimeLimit": "since it asks for more time than its partition gives",
-    "PartitionNodeLimit": "since it asks for more nodes than its partition gives",
+    "PartitionTimeLimit": "since it requests more time than its partition allows",
+    "PartitionNodeLimit": "since it requests more nodes than its partition allows",
     "PartitionDown": "for its partition, which is down",
     "Licenses": "for a licence",
 }
+NO_VALUE = ("None", "(null)", "None assigned", "N/A", "Unknown", "UNLIMITED")
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """A job as SLURM tells it."""
+    """A job as SLURM reports it."""
 
     number: str
-    state: str  # as TIMEOUT
+    state: str  # such as TIMEOUT
     reason: str = ""
     exit_code: str = ""  # STATUS:SIGNAL
     time_limit: str = ""
     nodes: str = ""
-    by: str = ""  # who cancelled it
-    in_allocation: bool = False  # the run is one of several things in it
+    cancelled_by: str = ""
+    in_allocation: bool = False  # the run was started inside the job, which may run other things as well
 
     @property
-    def alive(self) -> bool:
-        """Whether it waits, runs or comes back."""
-        return self.state in ALIVE
+    def active(self) -> bool:
+        """Whether the job is pending, runs, or will be requeued."""
+        return self.state in ACTIVE_STATES
 
 
-def read_number(folder: Path) -> tuple[str, bool]:
-    """The number of a run's job, and whether the run was started inside an allocation; empty where there is none."""
+def read_job_number(folder: Path) -> tuple[str, bool]:
+    """Return the number of a run's job, empty where it has none, and whether the run started in an allocation."""
     try:
         words = (folder / NUMBER_FILE).read_text(encoding="utf-8").split()
     except (OSError, ValueError):
@@ -63,24 +66,25 @@ def read_number(folder: Path) -> tuple[str, bool]:
 
 
 def read_job(folder: Path) -> Job | None:
-    """What SLURM says of a run's job; none where the run has none, or SLURM is not here or has forgotten it.
+    """Query a run's job; None where the run has no job, or SLURM is not available or no longer knows the job.
 
-    `scontrol` first, which needs no accounting and knows a job for some minutes after its end (MinJobAge); then
-    `sacct`, which keeps it, and alone says who cancelled it.
+    `scontrol` first: it needs no accounting and knows a job for some minutes after its end (MinJobAge). Then `sacct`,
+    which keeps the job and is the only one that reports who cancelled it.
     """
-    number, inside = read_number(folder)
+    number, in_allocation = read_job_number(folder)
     if not number:
         return None
-    shown = parse_scontrol(ask_slurm(["scontrol", "show", "job", number], WATCH_SECONDS), inside=inside)
-    if shown is not None and shown.state != "CANCELLED":
-        return shown
+    scontrol = query_slurm(["scontrol", "show", "job", number], QUERY_SECONDS)
+    job = parse_scontrol(scontrol, in_allocation=in_allocation)
+    if job is not None and job.state != "CANCELLED":
+        return job
     fields = "State,Reason,ExitCode,Timelimit,NodeList"
-    asked = ["sacct", "--jobs", number, "--allocations", "--noheader", "--parsable2", f"--format={fields}"]
-    return parse_sacct(number, ask_slurm(asked, WATCH_SECONDS), inside=inside) or shown
+    sacct = ["sacct", "--jobs", number, "--allocations", "--noheader", "--parsable2", f"--format={fields}"]
+    return parse_sacct(number, query_slurm(sacct, QUERY_SECONDS), in_allocation=in_allocation) or job
 
 
-def ask_slurm(argv: Sequence[str], seconds: float) -> str:
-    """What a command of SLURM says; nothing where it is not here or does not answer within these seconds."""
+def query_slurm(argv: Sequence[str], seconds: float) -> str:
+    """Return the output of a SLURM command; empty where it is not installed, fails or takes longer than `seconds`."""
     if shutil.which(argv[0]) is None:
         return ""
     try:
@@ -90,96 +94,100 @@ def ask_slurm(argv: Sequence[str], seconds: float) -> str:
     return done.output if done.ok else ""
 
 
-def parse_scontrol(text: str, *, inside: bool = False) -> Job | None:
-    r"""A job from `scontrol show job`.
+def parse_scontrol(text: str, *, in_allocation: bool = False) -> Job | None:
+    r"""Parse a job from `scontrol show job`.
 
     Sample: "JobId=7 JobName=sort-1\n   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)\n   Requeue=1 Restarts=0
     BatchFlag=1 Reboot=0 ExitCode=0:15\n   RunTime=00:01:02 TimeLimit=00:01:00 TimeMin=N/A\n   NodeList=n1" -> TIMEOUT
     """
-    # Values may hold spaces in JobName and Comment alone; what is asked for stands elsewhere.
-    words = dict(re.findall(r"(?:^|\s)(JobId|JobState|Reason|ExitCode|TimeLimit|NodeList)=(\S*)", text))
-    if "JobId" not in words or "JobState" not in words:
+    # Only the values of JobName and Comment may contain spaces; neither is read here.
+    values = dict(re.findall(r"(?:^|\s)(JobId|JobState|Reason|ExitCode|TimeLimit|NodeList)=(\S*)", text))
+    if "JobId" not in values or "JobState" not in values:
         return None
     return Job(
-        number=words["JobId"],
-        state=words["JobState"],
-        reason=_known(words.get("Reason", "")),
-        exit_code=words.get("ExitCode", ""),
-        time_limit=_known(words.get("TimeLimit", "")),
-        nodes=_known(words.get("NodeList", "")),
-        in_allocation=inside,
+        number=values["JobId"],
+        state=values["JobState"],
+        reason=_value(values.get("Reason", "")),
+        exit_code=values.get("ExitCode", ""),
+        time_limit=_value(values.get("TimeLimit", "")),
+        nodes=_value(values.get("NodeList", "")),
+        in_allocation=in_allocation,
     )
 
 
-def parse_sacct(number: str, text: str, *, inside: bool = False) -> Job | None:
-    r"""A job from `sacct --allocations --noheader --parsable2 --format=State,Reason,ExitCode,Timelimit,NodeList`.
+def parse_sacct(number: str, text: str, *, in_allocation: bool = False) -> Job | None:
+    r"""Parse a job from the output of sacct.
 
-    The last line counts: a requeued job has one for each start where they are asked for. Sample:
+    Command: `sacct --allocations --noheader --parsable2 --format=State,Reason,ExitCode,Timelimit,NodeList`.
+    The last line counts: a requeued job may have one for each start. Sample:
     "CANCELLED by 1000|None|0:0|01:00:00|n[1-2]\n" -> CANCELLED, by 1000
     """
     lines = [line.split("|") for line in text.splitlines() if line.count("|") == 4]
     if not lines or not lines[-1][0]:
         return None
     state, reason, exit_code, limit, nodes = lines[-1]
-    word, _, by = state.partition(" by ")
+    word, _, user = state.partition(" by ")
     return Job(
-        number=number, state=word.rstrip("+"), reason=_known(reason), exit_code=exit_code, time_limit=_known(limit),
-        nodes=_known(nodes), by=_name(by.strip()), in_allocation=inside,
+        number=number, state=word.rstrip("+"), reason=_value(reason), exit_code=exit_code, time_limit=_value(limit),
+        nodes=_value(nodes), cancelled_by=_user_name(user.strip()), in_allocation=in_allocation,
     )  # fmt: skip
 
 
-def _known(word: str) -> str:
-    return "" if word in ("None", "(null)", "None assigned", "N/A", "Unknown", "UNLIMITED") else word
+def _value(word: str) -> str:
+    return "" if word in NO_VALUE else word
 
 
-def _name(user: str) -> str:
+def _user_name(user: str) -> str:
     if user.isdigit():
         with contextlib.suppress(KeyError, OverflowError):
             return pwd.getpwuid(int(user)).pw_name
     return user
 
 
-def describe(job: Job) -> str:
-    """Where a job stands, in one line."""
-    if job.state == "PENDING":
-        why = f": it waits {WAITS[job.reason]} ({job.reason})" if job.reason in WAITS else f" ({job.reason})"
-        return f"SLURM's job {job.number} has not started{why if job.reason else ''}"
-    return f"SLURM's job {job.number} is {job.state}" + (f" on {job.nodes}" if job.nodes else "")
+def describe_job(job: Job) -> str:
+    """Describe a job's state in one line."""
+    if job.state != "PENDING":
+        return f"SLURM's job {job.number} is {job.state}" + (f" on {job.nodes}" if job.nodes else "")
+    reason = f" ({job.reason})" if job.reason else ""
+    if job.reason in PENDING_REASONS:
+        reason = f": it waits {PENDING_REASONS[job.reason]} ({job.reason})"
+    return f"SLURM's job {job.number} has not started{reason}"
 
 
-def next_command(job: Job) -> str:
-    """What to run about a job that waits."""
+def pending_job_command(job: Job) -> str:
+    """Return the command to run for a pending job."""
     if job.reason == "JobHeldUser":
         return f"scontrol release {job.number}"
     return f"squeue --start --jobs {job.number}"
 
 
-def explain_end(job: Job, folder: str) -> tuple[str, str]:
-    """Why a job ended, and one command to go on with; its file goes on from the newest checkpoint by itself."""
-    again = f"{folder}/{JOB_FILE}"
-    status, _, number = job.exit_code.partition(":")
-    said = {
-        "TIMEOUT": (f"at its time limit of {job.time_limit or 'this job'}", f"sbatch --time={longer(job)} {again}"),
-        "DEADLINE": ("at its deadline", f"sbatch {again}"),
-        "OUT_OF_MEMORY": ("for using more memory than it had asked for", f"sbatch --mem=0 {again}"),
-        "NODE_FAIL": (f"when a node failed ({job.nodes})", f"sbatch {again}"),
-        "BOOT_FAIL": (f"since a node did not boot ({job.nodes})", f"sbatch {again}"),
-        "PREEMPTED": ("to make room for another job", f"sbatch {again}"),
-        "CANCELLED": (f"when {job.by or 'somebody'} cancelled it", f"sbatch {again}"),
+def explain_job_end(job: Job, folder: str) -> tuple[str, str]:
+    """Return why a job ended and a command to continue; the job file resumes from the newest checkpoint."""
+    job_file = f"{folder}/{JOB_FILE}"
+    status, _, signal = job.exit_code.partition(":")
+    causes = {
+        "TIMEOUT": (
+            f"at its time limit of {job.time_limit or 'this job'}",
+            f"sbatch --time={double_time_limit(job)} {job_file}",
+        ),
+        "DEADLINE": ("at its deadline", f"sbatch {job_file}"),
+        "OUT_OF_MEMORY": ("for using more memory than it had requested", f"sbatch --mem=0 {job_file}"),
+        "NODE_FAIL": (f"when a node failed ({job.nodes})", f"sbatch {job_file}"),
+        "BOOT_FAIL": (f"since a node did not boot ({job.nodes})", f"sbatch {job_file}"),
+        "PREEMPTED": ("in favour of another job", f"sbatch {job_file}"),
+        "CANCELLED": (f"when {job.cancelled_by or 'a user'} cancelled it", f"sbatch {job_file}"),
     }
-    if job.state in said:
-        how, command = said[job.state]
-        message = f"SLURM ended job {job.number} {how} ({job.state})"
-    else:
-        ending = f"signal {number}" if number not in ("", "0") else f"exit code {status or 'unknown'}"
-        reason = f", {job.reason}" if job.reason else ""
-        message = f"SLURM's job {job.number} ended with {ending} ({job.state}{reason})"
-        command = f"tail -n 40 {folder}/train.log"
-    return message, command
+    if job.state in causes:
+        cause, command = causes[job.state]
+        return f"SLURM ended job {job.number} {cause} ({job.state})", command
+    ending = f"signal {signal}" if signal not in ("", "0") else f"exit code {status or 'unknown'}"
+    reason = f", {job.reason}" if job.reason else ""
+    message = f"SLURM's job {job.number} ended with {ending} ({job.state}{reason})"
+    return message, f"tail -n 40 {folder}/train.log"
 
 
-def longer(job: Job) -> str:
-    """Twice a job's time limit, as sbatch takes it. Sample: "1-12:00:00" -> "3-00:00:00"."""
+def double_time_limit(job: Job) -> str:
+    """Return twice a job's time limit for sbatch. Sample: "1-12:00:00" -> "3-00:00:00"."""
     matched = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", job.time_limit)
     if not matched:
         return "1-00:00:00"

@@ -1,10 +1,10 @@
-"""What one node needs before its processes start: the interface to the others, threads, limits; then the command.
+"""Prepares one node of a run (network interface, threads, limits), then executes the node's command.
 
     PYTHON -B node.py [--toward HOST] [--interface NAME] [--processes N] [--several] [--ranked] -- COMMAND...
 
-A scheduler starts this on each node by the stack's interpreter, since a login node's interfaces and limits are not
-those of the nodes. It needs the standard library alone and imports nothing of the tool, which reads the interfaces
-of its own machine by the same functions.
+A scheduler starts this program on each node with the stack's interpreter, since the interfaces and limits of a login
+node differ from those of the nodes. It needs only the standard library and imports nothing of envdoctor. envdoctor
+itself uses the same functions to read the interfaces of its own machine.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# Names of interfaces that lead to containers and virtual machines of this machine, not to other machines.
+# Prefixes of interfaces that connect containers and virtual machines of this machine.
 VIRTUAL = ("docker", "veth", "virbr", "br-", "cni", "flannel", "cali", "podman", "lxc", "lxd", "vnet", "ifb", "dummy")
 LOOPBACK, INFINIBAND = 772, 32  # ARPHRD_* of linux/if_arp.h, as in /sys/class/net/NAME/type
 IFF_UP = 0x1
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-ADDRESS = "NODE_ADDRESS"  # in the command: this node's address on the chosen interface
+ADDRESS = "NODE_ADDRESS"  # placeholder in the command for this node's address on the chosen interface
 LIMITS = {
-    "memlock": (resource.RLIMIT_MEMLOCK, "RDMA registers its buffers by locking them; NCCL fails where it may not"),
-    "nofile": (resource.RLIMIT_NOFILE, "each rank holds sockets to its peers, and each data file's shard is one"),
-    "stack": (resource.RLIMIT_STACK, "compilers of kernels recurse deeply"),
+    "memlock": (resource.RLIMIT_MEMLOCK, "RDMA locks its buffers in memory; NCCL fails where the limit is too low"),
+    "nofile": (resource.RLIMIT_NOFILE, "each rank opens sockets to its peers and a file per data shard"),
+    "stack": (resource.RLIMIT_STACK, "kernel compilers recurse deeply"),
 }
 
 
@@ -43,34 +43,34 @@ class Interface(NamedTuple):
     up: bool
     kind: int  # ARPHRD_*
     address: str = ""  # IPv4, else IPv6
-    default: bool = False  # the default route leads over it
+    default: bool = False  # the default route uses it
 
     @property
-    def real(self) -> bool:
-        """Whether it can lead to another machine."""
+    def is_external(self) -> bool:
+        """Whether it can connect to another machine."""
         return self.up and self.kind != LOOPBACK and not self.name.startswith(VIRTUAL)
 
 
-class Problem(Exception):  # noqa: N818  the name states what it is
-    """A wish that this node cannot meet."""
+class InterfaceError(Exception):
+    """The requested interface does not exist on this node."""
 
 
 def read_interfaces(root: Path = Path("/")) -> tuple[Interface, ...]:
-    """The interfaces of this machine, by name."""
+    """Read the interfaces of this machine, ordered by name."""
     folder = root / "sys/class/net"
     default = parse_default_route(_text(root / "proc/net/route"))
-    later = parse_addresses(_text(root / "proc/net/if_inet6"))
-    found = []
-    for name in sorted(os.listdir(folder) if folder.is_dir() else ()):  # noqa: PTH208  plain names are wanted
+    ipv6 = parse_addresses(_text(root / "proc/net/if_inet6"))
+    interfaces = []
+    for name in sorted(os.listdir(folder) if folder.is_dir() else ()):  # noqa: PTH208  only names are needed
         flags = int(_text(folder / name / "flags") or "0", 16)
         kind = int(_text(folder / name / "type") or "0")
-        address = _read_address(name) or later.get(name, "")
-        found.append(Interface(name, bool(flags & IFF_UP), kind, address, name == default))
-    return tuple(found)
+        address = _read_address(name) or ipv6.get(name, "")
+        interfaces.append(Interface(name, bool(flags & IFF_UP), kind, address, name == default))
+    return tuple(interfaces)
 
 
 def parse_default_route(text: str) -> str:
-    """The interface of the default route with the least metric, from /proc/net/route.
+    """Return the interface of the default route with the lowest metric, from /proc/net/route.
 
     Sample: "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
             "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0" -> "eth0"
@@ -81,22 +81,22 @@ def parse_default_route(text: str) -> str:
 
 
 def parse_addresses(text: str) -> dict[str, str]:
-    """IPv6 addresses of global scope by interface, from /proc/net/if_inet6.
+    """Return the IPv6 addresses of global scope by interface, from /proc/net/if_inet6.
 
     Sample: "fd000000000000000000000000000002 02 40 00 80     eth0" -> {"eth0": "fd00::2"}
     """
-    found: dict[str, str] = {}
+    addresses: dict[str, str] = {}
     for line in text.splitlines():
         address, _, _, scope, _, name = line.split()
         if scope == "00":
-            found.setdefault(name, str(ipaddress.IPv6Address(bytes.fromhex(address))))
-    return found
+            addresses.setdefault(name, str(ipaddress.IPv6Address(bytes.fromhex(address))))
+    return addresses
 
 
 def read_own_address(host: str) -> str:
-    """The address that this machine has on its way to a host; empty where the host's name leads nowhere.
+    """Return this machine's address on the route to a host; empty where the host's name does not resolve.
 
-    A datagram socket's connect looks the route up and sends nothing.
+    Connecting a datagram socket looks up the route and sends nothing.
     """
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, target in socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM):
@@ -107,90 +107,95 @@ def read_own_address(host: str) -> str:
 
 
 def choose_interface(interfaces: Sequence[Interface], wanted: str = "", own_address: str = "") -> tuple[str, str]:
-    """The interface that leads to the other nodes, and why it was chosen; no name where there is none.
+    """Return the interface to the other nodes, empty where there is none, and the reason of the choice.
 
-    In this order: the one that was asked for; the one with `own_address`, by which the first node is reached; the
-    one of the default route; the first real one with an address, InfiniBand last, since it is NCCL's own choice for
-    data and this is where its connections are set up.
+    Order of precedence: the requested interface; the one with `own_address`, from which the first node is reachable;
+    the one of the default route; the first external one with an address. InfiniBand comes last: NCCL uses it for data
+    by itself, and this interface only sets up its connections.
     """
     if wanted:
-        return _checked(interfaces, wanted), "as asked for"
-    real = sorted(
-        (each for each in interfaces if each.real and each.address), key=lambda each: each.kind == INFINIBAND
+        return _resolve_names(interfaces, wanted), "as requested"
+    external = sorted(
+        (each for each in interfaces if each.is_external and each.address), key=lambda each: each.kind == INFINIBAND
     )
-    for each in real:
-        if own_address and each.address == own_address:
-            return each.name, f"{own_address} on it reaches the first node"
-    for each in real:
-        if each.default:
-            return each.name, "the default route leads over it"
-    if real:
-        return real[0].name, "it is up and has an address; no default route tells more"
-    loop = [each.name for each in interfaces if each.up and each.kind == LOOPBACK]
-    return (loop[0], "no other interface is up: this node reaches itself alone") if loop else ("", "none is up")
+    for interface in external:
+        if own_address and interface.address == own_address:
+            return interface.name, f"its address {own_address} reaches the first node"
+    for interface in external:
+        if interface.default:
+            return interface.name, "the default route uses it"
+    if external:
+        return external[0].name, "it is up and has an address; there is no default route"
+    loopback = [each.name for each in interfaces if each.up and each.kind == LOOPBACK]
+    if loopback:
+        return loopback[0], "no other interface is up: this node reaches only itself"
+    return "", "no interface is up"
 
 
-def _checked(interfaces: Sequence[Interface], wanted: str) -> str:
-    """The interfaces that a wish means, by exact names: a prefix, `=` an exact name, `^` all others, as for NCCL."""
+def _resolve_names(interfaces: Sequence[Interface], wanted: str) -> str:
+    """Resolve NCCL's notation for interfaces to exact names: a prefix, `=` an exact name, `^` all others."""
     names = [each.name for each in interfaces]
-    real = [each.name for each in interfaces if each.real]
+    external = [each.name for each in interfaces if each.is_external]
+    available = f"on {socket.gethostname()}; interfaces: {', '.join(names)}"
     if wanted.startswith("^"):
-        left = [name for name in real if not name.startswith(tuple(wanted.lstrip("^=").split(",")))]
+        left = [name for name in external if not name.startswith(tuple(wanted.lstrip("^=").split(",")))]
         if not left:
-            raise Problem(f"{wanted} leaves no interface of {socket.gethostname()}; there are: {', '.join(names)}")
+            raise InterfaceError(f"{wanted} excludes every interface {available}")
         return left[0]
-    found = []
+    resolved = []
     for name in wanted.removeprefix("=").split(","):
-        prefixed = [] if wanted.startswith("=") else [each for each in (*real, *names) if each.startswith(name)]
+        prefixed = [] if wanted.startswith("=") else [each for each in (*external, *names) if each.startswith(name)]
         if name not in names and not prefixed:
-            raise Problem(f"there is no interface {name} on {socket.gethostname()}; there are: {', '.join(names)}")
-        found.append(name if name in names else prefixed[0])
-    return ",".join(found)
+            raise InterfaceError(f"there is no interface {name} {available}")
+        resolved.append(name if name in names else prefixed[0])
+    return ",".join(resolved)
 
 
 def network_variables(name: str, reason: str, environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """(variable, value, reason) that keep NCCL and gloo on an interface; what is set already stays."""
+    """Return (variable, value, reason) for the interface of NCCL and gloo; variables that are set are kept."""
     if not name:
         return []
-    # Without = NCCL takes a name for a prefix: eth1 means eth10, too. Gloo takes exact names.
-    both = (("NCCL_SOCKET_IFNAME", f"={name}"), ("GLOO_SOCKET_IFNAME", name))
-    return [(variable, value, reason) for variable, value in both if not environ.get(variable)]
+    # Without = NCCL treats a name as a prefix: eth1 also matches eth10. Gloo takes exact names.
+    variables = (("NCCL_SOCKET_IFNAME", f"={name}"), ("GLOO_SOCKET_IFNAME", name))
+    return [(variable, value, reason) for variable, value in variables if not environ.get(variable)]
 
 
 def raise_limits() -> list[str]:
-    """Soft limits to their hard ones, told where one changed; a hard limit is the administrator's."""
-    told = []
+    """Raise soft limits to their hard limits, which the administrator sets; return a line for each change."""
+    changes = []
     for name, (number, reason) in LIMITS.items():
         soft, hard = resource.getrlimit(number)
-        if not is_raised(name, soft, hard):
+        if not needs_raising(name, soft, hard):
             continue
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(number, (hard, hard))
-            told.append(f"{limit_line(name, hard)}  # was {shown(soft)}; {reason}")
-    return told
+            changes.append(f"{limit_line(name, hard)}  # was {format_limit(soft)}; {reason}")
+    return changes
 
 
-def is_raised(name: str, soft: int, hard: int) -> bool:
-    """Whether a limit goes to its hard one. Not an unlimited stack: each thread's would be 2 MiB (pthread_create(3)),
-    which is less than the usual 8."""
+def needs_raising(name: str, soft: int, hard: int) -> bool:
+    """Whether to raise a soft limit to its hard limit.
+
+    The stack is not set to unlimited: each thread would then get 2 MiB (pthread_create(3)) instead of the usual 8.
+    """
     return soft != hard and not (name == "stack" and hard == resource.RLIM_INFINITY)
 
 
 def limit_line(name: str, value: int) -> str:
-    """A limit as a shell sets it."""
+    """Return the shell command that sets a limit."""
     letter, unit = {"memlock": ("l", 1024), "nofile": ("n", 1), "stack": ("s", 1024)}[name]
-    return f"ulimit -{letter} {shown(value if value == resource.RLIM_INFINITY else value // unit)}"
+    return f"ulimit -{letter} {format_limit(value if value == resource.RLIM_INFINITY else value // unit)}"
 
 
-def shown(limit: int) -> str:
-    """A limit in words."""
+def format_limit(limit: int) -> str:
+    """Format a limit for ulimit."""
     return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
 
 
 def _read_address(name: str) -> str:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        return socket.inet_ntoa(answer[20:24])
+        reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        return socket.inet_ntoa(reply[20:24])
     return ""
 
 
@@ -202,25 +207,24 @@ def _text(path: Path) -> str:
 
 
 def prepare(arguments: argparse.Namespace, environ: dict[str, str]) -> tuple[list[str], list[str]]:
-    """The command as this node runs it and what was changed for it, each line with its reason; sets `environ`."""
-    told, command = raise_limits(), list(arguments.command)
+    """Return the node's command and the changes that were made for it, each with its reason. Modifies `environ`."""
+    changes, command = raise_limits(), list(arguments.command)
     if environ.pop("ROCR_VISIBLE_DEVICES", None) is not None:
-        told.append(
-            "unset ROCR_VISIBLE_DEVICES  # Slurm sets it beside CUDA_VISIBLE_DEVICES; Ray and verl refuse both"
-        )
-    lines: list[tuple[str, str, str]] = []
+        reason = "Slurm sets it in addition to CUDA_VISIBLE_DEVICES; Ray and verl reject both together"
+        changes.append(f"unset ROCR_VISIBLE_DEVICES  # {reason}")
+    variables: list[tuple[str, str, str]] = []
     if arguments.processes > 1 and "OMP_NUM_THREADS" not in environ:
         cores = len(os.sched_getaffinity(0))
-        share = f"{cores} cores for {arguments.processes} processes; torchrun's default is 1"
-        lines.append(("OMP_NUM_THREADS", str(max(1, cores // arguments.processes)), share))
+        reason = f"{cores} cores for {arguments.processes} processes; torchrun's default is 1"
+        variables.append(("OMP_NUM_THREADS", str(max(1, cores // arguments.processes)), reason))
     if arguments.several:
         interfaces = read_interfaces()
         own = read_own_address(arguments.toward) if arguments.toward else ""
         wanted = arguments.interface or environ.get("NCCL_SOCKET_IFNAME", "")
         name, reason = choose_interface(interfaces, wanted, own)
         if environ.get("GLOO_SOCKET_IFNAME"):
-            _checked(interfaces, "=" + environ["GLOO_SOCKET_IFNAME"])
-        lines += network_variables(name, reason, environ)
+            _resolve_names(interfaces, "=" + environ["GLOO_SOCKET_IFNAME"])
+        variables += network_variables(name, reason, environ)
         address = (
             next((each.address for each in interfaces if each.name == name.split(",")[0]), "")
             or own
@@ -228,42 +232,42 @@ def prepare(arguments: argparse.Namespace, environ: dict[str, str]) -> tuple[lis
         )
         command = [part.replace(ADDRESS, address) for part in command]
     if arguments.ranked and "SLURM_NODEID" in environ:
-        lines.append(("NODE_RANK", environ["SLURM_NODEID"], "this node's number in the allocation"))
-        lines.append(("HEAD_ADDRESS", arguments.toward or "127.0.0.1", "the first node"))
-    for variable, value, reason in lines:
+        variables.append(("NODE_RANK", environ["SLURM_NODEID"], "this node's number in the allocation"))
+        variables.append(("HEAD_ADDRESS", arguments.toward or "127.0.0.1", "the first node"))
+    for variable, value, reason in variables:
         environ[variable] = value
-        told.append(f"export {variable}={value}  # {reason}")
-    return command, told
+        changes.append(f"export {variable}={value}  # {reason}")
+    return command, changes
 
 
 def main() -> int:
-    """Prepare, tell, and become the command."""
+    """Prepare the node, print the changes, and execute the command."""
     parser = argparse.ArgumentParser(prog="node.py", description=__doc__.splitlines()[0])
     parser.add_argument("--toward", default="", metavar="HOST", help="the first node")
-    parser.add_argument("--interface", default="", metavar="NAME", help="this interface and no other")
+    parser.add_argument("--interface", default="", metavar="NAME", help="use this interface")
     parser.add_argument("--processes", type=int, default=1, help="on this node")
     parser.add_argument(
-        "--several", action="store_true", help="several processes, which find each other by a network"
+        "--several", action="store_true", help="the run has several processes, which connect over the network"
     )
-    parser.add_argument("--ranked", action="store_true", help="tell the command which node this is")
+    parser.add_argument("--ranked", action="store_true", help="set NODE_RANK and HEAD_ADDRESS for the command")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     environ = dict(os.environ)
     try:
-        command, told = prepare(arguments, environ)
-    except Problem as problem:
-        print(f"error: {problem}\nhint: envdoctor train ... --interface NAME", file=sys.stderr, flush=True)
+        command, changes = prepare(arguments, environ)
+    except InterfaceError as error:
+        print(f"error: {error}\nhint: envdoctor train ... --interface NAME", file=sys.stderr, flush=True)
         return 2
     node = environ.get("SLURMD_NODENAME") or socket.gethostname()
-    for line in told:
+    for line in changes:
         print(f"{node}: {line}", file=sys.stderr, flush=True)
-    # The warning before a job's end goes to every process of a step. torchrun has no handler for it and would die;
-    # the trainer sets its own. What is ignored here stays so past exec (signal(7)).
+    # SLURM sends its warning signal to every process of a step. torchrun has no handler for it and would die; the
+    # trainer sets its own handler. An ignored signal stays ignored across exec (signal(7)).
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606  argv only
     except OSError as error:
-        hint = "this node must see the same folders as the first"
+        hint = "this node needs the same folders as the first node"
         print(f"error: {node} cannot start {command[0]}: {error.strerror}\nhint: {hint}", file=sys.stderr, flush=True)
     return 127
 

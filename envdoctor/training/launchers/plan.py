@@ -1,4 +1,4 @@
-"""Which processes are started how: a launcher that cannot do what is asked is refused with the reason."""
+"""Plans a launch: which launcher starts which processes. An impossible combination is an error with its reason."""
 
 from __future__ import annotations
 
@@ -11,246 +11,257 @@ from envdoctor.training.launchers.environment import plan_environment, plan_note
 from envdoctor.training.launchers.records import (
     LAUNCHERS,
     Allocation,
-    Ask,
     Launch,
+    LaunchContext,
     Launcher,
-    NodeKind,
-    Situation,
-    Work,
+    LaunchOptions,
+    Partition,
+    RunSpec,
+    Variable,
 )
 
 ACCELERATE_FILE = "accelerate.yaml"
 
 
-def plan_launch(ask: Ask, work: Work, place: Situation) -> Launch:
-    """What would run. Raises BadInput for what the launcher, the engine or the machine cannot do."""
-    launcher = choose_launcher(ask, work)
-    nodes = ask.nodes or default_nodes(work, place, launcher)
-    validate(ask, work, place, launcher, nodes)
+def plan_launch(options: LaunchOptions, spec: RunSpec, context: LaunchContext) -> Launch:
+    """Plan a launch. Raises BadInput for a combination that launcher, engine or machine does not support."""
+    launcher = choose_launcher(options, spec)
+    nodes = options.nodes or default_nodes(spec, context, launcher)
+    validate(options, spec, context, launcher, nodes)
     if launcher == "slurm":
-        if place.allocation:
-            return _in_allocation(ask, work, place, place.allocation, nodes)
-        return _job(ask, work, place, nodes)
-    processes = count_processes(ask, place, launcher)
+        if context.allocation:
+            return _plan_in_allocation(options, spec, context, context.allocation, nodes)
+        return _plan_job(options, spec, context, nodes)
+    processes = count_processes(options, context, launcher)
     if launcher == "torchrun" and nodes > 1:
-        return _nodes(ask, work, place, nodes, processes)
-    files = {}
-    if launcher == "accelerate":
-        files[ACCELERATE_FILE] = commands.accelerate_config(nodes, processes)
-        command = commands.accelerate(work, processes, f"{work.directory}/{ACCELERATE_FILE}")
-    elif launcher == "torchrun" and processes > 1:
-        command = commands.torchrun_here(work, processes)
-    else:
-        command = commands.plain(work)
-    several = processes > 1 and launcher in ("torchrun", "accelerate")
-    return _here(
-        launcher, work, place, nodes=nodes, processes=processes, command=command, files=files, several=several
-    )
+        return _plan_nodes(options, spec, context, nodes, processes)
+    return _plan_this_machine(launcher, spec, context, nodes=nodes, processes=processes)
 
 
-def default_nodes(work: Work, place: Situation, launcher: Launcher) -> int:
-    """Machines where none were said: verl's own setting, else all of the allocation."""
-    if work.engine == "verl":
-        return int(str(work.settings.get("nodes") or 1))
-    return place.allocation.nodes if place.allocation and launcher == "slurm" else 1
+def default_nodes(spec: RunSpec, context: LaunchContext, launcher: Launcher) -> int:
+    """Return the number of nodes without --nodes: verl's own setting, else all nodes of the allocation."""
+    if spec.engine == "verl":
+        return int(str(spec.settings.get("nodes") or 1))
+    return context.allocation.nodes if context.allocation and launcher == "slurm" else 1
 
 
-def choose_launcher(ask: Ask, work: Work) -> Launcher:
-    """The one that was asked for; else torchrun where several processes were, and one process where none were."""
-    if ask.launcher:
+def choose_launcher(options: LaunchOptions, spec: RunSpec) -> Launcher:
+    """Return the requested launcher, else torchrun or Ray for several processes, else local."""
+    if options.launcher:
         for launcher in LAUNCHERS:
-            if launcher == ask.launcher:
+            if launcher == options.launcher:
                 return launcher
-        raise unknown_name("launcher", ask.launcher, list(LAUNCHERS), hint="envdoctor train --launcher torchrun")
-    if ask.job.any:
+        raise unknown_name("launcher", options.launcher, list(LAUNCHERS), hint="envdoctor train --launcher torchrun")
+    if options.job.is_set:
         return "slurm"
-    several = max(ask.gpus, ask.nodes) > 1
-    if work.engine == "verl":
-        return "ray" if ask.nodes > 1 and work.on_ray else "local"
-    return "torchrun" if several else "local"
+    if spec.engine == "verl":
+        return "ray" if options.nodes > 1 and spec.on_ray else "local"
+    return "torchrun" if max(options.gpus, options.nodes) > 1 else "local"
 
 
-def validate(ask: Ask, work: Work, place: Situation, launcher: Launcher, nodes: int) -> None:
-    """Refuse what cannot be done, with the reason."""
-    train = f"envdoctor train {work.recipe}"
-    if launcher == "ray" and work.engine != "verl":
+def validate(options: LaunchOptions, spec: RunSpec, context: LaunchContext, launcher: Launcher, nodes: int) -> None:
+    """Raise BadInput, with the reason, for a combination that is not supported."""
+    train = f"envdoctor train {spec.recipe}"
+    if launcher == "ray" and spec.engine != "verl":
         raise BadInput(
-            f"--launcher ray: {work.recipe} is for the bundled trainer, whose processes torchrun starts",
-            expected="a recipe with engine = verl, which is the one that runs on Ray",
+            f"--launcher ray: {spec.recipe} is for the bundled trainer, whose processes torchrun starts",
+            expected="a recipe with engine = verl, which runs on Ray",
             hint=f"{train} --launcher torchrun",
         )
-    if launcher in ("torchrun", "accelerate") and work.engine == "verl":
+    if launcher in ("torchrun", "accelerate") and spec.engine == "verl":
         raise BadInput(
-            f"--launcher {launcher}: {work.recipe} is for verl, which starts its processes itself",
+            f"--launcher {launcher}: {spec.recipe} is for verl, which starts its processes itself",
             expected="--launcher local, ray or slurm",
-            hint=f"{train} --launcher {'ray' if work.on_ray else 'local'}",
+            hint=f"{train} --launcher {'ray' if spec.on_ray else 'local'}",
         )
-    if launcher == "ray" and not work.on_ray:
+    if launcher == "ray" and not spec.on_ray:
         raise BadInput(
-            f"--launcher ray: {work.recipe} is verl's supervised trainer, which torchrun starts and not Ray",
+            f"--launcher ray: {spec.recipe} uses verl's supervised trainer, which torchrun starts, not Ray",
             expected="--launcher local or slurm",
             hint=f"{train} --launcher slurm --nodes N",
         )
     if launcher in ("local", "accelerate") and nodes > 1:
-        what = "processes of this machine" if launcher == "local" else "a meeting place and a rank for each node"
-        raise BadInput(
-            f"--launcher {launcher} --nodes {nodes}: it {'starts' if launcher == 'local' else 'needs'} {what}",
-            expected="torchrun or slurm for several nodes"
-            if work.engine == "grpo"
-            else "ray or slurm for several nodes",
-            hint=f"{train} --launcher {'torchrun' if work.engine == 'grpo' else 'slurm'} --nodes {nodes}",
+        reason = (
+            "it starts processes on this machine only"
+            if launcher == "local"
+            else "it needs a rendezvous address and a rank for each node"
         )
-    if launcher == "local" and ask.gpus > 1 and work.engine != "verl":
         raise BadInput(
-            f"--launcher local --gpus {ask.gpus}: it starts one process, which trains on one GPU",
+            f"--launcher {launcher} --nodes {nodes}: {reason}",
+            expected=f"{'torchrun' if spec.engine == 'grpo' else 'ray'} or slurm for several nodes",
+            hint=f"{train} --launcher {'torchrun' if spec.engine == 'grpo' else 'slurm'} --nodes {nodes}",
+        )
+    if launcher == "local" and options.gpus > 1 and spec.engine != "verl":
+        raise BadInput(
+            f"--launcher local --gpus {options.gpus}: it starts one process, which trains on one GPU",
             expected="torchrun or accelerate for several GPUs",
-            hint=f"{train} --launcher torchrun --gpus {ask.gpus}",
+            hint=f"{train} --launcher torchrun --gpus {options.gpus}",
         )
-    if launcher == "ray" and nodes > 1 and not place.environ.get("RAY_ADDRESS"):
+    if launcher == "ray" and nodes > 1 and not context.environ.get("RAY_ADDRESS"):
         raise BadInput(
-            f"--launcher ray --nodes {nodes}: without RAY_ADDRESS a Ray of this machine alone is started",
-            expected="a Ray of all nodes: ray start --head on one, ray start --address=FIRST:6379 on the others",
+            f"--launcher ray --nodes {nodes}: without RAY_ADDRESS, Ray starts on this machine only",
+            expected="a Ray cluster: ray start --head on one node, ray start --address=FIRST:6379 on the others",
             hint=f"export RAY_ADDRESS=FIRST:6379, then {train} --launcher ray --nodes {nodes}",
         )
-    if launcher != "slurm" and ask.job.any:
+    if launcher != "slurm" and options.job.is_set:
         raise BadInput(
             f"--launcher {launcher} takes no options of a SLURM job",
             expected="--launcher slurm",
             hint=f"{train} --launcher slurm",
         )
-    if launcher != "slurm" and place.gpus and ask.gpus > place.gpus and work.settings.get("device") != "cpu":
+    if launcher != "slurm" and context.gpus and options.gpus > context.gpus and spec.settings.get("device") != "cpu":
         raise BadInput(
-            f"--gpus {ask.gpus}: {place.host} has {place.gpus} for this process",
-            expected="not more than CUDA_VISIBLE_DEVICES and the driver show",
-            hint=f"{train} --gpus {place.gpus}",
+            f"--gpus {options.gpus}: {context.host} has {context.gpus} for this process",
+            expected="at most the GPUs that CUDA_VISIBLE_DEVICES and the driver show",
+            hint=f"{train} --gpus {context.gpus}",
         )
 
 
-def count_processes(ask: Ask, place: Situation, launcher: Launcher) -> int:
-    """Processes of a node: as asked for, else one a GPU."""
+def count_processes(options: LaunchOptions, context: LaunchContext, launcher: Launcher) -> int:
+    """Return the processes per node: --gpus, else one per GPU."""
     if launcher in ("local", "ray"):
-        return max(1, ask.gpus)
-    return ask.gpus or max(1, place.gpus)
+        return max(1, options.gpus)
+    return options.gpus or max(1, context.gpus)
 
 
-def _here(
-    launcher: Launcher, work: Work, place: Situation, *, nodes: int, processes: int, command: list[str],
-    files: dict[str, str], several: bool,
-) -> Launch:  # fmt: skip
-    """A launch of this machine alone."""
-    environment = plan_environment(work, place, processes=processes if several else 1, torchrun=several)
-    unset = [each.name for each in environment if each.value is None]
-    taken_away = ["env", *(part for name in unset for part in ("-u", name))] if unset else []
+def _plan_this_machine(
+    launcher: Launcher, spec: RunSpec, context: LaunchContext, *, nodes: int, processes: int
+) -> Launch:
+    """Plan a launch whose processes this machine starts."""
+    files = {}
+    if launcher == "accelerate":
+        files[ACCELERATE_FILE] = commands.accelerate_config(nodes, processes)
+        command = commands.accelerate(spec, processes, f"{spec.directory}/{ACCELERATE_FILE}")
+    elif launcher == "torchrun" and processes > 1:
+        command = commands.torchrun_one_node(spec, processes)
+    else:
+        command = commands.single_process(spec)
+    several = processes > 1 and launcher in ("torchrun", "accelerate")
+    environment = plan_environment(spec, context, processes=processes if several else 1, torchrun=several)
+    unset = [part for variable in environment if variable.value is None for part in ("-u", variable.name)]
     return Launch(
         launcher=launcher,
         nodes=nodes,
         processes=processes,
-        command=(*taken_away, *command),
+        command=(*(["env", *unset] if unset else []), *command),
         environment=tuple(environment),
-        limits=place.limits,
-        notes=tuple(plan_notes(work, place)),
+        limits=context.limits,
+        notes=tuple(plan_notes(spec, context)),
         files=files,
     )
 
 
-def _nodes(ask: Ask, work: Work, place: Situation, nodes: int, processes: int) -> Launch:
-    """torchrun on several nodes without a scheduler: this machine is the first; the others are started by hand."""
-    # Of the folder, so that what is left of another run does not answer for this one.
-    name = f"{work.directory.rstrip('/').rpartition('/')[2]}-{zlib.crc32(work.directory.encode()):08x}"
-    endpoint = f"[{place.address}]" if ":" in place.address else place.address
-    node = commands.on_node(work, toward=place.address, interface=ask.interface, processes=processes, several=True)
-    torchrun = commands.torchrun_nodes(work, nodes, processes, endpoint=f"{endpoint}:{commands.PORT}", name=name)
-    command = (*node, *torchrun, *commands.trainer(work))
-    environment = [
-        each for each in plan_environment(work, place, processes=1, torchrun=True) if each.value is not None
-    ]
-    exports = [f"{each.name}={each.value}" for each in environment]
-    exports += [f"{key}={value}" for key, value in work.environment.items()]
-    other = shlex.join(["env", *exports, *command])
+def _plan_nodes(options: LaunchOptions, spec: RunSpec, context: LaunchContext, nodes: int, processes: int) -> Launch:
+    """Plan torchrun on several nodes without a scheduler. This machine is the first; the user starts the others."""
+    # The name contains the directory's checksum, so that a rendezvous of another run is not joined.
+    name = f"{spec.directory.rstrip('/').rpartition('/')[2]}-{zlib.crc32(spec.directory.encode()):08x}"
+    address = context.address
+    endpoint = f"[{address}]" if ":" in address else address
+    prefix = commands.node_prefix(
+        spec, toward=address, interface=options.interface, processes=processes, several=True
+    )
+    torchrun = commands.torchrun_nodes(spec, nodes, processes, endpoint=f"{endpoint}:{commands.PORT}", name=name)
+    command = (*prefix, *torchrun, *commands.trainer(spec))
+    environment = _set_variables(spec, context, torchrun=True)
+    exports = [f"{variable.name}={variable.value}" for variable in environment]
+    exports += [f"{key}={value}" for key, value in spec.environment.items()]
     return Launch(
         launcher="torchrun",
         nodes=nodes,
         processes=processes,
         command=command,
-        environment=tuple(environment),
+        environment=environment,
         notes=(
-            *plan_notes(work, place),
-            f"the first node is this one, {place.address} on {place.interface}: {place.interface_reason}",
-            f"the same line on each of the {nodes - 1} others, which must see {work.directory} and {work.python}",
+            *plan_notes(spec, context),
+            f"the first node is this one, {address} on {context.interface}: {context.interface_reason}",
+            f"run the same line on each of the {nodes - 1} others, which must see {spec.directory} and {spec.python}",
         ),
-        elsewhere=(other,),
+        other_nodes=(shlex.join(["env", *exports, *command]),),
     )
 
 
-def _in_allocation(ask: Ask, work: Work, place: Situation, allocation: Allocation, nodes: int) -> Launch:
-    """srun, in the allocation that is there."""
-    train = f"envdoctor train {work.recipe} --launcher slurm"
+def _plan_in_allocation(
+    options: LaunchOptions, spec: RunSpec, context: LaunchContext, allocation: Allocation, nodes: int
+) -> Launch:
+    """Plan srun inside the current allocation."""
+    train = f"envdoctor train {spec.recipe} --launcher slurm"
     if nodes > allocation.nodes:
         raise BadInput(
             f"--nodes {nodes}: job {allocation.job} has {allocation.nodes}",
-            expected="not more than the allocation has",
+            expected="at most the nodes of the allocation",
             hint=f"{train} --nodes {allocation.nodes}",
         )
-    told = {"--partition": ask.job.partition, "--time": ask.job.time, "--nodelist": ask.job.nodelist,
-            "--account": ask.job.account, "--slurm-option": ask.job.options, "--module": ask.job.modules}  # fmt: skip
-    if given := [option for option, value in told.items() if value]:
+    job = options.job
+    job_options = {
+        "--partition": job.partition,
+        "--time": job.time,
+        "--nodelist": job.nodelist,
+        "--account": job.account,
+        "--slurm-option": job.options,
+        "--module": job.modules,
+    }
+    if given := [option for option, value in job_options.items() if value]:
         raise BadInput(
             f"{', '.join(given)} inside job {allocation.job}, which has its nodes already",
             expected="no options of a new job in an allocation",
             hint=train,
         )
-    gpus = ask.gpus or allocation.gpus
+    gpus = options.gpus or allocation.gpus
     processes = max(1, gpus)
-    command = slurm.srun_here(
-        work, allocation.first, nodes=nodes, processes=processes, job=allocation.job, interface=ask.interface,
-        image=ask.job.container, names=allocation.names, gpus=gpus,
+    command = slurm.srun_command(
+        spec, allocation.first, nodes=nodes, processes=processes, job=allocation.job, interface=options.interface,
+        image=job.container, names=allocation.names, gpus=gpus,
     )  # fmt: skip
-    environment = plan_environment(work, place, processes=1, torchrun=nodes * processes > 1)
     return Launch(
         launcher="slurm",
         nodes=nodes,
         processes=processes,
         command=tuple(command),
-        environment=tuple(each for each in environment if each.value is not None),
-        notes=(*plan_notes(work, place), "each node tells its interface, threads and limits in train.log"),
+        environment=_set_variables(spec, context, torchrun=nodes * processes > 1),
+        notes=(*plan_notes(spec, context), "each node prints its interface, threads and limits to train.log"),
         files={slurm.NUMBER_FILE: f"{allocation.job} allocation\n"},
     )
 
 
-def _job(ask: Ask, work: Work, place: Situation, nodes: int) -> Launch:
-    """A job file, and sbatch."""
-    slurm.validate_job(ask.job)
-    kind = _kind(ask, place)
-    cpu = work.settings.get("device") == "cpu"
-    wanted = ask.gpus or (0 if cpu or kind is None else kind.gpus)
-    if kind and kind.gpus and wanted > kind.gpus and not cpu:
+def _plan_job(options: LaunchOptions, spec: RunSpec, context: LaunchContext, nodes: int) -> Launch:
+    """Plan a job file and its submission with sbatch."""
+    slurm.validate_job(options.job)
+    partition = _select_partition(options, context)
+    cpu = spec.settings.get("device") == "cpu"
+    wanted = options.gpus or (0 if cpu or partition is None else partition.gpus)
+    if partition and partition.gpus and wanted > partition.gpus and not cpu:
         raise BadInput(
-            f"--gpus {wanted}: nodes of partition {kind.partition} have {kind.gpus}",
-            expected="GPUs of one node; more of them are --nodes",
-            hint=f"envdoctor train {work.recipe} --launcher slurm --gpus {kind.gpus} --nodes N",
+            f"--gpus {wanted}: nodes of partition {partition.name} have {partition.gpus}",
+            expected="the GPUs of one node; use --nodes for more",
+            hint=f"envdoctor train {spec.recipe} --launcher slurm --gpus {partition.gpus} --nodes N",
         )
-    gpus = 0 if cpu or (kind is not None and not kind.gpus) else wanted
+    gpus = 0 if cpu or (partition is not None and not partition.gpus) else wanted
     processes = max(1, wanted)
-    text = slurm.job_file(work, ask.job, nodes=nodes, processes=processes, gpus=gpus, kind=kind)
-    if ask.interface:
-        text = text.replace(" --toward ", f" --interface {shlex.quote(ask.interface)} --toward ", 1)
+    text = slurm.job_file(spec, options.job, nodes=nodes, processes=processes, gpus=gpus, partition=partition)
+    if options.interface:
+        text = text.replace(" --toward ", f" --interface {shlex.quote(options.interface)} --toward ", 1)
     return Launch(
         launcher="slurm",
         nodes=nodes,
         processes=processes,
-        command=("sbatch", "--parsable", f"{work.directory}/{slurm.JOB_FILE}"),
-        notes=tuple(plan_notes(work, place)),
+        command=("sbatch", "--parsable", f"{spec.directory}/{slurm.JOB_FILE}"),
+        notes=tuple(plan_notes(spec, context)),
         files={slurm.JOB_FILE: text},
         submits=True,
     )
 
 
-def _kind(ask: Ask, place: Situation) -> NodeKind | None:
-    """The nodes of the partition that was asked for, else of the first, which sinfo names; None: not known."""
-    named = (
-        [kind for kind in place.kinds if kind.partition == ask.job.partition] if ask.job.partition else place.kinds
-    )
-    if ask.job.partition and place.kinds and not named:
-        known = list(dict.fromkeys(kind.partition for kind in place.kinds))
-        raise unknown_name("partition", ask.job.partition, known, hint="sinfo")
-    return named[0] if named else None
+def _set_variables(spec: RunSpec, context: LaunchContext, *, torchrun: bool) -> tuple[Variable, ...]:
+    """Return the variables to set; node.py unsets the others on each node."""
+    environment = plan_environment(spec, context, processes=1, torchrun=torchrun)
+    return tuple(variable for variable in environment if variable.value is not None)
+
+
+def _select_partition(options: LaunchOptions, context: LaunchContext) -> Partition | None:
+    """Return the requested partition, else the first that sinfo lists; None where sinfo lists none."""
+    requested = options.job.partition
+    matching = [partition for partition in context.partitions if requested in ("", partition.name)]
+    if requested and context.partitions and not matching:
+        known = list(dict.fromkeys(partition.name for partition in context.partitions))
+        raise unknown_name("partition", requested, known, hint="sinfo")
+    return matching[0] if matching else None

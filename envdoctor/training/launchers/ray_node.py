@@ -58,7 +58,7 @@ while time.monotonic() < last:
         break
     except Exception:
         found = []
-    if any(node.node_name == name and node.state == 0 for node in found):  # 0: alive (gcs.proto, GcsNodeInfo)
+    if any(node.node_name == name and node.state == 0 for node in found):  # 0: active (gcs.proto, GcsNodeInfo)
         break
     time.sleep(1)
 """

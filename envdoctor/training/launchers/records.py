@@ -1,4 +1,4 @@
-"""What was asked of a launcher, what the place offers, and what would be started."""
+"""Records of the launchers: the requested options, the machine's context, the run, and the resulting launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAUNCHERS: tuple[Launcher, ...] = ("local", "torchrun", "accelerate", "ray", "sl
 
 
 class JobOptions(Record, frozen=True):
-    """What a SLURM job is asked for beside nodes and GPUs."""
+    """Options of a SLURM job besides nodes and GPUs."""
 
     partition: str = ""
     time: str = ""
@@ -20,57 +20,57 @@ class JobOptions(Record, frozen=True):
     account: str = ""
     modules: tuple[str, ...] = ()
     container: str = ""
-    options: tuple[str, ...] = ()  # KEY=VALUE of sbatch, any of them
+    options: tuple[str, ...] = ()  # any KEY=VALUE of sbatch
 
     @property
-    def any(self) -> bool:
-        """Whether something was asked for."""
+    def is_set(self) -> bool:
+        """Whether any option was given."""
         return self != JobOptions()
 
 
-class Ask(Record, frozen=True):
-    """How a run is to be started; 0 and empty: not said."""
+class LaunchOptions(Record, frozen=True):
+    """How to start a run, from the command line; 0 or empty: not given."""
 
     launcher: str = ""
     nodes: int = 0
-    gpus: int = 0  # a node
+    gpus: int = 0  # per node
     interface: str = ""
     job: JobOptions = JobOptions()
 
-    def named(self) -> dict[str, object]:
-        """By the options of the command line; several of one as a tuple."""
-        whole = {name: getattr(self, name) for name in ("launcher", "gpus", "nodes", "interface")}
+    def arguments(self) -> dict[str, object]:
+        """Return the values by the names of their command-line options; a repeatable option as a tuple."""
+        launch = {name: getattr(self, name) for name in ("launcher", "gpus", "nodes", "interface")}
         job = {name: getattr(self.job, name) for name in ("partition", "time", "nodelist", "account", "container")}
-        return whole | job | {"module": self.job.modules, "slurm-option": self.job.options}
+        return launch | job | {"module": self.job.modules, "slurm-option": self.job.options}
 
 
 class Allocation(Record, frozen=True):
-    """The SLURM allocation that this process runs in."""
+    """The SLURM allocation in which this process runs."""
 
     job: str
     nodes: int
-    first: str  # address of its first node
-    gpus: int  # a node; 0: none, or not told
-    names: tuple[str, ...] = ()  # of its nodes, the first one first
+    first: str  # address of the first node
+    gpus: int  # per node; 0: none, or not reported
+    names: tuple[str, ...] = ()  # of the nodes, in SLURM's order
 
 
-class NodeKind(Record, frozen=True):
-    """What a partition's nodes have."""
+class Partition(Record, frozen=True):
+    """A SLURM partition and what each of its nodes has."""
 
-    partition: str
+    name: str
     gpus: int
     cpus: int
 
 
 class Disk(Record, frozen=True):
-    """A place for large files (bytes)."""
+    """A folder for large files and its free bytes."""
 
     path: str
     free: int
 
 
-class Situation(Record, frozen=True, kw_only=True):
-    """What this machine and its scheduler offer."""
+class LaunchContext(Record, frozen=True, kw_only=True):
+    """This machine and its scheduler, as far as the launchers need them."""
 
     host: str
     address: str  # of this machine on the chosen interface
@@ -82,14 +82,14 @@ class Situation(Record, frozen=True, kw_only=True):
     environ: dict[str, str]
     limits: tuple[str, ...]  # ulimit lines, each with its reason
     allocation: Allocation | None = None
-    kinds: tuple[NodeKind, ...] = ()
-    slurm: bool = False  # sbatch is here
+    partitions: tuple[Partition, ...] = ()
+    slurm: bool = False  # sbatch is on PATH
     home: Disk | None = None
     disks: tuple[Disk, ...] = ()
 
 
-class Work(Record, frozen=True, kw_only=True):
-    """The run that is to be started."""
+class RunSpec(Record, frozen=True, kw_only=True):
+    """The run to start."""
 
     directory: str
     recipe: str
@@ -97,19 +97,19 @@ class Work(Record, frozen=True, kw_only=True):
     settings: dict[str, object]
     python: str
     program: tuple[str, ...]  # the trainer and its arguments, without the interpreter and --resume
-    node_program: str  # node.py
+    node_program: str  # path of node.py
     resume: str = ""
-    environment: dict[str, str] = {}  # of the profile
-    folders: tuple[str, ...] = ()  # that a container has to see
+    environment: dict[str, str] = {}  # variables of the profile
+    folders: tuple[str, ...] = ()  # to mount into a container
 
     @property
     def on_ray(self) -> bool:
-        """Whether Ray starts its processes: verl's supervised trainer is torchrun's."""
+        """Whether Ray starts the processes. verl's supervised trainer uses torchrun instead."""
         return self.engine == "verl" and self.settings.get("task") != "sft"
 
 
 class Variable(Record, frozen=True):
-    """An environment variable for the run and why; no value: it is taken away."""
+    """An environment variable of the run and its reason; without a value it is unset."""
 
     name: str
     value: str | None
@@ -117,21 +117,21 @@ class Variable(Record, frozen=True):
 
     @property
     def line(self) -> str:
-        """As a person would write it into a script."""
-        done = f"unset {self.name}" if self.value is None else f"export {self.name}={shlex.quote(self.value)}"
-        return f"{done}  # {self.reason}"
+        """The variable as a line of a shell script."""
+        command = f"unset {self.name}" if self.value is None else f"export {self.name}={shlex.quote(self.value)}"
+        return f"{command}  # {self.reason}"
 
 
 class Launch(Record, frozen=True, kw_only=True):
-    """What would run, exactly."""
+    """The command that starts a run, with its environment and files."""
 
     launcher: Launcher
     nodes: int
-    processes: int  # a node
-    command: tuple[str, ...]  # that is started here
+    processes: int  # per node
+    command: tuple[str, ...]  # started on this machine
     environment: tuple[Variable, ...] = ()
     limits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    files: dict[str, str] = {}  # into the run's folder, by name
-    elsewhere: tuple[str, ...] = ()  # to be started on each further node
-    submits: bool = False  # the command hands a job to SLURM and ends
+    files: dict[str, str] = {}  # written into the run directory: content by name
+    other_nodes: tuple[str, ...] = ()  # command lines to start on each other node
+    submits: bool = False  # the command submits a job to SLURM and ends

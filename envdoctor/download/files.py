@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.paths import expanded
-from envdoctor.download.partial import PART, PIECE, Part, checked_target, disk_errors, sha256_of
+from envdoctor.download.http_client import HttpClient, RequestFailed, Stream, new_http_client, redacted_url
+from envdoctor.download.partial_file import PART, PIECE, PartialFile, disk_errors, sha256_of, validate_target
 from envdoctor.download.sources import Sources
-from envdoctor.download.transport import Stream, Unanswered, Web, told, web_of
 
 TRIES = 6  # in a row, without a new byte
 UNREACHED_TRIES = 3  # of a host that never gave a byte or an answer: no network, or none that leads there
@@ -30,13 +30,13 @@ OnBytes = Callable[[int, int | None], None]  # bytes there, bytes in all; called
 OnWait = Callable[[str], None]  # what is waited for; empty when the bytes flow again
 
 
-class NotDownloaded(EnvdoctorError):  # noqa: N818  the name states the problem
+class DownloadFailed(EnvdoctorError):  # noqa: N818  the name states the problem
     """A file that its source did not give; `status` is the HTTP status where there was one."""
 
     status: int = 0
 
 
-class WrongHash(EnvdoctorError):  # noqa: N818
+class HashMismatch(EnvdoctorError):  # noqa: N818
     """A file that is not the one that was promised."""
 
 
@@ -55,14 +55,14 @@ def download(
 
     `sha256` may be empty where nobody knows it; plain http is then only taken from loopback or a trusted host.
     `size` is the length in bytes if it is known, `end` a time of time.monotonic().
-    Raises NotDownloaded, WrongHash, other EnvdoctorErrors for a disk that refuses, Interrupted after Ctrl-C.
+    Raises DownloadFailed, HashMismatch, other EnvdoctorErrors for a disk that refuses, Interrupted after Ctrl-C.
     """
-    web = web_of(sources, end=end)
-    return download_by(web, url, target, sha256=sha256, size=size, on_bytes=on_bytes, on_wait=on_wait)
+    client = new_http_client(sources, end=end)
+    return download_with_client(client, url, target, sha256=sha256, size=size, on_bytes=on_bytes, on_wait=on_wait)
 
 
-def download_by(
-    web: Web,
+def download_with_client(
+    client: HttpClient,
     url: str,
     target: Path,
     *,
@@ -71,34 +71,34 @@ def download_by(
     on_bytes: OnBytes,
     on_wait: OnWait = lambda _: None,
 ) -> Path:
-    """The same over a Web that several downloads share."""
-    target, sha256 = checked_target(target), sha256.lower()
+    """The same over a HttpClient that several downloads share."""
+    target, sha256 = validate_target(target), sha256.lower()
     with disk_errors(target, size):
         target.parent.mkdir(parents=True, exist_ok=True)
         if sha256 and target.is_file() and sha256_of(target, lambda done: on_bytes(done, size)) == sha256:
             return target
     if (local := local_path(url)) is not None:
         return _take_local(local, target, sha256, size, on_bytes)
-    _refuse_plain_http(web, url, sha256)
-    url = web.know(url)
-    with closing(Part(target, sha256, size)) as part:
-        _require_room(part)
+    _refuse_plain_http(client, url, sha256)
+    url = client.store_credentials(url)
+    with closing(PartialFile(target, sha256, size)) as partial:
+        _require_room(partial)
         try:
-            resumed = _receive(web, url, part, on_bytes, on_wait)
-            if resumed and sha256 and part.digest != sha256:
+            resumed = _receive(client, url, partial, on_bytes, on_wait)
+            if resumed and sha256 and partial.digest != sha256:
                 # What was there may have been of another file: once more, from the beginning.
-                part.restart()
-                _receive(web, url, part, on_bytes, on_wait)
+                partial.restart()
+                _receive(client, url, partial, on_bytes, on_wait)
         except KeyboardInterrupt:
-            raise _interrupted(part) from None
-        if sha256 and part.digest != sha256:
-            part.drop()
-            raise _wrong_hash(target.name, told(url), part.digest, sha256)
-        return part.finish()
+            raise _interrupted(partial) from None
+        if sha256 and partial.digest != sha256:
+            partial.drop()
+            raise _wrong_hash(target.name, redacted_url(url), partial.digest, sha256)
+        return partial.finish()
 
 
 def local_path(url: str) -> Path | None:
-    """The path of a file: address or of a plain path; None for an address on the web."""
+    """The path of a file: address or of a plain path; None for an address on the client."""
     if not re.match(r"[\w+.-]+://|file:", url):
         return Path(url)
     parts = urlsplit(url)
@@ -107,29 +107,29 @@ def local_path(url: str) -> Path | None:
     return None
 
 
-def _receive(web: Web, url: str, part: Part, on_bytes: OnBytes, on_wait: OnWait) -> bool:
+def _receive(client: HttpClient, url: str, partial: PartialFile, on_bytes: OnBytes, on_wait: OnWait) -> bool:
     """Take in the file, trying again after what may pass; whether it is made of more than one answer."""
-    failures, most = 0, part.have
-    while not _is_whole(part):
+    failures, most = 0, partial.have
+    while not _is_whole(partial):
         try:
-            return _go_on(web, url, part, on_bytes)
-        except Unanswered as failure:
-            failures = 1 if part.have > most else failures + 1
-            most = max(most, part.have)
+            return _go_on(client, url, partial, on_bytes)
+        except RequestFailed as failure:
+            failures = 1 if partial.have > most else failures + 1
+            most = max(most, partial.have)
             pause = max(_pause(failures), failure.wait)
-            late = time.monotonic() + pause > web.end
+            late = time.monotonic() + pause > client.end
             tries = TRIES if most or failure.status else UNREACHED_TRIES
             if not failure.again or failures >= tries or late:
-                raise _given_up(part, failure, failures, pause if late and failure.again else 0.0) from failure
+                raise _given_up(partial, failure, failures, pause if late and failure.again else 0.0) from failure
             on_wait(f"{failure.reason}; next try in {pause:.0f} s")
-            _wait(pause, lambda: on_bytes(part.have, part.length))
+            _wait(pause, lambda: on_bytes(partial.have, partial.length))
             on_wait("")
     return True
 
 
-def _is_whole(part: Part) -> bool:
+def _is_whole(partial: PartialFile) -> bool:
     """Whether everything is there already: a run that ended between the last byte and the check."""
-    return part.have > 0 and part.have == part.size
+    return partial.have > 0 and partial.have == partial.size
 
 
 def _pause(failures: int) -> float:
@@ -145,68 +145,70 @@ def _wait(seconds: float, tick: Callable[[], None]) -> None:
         time.sleep(min(TICK, left))
 
 
-def _go_on(web: Web, url: str, part: Part, on_bytes: OnBytes) -> bool:
+def _go_on(client: HttpClient, url: str, partial: PartialFile, on_bytes: OnBytes) -> bool:
     """One request for what is missing; whether the answer went on from what was there."""
     headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
-    if part.have and not (part.sha256 or part.etag):
-        part.restart()  # nothing would tell a changed file
-    if part.have:
-        headers |= {"Range": f"bytes={part.have}-"} | ({"If-Range": part.etag} if part.etag else {})
+    if partial.have and not (partial.sha256 or partial.etag):
+        partial.restart()  # nothing would tell a changed file
+    if partial.have:
+        headers |= {"Range": f"bytes={partial.have}-"} | ({"If-Range": partial.etag} if partial.etag else {})
     try:
-        stream = web.open(url, headers)
-    except Unanswered as failure:
-        if failure.status == 416 and part.have:
-            part.restart()
-            raise Unanswered(failure.reason, status=416, again=True) from failure
+        stream = client.open(url, headers)
+    except RequestFailed as failure:
+        if failure.status == 416 and partial.have:
+            partial.restart()
+            raise RequestFailed(failure.reason, status=416, again=True) from failure
         raise
     with closing(stream):
-        _refuse_plain_http(web, stream.url, part.sha256)
-        part.length = _length(stream, part)
-        _begin(stream, part)
-        part.describe(_strong_etag(stream))
-        _read(web, stream, part, on_bytes)
+        _refuse_plain_http(client, stream.url, partial.sha256)
+        partial.length = _length(stream, partial)
+        _begin(stream, partial)
+        partial.describe(_strong_etag(stream))
+        _read(client, stream, partial, on_bytes)
     return stream.status == 206
 
 
-def _length(stream: Stream, part: Part) -> int | None:
+def _length(stream: Stream, partial: PartialFile) -> int | None:
     """The length of the whole file as this answer has it, if that can be the file: a login page is none."""
     if stream.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-        raise Unanswered(f"{stream.told} sends its file packed ({stream.headers['Content-Encoding']})")
+        raise RequestFailed(f"{stream.redacted_url} sends its file packed ({stream.headers['Content-Encoding']})")
     found = re.fullmatch(r"bytes \d+-\d+/(\d{1,15})", stream.headers.get("Content-Range", "").strip())
     length = stream.promised if stream.status != 206 else int(found[1]) if found else None
-    expected = f"expected {part.size}" if part.size is not None else f"expected at most {LARGEST}"
-    if length is not None and length != part.size and (part.size is not None or length > LARGEST):
-        raise Unanswered(f"{stream.told} would send {length} bytes, {expected}")
-    return part.size if length is None else length
+    expected = f"expected {partial.size}" if partial.size is not None else f"expected at most {LARGEST}"
+    if length is not None and length != partial.size and (partial.size is not None or length > LARGEST):
+        raise RequestFailed(f"{stream.redacted_url} would send {length} bytes, {expected}")
+    return partial.size if length is None else length
 
 
-def _begin(stream: Stream, part: Part) -> None:
+def _begin(stream: Stream, partial: PartialFile) -> None:
     """Start anew where the server knows no ranges or its file is another one now."""
     if stream.status != 206:
-        if part.have:
-            part.restart()
+        if partial.have:
+            partial.restart()
         return
     span = stream.headers.get("Content-Range", "")
     etag = _strong_etag(stream)
-    if not span.startswith(f"bytes {part.have}-") or (part.etag and etag and etag != part.etag):
-        part.restart()
-        raise Unanswered(f"{stream.told} answers a range with {span[:80]!r} of another file or place", again=True)
+    if not span.startswith(f"bytes {partial.have}-") or (partial.etag and etag and etag != partial.etag):
+        partial.restart()
+        raise RequestFailed(
+            f"{stream.redacted_url} answers a range with {span[:80]!r} of another file or place", again=True
+        )
 
 
-def _read(web: Web, stream: Stream, part: Part, on_bytes: OnBytes) -> None:
-    length = part.length
+def _read(client: HttpClient, stream: Stream, partial: PartialFile, on_bytes: OnBytes) -> None:
+    length = partial.length
     limit = LARGEST if length is None else length
-    on_bytes(part.have, length)
+    on_bytes(partial.have, length)
     while data := stream.read(PIECE):
-        if part.have + len(data) > limit:
-            part.restart()
-            raise Unanswered(f"{stream.told} sends more than the {limit} bytes that were expected")
-        part.add(data)
-        on_bytes(part.have, length)
-        if time.monotonic() > web.end:
-            raise Unanswered(f"{stream.told} was still sending when the time for this was over")
-    if length is not None and part.have < length:
-        raise Unanswered(f"{stream.told} stopped after {part.have} of {length} bytes", again=True)
+        if partial.have + len(data) > limit:
+            partial.restart()
+            raise RequestFailed(f"{stream.redacted_url} sends more than the {limit} bytes that were expected")
+        partial.add(data)
+        on_bytes(partial.have, length)
+        if time.monotonic() > client.end:
+            raise RequestFailed(f"{stream.redacted_url} was still sending when the time for this was over")
+    if length is not None and partial.have < length:
+        raise RequestFailed(f"{stream.redacted_url} stopped after {partial.have} of {length} bytes", again=True)
 
 
 def _strong_etag(stream: Stream) -> str:
@@ -214,13 +216,13 @@ def _strong_etag(stream: Stream) -> str:
     return etag if re.fullmatch(r'"[\x21\x23-\x7e]{1,200}"', etag) else ""
 
 
-def _refuse_plain_http(web: Web, url: str, sha256: str) -> None:
+def _refuse_plain_http(client: HttpClient, url: str, sha256: str) -> None:
     """pip's rule for origins that are not secure; a hash from elsewhere makes any way there safe."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or sha256 or _is_loopback(parts.hostname or "") or web.trusts(url):
+    if parts.scheme != "http" or sha256 or _is_loopback(parts.hostname or "") or client.is_trusted_host(url):
         return
     raise BadInput(
-        f"{told(url)} is plain http, and its sha256 is not known",
+        f"{redacted_url(url)} is plain http, and its sha256 is not known",
         expected="https, a sha256, or a host that is trusted",
         hint=f"pip config set global.trusted-host {parts.hostname}",
     )
@@ -233,15 +235,15 @@ def _is_loopback(host: str) -> bool:
         return host.endswith(".localhost")
 
 
-def _require_room(part: Part) -> None:
+def _require_room(partial: PartialFile) -> None:
     """Refuse before the first byte what the disk cannot hold."""
-    place = os.statvfs(part.target.parent)
+    place = os.statvfs(partial.target.parent)
     free = place.f_bavail * place.f_frsize
-    if part.size is not None and part.size - part.have > free:
+    if partial.size is not None and partial.size - partial.have > free:
         raise EnvdoctorError(
-            f"{free} bytes are free in {part.target.parent}",
-            expected=f"{part.size - part.have} bytes for {part.target.name}",
-            hint=f"df -h {part.target.parent}, free some room, then run the same command again",
+            f"{free} bytes are free in {partial.target.parent}",
+            expected=f"{partial.size - partial.have} bytes for {partial.target.name}",
+            hint=f"df -h {partial.target.parent}, free some room, then run the same command again",
         )
 
 
@@ -251,11 +253,11 @@ def _take_local(source: Path, target: Path, sha256: str, size: int | None, on_by
         source = expanded(source).resolve(strict=True)
         found = source.stat()
     except OSError as error:
-        raise NotDownloaded(
+        raise DownloadFailed(
             f"cannot read {source}: {error.strerror or error}", expected="a file", hint=f"ls -l {source.parent}"
         ) from error
     if not stat.S_ISREG(found.st_mode) or (size is not None and found.st_size != size):
-        raise NotDownloaded(
+        raise DownloadFailed(
             f"{source} has {found.st_size} bytes" if stat.S_ISREG(found.st_mode) else f"{source} is no file",
             expected="a file" if size is None else f"a file of {size} bytes",
             hint=f"ls -l {source}",
@@ -280,36 +282,36 @@ def _take_local(source: Path, target: Path, sha256: str, size: int | None, on_by
 
 
 def _copy(source: Path, target: Path, sha256: str, size: int, on_bytes: OnBytes) -> Path:
-    with closing(Part(target, sha256, size)) as part, source.open("rb", buffering=0) as file:
-        part.restart()
-        _require_room(part)
+    with closing(PartialFile(target, sha256, size)) as partial, source.open("rb", buffering=0) as file:
+        partial.restart()
+        _require_room(partial)
         try:
             while data := file.read(PIECE):
-                part.add(data)
-                on_bytes(part.have, size)
-            if not sha256 or part.digest == sha256:
-                return part.finish()
+                partial.add(data)
+                on_bytes(partial.have, size)
+            if not sha256 or partial.digest == sha256:
+                return partial.finish()
         except BaseException:
-            part.drop()
+            partial.drop()
             raise
-        part.drop()
-        raise _wrong_hash(target.name, str(source), part.digest, sha256)
+        partial.drop()
+        raise _wrong_hash(target.name, str(source), partial.digest, sha256)
 
 
-def _given_up(part: Part, failure: Unanswered, tries: int, pause: float) -> NotDownloaded:
-    kept = f"; {part.have} bytes are kept in {part.path}" if part.have else ""
+def _given_up(partial: PartialFile, failure: RequestFailed, tries: int, pause: float) -> DownloadFailed:
+    kept = f"; {partial.have} bytes are kept in {partial.path}" if partial.have else ""
     after = f" (tried {tries} times)" if tries > 1 else ""
     wait = f"; it asks to wait {pause:.0f} s, longer than this may take" if pause else ""
-    error = NotDownloaded(
-        f"{part.target.name}: {failure.reason}{after}{wait}{kept}",
-        expected=f"{part.length} bytes" if part.length is not None else "the file",
-        hint=_advice(failure) + (f", then {AGAIN}" if part.have else ", then run the same command again"),
+    error = DownloadFailed(
+        f"{partial.target.name}: {failure.reason}{after}{wait}{kept}",
+        expected=f"{partial.length} bytes" if partial.length is not None else "the file",
+        hint=_advice(failure) + (f", then {AGAIN}" if partial.have else ", then run the same command again"),
     )
     error.status = failure.status
     return error
 
 
-def _advice(failure: Unanswered) -> str:
+def _advice(failure: RequestFailed) -> str:
     if failure.status in (401, 403, 407):
         return "check the user name and password of the source (pip config debug)"
     if failure.status in (404, 410):
@@ -319,18 +321,18 @@ def _advice(failure: Unanswered) -> str:
     return "check the network, proxy and mirror (pip config debug)"
 
 
-def _wrong_hash(name: str, where: str, found: str, sha256: str) -> WrongHash:
-    return WrongHash(
+def _wrong_hash(name: str, where: str, found: str, sha256: str) -> HashMismatch:
+    return HashMismatch(
         f"{name} from {where} has sha256 {found}; it was not kept",
         expected=f"sha256 {sha256}",
         hint="run the same command again; if it stays so, its source has another file: export PIP_INDEX_URL=ADDRESS",
     )
 
 
-def _interrupted(part: Part) -> Interrupted:
-    size = "an unknown number" if part.length is None else str(part.length)
+def _interrupted(partial: PartialFile) -> Interrupted:
+    size = "an unknown number" if partial.length is None else str(partial.length)
     return Interrupted(
-        f"interrupted: {part.have} of {size} bytes of {part.target.name} are kept in {part.path}",
+        f"interrupted: {partial.have} of {size} bytes of {partial.target.name} are kept in {partial.path}",
         expected="the whole file",
         hint=AGAIN,
     )

@@ -1,4 +1,4 @@
-"""The beginning of a file that is still on its way: NAME.part, and NAME.part.json that says what it is part of."""
+"""Incomplete downloads: NAME.part, and NAME.part.json, which identifies the file that the part belongs to."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import msgspec
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Record
 
-PART, NOTE = ".part", ".part.json"
+PART, NOTE = ".partial", ".partial.json"
 PIECE = 1 << 20
 NAME_BYTES = 255 - len(NOTE)  # of a file's name, as Linux has it
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Note(Record, frozen=True):
-    """What a part belongs to: a part of anything else is thrown away."""
+    """What a partial belongs to: a partial of anything else is thrown away."""
 
     sha256: str
     etag: str = ""  # a strong one (RFC 9110, 8.8.1), which tells whether the file at its source is still the same
@@ -33,13 +33,13 @@ def is_partial(name: str) -> bool:
     return name.endswith((PART, NOTE))
 
 
-def size_of_part(target: Path) -> int:
+def partial_size(target: Path) -> int:
     """Bytes of a target that an earlier run left."""
-    part = target.with_name(target.name + PART)
-    return part.stat().st_size if part.is_file() else 0
+    partial = target.with_name(target.name + PART)
+    return partial.stat().st_size if partial.is_file() else 0
 
 
-def checked_target(target: Path) -> Path:
+def validate_target(target: Path) -> Path:
     """The target as an absolute path in its own folder; a name that leads elsewhere is refused."""
     name = target.name
     bad = not name or ".." in target.parts or name.startswith((".", "-")) or not name.isprintable()
@@ -52,7 +52,7 @@ def checked_target(target: Path) -> Path:
     return target.parent.absolute() / name
 
 
-def file_in(folder: Path, name: str) -> Path:
+def path_in_folder(folder: Path, name: str) -> Path:
     """The place of a file in a folder; a name with a slash or .. is refused."""
     if "/" in name or name in ("", ".", ".."):
         raise BadInput(
@@ -60,7 +60,7 @@ def file_in(folder: Path, name: str) -> Path:
             expected="a plain name, as example-1.0-py3-none-any.whl",
             hint="envdoctor profiles",
         )
-    return checked_target(folder / name)
+    return validate_target(folder / name)
 
 
 def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None) -> str:
@@ -86,7 +86,7 @@ def disk_errors(target: Path, size: int | None = None) -> Iterator[None]:
 def _refused(error: OSError, target: Path, size: int | None) -> EnvdoctorError:
     folder = target.parent
     if error.errno in FULL:
-        have = size_of_part(target)
+        have = partial_size(target)
         free = os.statvfs(folder)
         more = f"{size - have} more bytes" if size is not None else "more room"
         return EnvdoctorError(
@@ -102,8 +102,8 @@ def _refused(error: OSError, target: Path, size: int | None) -> EnvdoctorError:
     )
 
 
-class Part:
-    """The part of one target, open and locked, with the SHA-256 of what it holds so far."""
+class PartialFile:
+    """The partial of one target, open and locked, with the SHA-256 of what it holds so far."""
 
     def __init__(self, target: Path, sha256: str, size: int | None) -> None:
         self.target, self.sha256, self.size = target, sha256, size
@@ -148,7 +148,7 @@ class Part:
         return self._digest.hexdigest()
 
     def describe(self, etag: str) -> None:
-        """Keep what the part belongs to, before its first byte."""
+        """Keep what the partial belongs to, before its first byte."""
         with disk_errors(self.target, self.length):
             if self.etag != etag or not self.note_path.exists():
                 self.note_path.write_bytes(msgspec.json.encode(Note(self.sha256, etag)))
@@ -181,13 +181,13 @@ class Part:
         return self.target
 
     def drop(self) -> None:
-        """Take the part away."""
+        """Take the partial away."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
             self.note_path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file; an empty part is no part."""
+        """Let go of the file; an empty partial is no partial."""
         if self._file >= 0:
             if not self.have and self.path.exists() and _is_at(self.path, self._file):
                 self.drop()

@@ -1,4 +1,4 @@
-"""Whether a run is being trained, by the lock that its trainer holds: for all who would read or write its files."""
+"""Whether a run's trainer is alive, from the lock file that the trainer holds."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import os
 from pathlib import Path
 from typing import Literal
 
-NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "fuse.")
+NETWORK_FILESYSTEMS = (
+    "nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "fuse.",
+)  # fmt: skip
 LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.gocryptfs", "fuse.encfs", "fuse.bindfs", "fuse.ntfs-3g")
-LOCK = ".lock"
+LOCK_FILE = ".lock"
 
-Trainer = Literal["running", "gone", "unknown", "not started"]
+TrainerStatus = Literal["running", "gone", "unknown", "not started"]
 
 
-def find_trainer(folder: Path, *, local: bool) -> tuple[Trainer, int]:
-    """Whether the trainer's process lives, and its number, by the lock that it holds.
+def read_trainer_status(directory: Path, *, local: bool) -> tuple[TrainerStatus, int]:
+    """Return a trainer's status and process number (0: not known).
 
-    A process of that number here that has the lock open is it. Else, on a disk of this machine, the lock itself
-    tells: it goes with its process, in a container too. Over a network file system it tells nothing.
+    1. A process of this machine that has the lock file open is the trainer.
+    2. Otherwise, on a local disk, the lock itself decides: the kernel releases it with the process. This also works
+       for a trainer in a container, whose process number differs outside.
+    3. On a network file system the status is unknown.
     """
-    lock = folder / LOCK
+    lock = directory / LOCK_FILE
     try:
         content = lock.read_text()
     except OSError:
@@ -36,13 +40,16 @@ def find_trainer(folder: Path, *, local: bool) -> tuple[Trainer, int]:
 def _has_open(process: int, file: Path) -> bool:
     try:
         return any(link.is_symlink() and link.readlink() == file for link in Path(f"/proc/{process}/fd").iterdir())
-    except OSError:  # no such process, or not ours to look into
+    except OSError:  # the process does not exist or belongs to another user
         return False
 
 
 def is_locked(lock: Path) -> bool:
-    """Whether a process holds the lock. It is asked for, shared, for an instant: a trainer that starts in this very
-    instant would be refused, so it is only asked where no process is seen to have it."""
+    """Whether a process holds the lock.
+
+    The test takes a shared lock for an instant. A trainer that starts at that instant would fail, so callers look
+    for a process with the file open first.
+    """
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -54,7 +61,7 @@ def is_locked(lock: Path) -> bool:
 
 
 def is_network(folder: Path, mounts: str) -> bool:
-    """Whether a folder lies on another machine, by /proc/self/mounts.
+    """Whether a folder is on a network file system, by the content of /proc/self/mounts.
 
     Sample: "server:/home /home nfs4 rw,relatime 0 0"
     """
@@ -66,13 +73,13 @@ def is_network(folder: Path, mounts: str) -> bool:
         point = parts[1].replace("\\040", " ")
         if folder.is_relative_to(point) and len(point) >= len(best):
             best, kind = point, parts[2]
-    return kind.startswith(NETWORK) and kind not in LOCAL_FUSE
+    return kind.startswith(NETWORK_FILESYSTEMS) and kind not in LOCAL_FUSE
 
 
 def is_local(folder: Path) -> bool:
-    """Whether a folder lies on a disk of this machine."""
+    """Whether a folder is on a disk of this machine."""
     try:
         mounts = Path("/proc/self/mounts").read_text(errors="replace")
     except OSError:
         return True
-    return not is_network(Path(os.path.realpath(folder)), mounts)  # resolve() raises where links go round
+    return not is_network(Path(os.path.realpath(folder)), mounts)  # Path.resolve() raises on a symlink loop

@@ -37,7 +37,7 @@ PIECE = 1 << 16
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
 
 
-class Unanswered(Exception):  # noqa: N818  what the index did not tell, and why
+class RequestFailed(Exception):  # noqa: N818  what the index did not tell, and why
     """A question that a server did not answer; `status` is its HTTP status where there was one.
 
     `again`: it may in a moment; `wait` is the time in seconds that the server asks for before that.
@@ -51,7 +51,7 @@ class Unanswered(Exception):  # noqa: N818  what the index did not tell, and why
         self.wait = wait
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A body and where it came from in the end."""
 
     url: str
@@ -61,11 +61,11 @@ class Answer(NamedTuple):
 
 
 class Stream:
-    """A body on its way. A server that falls silent or goes away raises Unanswered."""
+    """A body on its way. A server that falls silent or goes away raises RequestFailed."""
 
     def __init__(self, response: http.client.HTTPResponse, url: str, waited: float) -> None:
         self.url = url
-        self.told = told(url)
+        self.redacted_url = redacted_url(url)
         self.status: int = response.status
         self.headers: Message = response.headers
         self._response = response
@@ -82,7 +82,9 @@ class Stream:
         try:
             return self._response.read1(size)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unanswered(f"{self.told} does not answer ({_in_words(error, self._waited)})", again=True) from error
+            raise RequestFailed(
+                f"{self.redacted_url} does not respond ({_in_words(error, self._waited)})", again=True
+            ) from error
 
     def close(self) -> None:
         """Ask for no more."""
@@ -98,7 +100,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         """Follow nothing."""
 
 
-class Web:
+class HttpClient:
     """Asks an index. Safe to share between threads; `end` is a time of time.monotonic()."""
 
     def __init__(self, sources: Sources, *, end: float) -> None:
@@ -112,22 +114,22 @@ class Web:
         hosts = Hosts()
         self._openers = {trust: _opener(sources, hosts, trust=trust) for trust in (False, True)}
 
-    def know(self, url: str) -> str:
+    def store_credentials(self, url: str) -> str:
         """Keep the user and password of an address for its host, and give the address without them."""
         parts = urlsplit(url)
         user, has_user, host = parts.netloc.rpartition("@")
         if has_user:
-            self._credentials[host] = _basic(*[unquote(part) for part in (*user.split(":", 1), "")[:2]])
+            self._credentials[host] = _basic(*[unquote(partial) for partial in (*user.split(":", 1), "")[:2]])
         elif host not in self._credentials and (login := _login_of(parts.hostname or "")) is not None:
             self._credentials[host] = _basic(*login)
         return urlunsplit(parts._replace(netloc=host))
 
-    def get(self, url: str, *, limit: int, accept: str = "", span: str = "") -> Answer:
+    def get(self, url: str, *, limit: int, accept: str = "", span: str = "") -> Response:
         """What lies at an address, at most `limit` bytes of it; `span` is a range, "0-99" or "-100"."""
         for left in reversed(range(TRIES)):
             try:
                 return self._get(url, limit, accept, span)
-            except Unanswered as failure:
+            except RequestFailed as failure:
                 pause = 0.2 * (TRIES - left)
                 if not failure.again or not left or time.monotonic() + pause > self.end:
                     raise
@@ -142,34 +144,34 @@ class Web:
                 return answer
             target = urljoin(url, answer)
             if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
-                raise Unanswered(f"{told(url)} leads from https to {urlsplit(target).scheme or 'nowhere'}")
+                raise RequestFailed(f"{redacted_url(url)} leads from https to {urlsplit(target).scheme or 'nowhere'}")
             url = target
-        raise Unanswered(f"{told(url)}: more than {REDIRECTS} redirects")
+        raise RequestFailed(f"{redacted_url(url)}: more than {REDIRECTS} redirects")
 
-    def trusts(self, url: str) -> bool:
+    def is_trusted_host(self, url: str) -> bool:
         """Whether pip's trusted-host names the host of an address, with or without its port."""
         parts = urlsplit(url)
         return bool(self._trusted & {parts.netloc.rpartition("@")[2], parts.hostname or ""})
 
-    def _get(self, url: str, limit: int, accept: str, span: str) -> Answer:
+    def _get(self, url: str, limit: int, accept: str, span: str) -> Response:
         headers = {"Accept": accept or "*/*"}
         headers |= {"Range": f"bytes={span}", "Accept-Encoding": "identity"} if span else {"Accept-Encoding": "gzip"}
         with closing(self.open(url, headers)) as stream:
-            return Answer(stream.url, stream.status, stream.headers, self._read(stream, limit))
+            return Response(stream.url, stream.status, stream.headers, self._read(stream, limit))
 
     def _ask(self, url: str, headers: Mapping[str, str]) -> Stream | str:
         """The answer, or the place that a redirect names."""
-        named = told(url)
+        named = redacted_url(url)
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Unanswered(f"{named} is no address on the web (http or https)")
+            raise RequestFailed(f"{named} is no address on the client (http or https)")
         headers = {"User-Agent": "envdoctor", **headers}
         if parts.netloc in self._credentials:
             headers["Authorization"] = self._credentials[parts.netloc]
-        opener = self._openers[self.trusts(url)]
+        opener = self._openers[self.is_trusted_host(url)]
         left = self.end - time.monotonic()
         if left <= 0:
-            raise Unanswered("the time for this run was over")
+            raise RequestFailed("the time for this run was over")
         wait = min(self._wait, left)
         with self._lock:
             self.requests += 1
@@ -182,38 +184,38 @@ class Web:
                     return str(error.headers.get("Location", ""))
                 reason = f"{named} answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()
                 pause = parse_retry_after(error.headers.get("Retry-After", ""), now=time.time())
-                raise Unanswered(reason, status=error.code, again=error.code in AGAIN, wait=pause) from error
+                raise RequestFailed(reason, status=error.code, again=error.code in AGAIN, wait=pause) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             # A certificate that is not trusted now is not trusted in a moment.
             again = not isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
-            raise Unanswered(f"{named} does not answer ({_in_words(error, wait)})", again=again) from error
+            raise RequestFailed(f"{named} does not respond ({_in_words(error, wait)})", again=again) from error
 
     def _read(self, stream: Stream, limit: int) -> bytes:
         promised = stream.promised
         if promised is not None and promised > limit:
-            raise Unanswered(f"{stream.told} would send {promised} bytes, expected at most {limit}")
+            raise RequestFailed(f"{stream.redacted_url} would send {promised} bytes, expected at most {limit}")
         body = b""
         while piece := stream.read(PIECE):
             body += piece
             if len(body) > limit:
-                raise Unanswered(f"{stream.told} sends more than {limit} bytes")
+                raise RequestFailed(f"{stream.redacted_url} sends more than {limit} bytes")
             if time.monotonic() > self.end:
-                raise Unanswered(f"{stream.told} was still sending when the time for this run was over")
+                raise RequestFailed(f"{stream.redacted_url} was still sending when the time for this run was over")
         with self._lock:
             self.bytes += len(body)
         if promised is not None and len(body) < promised:
-            raise Unanswered(f"{stream.told} sent {len(body)} of {promised} bytes", again=True)
+            raise RequestFailed(f"{stream.redacted_url} sent {len(body)} of {promised} bytes", again=True)
         packed = stream.headers.get("Content-Encoding", "") == "gzip"
-        return _inflate(body, limit, stream.told) if packed else body
+        return _inflate(body, limit, stream.redacted_url) if packed else body
 
 
-def web_of(sources: Sources, *, end: float) -> Web:
-    """The web with the credentials of every configured source."""
-    web = Web(sources, end=end)
+def new_http_client(sources: Sources, *, end: float) -> HttpClient:
+    """The client with the credentials of every configured source."""
+    client = HttpClient(sources, end=end)
     for url in (*sources.extra_indexes, sources.index, *sources.find_links):
         if "://" in url:
-            web.know(_with_login(url))
-    return web
+            client.store_credentials(_with_login(url))
+    return client
 
 
 def _with_login(index: str) -> str:
@@ -228,7 +230,7 @@ def _with_login(index: str) -> str:
     return f"{scheme}://{login}{rest}"
 
 
-def told(url: str) -> str:
+def redacted_url(url: str) -> str:
     """An address as it is shown: without user and password, and without its query, which may hold a signature."""
     return redact_variable("", re.sub(r"[?#].*", "", url, flags=re.DOTALL))
 
@@ -246,7 +248,7 @@ def parse_retry_after(text: str, *, now: float) -> float:
 def verified(data: bytes, sha256: str, what: str) -> bytes:
     """Bytes whose hash is what the index promised; an empty hash promises nothing."""
     if sha256 and hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise Unanswered(f"{what}: its sha256 is not the one that the index names")
+        raise RequestFailed(f"{what}: its sha256 is not the one that the index names")
     return data
 
 
@@ -255,11 +257,11 @@ def _inflate(body: bytes, limit: int, where: str) -> bytes:
     try:
         plain = stream.decompress(body, limit + 1)
     except zlib.error as error:
-        raise Unanswered(f"{where} is not the gzip that it says it is", again=True) from error
+        raise RequestFailed(f"{where} is not the gzip that it says it is", again=True) from error
     if len(plain) > limit:
-        raise Unanswered(f"{where} unpacks to more than {limit} bytes")
+        raise RequestFailed(f"{where} unpacks to more than {limit} bytes")
     if not stream.eof:
-        raise Unanswered(f"{where} ends in the middle", again=True)
+        raise RequestFailed(f"{where} ends in the middle", again=True)
     return plain
 
 

@@ -1,0 +1,134 @@
+"""Recipes and settings of the trainers, and the trainer's own check of both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from envdoctor.core.bundled import bundled
+from envdoctor.core.decoding import convert, decode_toml
+from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
+from envdoctor.core.paths import expanded
+from envdoctor.core.processes import run
+from envdoctor.core.records import Record
+from envdoctor.training.launchers.records import LaunchOptions
+from envdoctor.training.runs.directory import Engine
+
+CHECK_SECONDS = 1800.0  # a million rows take minutes; the limit ends a check on a file system that does not respond
+FILE_KIND = "a recipe in TOML"
+HINT = "envdoctor train --list"
+
+SettingValue = str | int | float | bool | list[str | int | float]
+SETTINGS_FILES: dict[Engine, str] = {"grpo": "settings.toml", "verl": "verl_settings.toml"}
+PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
+
+
+class Setting(Record, frozen=True):
+    """A setting of a trainer: its default, its help text, its choices, and the tasks that use it (empty: all)."""
+
+    name: str
+    default: SettingValue
+    help: str
+    choices: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+
+class Recipe(Record, frozen=True):
+    """A training recipe: the settings that differ from the trainer's defaults."""
+
+    name: str = ""
+    summary: str = ""
+    settings: dict[str, SettingValue] = {}
+    engine: Engine = "grpo"
+
+
+class ResolvedRecipe(Record, frozen=True):
+    """The result of the trainer's check: the recipe's name, every setting with its value, a summary of the data."""
+
+    recipe: str
+    settings: dict[str, Any]
+    summary: dict[str, Any]
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the bundled recipes."""
+    return sorted(path.stem for path in (bundled("train") / "recipes").glob("*.toml"))
+
+
+def read_recipe(name_or_file: str) -> Recipe:
+    """Read a bundled recipe by name, or a recipe file of the user."""
+    if name_or_file.endswith(".toml") or "/" in name_or_file:
+        path = expanded(name_or_file)
+    elif name_or_file in recipe_names():
+        path = bundled("train") / "recipes" / f"{name_or_file}.toml"
+    else:
+        raise unknown_name("recipe", name_or_file, recipe_names(), hint=HINT)
+    return convert(decode_toml(path, what=FILE_KIND, hint=HINT), Recipe, where=str(path), what=FILE_KIND, hint=HINT)
+
+
+def run_recipe_name(name_or_file: str) -> str:
+    """Return the recipe name that runs record in run.json. For a recipe file: its `name`, else the file's stem."""
+    path = expanded(name_or_file)
+    if path.suffix == ".toml" and path.is_file():
+        return read_recipe(name_or_file).name or path.stem
+    return name_or_file
+
+
+def recipe_engine(recipe: str) -> Engine:
+    """Return the trainer that a recipe is written for."""
+    return read_recipe(recipe).engine
+
+
+def read_settings(engine: Engine = "grpo") -> tuple[Setting, ...]:
+    """Read all settings of a trainer from its settings file."""
+    path = bundled("train") / SETTINGS_FILES[engine]
+    table = decode_toml(path, what="the trainer's settings", hint=HINT)
+    return tuple(
+        Setting(name, entry["default"], entry["help"], tuple(entry.get("choices", ())), tuple(entry.get("tasks", ())))
+        for name, entry in table.items()
+    )
+
+
+def resolve_recipe(recipe: str, assignments: Sequence[str] = ()) -> ResolvedRecipe:
+    """Resolve a recipe with `key=value` assignments by the trainer's own check, which also reads the data.
+
+    The trainer validates the settings, so that the rules exist once. The check writes no files.
+    """
+    request = json.dumps({"recipe": recipe, "assignments": list(assignments)}).encode()
+    program = trainer_program(recipe_engine(recipe))
+    process = run([sys.executable, "-B", program, "--check"], deadline=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
+    try:
+        reply = json.loads(process.output)
+    except ValueError as error:
+        if process.timed_out:
+            raise EnvdoctorError(
+                f"settings and data of {recipe} were not checked: the check {process.ending}",
+                expected=f"data that can be read within {CHECK_SECONDS:.0f} s",
+                hint="--set data=PATH with fewer rows, or on a local disk",
+            ) from error
+        raise EnvdoctorError(
+            f"the trainer's check {process.ending} without a result: {process.output.strip()[-300:]}",
+            expected="one JSON object",
+            hint="this is a bug in envdoctor: please report it",
+        ) from error
+    if not reply["ok"]:
+        problem = reply["error"]
+        raise BadInput(problem["message"], expected=problem.get("expected", ""), hint=problem.get("hint", ""))
+    return ResolvedRecipe(reply["recipe"], reply["settings"], reply["summary"])
+
+
+def launch_size_assignments(options: LaunchOptions, engine: Engine, assignments: Sequence[str]) -> tuple[str, ...]:
+    """Return --nodes and --gpus as settings of verl, which starts its own processes; --set takes precedence."""
+    if engine != "verl":
+        return ()
+    assigned = {assignment.partition("=")[0] for assignment in assignments}
+    sizes = {"nodes": options.nodes, "gpus": options.gpus}
+    return tuple(f"{name}={number}" for name, number in sizes.items() if number and name not in assigned)
+
+
+def trainer_program(engine: Engine = "grpo") -> Path:
+    """Return the path of a trainer's program."""
+    return bundled("train") / PROGRAMS[engine]

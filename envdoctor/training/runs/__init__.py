@@ -1,0 +1,1 @@
+"""Run directories: names, configuration, lock, events and state of a training run."""
