@@ -127,11 +127,11 @@ def asked_gpus(cc: str, machine: str, facts: Sequence[str]) -> tuple[Asked, ...]
     if capabilities and not machine and not facts:
         return tuple(Asked(each) for each in capabilities)
     from envdoctor.machine.select import select_machine
-    from envdoctor.rules.views import cuda_name  # all rules come with it, 50 ms
+    from envdoctor.rules.facts import cuda_minor  # all rules come with it, 50 ms
 
     found = select_machine(machine, facts)
     driver = found.driver.version.value or ""
-    cuda = cuda_name(found.driver.cuda.value) or (cuda_of_driver(driver) if driver else "")
+    cuda = cuda_minor(found.driver.cuda.value) or (cuda_of_driver(driver) if driver else "")
     if capabilities:
         return tuple(Asked(each, driver=driver, cuda=cuda) for each in capabilities)
     named = {

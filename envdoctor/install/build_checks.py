@@ -17,8 +17,8 @@ from envdoctor.machine.cuda import read_cuda
 from envdoctor.machine.memory import read_memory
 from envdoctor.profiles import Build, Wheel
 from envdoctor.profiles.direct_wheels import StackFacts, rejection
+from envdoctor.rules.facts import parse_major_minor
 from envdoctor.rules.toolchain import gcc_major
-from envdoctor.rules.views import release
 
 ASK_SECONDS = 120.0
 ALWAYS = ("cxx-compiler", "python-headers")
@@ -100,7 +100,7 @@ def refuse_toolchain(
     if NVCC not in build.needs:
         return
     what, wanted = " and ".join(names), plan.lock.torch_build
-    torch, found = release(wanted), release(cuda.nvcc_version.value)
+    torch, found = parse_major_minor(wanted), parse_major_minor(cuda.nvcc_version.value)
     install = f"sudo apt-get install -y cuda-toolkit-{wanted.replace('.', '-')} && " if torch else ""
     hint = f"{install}export CUDA_HOME=/usr/local/cuda{f'-{wanted}' if torch else ''}"
     if cuda.nvcc.state == "absent":

@@ -16,9 +16,9 @@ from envdoctor.knowledge.versions import (
     satisfies,
     version_key,
 )
+from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.requirements import shown, versions_of
-from envdoctor.rules.views import torch_cuda
+from envdoctor.rules.requirements import version_evidence, versions_of
 
 TORCHAO = "https://github.com/pytorch/ao/issues/2919"
 
@@ -50,7 +50,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     yield Problem(
         "error" if row.versions == "<0.13" else "warning",
         f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
-        shown(stack, "torch", "torchao"),
+        version_evidence(stack, "torch", "torchao"),
         f"Install torchao{wanted} for torch {torch}." if fitting else f"Install a torchao made for torch {torch}.",
         (f"uv pip install 'torchao{wanted}'",),
     )
@@ -87,7 +87,7 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
         yield Problem(
             "error",
             f"{name} {versions[name]} is beside a torch for {'CPU' if mine == 'cpu' else f'CUDA {mine}'}",
-            shown(stack, "torch", name),
+            version_evidence(stack, "torch", name),
             f"Reinstall {name} from torch's index.",
             (f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}",),
         )
@@ -124,7 +124,7 @@ def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Ite
             yield Problem(
                 "error",
                 f"{name} {public_part(each.version)} was built for {wrong}; torch {torch} is installed",
-                (*shown(stack, "torch"), Evidence(name, label, stack.distributions.source)),
+                (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
                 f"Install the {name} wheel for torch {minor_of(torch)}, or build it again.",
                 (f"uv pip install {name}=={public_part(each.version)} --no-build-isolation --no-cache --reinstall",),
             )
@@ -179,7 +179,7 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
                 yield Problem(
                     "info",
                     f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
-                    shown(stack, "torch", "flash-attn"),
+                    version_evidence(stack, "torch", "flash-attn"),
                     "Fine if it was compiled for this torch; else rebuild it, or take a release with a wheel.",
                     ('python -c "import flash_attn_2_cuda"',),
                 )
@@ -209,7 +209,7 @@ def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator
         yield Problem(
             "error",
             "flash-attn-3 0.0.0 is an empty placeholder",
-            shown(stack, "flash-attn-3"),
+            version_evidence(stack, "flash-attn-3"),
             "Remove it, and install a FlashAttention 3 wheel built for this torch if you need it.",
             ("uv pip uninstall flash-attn-3",),
         )
@@ -244,7 +244,7 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
         yield Problem(
             "error",
             f"bitsandbytes {version} has no native library for CUDA at all, torch is built for CUDA {cuda}",
-            (*shown(stack, "bitsandbytes"), evidence("extensions", stack.extensions)),
+            (*version_evidence(stack, "bitsandbytes"), evidence("extensions", stack.extensions)),
             "Install the newest bitsandbytes, whose wheels have one.",
             ("uv pip install --upgrade --reinstall bitsandbytes",),
         )
@@ -259,7 +259,11 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
         "error",
         f"bitsandbytes {version} has native libraries for CUDA {', '.join(held)}; "
         + (f"BNB_CUDA_VERSION={chosen} asks for {wanted}" if chosen else f"torch is built for CUDA {cuda}"),
-        (*shown(stack, "bitsandbytes"), Evidence("CUDA of torch", cuda, stack.torch.source), Evidence(*source)),
+        (
+            *version_evidence(stack, "bitsandbytes"),
+            Evidence("CUDA of torch", cuda, stack.torch.source),
+            Evidence(*source),
+        ),
         "Unset BNB_CUDA_VERSION." if chosen else f"Install bitsandbytes {newest or 'of the newest release'}.",
         ("unset BNB_CUDA_VERSION",) if chosen else (f"uv pip install 'bitsandbytes>={newest}'",),
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.knowledge.cuda import driver_key, oldest_driver
+from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
-from envdoctor.rules.views import gpus_of, labels, model_of, torch_cuda, torch_version
 
 # From four on cuInit ends with error 2: github.com/microsoft/WSL/issues/12467, github.com/mlcommons/ck/issues/916.
 WSL_GPUS = 3
@@ -125,7 +125,7 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
     elif _hidden(machine, stack) and not _explained(machine, stack):
         yield Problem(
             "error",
-            f"nvidia-smi shows {labels(gpus_of(machine)) or 'a driver'}, and CUDA does not start in torch",
+            f"nvidia-smi shows {gpu_labels(gpus_of(machine)) or 'a driver'}, and CUDA does not start in torch",
             _shown(machine, stack),
             "Load nvidia_uvm; if that does not help, reboot. Take foreign libcuda files out of LD_LIBRARY_PATH.",
             (
@@ -161,7 +161,7 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     branch = version.split(".")[0] or "VERSION"
     yield Problem(
         "error",
-        f"{labels(gpus)} on an NVSwitch board, and CUDA does not start: the fabric manager is the first suspect",
+        f"{gpu_labels(gpus)} on an NVSwitch board, and CUDA does not start: the fabric manager is the first suspect",
         _shown(machine, stack),
         f"Start the fabric manager, in the driver's version ({version or 'unknown'}).",
         (
@@ -264,7 +264,7 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
         return
     yield Problem(
         "warning",
-        f"a container ({inside}) shows driver {machine.driver.version.value or ''} and {labels(gpus_of(machine))}, "
+        f"a container ({inside}) shows driver {machine.driver.version.value or ''} and {gpu_labels(gpus_of(machine))}, "
         "and CUDA does not start",
         _shown(machine, stack),
         "Take the image's cuda-compat libraries out of the path.",

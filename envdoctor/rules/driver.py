@@ -8,8 +8,8 @@ from packaging.version import Version
 
 from envdoctor.core.records import Machine
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.rules.facts import is_reported
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import is_reported
 
 LOST = "NVML error 999"
 LOST_DEVICES = "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"

@@ -15,20 +15,20 @@ from envdoctor.knowledge.architectures import (
 )
 from envdoctor.knowledge.cuda import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.versions import major_minor
-from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_build import is_windows
-from envdoctor.rules.views import (
-    cuda_name,
-    from_report,
+from envdoctor.rules.facts import (
+    cuda_minor,
+    first_in_use,
+    gpu_labels,
     gpus_of,
-    installed,
-    labels,
+    installed_version,
+    is_from_report,
     model_of,
-    release,
-    shows,
+    parse_major_minor,
     torch_cuda,
     torch_version,
 )
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.torch_build import is_windows
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 # vLLM's own FlashAttention 2 has sm_80 code and compute_80 PTX and nothing else since it was cut to that, with vLLM
@@ -59,7 +59,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
     """
     driver = machine.driver.version.value or ""
-    known = cuda_name(machine.driver.cuda.value) or cuda_of_driver(driver)
+    known = cuda_minor(machine.driver.cuda.value) or cuda_of_driver(driver)
     if not known or not gpus_of(machine):
         return
     found = _from_files(machine, stack, known) or _from_names(machine, stack, known)
@@ -71,7 +71,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     package = f"cuda-compat-{cuda.replace('.', '-')}"
     yield Problem(
         "warning",
-        f"{what} has only PTX of CUDA {cuda} for {labels(gpus)}; driver {driver} compiles up to {known}",
+        f"{what} has only PTX of CUDA {cuda} for {gpu_labels(gpus)}; driver {driver} compiles up to {known}",
         (
             evidence("driver.version", machine.driver.version),
             evidence("driver.cuda", machine.driver.cuda),
@@ -98,11 +98,11 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
     """
     cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
-    known = cuda_name(machine.driver.cuda.value) or cuda_of_driver(driver)
+    known = cuda_minor(machine.driver.cuda.value) or cuda_of_driver(driver)
     if not cuda or not known or not driver_key(driver) or next(driver_cannot_compile_the_ptx(machine, stack), None):
         return
     makers = [name for name in stack.distributions.value or {} if name.startswith(("cupy", "numba-cuda"))]
-    if not makers and not from_report(stack):
+    if not makers and not is_from_report(stack):
         return
     if major_minor(known) < major_minor(cuda) and driver_key(driver) >= oldest_driver(
         cuda, windows=is_windows(machine)
@@ -155,8 +155,8 @@ def _is_nvidias(extension: Extension) -> bool:
 
 def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, list[Gpu]] | None:
     """What is known of vLLM's wheels, where no file was read."""
-    cuda, line = torch_cuda(stack), release(torch_version(stack))
-    if any(extension.code for extension in stack.extensions.value or ()) or not shows(stack, "vllm"):
+    cuda, line = torch_cuda(stack), parse_major_minor(torch_version(stack))
+    if any(extension.code for extension in stack.extensions.value or ()) or not first_in_use(stack, "vllm"):
         return None
     if (
         not cuda
@@ -167,5 +167,5 @@ def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, l
     ):
         return None
     gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0)) >= FIRST_PTX_GPU]
-    version = installed(stack, "vllm")
+    version = installed_version(stack, "vllm")
     return (f"vLLM {version or 'of torch ' + torch_version(stack)}", cuda, gpus) if gpus else None

@@ -9,8 +9,8 @@ from envdoctor.core.records import Evidence, Extension, Gpu, KernelCode, Machine
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.libraries import package_of_library
+from envdoctor.rules.facts import gpu_label, gpus_of, installed_version, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.views import gpus_of, installed, label, torch_cuda, torch_version
 
 # Compute capability below which the library has no kernels whatever the build: another rule says that (VLLM005).
 # xformers has kernels for Volta only through torch's own, not in its file.
@@ -57,7 +57,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
         again = "--torch-backend=auto" if wheel else "--no-cache --no-build-isolation"
         yield Problem(
             "error",
-            f"{broken[0].path} of {name} {installed(stack, name) or ''} needs {symbols[0]}"
+            f"{broken[0].path} of {name} {installed_version(stack, name) or ''} needs {symbols[0]}"
             + (f" and {len(symbols) - 1} more" if symbols[1:] else "")
             + f", which torch {torch_version(stack)} does not have",
             (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
@@ -205,7 +205,7 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
                 )
                 yield Problem(
                     "warning",
-                    f"no compiled file of {name} has code for {label(gpu)}; they have {has}",
+                    f"no compiled file of {name} has code for {gpu_label(gpu)}; they have {has}",
                     (Evidence(f"extensions.{coded[0].path}.code", has, coded[0].path),),
                     f"Build {name} again for compute capability {wanted}.",
                     (rebuild,),
@@ -259,7 +259,7 @@ def _bare_problem(stack: Stack, name: str, file: Extension, bare: list[Gpu]) -> 
     wanted = ";".join(sorted({gpu.compute_capability.value or "" for gpu in bare}))
     return Problem(
         "error",
-        f"{file.path} of {name} {installed(stack, name) or ''} has no code for {label(bare[0])}; it has {has}",
+        f"{file.path} of {name} {installed_version(stack, name) or ''} has no code for {gpu_label(bare[0])}; it has {has}",
         (Evidence(f"extensions.{file.path}.code", has, file.path),),
         f"Upgrade {name}, or build it from source for compute capability {wanted}; reinstalling torch does not help.",
         (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from envdoctor.core.records import Evidence, Fact, Gpu, Machine
+from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import is_reported, require_value
 
 GIB = 1 << 30
 BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}

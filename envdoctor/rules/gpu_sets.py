@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Gpu, Machine, Stack
+from envdoctor.rules.facts import first_in_use, gpu_label, gpu_labels, gpus_of, model_of
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import gpus_of, label, labels, model_of, shows
 
 BUSY_POWER = 0.5  # of the limit: no GPU draws that at idle
 SLOW_GENERATIONS = 2  # two generations are a quarter of the bandwidth
@@ -37,7 +37,7 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
     if len(cards) > 1 and not linked and not off:
         yield Problem(
             "info",
-            f"{labels(cards)} have no peer access over PCIe; NCCL goes through host memory",
+            f"{gpu_labels(cards)} have no peer access over PCIe; NCCL goes through host memory",
             (evidence("gpus", machine.gpus),),
             "Only if a run of several GPUs hangs: switch peer access off.",
             ("export NCCL_P2P_DISABLE=1",),
@@ -65,7 +65,7 @@ def unlike_gpus_are_counted_differently(machine: Machine, stack: Stack) -> Itera
     names = {gpu.name.value for gpu in gpus_of(machine) if gpu.name.value}
     if len(names) < 2 or (machine.environment.value or {}).get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
-    engine = shows(stack, "vllm", "sglang", "ray")
+    engine = first_in_use(stack, "vllm", "sglang", "ray")
     yield Problem(
         "warning" if engine and machine.environment.value is not None else "info",
         f"unlike GPUs ({', '.join(sorted(names))}), and CUDA_DEVICE_ORDER is not set"
@@ -99,7 +99,7 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
         if link and is_busy(gpu) and 0 < link.generation < link.max_generation:
             yield Problem(
                 "warning" if link.max_generation - link.generation >= SLOW_GENERATIONS else "info",
-                f"{label(gpu)} is busy on PCIe generation {link.generation} of {link.max_generation}",
+                f"{gpu_label(gpu)} is busy on PCIe generation {link.generation} of {link.max_generation}",
                 (evidence(f"gpus.{gpu.index}.pcie", gpu.pcie), evidence(f"gpus.{gpu.index}.power", gpu.power)),
                 "Check slot, riser and BIOS setting; rented machines: ask for another one.",
                 (f"nvidia-smi -q -i {gpu.index} | grep -A12 'GPU Link Info'",),
@@ -125,7 +125,7 @@ def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
     if off:
         yield Problem(
             "info",
-            f"ECC is off on {labels(off)}",
+            f"ECC is off on {gpu_labels(off)}",
             tuple(evidence(f"gpus.{gpu.index}.ecc", gpu.ecc) for gpu in off),
             "Switch it on if results must be trusted.",
             ("sudo nvidia-smi -e 1 && sudo reboot",),

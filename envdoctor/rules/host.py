@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine
+from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import is_reported, require_value
 
 GIB = 1 << 30
 SHM_BYTES = 1 * GIB  # Docker's default is 64 MiB; NCCL and data-loader workers need more

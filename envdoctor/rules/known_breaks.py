@@ -12,12 +12,12 @@ from typing import Literal
 from envdoctor.core.records import Machine, Record, Stack
 from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.rules.facts import first_in_use
 from envdoctor.rules.registry import Check, Problem, rule
-from envdoctor.rules.requirements import shown, versions_of
-from envdoctor.rules.views import shows
+from envdoctor.rules.requirements import version_evidence, versions_of
 
 
-class Break(Record, frozen=True, kw_only=True, omit_defaults=True):
+class KnownBreak(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Versions that do not work together. `{trl}` in a text stands for the installed version of trl."""
 
     id: str
@@ -38,9 +38,9 @@ class Break(Record, frozen=True, kw_only=True, omit_defaults=True):
     date: str
 
 
-def known_breaks() -> tuple[Break, ...]:
+def known_breaks() -> tuple[KnownBreak, ...]:
     """All rows."""
-    return load_table("breaks.toml", tuple[Break, ...], "break")
+    return load_table("breaks.toml", tuple[KnownBreak, ...], "break")
 
 
 def _holds(condition: str, versions: dict[str, str]) -> bool:
@@ -50,27 +50,27 @@ def _holds(condition: str, versions: dict[str, str]) -> bool:
     return not specifier or satisfies(public_part(versions[name]), specifier.replace(" ", "")) is True
 
 
-def check_of(row: Break) -> Check:
+def make_check(row: KnownBreak) -> Check:
     """The rule of a row."""
     names = [condition.partition(" ")[0] for condition in row.when]
 
     def check(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
         versions = versions_of(stack)
-        if row.beside and not shows(stack, *row.beside):
+        if row.beside and not first_in_use(stack, *row.beside):
             return
         if row.python and satisfies(stack.python_version.value or "", row.python) is False:
             return
         if not all(_holds(each, versions) for each in row.when) or any(_holds(each, versions) for each in row.unless):
             return
         problem, fix = (text.format_map(versions) for text in (row.problem, row.fix))
-        yield Problem(row.status, problem, shown(stack, *names), fix, row.commands)
+        yield Problem(row.status, problem, version_evidence(stack, *names), fix, row.commands)
 
     check.__name__ = check.__qualname__ = row.name
     check.__doc__ = _documentation(row)
     return check
 
 
-def _documentation(row: Break) -> str:
+def _documentation(row: KnownBreak) -> str:
     found = "Found where " + " and ".join(row.when) + (f", unless {' or '.join(row.unless)}" if row.unless else "")
     found += f", beside {', '.join(row.beside[:-1])} or {row.beside[-1]}" if row.beside else ""
     found += f", on Python {row.python}" if row.python else ""
@@ -83,4 +83,4 @@ def _documentation(row: Break) -> str:
 
 
 for _row in known_breaks():
-    rule(_row.id, kind="environment", severity=_row.status, cause=_row.cause, url=_row.url)(check_of(_row))
+    rule(_row.id, kind="environment", severity=_row.status, cause=_row.cause, url=_row.url)(make_check(_row))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.rules.facts import first_in_use, gpu_labels, gpus_of, installed_version, is_reported, parse_version
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import gpus_of, installed, is_reported, labels, shows, version
 
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
                    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # fmt: skip
@@ -52,7 +52,7 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
     if name and gpus:
         yield Problem(
             "warning",
-            f"{name} names PyTorch's CPU builds, and this machine has {labels(gpus)}",
+            f"{name} names PyTorch's CPU builds, and this machine has {gpu_labels(gpus)}",
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
             "Unset it, so that the next installation does not replace torch by a CPU build.",
             (f"unset {name}", "uv pip install torch --torch-backend=auto"),
@@ -117,9 +117,9 @@ def vllm_no_longer_reads_the_variable(machine: Machine, stack: Stack) -> Iterato
     References:
     https://docs.vllm.ai/en/latest/configuration/env_vars.html
     """
-    variables, vllm = machine.environment.value or {}, installed(stack, "vllm")
+    variables, vllm = machine.environment.value or {}, installed_version(stack, "vllm")
     for name, (release, instead) in GONE_FROM_VLLM.items():
-        limit = version(release)
+        limit = parse_version(release)
         if name in variables and vllm and limit and vllm >= limit:
             yield Problem(
                 "info",
@@ -154,9 +154,9 @@ def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterato
     foreign = [part for part in re.split(r"[\s:]+", variables.get("LD_PRELOAD", "")) if PRELOADED.search(part)]
     foreign = [part for part in foreign if "site-packages" not in part]
     name, value = ("LD_PRELOAD", foreign[0]) if foreign else ("", "")
-    if not name and shows(stack, "vllm") and variables.get("VLLM_NCCL_SO_PATH"):
+    if not name and first_in_use(stack, "vllm") and variables.get("VLLM_NCCL_SO_PATH"):
         name, value = "VLLM_NCCL_SO_PATH", variables["VLLM_NCCL_SO_PATH"]
-    if not name or not shows(stack, "torch", "vllm", "pytorch"):
+    if not name or not first_in_use(stack, "torch", "vllm", "pytorch"):
         return
     works = bool(stack.cuda_available.value)
     yield Problem(

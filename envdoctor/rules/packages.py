@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.releases import optional_specifier
 from envdoctor.knowledge.versions import satisfies, version_key
+from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
     CHECKED_AT_IMPORT,
@@ -14,14 +15,13 @@ from envdoctor.rules.requirements import (
     COMPILED,
     CORE,
     Violation,
-    grouped,
+    agreed_range,
+    group_by_package,
     requirements_of,
     same_minor,
-    shown,
+    version_evidence,
     versions_of,
-    wanted_of,
 )
-from envdoctor.rules.views import from_report
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 # Bounds on these are set out of caution; a stack runs outside of them.
@@ -64,7 +64,7 @@ def _excludes_numpy_2(violation: Violation) -> bool:
     return satisfies("2.0.0", violation.specifier) is False and satisfies(violation.installed, ">=2.0.0a1") is True
 
 
-def status_of(violation: Violation) -> Status:
+def severity_of(violation: Violation) -> Status:
     """How bad: error where the import or the start fails, warning in what the stack is for, info elsewhere."""
     requirer, name = violation.requirer, violation.name
     if requirer == "transformers" and name in CHECKED_AT_IMPORT:
@@ -87,28 +87,32 @@ def _other_major(violation: Violation) -> bool:
     return bool(have and limit and have[0][0] >= limit[0][0] and limit[1] == (4, 0) and len(limit[0]) == 1)
 
 
-def problems_of(stack: Stack, cause: str, keep: Callable[[Violation], bool] = lambda _: True) -> Iterator[Problem]:
-    """One problem for each package whose installed version somebody does not accept."""
+def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:
+    """One problem for each package whose version others reject; conflicts of severity `info` are left out."""
     versions = versions_of(stack)
-    chosen = [each for each in requirements_of(stack).violations if cause_of(each, versions) == cause and keep(each)]
-    for name, violations in grouped(chosen):
-        yield problem_of(stack, name, violations)
+    chosen = [
+        each
+        for each in requirements_of(stack).violations
+        if cause_of(each, versions) == cause and not _is_minor(each)
+    ]
+    for name, violations in group_by_package(chosen):
+        yield version_conflict(stack, name, violations)
 
 
-def problem_of(stack: Stack, name: str, violations: list[Violation]) -> Problem:
+def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Problem:
     """A package at a version that others do not accept."""
     order: list[Status] = ["error", "warning", "info"]
-    status = min((status_of(each) for each in violations), key=order.index)
-    worst_first = sorted(violations, key=lambda each: order.index(status_of(each)))
+    status = min((severity_of(each) for each in violations), key=order.index)
+    worst_first = sorted(violations, key=lambda each: order.index(severity_of(each)))
     told = "; ".join(str(each) for each in worst_first[:4]) + (
         f"; and {len(worst_first) - 4} more" if len(worst_first) > 4 else ""
     )
-    wanted, agree = wanted_of(stack, name)
+    wanted, agree = agreed_range(stack, name)
     users = ", ".join(sorted({each.requirer for each in violations}))
     return Problem(
         status,
         told,
-        shown(stack, name, *sorted({each.requirer for each in violations})),
+        version_evidence(stack, name, *sorted({each.requirer for each in violations})),
         f"Install {name}{wanted}, or releases of {users} that accept {violations[0].installed}."
         if agree
         else f"No version of {name} suits all who require it here: install {users} in an environment of its own.",
@@ -116,8 +120,8 @@ def problem_of(stack: Stack, name: str, violations: list[Violation]) -> Problem:
     )
 
 
-def _quiet(violation: Violation) -> bool:
-    return status_of(violation) == "info"
+def _is_minor(violation: Violation) -> bool:
+    return severity_of(violation) == "info"
 
 
 @rule(
@@ -143,15 +147,15 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
     https://packaging.python.org/en/latest/specifications/version-specifiers/
     https://github.com/huggingface/transformers/blob/main/src/transformers/dependency_versions_check.py
     """
-    yield from problems_of(stack, "dependency-pin-violated", lambda each: not _quiet(each))
-    quiet = [each for each in requirements_of(stack).violations if _quiet(each)]
+    yield from version_conflicts(stack, "dependency-pin-violated")
+    quiet = [each for each in requirements_of(stack).violations if _is_minor(each)]
     quiet = [each for each in quiet if cause_of(each, versions_of(stack)) != "nccl-lib-mismatch"]
     if quiet:
         told = "; ".join(str(each) for each in quiet[:5]) + ("; ..." if len(quiet) > 5 else "")
         yield Problem(
             "info",
             f"{len(quiet)} declared ranges that hardly matter here do not hold: {told}",
-            shown(stack, *sorted({each.name for each in quiet})[:8]),
+            version_evidence(stack, *sorted({each.name for each in quiet})[:8]),
             "Nothing to do unless one of these packages fails.",
             ("uv pip check",),
         )
@@ -177,7 +181,7 @@ def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iter
     https://github.com/pytorch/vision#installation
     https://docs.pytorch.org/audio/stable/installation.html
     """
-    yield from problems_of(stack, "torch-companion-mismatch", lambda each: not _quiet(each))
+    yield from version_conflicts(stack, "torch-companion-mismatch")
 
 
 @rule(
@@ -199,7 +203,7 @@ def numpy_2_where_a_user_asks_for_1(machine: Machine, stack: Stack) -> Iterator[
     https://github.com/numpy/numpy/issues/26191
     https://github.com/vllm-project/vllm/issues/5587
     """
-    yield from problems_of(stack, "numpy2-abi", lambda each: not _quiet(each))
+    yield from version_conflicts(stack, "numpy2-abi")
 
 
 @rule(
@@ -220,7 +224,7 @@ def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Itera
     References:
     https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md
     """
-    yield from problems_of(stack, "transformers-too-new", lambda each: not _quiet(each))
+    yield from version_conflicts(stack, "transformers-too-new")
 
 
 @rule("PKG005", kind="environment", severity=("error", "warning"), cause="library-too-old", url=SPECIFIERS)
@@ -235,7 +239,7 @@ def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[P
     References:
     https://packaging.python.org/en/latest/specifications/version-specifiers/
     """
-    yield from problems_of(stack, "library-too-old", lambda each: not _quiet(each))
+    yield from version_conflicts(stack, "library-too-old")
 
 
 @rule(
@@ -256,7 +260,7 @@ def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> I
     References:
     https://github.com/facebookresearch/xformers#installing-xformers
     """
-    yield from problems_of(stack, "torch-abi-mismatch", lambda each: not _quiet(each))
+    yield from version_conflicts(stack, "torch-abi-mismatch")
 
 
 @rule("PKG007", kind="environment", severity="warning", cause="dependency-pin-violated", url=SPECIFIERS)
@@ -272,7 +276,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
     References:
     https://packaging.python.org/en/latest/specifications/dependency-specifiers/
     """
-    if from_report(stack):
+    if is_from_report(stack):
         return
     held = stack.distributions.value or {}
     lost: dict[str, list[str]] = {}
@@ -285,7 +289,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
         yield Problem(
             "warning",
             f"{requirer} {held[requirer].version} requires {', '.join(sorted(names)[:6])}, not installed",
-            shown(stack, requirer),
+            version_evidence(stack, requirer),
             "Install what is missing.",
             (f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}",),
         )
@@ -311,12 +315,12 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
     https://github.com/triton-lang/triton/issues/5090
     """
     versions = versions_of(stack)
-    old = satisfies(versions.get("triton", ""), ">=3.1,<3.3") and not from_report(stack)
+    old = satisfies(versions.get("triton", ""), ">=3.1,<3.3") and not is_from_report(stack)
     if old and stack.distributions.value and "setuptools" not in versions:
         yield Problem(
             "warning",
             f"triton {versions['triton']} imports setuptools, which is not installed",
-            shown(stack, "triton", "torch"),
+            version_evidence(stack, "triton", "torch"),
             "Install setuptools.",
             ("uv pip install setuptools",),
         )
@@ -355,7 +359,7 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
             yield Problem(
                 "error",
                 f"{user} {versions[user]} works with {name}{minimum}, but {versions[name]} is installed",
-                shown(stack, user, name),
+                version_evidence(stack, user, name),
                 f"Upgrade {name}, or take an older {user}.",
                 (f"uv pip install '{name}{minimum}'",),
             )

@@ -12,8 +12,17 @@ from envdoctor.knowledge.kernel_files import is_optional
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, public_part
+from envdoctor.rules.facts import (
+    first_in_use,
+    gpus_of,
+    installed_version,
+    is_from_report,
+    model_of,
+    parse_major_minor,
+    parse_version,
+    torch_version,
+)
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import from_report, gpus_of, installed, model_of, release, shows, torch_version, version
 
 LINUX_ONLY = ("vllm", "sglang", "flash-attn", "deepspeed", "triton", "xformers", "flashinfer-python")
 SHADOWED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvision", "accelerate", "trl", "peft",
@@ -53,8 +62,8 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """
     if stack.torch.state != "absent":
         return
-    user = shows(stack, *NEEDS_TORCH)
-    if not from_report(stack) and not user:
+    user = first_in_use(stack, *NEEDS_TORCH)
+    if not is_from_report(stack) and not user:
         return
     where = stack.python.value or f"Python {stack.python_version.value or ''}".strip()
     jetson = "tegra" in (machine.system.kernel.value or "")
@@ -128,7 +137,7 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
     if not pip or not conda or _is_condas_torch(pip) or public_part(pip.version) == public_part(conda.version):
         return
     yield Problem(
-        "info" if from_report(stack) else "warning",  # a report's two lists may be of two environments
+        "info" if is_from_report(stack) else "warning",  # a report's two lists may be of two environments
         f"conda has pytorch {conda.version}, and pip has torch {pip.version}",
         (
             Evidence("conda", f"{conda.name} {conda.version}", conda.location or stack.distributions.source),
@@ -161,7 +170,7 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
     References:
     https://github.com/pytorch/pytorch/blob/main/RELEASE.md#release-compatibility-matrix
     """
-    python = version(stack.python_version.value)
+    python = parse_version(stack.python_version.value)
     if not python:
         return
     shown = (evidence("python_version", stack.python_version),)
@@ -179,7 +188,7 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
         return
     oldest, latest = major_minor(newest.python[0]), major_minor(newest.python[1])
     ours = (python.major, python.minor)
-    if stack.torch.state == "absent" and from_report(stack) and not oldest <= ours <= latest:
+    if stack.torch.state == "absent" and is_from_report(stack) and not oldest <= ours <= latest:
         yield Problem(
             "warning",
             f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, this is {python}",
@@ -206,7 +215,7 @@ def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> 
     References:
     https://github.com/vllm-project/vllm/issues/27890
     """
-    if stack.headers.value is not False or not shows(stack, "triton", "vllm") or not gpus_of(machine):
+    if stack.headers.value is not False or not first_in_use(stack, "triton", "vllm") or not gpus_of(machine):
         return
     name = ".".join((stack.python_version.value or "3").split(".")[:2])
     yield Problem(
@@ -237,7 +246,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     https://github.com/dusty-nv/jetson-containers
     https://docs.vllm.ai/en/latest/getting_started/installation/
     """
-    system, library = machine.system.os.value or "", shows(stack, *LINUX_ONLY)
+    system, library = machine.system.os.value or "", first_in_use(stack, *LINUX_ONLY)
     other = "Windows" if re.search(r"windows", system, re.IGNORECASE) else "macOS" if "mac" in system.lower() else ""
     shown = (evidence("system.os", machine.system.os), evidence("system.kernel", machine.system.kernel))
     if other and not machine.system.wsl.value:
@@ -249,7 +258,9 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         return
     if not is_jetson(machine):
         return
-    old = (release(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (machine.system.kernel.value or "")
+    old = (parse_major_minor(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (
+        machine.system.kernel.value or ""
+    )
     own = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
     harms = old or not own or bool(library)
     yield Problem(
@@ -281,11 +292,11 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
     References:
     https://github.com/pypa/manylinux
     """
-    ours = release(machine.system.glibc.value)
+    ours = parse_major_minor(machine.system.glibc.value)
     if not ours:
         return
     loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
-    files = [each for each in loaded if (needs := release(each.glibc)) and needs > ours]
+    files = [each for each in loaded if (needs := parse_major_minor(each.glibc)) and needs > ours]
     shown = (evidence("system.glibc", machine.system.glibc), evidence("system.os", machine.system.os))
     what = _words_of_files(files) or _words_of_wheels(stack, ours) or _known_need(stack, ours)
     if what:
@@ -294,7 +305,7 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
             f"glibc {machine.system.glibc.value}; {what}",
             shown,
             "Run the stack in a container with a newer system, or on a newer distribution; do not replace glibc.",
-            ("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if shows(stack, "vllm")
+            ("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if first_in_use(stack, "vllm")
              else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04",),
         )  # fmt: skip
 
@@ -347,7 +358,7 @@ def is_jetson(machine: Machine) -> bool:
 def _distributions(stack: Stack) -> list[Distribution]:
     """What is installed, and of a report also what it shows in use without a version."""
     held = stack.distributions.value or {}
-    used = [name for name in stack.uses.value or () if name not in held] if from_report(stack) else []
+    used = [name for name in stack.uses.value or () if name not in held] if is_from_report(stack) else []
     return [*held.values(), *(Distribution(name=name, version="") for name in used)]
 
 
@@ -356,7 +367,7 @@ def _known_pythons(stack: Stack, each: Distribution) -> str:
 
     Without a release it may be any, and a Python only be newer than all of them take.
     """
-    pythons = supported_pythons(each.name, each.version) if from_report(stack) else ""
+    pythons = supported_pythons(each.name, each.version) if is_from_report(stack) else ""
     return pythons if each.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
 
 
@@ -370,7 +381,7 @@ def _allows(pythons: str, python: str) -> bool:
 def _words_of_files(files: list[Extension]) -> str:
     if not files:
         return ""
-    worst = max(files, key=lambda each: release(each.glibc) or (0, 0))
+    worst = max(files, key=lambda each: parse_major_minor(each.glibc) or (0, 0))
     return f"{worst.path} of {worst.distribution} needs {worst.glibc}"
 
 
@@ -385,8 +396,8 @@ def _words_of_wheels(stack: Stack, ours: tuple[int, int]) -> str:
 
 def _known_need(stack: Stack, ours: tuple[int, int]) -> str:
     """What a report's vLLM or torch needs of glibc, if that is more than there is."""
-    if shows(stack, "vllm"):
-        found = installed(stack, "vllm")
+    if first_in_use(stack, "vllm"):
+        found = installed_version(stack, "vllm")
         line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 0)
         needs = next(needs for first, needs in VLLM_GLIBC if line >= first)
         if ours < needs:

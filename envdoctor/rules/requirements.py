@@ -9,7 +9,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Distribution, Evidence, Stack
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
-from envdoctor.rules.views import torch_version
+from envdoctor.rules.facts import torch_version
 
 # Extension modules of torch that ship with it in pairs, one release for one release.
 COMPANIONS = frozenset({"torchvision", "torchaudio", "torchao", "torchcodec", "torchtext"})
@@ -72,7 +72,7 @@ _last: list[tuple[Stack, Requirements]] = []  # several rules ask for the same s
 def requirements_of(stack: Stack) -> Requirements:
     """Every requirement of an installed distribution that does not hold."""
     if not (_last and _last[0][0] is stack):
-        _last[:] = [(stack, _walk(stack))]
+        _last[:] = [(stack, _check_requirements(stack))]
     return _last[0][1]
 
 
@@ -86,7 +86,7 @@ def versions_of(stack: Stack) -> dict[str, str]:
     return versions
 
 
-def shown(stack: Stack, *names: str) -> tuple[Evidence, ...]:
+def version_evidence(stack: Stack, *names: str) -> tuple[Evidence, ...]:
     """Installed versions as evidence."""
     versions = versions_of(stack)
     source = stack.distributions.source
@@ -98,31 +98,31 @@ def same_minor(left: str, right: str) -> bool:
     return bool(minor_of(left)) and minor_of(left) == minor_of(right)
 
 
-def specifiers_on(stack: Stack, name: str) -> dict[str, str]:
+def specifiers_for(stack: Stack, name: str) -> dict[str, str]:
     """Who requires a package, and which versions of it."""
     return {
         each.name: found.specifier
         for each in (stack.distributions.value or {}).values()
-        for found in map(parse_requirement, _lines(each))
+        for found in map(parse_requirement, _requirement_lines(each))
         if found and found.name == name and found.specifier
     }
 
 
-def wanted_of(stack: Stack, name: str) -> tuple[str, bool]:
+def agreed_range(stack: Stack, name: str) -> tuple[str, bool]:
     """One specifier that satisfies all who require a package, and whether their pins agree at all."""
-    wanted = sorted({part for specifier in specifiers_on(stack, name).values() for part in specifier.split(",")})
+    wanted = sorted({part for specifier in specifiers_for(stack, name).values() for part in specifier.split(",")})
     pins = [part[2:] for part in wanted if re.fullmatch(r"==[^*]+", part)]
     agree = all(satisfies(pin, ",".join(wanted)) is not False for pin in pins)
     return (f"=={pins[0]}" if pins else ",".join(wanted)), agree
 
 
-def _walk(stack: Stack) -> Requirements:
+def _check_requirements(stack: Stack) -> Requirements:
     distributions = stack.distributions.value or {}
     versions = versions_of(stack)
     violations = []
     missing = []
     for each in distributions.values():
-        for line in _lines(each):
+        for line in _requirement_lines(each):
             asked = parse_requirement(line)
             if not asked:
                 continue
@@ -135,7 +135,7 @@ def _walk(stack: Stack) -> Requirements:
     return Requirements(tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)))
 
 
-def _lines(each: Distribution) -> Iterable[str]:
+def _requirement_lines(each: Distribution) -> Iterable[str]:
     return each.requires or requirements_of_release(each.name, each.version)
 
 
@@ -157,7 +157,7 @@ def _is_below(version: str, specifier: str) -> bool:
     return False
 
 
-def grouped(violations: Iterable[Violation]) -> Iterator[tuple[str, list[Violation]]]:
+def group_by_package(violations: Iterable[Violation]) -> Iterator[tuple[str, list[Violation]]]:
     """Violations by the package that is required."""
     groups: dict[str, list[Violation]] = {}
     for each in violations:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack
+from envdoctor.rules.facts import first_in_use, gpus_of
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import gpus_of, shows
 
 GIB = 1 << 30
 LOCKED_MEMORY = 1 * GIB  # InfiniBand registers buffers; Linux's default of 64 KiB to 8 MiB fails at once
@@ -127,7 +127,7 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
     """
     memory = host_memory(machine)
     on_gpus = sum(gpu.memory_total.value or 0 for gpu in gpus_of(machine))
-    if memory and memory < on_gpus and shows(stack, "vllm") and shows(stack, "trl", "verl", "openrlhf"):
+    if memory and memory < on_gpus and first_in_use(stack, "vllm") and first_in_use(stack, "trl", "verl", "openrlhf"):
         yield Problem(
             "info",
             f"{memory / GIB:.0f} GiB of host memory, {on_gpus / GIB:.0f} GiB on the GPUs",
@@ -161,7 +161,7 @@ def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Ite
     https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
     """
     place = (machine.storage.places.value or {}).get("hf cache")
-    used = gpus_of(machine) and shows(stack, "vllm", "sglang", "transformers")
+    used = gpus_of(machine) and first_in_use(stack, "vllm", "sglang", "transformers")
     if place and place.kind in SLOW_FILE_SYSTEMS and used:
         yield Problem(
             "info",

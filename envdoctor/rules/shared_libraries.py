@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.releases import numpy2_releases, required_specifier
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
+from envdoctor.rules.facts import is_from_report, torch_cuda
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.requirements import shown, versions_of
-from envdoctor.rules.views import from_report, torch_cuda
+from envdoctor.rules.requirements import version_evidence, versions_of
 
 
 @rule(
@@ -57,7 +57,7 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
         yield Problem(
             status,
             f"numpy {numpy} beside packages built for NumPy 1: {told}",
-            shown(stack, "numpy", *[name for name, _ in old]),
+            version_evidence(stack, "numpy", *[name for name, _ in old]),
             "Install numpy below 2, or releases of these packages that know NumPy 2.",
             ("uv pip install 'numpy<2'",),
         )
@@ -96,7 +96,7 @@ def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iter
             "error" if sure else "warning",
             f"torch {torch.version} of conda {'cannot' if sure else 'may not'} load with MKL {mkl.version}; "
             "it was built for MKL below 2024.1",
-            shown(stack, torch.name, "mkl"),
+            version_evidence(stack, torch.name, "mkl"),
             "Install MKL below 2024.1.",
             ("conda install 'mkl<2024.1'",),
         )
@@ -137,7 +137,7 @@ def nccl_is_installed_twice_or_older_than_torch_needs(machine: Machine, stack: S
             "error" if _older(versions[wrong[0]], pin) else "warning",
             f"{' and '.join(f'{name} {versions[name]}' for name in names)} unpack to the same libnccl.so.2; "
             f"torch {versions['torch']} needs {fix}",
-            shown(stack, "torch", *names),
+            version_evidence(stack, "torch", *names),
             f"Remove {', '.join(wrong)} and install {fix} again.",
             (f"uv pip uninstall {' '.join(wrong)}", f"uv pip install --reinstall --no-deps {fix}"),
         )
@@ -145,7 +145,7 @@ def nccl_is_installed_twice_or_older_than_torch_needs(machine: Machine, stack: S
         yield Problem(
             "warning",
             f"{right} {versions[right]} is older than the {pin} that torch {versions['torch']} was built with",
-            shown(stack, "torch", right),
+            version_evidence(stack, "torch", right),
             f"Install the NCCL that torch pins: {pin}.",
             (f"uv pip install --no-deps {fix}",),
         )
@@ -188,14 +188,14 @@ def old_pynvml_stands_in_for_nvidia_ml_py(machine: Machine, stack: Stack) -> Ite
         return
     users = [name for name in ("vllm", "sglang", "lmdeploy", "torch") if name in versions]
     doubled = "nvidia-ml-py" in versions
-    alone = not doubled and not from_report(stack)
+    alone = not doubled and not is_from_report(stack)
     hurts = users and users[0] != "torch" and (doubled or alone)
     yield Problem(
         "warning" if hurts or (doubled and users) else "info",
         f"pynvml {versions['pynvml']} "
         + (f"beside nvidia-ml-py {versions['nvidia-ml-py']}: both own the module pynvml" if doubled
            else "in place of nvidia-ml-py"),
-        shown(stack, "pynvml", "nvidia-ml-py", *users[:1]),
+        version_evidence(stack, "pynvml", "nvidia-ml-py", *users[:1]),
         "Remove pynvml and reinstall nvidia-ml-py.",
         ("uv pip uninstall pynvml", "uv pip install --reinstall nvidia-ml-py"),
     )  # fmt: skip
@@ -229,7 +229,7 @@ def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stac
             yield Problem(
                 "warning",
                 f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} unpack to the same folder",
-                shown(stack, "torch", *both),
+                version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
                 (
                     f"uv pip uninstall {wrong}",

@@ -6,8 +6,17 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.rules.facts import (
+    first_in_use,
+    gpus_of,
+    installed_version,
+    is_reported,
+    parse_major_minor,
+    parse_version,
+    torch_cuda,
+    torch_version,
+)
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import gpus_of, installed, is_reported, release, shows, torch_cuda, torch_version, version
 
 # From this release on vLLM turns expandable segments off around its memory pool by itself, where it is this variable
 # that sets them: github.com/vllm-project/vllm/pull/40812, and vllm/device_allocator/cumem.py in the source
@@ -44,7 +53,7 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     https://github.com/vllm-project/vllm/issues/20939
     """
     value = _variables(machine).get("CUDA_VISIBLE_DEVICES", "")
-    engine = shows(stack, "vllm", "ray", "sglang")
+    engine = first_in_use(stack, "vllm", "ray", "sglang")
     if not engine or not re.match(r"\s*(GPU|MIG)-", value):
         return
     mig = value.strip().startswith("MIG-")
@@ -117,11 +126,11 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     https://github.com/huggingface/trl/pull/5794
     """
     name = next((n for n in ALLOCATOR_VARIABLES if "expandable_segments:True" in _variables(machine).get(n, "")), "")
-    if not name or not shows(stack, "vllm"):
+    if not name or not first_in_use(stack, "vllm"):
         return
-    vllm, sleeper = installed(stack, "vllm"), shows(stack, "trl", "verl", "openrlhf")
-    unseen = name != VLLM_READS and (release(torch_version(stack)) or (0, 0)) >= FIRST_TORCH_WITH_ALLOC_CONF
-    old = name == VLLM_READS and bool(vllm and (limit := version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
+    vllm, sleeper = installed_version(stack, "vllm"), first_in_use(stack, "trl", "verl", "openrlhf")
+    unseen = name != VLLM_READS and (parse_major_minor(torch_version(stack)) or (0, 0)) >= FIRST_TORCH_WITH_ALLOC_CONF
+    old = name == VLLM_READS and bool(vllm and (limit := parse_version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
     if not (old or unseen or (name == VLLM_READS and not vllm)):
         return
     effect = "that fails" if old else f"vLLM looks at {VLLM_READS} only, and frees nothing then" if unseen else ""
@@ -196,7 +205,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     https://github.com/pytorch/pytorch/issues/134929
     https://github.com/pytorch/pytorch/issues/111469
     """
-    value, cuda = _variables(machine).get("LD_LIBRARY_PATH", ""), release(torch_cuda(stack))
+    value, cuda = _variables(machine).get("LD_LIBRARY_PATH", ""), parse_major_minor(torch_cuda(stack))
     parts = [part for part in value.split(":") if re.search(r"/cuda(-[\d.]+)?(/|$)|/conda|/envs/|cudnn", part)]
     parts = [part for part in parts if not part.rstrip("/").endswith(("compat", "stubs"))]
     if not parts or not cuda:
@@ -271,7 +280,7 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
     https://huggingface.co/docs/hub/security-tokens
     """
     variables = machine.environment
-    if variables.value is None or is_reported(variables) or not shows(stack, "huggingface-hub"):
+    if variables.value is None or is_reported(variables) or not first_in_use(stack, "huggingface-hub"):
         return
     if not any(variables.value.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE")):
         yield Problem(
@@ -320,6 +329,6 @@ def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterat
 
 def _cuda_of(part: str, machine: Machine) -> tuple[int, int] | None:
     """The CUDA release of a folder: /usr/local/cuda-12.1/lib64 by its name, /usr/local/cuda/lib64 by its nvcc."""
-    named = release(found[1]) if (found := re.search(r"cuda-(\d+\.\d+)", part)) else None
+    named = parse_major_minor(found[1]) if (found := re.search(r"cuda-(\d+\.\d+)", part)) else None
     plain = part.startswith("/usr/local/cuda/")
-    return named or (release(machine.cuda.nvcc_version.value) if plain else None)
+    return named or (parse_major_minor(machine.cuda.nvcc_version.value) if plain else None)

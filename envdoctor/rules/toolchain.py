@@ -8,8 +8,16 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack, Status
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import first_toolkit, toolkit
+from envdoctor.rules.facts import (
+    first_in_use,
+    gpu_label,
+    gpus_of,
+    is_from_report,
+    parse_major_minor,
+    torch_cuda,
+    torch_version,
+)
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import from_report, gpus_of, label, release, shows, torch_cuda, torch_version
 
 # Libraries that compile CUDA code on the machine: at run time, or on installation since they come as source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
@@ -38,7 +46,7 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
     """
     cuda, nvcc = torch_cuda(stack), machine.cuda.nvcc_version
-    ours, theirs = release(cuda), release(nvcc.value)
+    ours, theirs = parse_major_minor(cuda), parse_major_minor(nvcc.value)
     if not ours or not theirs or ours[0] == theirs[0] or not _uses_nvcc(stack):
         return
     name = cuda.replace(".", "-")
@@ -71,19 +79,19 @@ def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
     https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
     """
     nvcc = machine.cuda.nvcc_version
-    theirs = release(nvcc.value)
+    theirs = parse_major_minor(nvcc.value)
     row = toolkit(theirs) if theirs else None
     for gpu in gpus_of(machine) if row and theirs and _uses_nvcc(stack) else ():
         capability = capability_of(gpu)
         first = first_toolkit(capability) if capability else None
-        limits = (release(row.oldest), release(row.newest)) if row else (None, None)
+        limits = (parse_major_minor(row.oldest), parse_major_minor(row.newest)) if row else (None, None)
         if not capability or not first or not limits[0] or not limits[1]:
             continue
         if limits[0] <= capability <= limits[1]:
             continue
         yield Problem(
             _severity(stack),
-            f"nvcc {nvcc.value} does not compile for {label(gpu)}; CUDA {first.cuda} is the first that does",
+            f"nvcc {nvcc.value} does not compile for {gpu_label(gpu)}; CUDA {first.cuda} is the first that does",
             (evidence("cuda.nvcc_version", nvcc), evidence(f"gpus.{gpu.index}.compute_capability",
                                                            gpu.compute_capability)),
             f"Install a toolkit from CUDA {first.cuda} on and point CUDA_HOME at it; wheels need none.",
@@ -113,7 +121,7 @@ def gcc_is_newer_than_nvcc_accepts(machine: Machine, stack: Stack) -> Iterator[P
     https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy
     """
     nvcc, compiler = machine.cuda.nvcc_version, machine.cuda.compiler
-    theirs, gcc = release(nvcc.value), gcc_major(compiler.value or "")
+    theirs, gcc = parse_major_minor(nvcc.value), gcc_major(compiler.value or "")
     row = toolkit(theirs) if theirs else None
     if not row or not gcc or gcc <= row.gcc or not _uses_nvcc(stack):
         return
@@ -149,8 +157,8 @@ def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Probl
     https://docs.pytorch.org/docs/stable/cpp_extension.html
     """
     nvcc, cuda = machine.cuda.nvcc, torch_cuda(stack)
-    library = shows(stack, *AT_RUN_TIME)
-    if library == "flashinfer-python" and shows(stack, "flashinfer-jit-cache"):
+    library = first_in_use(stack, *AT_RUN_TIME)
+    if library == "flashinfer-python" and first_in_use(stack, "flashinfer-jit-cache"):
         return  # compiled beforehand
     if nvcc.state == "absent" and library and cuda and gpus_of(machine):
         yield Problem(
@@ -185,16 +193,16 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
     """
     path = (machine.environment.value or {}).get("TRITON_PTXAS_PATH")
     version = machine.cuda.ptxas_version
-    theirs = release(version.value)
+    theirs = parse_major_minor(version.value)
     row = toolkit(theirs) if theirs else None
     for gpu in gpus_of(machine) if path and row else ():
         capability = capability_of(gpu)
-        newest = release(row.newest) if row else None
+        newest = parse_major_minor(row.newest) if row else None
         first = first_toolkit(capability) if capability else None
         if capability and newest and first and capability > newest:
             yield Problem(
                 "warning",
-                f"TRITON_PTXAS_PATH={path} is of CUDA {version.value}, which does not know {label(gpu)}",
+                f"TRITON_PTXAS_PATH={path} is of CUDA {version.value}, which does not know {gpu_label(gpu)}",
                 (evidence("cuda.ptxas_version", version), Evidence("TRITON_PTXAS_PATH", path or "", "environment")),
                 f"Unset it, or name the ptxas of a toolkit from CUDA {first.cuda} on.",
                 ("unset TRITON_PTXAS_PATH",),
@@ -204,12 +212,12 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
 
 def _uses_nvcc(stack: Stack) -> bool:
     """Whether nvcc is there for something: wheels never call it. Who pastes a report may be at a build."""
-    return from_report(stack) or bool(shows(stack, *AT_RUN_TIME, *FROM_SOURCE))
+    return is_from_report(stack) or bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE))
 
 
 def _severity(stack: Stack) -> Status:
     """How bad a useless nvcc is: a remark before a build, a warning where something compiles or in a report."""
-    return "warning" if from_report(stack) or shows(stack, *AT_RUN_TIME) else "info"
+    return "warning" if is_from_report(stack) or first_in_use(stack, *AT_RUN_TIME) else "info"
 
 
 def gcc_major(compiler: str) -> int | None:

@@ -17,18 +17,18 @@ from envdoctor.knowledge.torch_builds import (
     rank_builds,
 )
 from envdoctor.knowledge.versions import major_minor
-from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import (
+from envdoctor.rules.facts import (
+    first_in_use,
+    gpu_label,
+    gpu_labels,
     gpus_of,
     is_reported,
-    label,
-    labels,
     model_of,
-    release,
-    shows,
+    parse_major_minor,
     torch_cuda,
     torch_version,
 )
+from envdoctor.rules.registry import Problem, evidence, rule
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
@@ -97,9 +97,9 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
     shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))
     if gpus or driver:
-        there = labels(gpus) if gpus else f"an NVIDIA driver ({driver})"
+        there = gpu_labels(gpus) if gpus else f"an NVIDIA driver ({driver})"
         status = "error"
-    elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not shows(stack, "vllm"):
+    elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not first_in_use(stack, "vllm"):
         there = f"a CUDA toolkit ({machine.cuda.nvcc_version.value})"
         status = "warning"
     else:
@@ -202,7 +202,7 @@ def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tupl
         native = tuple(name for name in plain if name.startswith("sm_"))
         return native, tuple(set(plain) - set(native)), build.architectures.source
     version, cuda = torch_version(stack), torch_cuda(stack)
-    line = release(version)
+    line = parse_major_minor(version)
     if not line or re.search(r"\d(a0|\.nv|\.dev|\+git)", version):
         return (), (), ""  # NVIDIA's, nightly and own builds have lists of their own
     row = known_build(f"{line[0]}.{line[1]}", cuda, platform_of(machine)) if cuda else None
@@ -249,7 +249,7 @@ def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
     A nightly is judged by the releases before and after it of the same CUDA line.
     """
     build, version, cuda = stack.torch.value, torch_version(stack), torch_cuda(stack)
-    line = release(version)
+    line = parse_major_minor(version)
     if (
         not build
         or not is_reported(stack.torch)
@@ -280,7 +280,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
     )
     return Problem(
         "error",
-        f"{name} has no code for {label(gpu)}; it has {' '.join(native)}",
+        f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}",
         shown,
         fix,
         (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={_indices(others)}",),
@@ -291,7 +291,7 @@ def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> Know
     """The build nearest to the installed one that has code for all GPUs and runs on the driver."""
     wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     rows = [row for row in known_builds() if row.platform == platform_of(machine) and _covers(row, wanted)]
-    line = release(torch_version(stack))
+    line = parse_major_minor(torch_version(stack))
     near = f"{line[0]}.{line[1]}" if line else ""
     if same_release and (same := [row for row in rows if row.torch == near]):
         rows = same

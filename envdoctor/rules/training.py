@@ -8,9 +8,9 @@ from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import optional_specifier, releases_of, releases_that_accept, version_range
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.rules.facts import gpus_of
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.requirements import shown, versions_of
-from envdoctor.rules.views import gpus_of
+from envdoctor.rules.requirements import version_evidence, versions_of
 
 TRL_VLLM = "https://huggingface.co/docs/trl/vllm_integration"
 
@@ -55,7 +55,7 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     yield Problem(
         "error" if fails else "warning",
         f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
-        shown(stack, "trl", "vllm"),
+        version_evidence(stack, "trl", "vllm"),
         f"Install vLLM {specifier}" + (f" (newest: {inside[0]})" if inside else "") + f"{trl_fix}.",
         tuple(commands),
     )
@@ -101,7 +101,7 @@ def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack
     yield Problem(
         status,
         f"transformers {transformers} accepts kernels {window}; with {kernels} it {what}",
-        shown(stack, "transformers", "kernels"),
+        version_evidence(stack, "transformers", "kernels"),
         f"Install kernels {window}"
         + (f", or transformers {version_range(other)} for kernels {kernels}" if other else "")
         + ".",
@@ -137,7 +137,7 @@ def mxfp4_would_be_dequantised(machine: Machine, stack: Stack) -> Iterator[Probl
             "info",
             "MXFP4 checkpoints would be dequantised to bfloat16: "
             + ("the GPU is below 7.5" if old_gpu else f"Triton is {versions['triton']}, 3.4 is needed"),
-            shown(stack, "transformers", "triton", "kernels"),
+            version_evidence(stack, "transformers", "triton", "kernels"),
             "Only if you load gpt-oss in MXFP4: use torch 2.8 or newer and a GPU from Turing on.",
             (),
         )
@@ -171,7 +171,7 @@ def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[
     yield Problem(
         "warning" if old_verl else "info",
         f"verl {verl} names vLLM {specifier} in its extra; {vllm} is installed",
-        shown(stack, "verl", "vllm"),
+        version_evidence(stack, "verl", "vllm"),
         f"Install vLLM {specifier}, or a newer verl.",
         (f"uv pip install 'verl=={verl}' 'vllm{specifier}' --torch-backend=auto",),
     )
@@ -202,7 +202,7 @@ def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]
             yield Problem(
                 "error",
                 f"{name} {versions[name]} does not match flashinfer-python {base}",
-                shown(stack, "flashinfer-python", name),
+                version_evidence(stack, "flashinfer-python", name),
                 "Install both at one version.",
                 (f"uv pip install flashinfer-python=={base} {name}=={base}",),
             )
@@ -237,7 +237,7 @@ def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Itera
         yield Problem(
             "warning",
             f"{' and '.join(f'{name} {versions[name]}' for name in names)} both own the module triton",
-            shown(stack, "torch", *names),
+            version_evidence(stack, "torch", *names),
             f"Remove them and reinstall {keep}, which torch {versions.get('torch', '')} requires.",
             (f"uv pip uninstall {' '.join(names)}", f"uv pip install {keep}=={versions[keep]}"),
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine
+from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.views import is_reported, require_value
 
 
 def _variable(machine: Machine, name: str) -> str | None:

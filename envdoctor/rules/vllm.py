@@ -8,10 +8,10 @@ from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier, version_range
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies
-from envdoctor.rules.packages import cause_of, problem_of
+from envdoctor.rules.facts import first_in_use, gpu_label, gpus_of, torch_cuda
+from envdoctor.rules.packages import cause_of, version_conflict
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.requirements import requirements_of, shown, specifiers_on, versions_of
-from envdoctor.rules.views import gpus_of, label, shows, torch_cuda
+from envdoctor.rules.requirements import requirements_of, specifiers_for, version_evidence, versions_of
 
 RELEASES = "https://github.com/vllm-project/vllm/releases"
 INSTALL = "https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html"
@@ -48,7 +48,7 @@ def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Pro
     if not found:
         return
     own = next((each for each in found if each.requirer == "vllm"), None)
-    problem = problem_of(stack, "torch", found)
+    problem = version_conflict(stack, "torch", found)
     fitting = releases_that_pin("vllm", "torch", public_part(torch))
     if own:
         pin = own.specifier
@@ -63,7 +63,7 @@ def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Pro
     fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and move {users} to releases that accept it"
     yield Problem(
         problem.status,
-        problem.message + f"; vLLM {_vllm(stack)} pins torch{specifiers_on(stack, 'torch').get('vllm', '')}",
+        problem.message + f"; vLLM {_vllm(stack)} pins torch{specifiers_for(stack, 'torch').get('vllm', '')}",
         problem.evidence,
         f"{fix}, or to an environment of their own.",
         (f"uv pip install {users.replace(', ', ' ')} vllm=={_vllm(stack)}", "uv pip check"),
@@ -87,16 +87,16 @@ def vllm_meets_a_torch_before_its_release(machine: Machine, stack: Stack) -> Ite
     """
     torch = versions_of(stack).get("torch", "")
     version = _vllm(stack)
-    if not torch or not is_prerelease(torch) or not shows(stack, "vllm") or "nv" in local_part(version):
+    if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
         return
     held = (stack.distributions.value or {}).get("vllm")
-    if held and held.requires and "vllm" not in specifiers_on(stack, "torch"):
+    if held and held.requires and "vllm" not in specifiers_for(stack, "torch"):
         return  # built here against this torch: its metadata names no torch
     pin = required_specifier("vllm", version, "torch") if version else ""
     yield Problem(
         "warning",
         f"vLLM {version} is used with torch {torch}, which is no release" + (f"; it pins torch{pin}" if pin else ""),
-        (evidence("torch", stack.torch), *shown(stack, "vllm")),
+        (evidence("torch", stack.torch), *version_evidence(stack, "vllm")),
         "Install vLLM in a fresh environment with the torch that it pins, or build it against this torch.",
         ("uv venv --python 3.12 && uv pip install vllm --torch-backend=auto",),
     )
@@ -137,7 +137,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
     https://github.com/vllm-project/vllm/issues/52300
     """
-    if not shows(stack, "vllm") or stack.torch.value is None:
+    if not first_in_use(stack, "vllm") or stack.torch.value is None:
         return
     vllm, known_by = _cuda_of_vllm(stack)
     cuda = torch_cuda(stack)
@@ -199,7 +199,7 @@ def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterato
     yield Problem(
         "info" if stack.cuda_available.value else "warning",
         f"vLLM {vllm.version} of PyPI is on torch {torch.version} of {torch.source}",
-        shown(stack, "vllm", torch.name),
+        version_evidence(stack, "vllm", torch.name),
         "Make an environment in which torch and vLLM come from PyPI together.",
         (f"uv venv --python 3.12 && uv pip install vllm=={public_part(vllm.version)} --torch-backend=auto",),
     )
@@ -235,7 +235,7 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
     """
     versions = versions_of(stack)
     binaries = any(each.distribution == "vllm" and each.code for each in stack.extensions.value or ())
-    if not shows(stack, "vllm") or binaries:  # the binaries themselves are judged by EXT rules
+    if not first_in_use(stack, "vllm") or binaries:  # the binaries themselves are judged by EXT rules
         return
     lacking = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
     releases = [version for version in [_vllm(stack)] if version] or _possible_releases(versions.get("torch", ""))
@@ -249,11 +249,11 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
         )
         yield Problem(
             "error" if without == old else "warning",
-            f"{named} on {label(lacking[0])}: no native code for it before {FIRST_WITH_SM_120}, in that release "
+            f"{named} on {gpu_label(lacking[0])}: no native code for it before {FIRST_WITH_SM_120}, in that release "
             f"for a part of the kernels; PyPI's wheels from {FIRST_SOUND_ON_SM_120} on have it",
             (
-                Evidence(f"GPU {lacking[0].index}", label(lacking[0]), machine.gpus.source),
-                *shown(stack, "torch", "vllm"),
+                Evidence(f"GPU {lacking[0].index}", gpu_label(lacking[0]), machine.gpus.source),
+                *version_evidence(stack, "torch", "vllm"),
             ),
             "Upgrade vLLM to 0.10.2 or newer with the torch it pins, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
             "reinstalling torch does not help.",
@@ -286,7 +286,7 @@ def gpu_is_below_what_the_library_serves(machine: Machine, stack: Stack) -> Iter
     versions = versions_of(stack)
     below = [(gpu, capability) for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     newest = max((capability for _, capability in below), default=(99, 0))
-    if shows(stack, "vllm"):
+    if first_in_use(stack, "vllm"):
         least = (7, 5) if satisfies(versions.get("vllm", "0"), ">=0.20") else (7, 0)
         for gpu, capability in below:
             if capability < least:
@@ -307,8 +307,11 @@ def _too_old(
     }.get(library, 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.')
     return Problem(
         "error" if every else "warning",
-        f"{library} needs compute capability {needs}; {label(gpu)} has {gpu.compute_capability.value}",
-        (Evidence(f"GPU {gpu.index}", label(gpu), machine.gpus.source), *shown(stack, "vllm", "flash-attn")),
+        f"{library} needs compute capability {needs}; {gpu_label(gpu)} has {gpu.compute_capability.value}",
+        (
+            Evidence(f"GPU {gpu.index}", gpu_label(gpu), machine.gpus.source),
+            *version_evidence(stack, "vllm", "flash-attn"),
+        ),
         fix,
         ("nvidia-smi --query-gpu=index,name,compute_cap --format=csv",),
     )
@@ -333,11 +336,11 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html
     """
     old = [gpu for gpu in gpus_of(machine) if (7, 0) <= (capability_of(gpu) or (99, 0)) < (8, 0)]
-    if old and shows(stack, "vllm", "trl", "transformers"):
+    if old and first_in_use(stack, "vllm", "trl", "transformers"):
         yield Problem(
             "info",
-            f"{label(old[0])} has no bfloat16 (compute capability 8.0 is needed)",
-            (Evidence(f"GPU {old[0].index}", label(old[0]), machine.gpus.source),),
+            f"{gpu_label(old[0])} has no bfloat16 (compute capability 8.0 is needed)",
+            (Evidence(f"GPU {old[0].index}", gpu_label(old[0]), machine.gpus.source),),
             "Use float16: --dtype half in vLLM, fp16=True and bf16=False in the trainer.",
             (),
         )
@@ -367,10 +370,10 @@ def triton_kernels_is_a_namesake(machine: Machine, stack: Stack) -> Iterator[Pro
     from_index = held and held.source in ("", "pip", "uv", "report") and held.version == "0.1.0"
     if held and (foreign or from_index):
         yield Problem(
-            "warning" if shows(stack, "vllm", "transformers") else "info",
+            "warning" if first_in_use(stack, "vllm", "transformers") else "info",
             f"triton-kernels {held.version} is not Triton's package of that name"
             + (f" (its home is {held.home})" if held.home else ""),
-            shown(stack, "triton-kernels", "vllm"),
+            version_evidence(stack, "triton-kernels", "vllm"),
             "Remove it; vLLM 0.12 and newer carry the real one, earlier ones need it from the Triton repository.",
             ("uv pip uninstall triton-kernels",),
         )

@@ -20,7 +20,7 @@ from envdoctor.core.paths import expanded
 from envdoctor.core.records import Extension, Record, Stack
 from envdoctor.core.results import Answer
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
-from envdoctor.rules.views import torch_cuda, torch_version
+from envdoctor.rules.facts import torch_cuda, torch_version
 
 HINT = "envdoctor abi .venv"
 CXXFILT_SECONDS = 10

@@ -12,7 +12,7 @@ from envdoctor.binaries.cache import CompiledFile
 from envdoctor.binaries.extensions import CompiledPath, find_variants
 from envdoctor.binaries.linkage import Linkage
 from envdoctor.core.errors import BadInput
-from envdoctor.rules.views import torch_cuda
+from envdoctor.rules.facts import torch_cuda
 from envdoctor.verify.abi import read_environment, reason_to_leave
 from envdoctor.verify.loading.records import Loaded
 from envdoctor.verify.loading.standins import DRIVER_LIBRARIES, Standins

@@ -20,14 +20,14 @@ def gpus_of(machine: Machine) -> tuple[Gpu, ...]:
     return machine.gpus.value or ()
 
 
-def label(gpu: Gpu) -> str:
+def gpu_label(gpu: Gpu) -> str:
     """A GPU in words: `GPU 0 (NVIDIA H100 80GB HBM3, sm_90)`."""
     capability = gpu.compute_capability.value
     code = f", sm_{capability.replace('.', '')}" if capability else ""
     return f"GPU {gpu.index} ({gpu.name.value or 'name unreadable'}{code})"
 
 
-def labels(gpus: Iterable[Gpu]) -> str:
+def gpu_labels(gpus: Iterable[Gpu]) -> str:
     """Several GPUs in words, equal ones counted: `8 x NVIDIA H100 80GB HBM3`."""
     names: dict[str, list[int]] = {}
     for gpu in gpus:
@@ -58,24 +58,24 @@ def require_value(name: str, fact: Fact[T]) -> T | None:
     return fact.value
 
 
-def from_report(stack: Stack) -> bool:
+def is_from_report(stack: Stack) -> bool:
     """Whether the list of distributions is only what somebody pasted."""
     return is_reported(stack.distributions) or is_reported(stack.python_version)
 
 
-def installed(stack: Stack, name: str) -> Version | None:
+def installed_version(stack: Stack, name: str) -> Version | None:
     """The version of a distribution, if the stack shows one that can be read."""
     found = (stack.distributions.value or {}).get(name)
-    return version(found.version) if found else None
+    return parse_version(found.version) if found else None
 
 
-def shows(stack: Stack, *names: str) -> str:
+def first_in_use(stack: Stack, *names: str) -> str:
     """The first of these libraries that the stack has or is seen to use; empty if none."""
     held = {*(stack.distributions.value or {}), *(stack.uses.value or ())}
     return next((name for name in names if name in held), "")
 
 
-def version(text: str | None) -> Version | None:
+def parse_version(text: str | None) -> Version | None:
     """A version to compare by; None where it is none."""
     try:
         return Version(text) if text else None
@@ -83,15 +83,15 @@ def version(text: str | None) -> Version | None:
         return None
 
 
-def release(text: str | None) -> tuple[int, int] | None:
+def parse_major_minor(text: str | None) -> tuple[int, int] | None:
     """Major and minor of `12.8.93` or `2.9.0+cu128`; None where it is no version."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found[1]), int(found[2])) if found else None
 
 
-def cuda_name(text: str | None) -> str:
+def cuda_minor(text: str | None) -> str:
     """`12.8.93` as 12.8; empty where it is no version."""
-    found = release(text)
+    found = parse_major_minor(text)
     return f"{found[0]}.{found[1]}" if found else ""
 
 
@@ -107,6 +107,6 @@ def torch_cuda(stack: Stack) -> str:
     if not build:
         return ""
     if build.cuda.value:
-        return cuda_name(build.cuda.value)
+        return cuda_minor(build.cuda.value)
     local = re.search(r"\+cu(\d+)(\d)\b", build.version.value or "")
     return f"{local[1]}.{local[2]}" if local and build.cuda.state != "absent" else ""
