@@ -264,8 +264,8 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
         return
     yield Problem(
         "warning",
-        f"a container ({inside}) shows driver {machine.driver.version.value or ''} and {gpu_labels(gpus_of(machine))}, "
-        "and CUDA does not start",
+        f"CUDA does not initialize in a container ({inside}) with driver {machine.driver.version.value or 'unknown'} "
+        f"and {gpu_labels(gpus_of(machine)) or 'no listed GPU'}",
         _shown(machine, stack),
         "Take the image's cuda-compat libraries out of the path.",
         (

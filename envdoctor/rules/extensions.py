@@ -259,7 +259,8 @@ def _bare_problem(stack: Stack, name: str, file: Extension, bare: list[Gpu]) -> 
     wanted = ";".join(sorted({gpu.compute_capability.value or "" for gpu in bare}))
     return Problem(
         "error",
-        f"{file.path} of {name} {installed_version(stack, name) or ''} has no code for {gpu_label(bare[0])}; it has {has}",
+        f"{file.path} of {name} {installed_version(stack, name) or ''} has no code for {gpu_label(bare[0])}; "
+        f"it has {has}",
         (Evidence(f"extensions.{file.path}.code", has, file.path),),
         f"Upgrade {name}, or build it from source for compute capability {wanted}; reinstalling torch does not help.",
         (
