@@ -31,13 +31,13 @@ from envdoctor.core.records import (
 )
 from envdoctor.knowledge.gpu_speeds import GpuSpeed, gpu_speed_table, gpu_speeds, pcie_speed
 from envdoctor.machine.gpu import READERS
-from envdoctor.machine.gpu_load import GpuSample
+from envdoctor.machine.gpu_sampler import GpuSample
 from envdoctor.output.bench import bench as rendered
 from envdoctor.output.console import THEME
 from envdoctor.verify import bench
 from envdoctor.verify import runner as verify
 from envdoctor.verify.bench_causes import likely_causes
-from envdoctor.verify.bench_records import Bench, UnderLoad, grade, healthy_numbers, under_load
+from envdoctor.verify.bench_records import BenchmarkReport, LoadSummary, expected_speed, grade, summarize_load
 from envdoctor.verify.probe_scripts import bundled_benchmarks
 
 H200_LINK = PcieLink(5, 16, 5, 16)
@@ -102,20 +102,20 @@ def test_names_as_nvml_tells_them_find_their_row(name: str, row: str | None) -> 
 )  # fmt: skip
 def test_an_h200_is_graded_by_what_h200s_do(measure: Any, value: float | None, expected: str) -> None:
     machine = gpu(pcie=H200_LINK, nvlink=NvLink(18, 18))
-    assert grade(value, healthy_numbers(measure, machine)) == expected
+    assert grade(value, expected_speed(measure, machine)) == expected
 
 
 def test_what_nothing_is_known_of_is_not_graded() -> None:
     unknown = gpu("NVIDIA Z9", pcie=PcieLink(4, 16, 4, 16))
-    assert grade(500, healthy_numbers("gemm", unknown)) == "unknown"
-    assert grade(20, healthy_numbers("h2d", unknown)) == "slow"  # its PCIe link is known
-    assert healthy_numbers("h2d", gpu("NVIDIA Z9")) is None
-    assert healthy_numbers("peer", gpu(pcie=H200_LINK)) is None  # no NVLink: the row is for NVLink
+    assert grade(500, expected_speed("gemm", unknown)) == "unknown"
+    assert grade(20, expected_speed("h2d", unknown)) == "slow"  # its PCIe link is known
+    assert expected_speed("h2d", gpu("NVIDIA Z9")) is None
+    assert expected_speed("peer", gpu(pcie=H200_LINK)) is None  # no NVLink: the row is for NVLink
     assert pcie_speed(9, 16) is None
     eight = pcie_speed(4, 8)
     assert eight is not None
     assert eight.typical == pytest.approx(12.4)
-    c2c = healthy_numbers("h2d", gpu("NVIDIA GH200 480GB", pcie=H200_LINK))
+    c2c = expected_speed("h2d", gpu("NVIDIA GH200 480GB", pcie=H200_LINK))
     assert c2c is not None
     assert c2c.typical == 350
 
@@ -123,30 +123,32 @@ def test_what_nothing_is_known_of_is_not_graded() -> None:
 # --- causes
 
 
-def cause(measure: Any, machine: Gpu, load: UnderLoad | None = None, **versions: str) -> str:
+def cause(measure: Any, machine: Gpu, load: LoadSummary | None = None, **versions: str) -> str:
     return "\n".join(likely_causes(measure, machine, load, versions))
 
 
 def test_clocks_that_were_held_are_told_with_their_numbers() -> None:
-    load = under_load(samples(10, sm=1200, reasons=("power-cap",), power=398.0, power_limit=400.0, temperature=61))
+    load = summarize_load(
+        samples(10, sm=1200, reasons=("power-cap",), power=398.0, power_limit=400.0, temperature=61)
+    )
     assert load is not None
     assert (load.samples, load.sm_clock, load.power, load.temperature) == (10, 1200, 398.0, 61)
     assert load.throttle_reasons == {"power-cap": 1.0}
     said = cause("gemm", gpu(), load)
     assert "the power cap of 400 W held the clocks at 1200 of 1980 MHz" in said
     assert "100% of 10 samples" in said
-    hot = under_load(samples(10, sm=900, reasons=("sw-thermal",), temperature=88))
+    hot = summarize_load(samples(10, sm=900, reasons=("sw-thermal",), temperature=88))
     assert "at 88 °C" in cause("gemm", gpu(), hot)
-    seldom = under_load([*samples(9), *samples(1, reasons=("power-cap",))])
+    seldom = summarize_load([*samples(9), *samples(1, reasons=("power-cap",))])
     assert cause("gemm", gpu(), seldom) == "no fact that NVML tells speaks for a cause"
-    assert "no reason was told" in cause("gemm", gpu(), under_load(samples(3, sm=600)))
+    assert "no reason was told" in cause("gemm", gpu(), summarize_load(samples(3, sm=600)))
     assert cause("h2d", gpu(pcie=H200_LINK), load) == "no fact that NVML tells speaks for a cause"
 
 
 def test_a_narrow_link_is_judged_under_load() -> None:
-    narrow = under_load(samples(3, pcie=PcieLink(5, 8, 5, 16)))
+    narrow = summarize_load(samples(3, pcie=PcieLink(5, 8, 5, 16)))
     assert "the PCIe link has 8 of 16 lanes" in cause("h2d", gpu(pcie=PcieLink(1, 8, 5, 16)), narrow)
-    slow = under_load([*samples(3, pcie=PcieLink(1, 16, 5, 16)), *samples(3, pcie=PcieLink(4, 16, 5, 16))])
+    slow = summarize_load([*samples(3, pcie=PcieLink(1, 16, 5, 16)), *samples(3, pcie=PcieLink(4, 16, 5, 16))])
     said = cause("d2h", gpu(pcie=PcieLink(1, 16, 5, 16)), slow)
     assert "ran at generation 4 of 5 under load" in said
     assert "lanes" not in said
@@ -222,7 +224,7 @@ TWO_GPUS = ("[system]", "count = 2", "[gpu]", "clock.1 = 1290", "clock_reasons =
 
 
 @pytest.fixture
-def measured(fake_nvml: FakeNvml, tmp_path: Path) -> tuple[int, Bench, Path]:
+def measured(fake_nvml: FakeNvml, tmp_path: Path) -> tuple[int, BenchmarkReport, Path]:
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "bench_gemm.py").write_text(GOOD)
@@ -234,11 +236,11 @@ def measured(fake_nvml: FakeNvml, tmp_path: Path) -> tuple[int, Bench, Path]:
     done = subprocess.run(
         [sys.executable, "-c", RUN, folder, sys.executable], env=environment, capture_output=True, check=True
     )
-    code, data = msgspec.json.decode(done.stdout, type=tuple[int, Bench])
+    code, data = msgspec.json.decode(done.stdout, type=tuple[int, BenchmarkReport])
     return code, data, tmp_path / "state"
 
 
-def test_a_run_grades_samples_and_survives_a_script_that_fails(measured: tuple[int, Bench, Path]) -> None:
+def test_a_run_grades_samples_and_survives_a_script_that_fails(measured: tuple[int, BenchmarkReport, Path]) -> None:
     code, data, state = measured
     by_key = {(result.measure, result.gpu): result for result in data.results}
     assert set(by_key) == {("gemm", 0), ("gemm", 1), ("memory", 0), ("memory", 1)}  # three GPUs are not there
@@ -253,11 +255,11 @@ def test_a_run_grades_samples_and_survives_a_script_that_fails(measured: tuple[i
     assert by_key["memory", 0].grade == "not-measured"
     assert "a_library_that_is_not_there" in by_key["memory", 0].message
     (kept,) = state.rglob("*.bench.json")
-    assert msgspec.json.decode(kept.read_bytes(), type=Bench) == data
+    assert msgspec.json.decode(kept.read_bytes(), type=BenchmarkReport) == data
     assert "GPU-0000" not in kept.read_text()
 
 
-def test_people_read_it_in_80_columns(measured: tuple[int, Bench, Path]) -> None:
+def test_people_read_it_in_80_columns(measured: tuple[int, BenchmarkReport, Path]) -> None:
     page = io.StringIO()
     console = Console(file=page, width=80, theme=THEME, highlight=False)
     for part in rendered(measured[1]):
@@ -316,7 +318,7 @@ open({report!r}, "w").write(json.dumps([result.numbers, result.faults]))
 def test_the_scripts_measure_and_keep_their_windows(stack_python: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     code = CORE.format(probes=str(verify.PROBES_FOLDER), report=str(report))
-    finished = process.run([stack_python, "-c", code], deadline=120, env=verify.probe_environment(tmp_path))
+    finished = process.run([stack_python, "-c", code], deadline=120, env=verify.probe_variables(tmp_path))
     assert finished.ok, finished.output
     numbers, faults = json.loads(report.read_text())
     assert faults == []

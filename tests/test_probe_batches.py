@@ -11,7 +11,7 @@ import pytest
 from envdoctor.verify import probe_batches
 from envdoctor.verify import runner as verify
 from envdoctor.verify.probe_batches import Capacity, plan_batches
-from envdoctor.verify.probe_process import THREADS, probe_environment
+from envdoctor.verify.probe_process import THREADS, probe_variables
 from envdoctor.verify.probe_scripts import bundled_probes, read_probes
 
 GIB = 1 << 30
@@ -132,7 +132,7 @@ def test_how_many_at_a_time(tmp_path: Path, capacity: Capacity, workers: list[in
 def test_cores_are_shared_out_among_the_probes_that_run(tmp_path: Path) -> None:
     cores = len(probe_batches.os.sched_getaffinity(0))
     for workers in (1, 2, 64):
-        threads = int(probe_environment(tmp_path, workers)["OMP_NUM_THREADS"])
+        threads = int(probe_variables(tmp_path, workers)["OMP_NUM_THREADS"])
         assert threads == min(THREADS, max(1, cores // workers))
 
 

@@ -36,7 +36,7 @@ def judge(
     """Run a probe's core; its numbers, its faults in one line, its lists."""
     report = folder / "report.json"
     text = SCRIPT.format(probes=str(verify.PROBES_FOLDER), report=str(report), code=code)
-    environment = verify.probe_environment(folder) | variables
+    environment = verify.probe_variables(folder) | variables
     finished = process.run([python, "-c", text], deadline=200, env=environment, cwd=folder)
     assert finished.ok, finished.output
     numbers, faults, lists = json.loads(report.read_text())

@@ -18,7 +18,7 @@ from command import envdoctor
 from hypothesis import given
 from hypothesis import strategies as st
 from local_packages import write_wheel
-from stack_place import add_distribution, make_venv
+from sample_environments import add_distribution, make_venv
 from test_fuzz import fuzz, mutated
 
 from envdoctor.core.bundled import bundled

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import envdoctor, envelope
 from local_packages import write_profile
-from stack_place import add_distribution, make_venv
+from sample_environments import add_distribution, make_venv
 from test_profile_build import BUILD, FALLBACKS, built
 from test_profile_files import SHA, WHEEL
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command import envdoctor
-from stack_place import (
+from sample_environments import (
     add_distribution,
     add_torch,
     compile_library,
@@ -18,48 +18,50 @@ from stack_place import (
     fatbin_entry,
     make_venv,
 )
-from test_kept import GOOD, SLOW, bench, measured
 from test_output_formats import annotations, sarif
+from test_verification_status import GOOD, SLOW, bench, measured
 
-from envdoctor.commands.archs import ArchsScanned, Asked, ScannedFile, Unread, cover
+from envdoctor.binaries.coverage import TargetGpu, compute_coverage
+from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
+from envdoctor.commands.archs import ArchsReport, ScannedFile, UnreadableFile
 from envdoctor.core.records import KernelCode, ProbeResult, Verification
 from envdoctor.knowledge.gpu_speeds import gpu_speeds
 from envdoctor.output.remarks import KINDS, remarks
-from envdoctor.verify.abi import AbiChecked, Lack, LinkedFile
-from envdoctor.verify.bench_records import BenchResult
-from envdoctor.verify.loading.records import Loaded, LoadTest
+from envdoctor.verify.bench_records import BenchmarkResult
+from envdoctor.verify.loading.records import LoadResult, LoadTest
 
-FAILING = BenchResult(
+FAILING = BenchmarkResult(
     "gemm", 1, "NVIDIA H200", 512.0, "TFLOP/s", "failing", healthy=gpu_speeds("NVIDIA H200")["gemm"].healthy,
     healthy_from=657.0, causes=("the power cap of 400 W held the clocks", "another process used the GPU"),
 )  # fmt: skip
-CRASHED = BenchResult("d2h", 0, "NVIDIA H200", None, "GB/s", "not-measured", "crashed: was killed by SIGSEGV")
-LACKS = AbiChecked(
+CRASHED = BenchmarkResult("d2h", 0, "NVIDIA H200", None, "GB/s", "not-measured", "crashed: was killed by SIGSEGV")
+ABI_PROBLEMS = AbiReport(
     origin="venv",
     torch="2.9.0",
     files=(
-        LinkedFile(path="vllm/_C.abi3.so", distribution="vllm", outcome="lacks",
-                   lacks=(Lack("symbol", "_ZN3c10", "c10::SymInt::sym_ne", "torch"),)),
-        LinkedFile(path="vllm/_moe_C.abi3.so", distribution="vllm", outcome="lacks",
-                   lacks=(Lack("library", "libcudart.so.11.0", "", "nvidia-cuda-runtime-cu11"),)),
-        LinkedFile(path="cut/x.so", distribution="cut", outcome="unread", why="cut off"),
-        LinkedFile(path="fine.so", distribution="fine", outcome="fits"),
-        LinkedFile(path="arm.so", distribution="fine", outcome="left-out", why="made for aarch64"),
+        LinkedFile(path="vllm/_C.abi3.so", distribution="vllm", outcome="missing",
+                   missing=(MissingDependency("symbol", "_ZN3c10", "c10::SymInt::sym_ne", "torch"),)),
+        LinkedFile(path="vllm/_moe_C.abi3.so", distribution="vllm", outcome="missing",
+                   missing=(MissingDependency("library", "libcudart.so.11.0", "", "nvidia-cuda-runtime-cu11"),)),
+        LinkedFile(path="cut/x.so", distribution="cut", outcome="unreadable", reason="truncated"),
+        LinkedFile(path="fine.so", distribution="fine", outcome="ok"),
+        LinkedFile(path="arm.so", distribution="fine", outcome="skipped", reason="built for aarch64"),
     ),
 )  # fmt: skip
 LOADS = LoadTest(
     python="python",
-    standins="",
+    driver_libraries="",
     results=(
-        Loaded(name="vllm/_C.abi3.so", kind="extension", distribution="vllm", outcome="missing-symbol",
+        LoadResult(name="vllm/_C.abi3.so", kind="extension", distribution="vllm", outcome="missing-symbol",
                message="needs c10::x, which torch should have"),
-        Loaded(name="vllm/_moe_C.abi3.so", kind="extension", distribution="vllm", outcome="missing-symbol",
+        LoadResult(name="vllm/_moe_C.abi3.so", kind="extension", distribution="vllm", outcome="missing-symbol",
                message="needs c10::y, which torch should have"),
-        Loaded(name="trl:GRPOTrainer", kind="import", distribution="trl", outcome="timed-out", message="too slow"),
-        Loaded(name="bitsandbytes", kind="import", distribution="bitsandbytes", outcome="loaded",
+        LoadResult(name="trl:GRPOTrainer", kind="import", distribution="trl", outcome="timed-out",
+               message="too slow"),
+        LoadResult(name="bitsandbytes", kind="import", distribution="bitsandbytes", outcome="loaded",
                warnings=("native library not loaded",)),
-        Loaded(name="peft", kind="import", distribution="peft", outcome="loaded"),
-        Loaded(name="amd.so", kind="extension", distribution="triton", outcome="left-out", message="for AMD"),
+        LoadResult(name="peft", kind="import", distribution="peft", outcome="loaded"),
+        LoadResult(name="amd.so", kind="extension", distribution="triton", outcome="skipped", message="for AMD"),
     ),
     seconds=1.0,
 )  # fmt: skip
@@ -69,17 +71,25 @@ VERIFIED = Verification(
 )  # fmt: skip
 
 
-def scanned() -> ArchsScanned:
+def scanned() -> ArchsReport:
     """Three files on an H200 with an old driver: bare, PTX too new, and one made for other GPUs by choice."""
-    gpu = Asked("9.0", "NVIDIA H200", "525.60.13", "12.0")
+    gpu = TargetGpu("9.0", "NVIDIA H200", "525.60.13", "12.0")
     bare = KernelCode(native=("sm_80",), containers={"sm_80": 3})
     late = KernelCode(native=("sm_90",), ptx=("compute_90",), ptx_isa="8.7", containers={"sm_90": 1, "compute_90": 9})
     files = (
-        ScannedFile(path="a/_C.so", distribution="a", code=bare, coverage=(cover(bare, gpu),)),
-        ScannedFile(path="b/_C.so", distribution="b", code=late, coverage=(cover(late, gpu),)),
-        ScannedFile(path="c/_C.so", distribution="c", code=bare, coverage=(cover(bare, gpu),), by_choice="chosen"),
+        ScannedFile(path="a/_C.so", distribution="a", code=bare, coverage=(compute_coverage(bare, gpu),)),
+        ScannedFile(path="b/_C.so", distribution="b", code=late, coverage=(compute_coverage(late, gpu),)),
+        ScannedFile(
+            path="c/_C.so",
+            distribution="c",
+            code=bare,
+            coverage=(compute_coverage(bare, gpu),),
+            exempt_reason="chosen",
+        ),
     )
-    return ArchsScanned(origin="venv", gpus=(gpu,), files=files, without=1, unread=(Unread("d.so", "cut off"),))
+    return ArchsReport(
+        origin="venv", gpus=(gpu,), files=files, without_gpu_code=1, unreadable=(UnreadableFile("d.so", "truncated"),)
+    )
 
 
 def test_slow_and_failing_speeds_with_what_they_may_be() -> None:
@@ -104,23 +114,23 @@ def test_slow_and_failing_speeds_with_what_they_may_be() -> None:
 
 @pytest.mark.parametrize(("others", "level"), [((GOOD,), "warning"), ((), "error")])
 def test_what_could_not_be_measured_is_an_error_where_nothing_was(
-    others: tuple[BenchResult, ...], level: str
+    others: tuple[BenchmarkResult, ...], level: str
 ) -> None:
-    absent = BenchResult("d2h", 0, "x", None, "GB/s", "not-measured", "unavailable: torch is not installed")
+    absent = BenchmarkResult("d2h", 0, "x", None, "GB/s", "not-measured", "unavailable: torch is not installed")
     assert [told[0] for told in annotations(bench(*others, absent))] == [level]
 
 
 def test_files_that_lack_something_by_package() -> None:
-    assert annotations(LACKS) == [
+    assert annotations(ABI_PROBLEMS) == [
         (
             "error",
-            "vllm lacks what it is linked to",
+            "vllm: missing libraries or symbols",
             (
-                "vllm/_C.abi3.so: needs c10::SymInt::sym_ne, which torch should have\n"
-                "vllm/_moe_C.abi3.so: needs libcudart.so.11.0, which is nowhere; it is in nvidia-cuda-runtime-cu11"
+                "vllm/_C.abi3.so: needs the symbol c10::SymInt::sym_ne (from torch), which is not defined\n"
+                "vllm/_moe_C.abi3.so: needs libcudart.so.11.0 (from nvidia-cuda-runtime-cu11), which was not found"
             ),
         ),
-        ("warning", "compiled files that cannot be read", "cut/x.so: cut off"),
+        ("warning", "compiled files that cannot be read", "cut/x.so: truncated"),
     ]
 
 
@@ -130,9 +140,9 @@ def test_files_without_code_for_a_gpu_and_ptx_too_new_for_its_driver() -> None:
         (
             "warning",
             "PTX too new for 9.0 (NVIDIA H200)",
-            "b/_C.so: PTX ISA 8.7 needs a driver from 570.26 on; this one is 525.60.13",
+            "b/_C.so: PTX ISA 8.7 needs driver 570.26 or newer; the installed driver is 525.60.13",
         ),
-        ("warning", "compiled files that cannot be read", "d.so: cut off"),
+        ("warning", "compiled files that cannot be read", "d.so: truncated"),
     ]
 
 
@@ -160,10 +170,15 @@ def test_probes_with_their_likely_cause() -> None:
 
 def test_many_alike_are_one_annotation_that_says_how_many() -> None:
     files = tuple(
-        LinkedFile(path=f"{n}.so", distribution="vllm", outcome="lacks", lacks=(Lack("symbol", "x", "x", ""),))
+        LinkedFile(
+            path=f"{n}.so",
+            distribution="vllm",
+            outcome="missing",
+            missing=(MissingDependency("symbol", "x", "x", ""),),
+        )
         for n in range(500)
     )
-    ((_, _, message),) = annotations(AbiChecked(origin="venv", torch="", files=files))
+    ((_, _, message),) = annotations(AbiReport(origin="venv", torch="", files=files))
     assert message.splitlines()[-1] == "and 480 more"
 
 
@@ -173,7 +188,7 @@ def test_many_alike_are_one_annotation_that_says_how_many() -> None:
         (bench(GOOD, SLOW, FAILING, CRASHED),
          [("speed-slow", "warning", "memory_0"), ("speed-failing", "error", "gemm_1"),
           ("speed-not-measured", "error", "d2h_0")]),
-        (LACKS, [("abi-symbol", "error", "vllm/_C.abi3.so"), ("abi-library", "error", "vllm/_moe_C.abi3.so"),
+        (ABI_PROBLEMS, [("abi-symbol", "error", "vllm/_C.abi3.so"), ("abi-library", "error", "vllm/_moe_C.abi3.so"),
                  ("file-unread", "warning", "cut/x.so")]),
         (scanned(), [("archs-none", "error", "a/_C.so for 9.0"), ("archs-driver", "warning", "b/_C.so for 9.0"),
                      ("file-unread", "warning", "d.so")]),
@@ -212,10 +227,11 @@ def test_a_fingerprint_does_not_move_with_the_values() -> None:
 
 
 def test_kinds_are_those_that_occur() -> None:
-    every = (bench(GOOD, SLOW, FAILING, CRASHED), LACKS, scanned(), LOADS, VERIFIED)
-    version = AbiChecked(
+    every = (bench(GOOD, SLOW, FAILING, CRASHED), ABI_PROBLEMS, scanned(), LOADS, VERIFIED)
+    version = AbiReport(
         origin="", torch="", files=(
-            LinkedFile(path="x.so", distribution="x", outcome="lacks", lacks=(Lack("version", "G", "", ""),)),
+            LinkedFile(path="x.so", distribution="x", outcome="missing",
+                       missing=(MissingDependency("version", "G", "", ""),)),
         ),
     )  # fmt: skip
     assert {remark.kind for data in (*every, version) for remark in remarks(data)} == set(KINDS)
@@ -239,7 +255,9 @@ def test_the_command_line_tells_them(venv: Path, tmp_path: Path) -> None:
     """`abi` and `archs`, from end to end."""
     done = envdoctor("abi", venv, "--format", "github", home=tmp_path)
     assert done.returncode == 1
-    assert done.stdout.startswith("::error title=vllm lacks what it is linked to::vllm/_C.so: needs c10")
+    assert done.stdout.startswith(
+        "::error title=vllm%3A missing libraries or symbols::vllm/_C.so: needs the symbol c10"
+    )
     done = envdoctor("archs", venv, "--cc", "12.0", "--format", "github", home=tmp_path)
     assert done.stdout == "::error title=no code for 12.0::mine/_K.so: it has code for sm_80\n"
     done = envdoctor("archs", venv, "--cc", "12.0", "--format", "sarif", home=tmp_path)

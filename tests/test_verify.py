@@ -95,7 +95,7 @@ def test_what_was_written_before_a_crash_is_told_and_does_not_count_as_passed() 
     assert "two builds that do not fit together" in result.message
     assert (result.numbers, result.versions) == ({"same_tokens": 60.0}, {"vllm": "0.10.2"})
     assert result.lists == {"safe": ("eager",)}
-    assert verify.safe_attention([msgspec.structs.replace(result, probe="gptoss_sinks")]) == (("eager",), ())
+    assert verify.usable_attention([msgspec.structs.replace(result, probe="gptoss_sinks")]) == (("eager",), ())
     assert not run("late_segfault").passed
 
 
@@ -301,10 +301,10 @@ def test_the_trainer_is_offered_only_attention_that_passed() -> None:
         result_of("sdpa"),
         result_of("gptoss_sinks", lists=sinks),
     ]
-    assert verify.safe_attention(results) == (("flash_attention_2", "sdpa", "eager"), ("flex_attention", "eager"))
+    assert verify.usable_attention(results) == (("flash_attention_2", "sdpa", "eager"), ("flex_attention", "eager"))
     failed = [result_of(result.probe, "failed", numbers=own, lists=sinks) for result in results]
-    assert verify.safe_attention(failed) == (("eager",), ())
-    assert verify.safe_attention(()) == (("eager",), ())
+    assert verify.usable_attention(failed) == (("eager",), ())
+    assert verify.usable_attention(()) == (("eager",), ())
 
 
 def test_names_that_a_probe_sorted_reach_the_verification() -> None:

@@ -1,4 +1,4 @@
-"""The bare name of a C++ symbol: enough to search for, without its parameters."""
+"""The qualified name of a C++ symbol, without its parameters."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ OPERATORS = {
 
 
 def demangle(symbol: str) -> str:
-    """`_ZNK3c106SymInt6sym_neERKS0_` as "c10::SymInt::sym_ne"; the symbol itself where it is no such name.
+    """`_ZNK3c106SymInt6sym_neERKS0_` as "c10::SymInt::sym_ne"; returns a symbol that is not mangled unchanged.
 
-    Itanium C++ ABI, section 5.1: a nested name is `N`, parts each with their length before them, `E`.
+    Itanium C++ ABI, section 5.1: a nested name is `N`, then parts prefixed by their length, then `E`.
     """
     start = PREFIX.match(symbol)
     if not start or start.end() == len(symbol):
         return symbol
-    parts, place = (["std"] if start["std"] else []), start.end()
-    while place < len(symbol):
-        length = PART.match(symbol, place)
+    parts, position = (["std"] if start["std"] else []), start.end()
+    while position < len(symbol):
+        length = PART.match(symbol, position)
         if length:
-            place = length.end() + int(length[1])
-            if place > len(symbol):
+            position = length.end() + int(length[1])
+            if position > len(symbol):
                 return symbol
-            parts.append(symbol[length.end() : place])
-        elif parts and symbol[place : place + 2] in ("C1", "C2", "C3", "D0", "D1", "D2"):
-            parts.append(("~" if symbol[place] == "D" else "") + parts[-1])
-            place += 2
-        elif parts and symbol[place : place + 2] in OPERATORS and start["nested"]:
-            parts.append(OPERATORS[symbol[place : place + 2]])
-            place += 2
+            parts.append(symbol[length.end() : position])
+        elif parts and symbol[position : position + 2] in ("C1", "C2", "C3", "D0", "D1", "D2"):
+            parts.append(("~" if symbol[position] == "D" else "") + parts[-1])
+            position += 2
+        elif parts and symbol[position : position + 2] in OPERATORS and start["nested"]:
+            parts.append(OPERATORS[symbol[position : position + 2]])
+            position += 2
         else:
             break
         if not start["nested"]:

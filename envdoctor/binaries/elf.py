@@ -1,4 +1,4 @@
-"""What the dynamic loader reads of a 64-bit little-endian ELF file, on a memory map.
+"""Reader for the parts of 64-bit little-endian ELF files that the dynamic loader uses, on a memory map.
 
 Offsets and field names follow elf(5) and the System V gABI; `.gnu.hash` follows
 https://flapenguin.me/elf-dt-gnu-hash. Any bytes give either a result or an ElfError, in time bounded by their length.
@@ -24,20 +24,20 @@ STB_LOCAL, STB_WEAK = 0, 2
 ET_REL = 1
 EM_CUDA = 190
 VER_FLG_WEAK = 2
-MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64"}  # e_machine as `uname -m` says it
+MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64"}  # e_machine -> `uname -m`
 SYMBOL = struct.Struct("<IBBHQQ")  # st_name, st_info, st_other, st_shndx, st_value, st_size
-NAME_BYTES = 1 << 16  # longest mangled name that is read; the longest in torch 2.8 is below 8 KiB
-DYNAMIC_ENTRIES = 1 << 14
-CHAIN = 1 << 16  # symbols of one hash bucket; linkers aim at fewer than ten
+MAX_NAME_BYTES = 1 << 16  # of a mangled name; the longest in torch 2.8 has less than 8 KiB
+MAX_DYNAMIC_ENTRIES = 1 << 14
+MAX_CHAIN = 1 << 16  # symbols of one hash bucket; linkers aim at fewer than ten
 
 
 class ElfError(Exception):
-    """The file is no ELF file that can be read; the text says why."""
+    """The file is not a readable ELF file; the message gives the reason."""
 
 
 @contextmanager
 def map_file(path: Path | str) -> Iterator[mmap.mmap]:
-    """The bytes of a file, mapped while the context lasts; ElfError where it may not be read."""
+    """Map the bytes of a file for the duration of the context; ElfError if it cannot be read."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
             yield data
@@ -47,7 +47,7 @@ def map_file(path: Path | str) -> Iterator[mmap.mmap]:
 
 @contextmanager
 def open_elf(path: Path | str) -> Iterator[Elf]:
-    """The ELF file at a path, mapped while the context lasts; ElfError where it is none or may not be read."""
+    """Open an ELF file, mapped for the duration of the context; ElfError if it is not one or cannot be read."""
     with map_file(path) as data:
         yield Elf(data)
 
@@ -80,22 +80,22 @@ class Elf:
 
     @property
     def search_path(self) -> tuple[str, ...]:
-        """DT_RUNPATH, else DT_RPATH (which the loader ignores beside a RUNPATH), unexpanded."""
+        """DT_RUNPATH, otherwise DT_RPATH (which the loader ignores if there is a RUNPATH), unexpanded."""
         entries = self._strings(DT_RUNPATH) or self._strings(DT_RPATH)
         return tuple(part for entry in entries for part in entry.split(":") if part)
 
     @cached_property
     def glibc(self) -> str:
-        """Highest GLIBC_x.y that it asks for, "2.32"; an empty string for none."""
+        """Highest required GLIBC_x.y, as "2.32"; an empty string for none."""
         return highest_version(b"GLIBC", self._needed_versions())
 
     @cached_property
     def glibcxx(self) -> str:
-        """Highest GLIBCXX_x.y.z that it asks for, "3.4.29"; an empty string for none."""
+        """Highest required GLIBCXX_x.y.z, as "3.4.29"; an empty string for none."""
         return highest_version(b"GLIBCXX", self._needed_versions())
 
     def undefined(self, pattern: re.Pattern[bytes]) -> tuple[str, ...]:
-        """Undefined symbols whose name matches; weak ones are left out, since the loader does without them."""
+        """Undefined symbols whose name matches, without weak symbols, which may stay undefined."""
         strings, symbols = self._tables
         end = min(self._undefined_end(), (len(self.data) - symbols) // SYMBOL.size)
         table = memoryview(self.data)[symbols : symbols + max(end, 0) * SYMBOL.size]
@@ -111,58 +111,61 @@ class Elf:
     @cached_property
     def needed_versions(self) -> dict[str, tuple[str, ...]]:
         """Symbol versions that each needed library must define: {"libc.so.6": ("GLIBC_2.17", "GLIBC_2.32")}."""
-        wanted: dict[str, list[str]] = {}
-        for library, version, flags, _ in self._version_needs():
+        versions_by_library: dict[str, list[str]] = {}
+        for library, version, flags, _ in self._version_requirements():
             if not flags & VER_FLG_WEAK:
-                wanted.setdefault(library.decode(errors="replace"), []).append(version.decode(errors="replace"))
-        return {library: tuple(versions) for library, versions in wanted.items()}
+                name = library.decode(errors="replace")
+                versions_by_library.setdefault(name, []).append(version.decode(errors="replace"))
+        return {library: tuple(versions) for library, versions in versions_by_library.items()}
 
     @cached_property
     def defined_versions(self) -> frozenset[str]:
-        """Symbol versions that it defines; none for a library without versions, which the loader lets pass."""
+        """Symbol versions that it defines; empty for a library without versions, which the loader accepts."""
         return frozenset(name.decode(errors="replace") for name in self._version_definitions())
 
-    def exported(self) -> frozenset[bytes]:
-        """Every name that its dynamic symbol table defines for others."""
-        return frozenset(name for name, _, info, section in self._names() if section and info >> 4 != STB_LOCAL)
+    def exported_symbols(self) -> frozenset[bytes]:
+        """Every symbol that its dynamic symbol table exports."""
+        return frozenset(
+            name for name, _, info, section in self._iterate_symbols() if section and info >> 4 != STB_LOCAL
+        )
 
-    def wanted(self) -> dict[bytes, str]:
-        """Every symbol that others must define (weak ones left out), with the version it must have or "" for any."""
-        table = self._place(DT_VERSYM)
-        versions = {index: version.decode(errors="replace") for _, version, _, index in self._version_needs()}
+    def required_symbols(self) -> dict[bytes, str]:
+        """Undefined symbols without weak ones, each with its required version, or "" for any version."""
+        table = self._table_offset(DT_VERSYM)
+        versions = {index: version.decode(errors="replace") for _, version, _, index in self._version_requirements()}
         found = {}
-        for name, number, info, section in self._names(self._undefined_end()):
+        for name, number, info, section in self._iterate_symbols(self._undefined_end()):
             if name and not section and info >> 4 not in (STB_WEAK, STB_LOCAL):
                 index = self._unpack("<H", table + number * 2)[0] & 0x7FFF if table is not None else 0
                 found[name] = versions.get(index, "")
         return found
 
     def defines(self, name: str) -> bool:
-        """Whether the dynamic symbol table defines this name, by its GNU hash table."""
+        """Whether the dynamic symbol table defines a symbol, looked up in its GNU hash table."""
         if self._gnu_hash is None:
             return name.encode() in self._defined
         buckets, first, mask_words, shift, table = self._gnu_hash
-        wanted = name.encode()
-        digest = gnu_hash(wanted)
+        encoded = name.encode()
+        digest = gnu_hash(encoded)
         bloom = self._unpack("<Q", table + digest // 64 % mask_words * 8)[0]
         if not (bloom >> digest % 64 & bloom >> (digest >> shift) % 64 & 1):
             return False
         bucket_table = table + mask_words * 8
         index = self._unpack("<I", bucket_table + digest % buckets * 4)[0]
         chains = bucket_table + buckets * 4
-        return index >= first and self._chain_has(chains, first, index, digest, wanted)
+        return index >= first and self._chain_has(chains, first, index, digest, encoded)
 
-    def section(self, wanted: str) -> tuple[int, int] | None:
-        """Offset and size of a section by name, from the section headers; None where there is none."""
+    def section(self, section_name: str) -> tuple[int, int] | None:
+        """Offset and size of a section, from the section headers; None if there is no such section."""
         table, size, count, names = self._unpack("<Q", 40) + self._unpack("<HHH", 58)
         if not table or size < 64 or names >= count:
             return None
         name_table = self._unpack("<Q", table + names * size + 24)[0]
-        key = wanted.encode() + b"\0"
+        key = section_name.encode() + b"\0"
         for number in range(count):
             name, kind, _, _, offset, length = self._unpack("<IIQQQQ", table + number * size)
             start = name_table + name
-            if kind != 8 and self.data[start : start + len(key)] == key:  # 8: SHT_NOBITS holds no bytes
+            if kind != 8 and self.data[start : start + len(key)] == key:  # 8: SHT_NOBITS has no bytes in the file
                 return offset, max(0, min(length, len(self.data) - offset))
         return None
 
@@ -179,7 +182,7 @@ class Elf:
         for kind, offset, _, length in self._segments:
             if kind != PT_DYNAMIC:
                 continue
-            for place in range(offset, offset + min(length, DYNAMIC_ENTRIES * 16) - 15, 16):
+            for place in range(offset, offset + min(length, MAX_DYNAMIC_ENTRIES * 16) - 15, 16):
                 tag, value = self._unpack("<QQ", place)
                 if tag == 0:
                     break
@@ -190,16 +193,16 @@ class Elf:
         try:
             return struct.unpack_from(form, self.data, offset)
         except (struct.error, OverflowError) as error:
-            raise ElfError(f"cut off: it points to byte {offset} of {len(self.data)}") from error
+            raise ElfError(f"truncated: it refers to byte {offset} of {len(self.data)}") from error
 
     def _offset(self, address: int) -> int:
-        """Where in the file an address of memory lies."""
+        """The file offset of a virtual address."""
         for kind, offset, start, length in self._segments:
             if kind == PT_LOAD and start <= address < start + length:
                 return offset + address - start
-        raise ElfError(f"no segment holds address {address:#x}")
+        raise ElfError(f"no segment contains address {address:#x}")
 
-    def _place(self, tag: int) -> int | None:
+    def _table_offset(self, tag: int) -> int | None:
         values = self._dynamic.get(tag)
         return self._offset(values[0]) if values else None
 
@@ -209,7 +212,7 @@ class Elf:
     @cached_property
     def _tables(self) -> tuple[int, int]:
         """Offsets of the dynamic string and symbol tables."""
-        strings, symbols = self._place(DT_STRTAB), self._place(DT_SYMTAB)
+        strings, symbols = self._table_offset(DT_STRTAB), self._table_offset(DT_SYMTAB)
         if strings is None or symbols is None:
             return len(self.data), len(self.data)
         return strings, symbols
@@ -218,7 +221,7 @@ class Elf:
         start = self._tables[0] + index
         if start >= len(self.data):
             raise ElfError(f"cut off: a name lies at byte {start} of {len(self.data)}")
-        end = self.data.find(b"\0", start, start + NAME_BYTES)
+        end = self.data.find(b"\0", start, start + MAX_NAME_BYTES)
         if end < 0:
             raise ElfError(f"the name at byte {start} does not end")
         return self.data[start:end]
@@ -226,19 +229,19 @@ class Elf:
     @cached_property
     def _gnu_hash(self) -> tuple[int, int, int, int, int] | None:
         """Buckets, first hashed symbol, words of the Bloom filter, its shift, and where that starts."""
-        place = self._place(DT_GNU_HASH)
+        place = self._table_offset(DT_GNU_HASH)
         if place is None:
             return None
         buckets, first, mask_words, shift = self._unpack("<IIII", place)
         return (buckets, first, mask_words, shift, place + 16) if buckets and mask_words else None
 
-    def _chain_has(self, chains: int, first: int, index: int, digest: int, wanted: bytes) -> bool:
+    def _chain_has(self, chains: int, first: int, index: int, digest: int, encoded: bytes) -> bool:
         strings, symbols = self._tables
-        for _ in range(CHAIN):
+        for _ in range(MAX_CHAIN):
             found = self._unpack("<I", chains + (index - first) * 4)[0]
             if found | 1 == digest | 1:
                 name = strings + self._unpack("<I", symbols + index * SYMBOL.size)[0]
-                if self.data[name : name + len(wanted) + 1] == wanted + b"\0":
+                if self.data[name : name + len(encoded) + 1] == encoded + b"\0":
                     return True
             if found & 1:
                 break
@@ -247,7 +250,7 @@ class Elf:
 
     @cached_property
     def _defined(self) -> frozenset[bytes]:
-        """All defined names, for the rare file without a GNU hash table."""
+        """All defined symbols, for the rare file without a GNU hash table."""
         strings, symbols = self._tables
         names = set()
         for number in range(min(self._symbol_count(), (len(self.data) - symbols) // SYMBOL.size)):
@@ -256,15 +259,15 @@ class Elf:
                 names.add(self._string(name))
         return frozenset(names)
 
-    def _names(self, end: int | None = None) -> Iterator[tuple[bytes, int, int, int]]:
-        """Name, number, st_info and st_shndx of each dynamic symbol, up to a number."""
+    def _iterate_symbols(self, end: int | None = None) -> Iterator[tuple[bytes, int, int, int]]:
+        """Name, number, st_info and st_shndx of each dynamic symbol below number `end`."""
         strings, symbols = self._tables
         count = min(self._symbol_count() if end is None else end, (len(self.data) - symbols) // SYMBOL.size)
         table = self.data[symbols : symbols + max(count, 0) * SYMBOL.size]
         size = self._dynamic.get(DT_STRSZ, [0])[0]
         text = self.data[strings : strings + size]
         for number, (name, info, _, section, _, _) in enumerate(SYMBOL.iter_unpack(table)):
-            stop = text.find(b"\0", name, name + NAME_BYTES)
+            stop = text.find(b"\0", name, name + MAX_NAME_BYTES)
             if stop >= 0:
                 yield text[name:stop], number, info, section
 
@@ -272,45 +275,45 @@ class Elf:
         return self._unpack(SYMBOL.format, symbols + number * SYMBOL.size)
 
     def _undefined_end(self) -> int:
-        """Undefined symbols come before the first hashed one, save where nothing is hashed (then `first` is 1)."""
+        """Upper bound of undefined symbols, which precede the first hashed symbol. `first` is 1 if none is hashed."""
         if self._gnu_hash and self._gnu_hash[1] > 1:
             return self._gnu_hash[1]
         return self._symbol_count()
 
     def _symbol_count(self) -> int:
-        """Symbols in the table: the dynamic section does not say, so from the SysV hash or the section header."""
-        place = self._place(DT_HASH)
+        """Number of symbols. It is in the SysV hash table and the section header, not in the dynamic section."""
+        place = self._table_offset(DT_HASH)
         if place is not None:
             return self._unpack("<II", place)[1]
         found = self.section(".dynsym")
         return found[1] // SYMBOL.size if found else 0
 
     def _needed_versions(self) -> Iterator[bytes]:
-        """Names of the symbol versions that it asks for: `GLIBC_2.17`, `GLIBCXX_3.4.29`."""
-        return (version for _, version, _, _ in self._version_needs())
+        """Names of the required symbol versions: `GLIBC_2.17`, `GLIBCXX_3.4.29`."""
+        return (version for _, version, _, _ in self._version_requirements())
 
-    def _version_needs(self) -> Iterator[tuple[bytes, bytes, int, int]]:
-        """Library, symbol version, flags and index (vna_other) of each version that it asks for."""
-        place = self._place(DT_VERNEED)
+    def _version_requirements(self) -> Iterator[tuple[bytes, bytes, int, int]]:
+        """Library, symbol version, flags and index (vna_other) of each required version."""
+        place = self._table_offset(DT_VERNEED)
         steps = 0
-        while place is not None and steps < DYNAMIC_ENTRIES:
+        while place is not None and steps < MAX_DYNAMIC_ENTRIES:
             _, count, library, first, following = self._unpack("<HHIII", place)
             entry = place + first
             for _ in range(count):
                 steps += 1
                 _, flags, index, name, step = self._unpack("<IHHII", entry)
                 yield self._string(library), self._string(name), flags, index
-                if not step or steps >= DYNAMIC_ENTRIES:
+                if not step or steps >= MAX_DYNAMIC_ENTRIES:
                     break
                 entry += step
             steps += 1
             place = place + following if following else None
 
     def _version_definitions(self) -> Iterator[bytes]:
-        """Names of the symbol versions that it defines."""
-        place = self._place(DT_VERDEF)
+        """Names of the defined symbol versions."""
+        place = self._table_offset(DT_VERDEF)
         steps = 0
-        while place is not None and steps < DYNAMIC_ENTRIES:
+        while place is not None and steps < MAX_DYNAMIC_ENTRIES:
             steps += 1
             _, _, _, count, _, first, following = self._unpack("<HHHHIII", place)
             if count:
@@ -319,7 +322,7 @@ class Elf:
 
 
 def highest_version(family: bytes, names: Iterable[bytes]) -> str:
-    """The highest number of a family among symbol versions: of `GLIBC_2.17` and `GLIBC_2.32` it is "2.32"."""
+    """The highest number of a family of symbol versions: "2.32" for `GLIBC_2.17` and `GLIBC_2.32`."""
     form = re.compile(rb"%b_(\d{1,4}(?:\.\d{1,4})+)" % family)
     numbers = [tuple(map(int, found[1].split(b"."))) for name in names if (found := form.fullmatch(name))]
     return ".".join(map(str, max(numbers))) if numbers else ""

@@ -1,4 +1,4 @@
-"""The compiled files of an environment: what each needs, and what of it the others do not offer."""
+"""The compiled files of an environment, and the libraries and symbols that each of them does not find."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from typing import NamedTuple, Self
 from envdoctor.binaries.cache import CompiledFile, FileCache, identity
 from envdoctor.binaries.elf import Elf, ElfError, open_elf
 from envdoctor.binaries.fatbin import read_kernel_code
-from envdoctor.binaries.libraries import Loader
+from envdoctor.binaries.libraries import LibrarySearch
 from envdoctor.core.records import Extension
 
-# Names that torch or NCCL must define: Itanium-mangled ones in c10, at, torch and caffe2 (with their vtables and type
-# information), torch's C names, and NCCL's.
-FOREIGN_SYMBOL = re.compile(rb"_Z(?:T[IVS])?N?K?(?:3c10|2at|5torch|6caffe2)|THP[A-Z]|aoti_torch_|p?nccl[A-Z]")
+# Symbols that torch or NCCL must define: Itanium-mangled names in c10, at, torch and caffe2 (with vtables and type
+# information), torch's C functions and NCCL's functions.
+TORCH_OR_NCCL_SYMBOL = re.compile(rb"_Z(?:T[IVS])?N?K?(?:3c10|2at|5torch|6caffe2)|THP[A-Z]|aoti_torch_|p?nccl[A-Z]")
 NCCL_SYMBOL = re.compile(rb"p?nccl[A-Z]")
-SYMBOLS_SHOWN = 20
-# Files of one package of which one is loaded, by the version found at run time: bitsandbytes'
-# libbitsandbytes_cuda128.so, torchaudio's _torio_ffmpeg6.so, torchcodec's libtorchcodec_core7.so.
+MAX_SYMBOLS = 20
+# Files of which a package loads one, by the version found at run time: bitsandbytes' libbitsandbytes_cuda128.so,
+# torchaudio's _torio_ffmpeg6.so, torchcodec's libtorchcodec_core7.so.
 VARIANT = re.compile(
     r"(?P<family>.*?(?P<kind>cuda|rocm|ffmpeg|core))_?(?P<version>\d+)(?:_nocublaslt)?(?:\.[\w-]+)?\.so"
 )
 
-# Parts that a package does without where their library is not installed: nothing is wrong then.
-OPTIONAL = re.compile(
+# Optional parts of packages, which may need libraries that are not installed.
+OPTIONAL_FILES = re.compile(
     r"bitsandbytes/libbitsandbytes_(xpu|rocm|hpu)|cupy_backends/cuda/libs/|numba/np/ufunc/(tbb|omp)pool|torio/lib/"
     r"|torchaudio/lib/\w*_sox|torchcodec/libtorchcodec_|onnxruntime/capi/libonnxruntime_providers_|triton/backends/amd/"
-    r"|ray/core/libjemalloc\.so"  # made for LD_PRELOAD alone
+    r"|ray/core/libjemalloc\.so"  # used only through LD_PRELOAD
 )
 
 
 class CompiledPath(NamedTuple):
-    """Where a compiled file lies and whose it is."""
+    """The location of a compiled file and its distribution."""
 
-    folder: str  # of packages
-    path: str  # below it
+    folder: str  # site-packages
+    path: str  # relative to it
     distribution: str
 
     @property
     def full(self) -> str:
-        """The whole path."""
-        return os.path.join(self.folder, self.path)  # noqa: PTH118  500 of them, and pathlib is ten times as slow
+        """The absolute path."""
+        return os.path.join(self.folder, self.path)  # noqa: PTH118  pathlib is ten times as slow
 
     @property
     def name(self) -> str:
@@ -55,41 +55,43 @@ class CompiledPath(NamedTuple):
 
     @property
     def is_cuda_wheel(self) -> bool:
-        """Whether it is one of NVIDIA's own libraries, which others need and which need nothing of ours."""
+        """Whether it belongs to a wheel of NVIDIA, whose libraries depend on no other package."""
         return self.path.startswith("nvidia/")
 
 
-class Reading(NamedTuple):
-    """All compiled files, read: what is wrong with each by itself is in `problem`."""
+class CompiledFiles(NamedTuple):
+    """All compiled files of an environment; a file that cannot be read has a `problem`."""
 
     files: dict[CompiledPath, CompiledFile]
     notes: list[str]
 
 
-def read_files(paths: Iterable[CompiledPath], cache: FileCache, *, whole: bool = False) -> Reading:
-    """What each file needs and carries; of NVIDIA's libraries only that they are there, unless `whole`."""
+def read_files(
+    paths: Iterable[CompiledPath], cache: FileCache, *, include_cuda_wheels: bool = False
+) -> CompiledFiles:
+    """Read compiled files. Libraries of NVIDIA wheels are only listed, unless `include_cuda_wheels`."""
     files: dict[CompiledPath, CompiledFile] = {}
     notes: list[str] = []
-    absent = []
+    missing = []
     for path in paths:
         try:
             status = os.stat(path.full)  # noqa: PTH116
         except FileNotFoundError:
-            absent.append(path.full)
+            missing.append(path.full)
             continue
         except (OSError, ValueError) as error:  # ValueError: a null byte in a RECORD
             notes.append(f"{path.full!r}: {getattr(error, 'strerror', None) or error}")
             continue
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
-            notes.append(f"{path.full}: not a file")
+        if not stat.S_ISREG(status.st_mode):  # opening a named pipe would block
+            notes.append(f"{path.full}: not a regular file")
             continue
-        passed = path.is_cuda_wheel and not whole
-        files[path] = CompiledFile() if passed else _read_file(path, identity(status), cache)
+        listed_only = path.is_cuda_wheel and not include_cuda_wheels
+        files[path] = CompiledFile() if listed_only else _read_file(path, identity(status), cache)
         if files[path].problem:
             notes.append(f"{path.full}: {files[path].problem}")
-    if absent:
-        notes.append(f"{len(absent)} files that are recorded are not there, {absent[0]} first")
-    return Reading(files, notes)
+    if missing:
+        notes.append(f"{len(missing)} recorded files do not exist, for example {missing[0]}")
+    return CompiledFiles(files, notes)
 
 
 def _read_file(path: CompiledPath, key: str, cache: FileCache) -> CompiledFile:
@@ -98,43 +100,48 @@ def _read_file(path: CompiledPath, key: str, cache: FileCache) -> CompiledFile:
         return cached
     try:
         with open_elf(path.full) as elf:
-            file = _describe(elf, NCCL_SYMBOL if path.distribution == "torch" else FOREIGN_SYMBOL)
+            file = _describe(elf, NCCL_SYMBOL if path.distribution == "torch" else TORCH_OR_NCCL_SYMBOL)
     except ElfError as error:
         file = CompiledFile(problem=str(error))
-        if not str(error).startswith("not a"):  # what may be read tomorrow is not kept
+        if not str(error).startswith("not a"):  # a file that cannot be read now is not cached
             return file
     cache.put(key, file)
     return file
 
 
-def _describe(elf: Elf, judged: re.Pattern[bytes]) -> CompiledFile:
+def _describe(elf: Elf, symbols: re.Pattern[bytes]) -> CompiledFile:
     return CompiledFile(
         machine=elf.machine,
         needed=elf.needed,
         soname=elf.soname,
         search_path=elf.search_path,
-        undefined=elf.undefined(judged),
+        undefined=elf.undefined(symbols),
         glibc=elf.glibc,
         glibcxx=elf.glibcxx,
         code=read_kernel_code(elf),
     )
 
 
-def judge(
-    reading: Reading, *, torch_folder: str, torch_cuda: str, folders: Iterable[Path], environ: Mapping[str, str]
+def find_missing_dependencies(
+    compiled: CompiledFiles,
+    *,
+    torch_folder: str,
+    torch_cuda: str,
+    folders: Iterable[Path],
+    environ: Mapping[str, str],
 ) -> tuple[Extension, ...]:
-    """What each file misses in this environment; `torch_cuda` is the CUDA version of torch's build ("12.8")."""
-    files = reading.files
+    """Check each file against the environment. `torch_cuda`: the CUDA version of torch's build ("12.8")."""
+    files = compiled.files
     provided = {path.name for path in files} | {file.soname for file in files.values() if file.soname}
-    loader = Loader(provided, folders, environ)
+    search = LibrarySearch(provided, folders, environ)
     variants = find_variants(files, torch_cuda)
-    with Definitions(files, torch_folder, folders) as definitions:
+    with SymbolDefinitions(files, torch_folder, folders) as definitions:
         return tuple(
             Extension(
                 path=path.path,
                 distribution=path.distribution,
                 needed=file.needed,
-                missing_libraries=() if path in variants else _missing_libraries(path, file, loader),
+                missing_libraries=() if path in variants else _missing_libraries(path, file, search),
                 missing_symbols=definitions.missing(path, file),
                 glibc=file.glibc,
                 glibcxx=file.glibcxx,
@@ -145,15 +152,15 @@ def judge(
         )
 
 
-def _missing_libraries(path: CompiledPath, file: CompiledFile, loader: Loader) -> tuple[str, ...]:
-    if file.machine != os.uname().machine or OPTIONAL.match(path.path):
+def _missing_libraries(path: CompiledPath, file: CompiledFile, search: LibrarySearch) -> tuple[str, ...]:
+    if file.machine != os.uname().machine or OPTIONAL_FILES.match(path.path):
         return ()
     origin = Path(path.full).parent
-    return tuple(name for name in file.needed if not loader.finds(name, origin, file.search_path))
+    return tuple(name for name in file.needed if not search.can_find(name, origin, file.search_path))
 
 
 def find_variants(paths: Iterable[CompiledPath], torch_cuda: str) -> set[CompiledPath]:
-    """Files for another CUDA, ROCm or FFmpeg than is here, beside ones of their kind: they are not loaded."""
+    """Files for a version of CUDA, ROCm or FFmpeg that is not installed, if the package has several such files."""
     matches = {path: found for path in paths if (found := VARIANT.fullmatch(path.name))}
     families = Counter(_family(path, found) for path, found in matches.items())
     return {
@@ -168,8 +175,8 @@ def _family(path: CompiledPath, found: re.Match[str]) -> tuple[str, str]:
     return path.distribution, found["family"]
 
 
-class Definitions:
-    """The symbols that torch and NCCL define here, looked up in their hash tables; each name once."""
+class SymbolDefinitions:
+    """The symbols that the installed torch and NCCL define. Each symbol is looked up once, in their hash tables."""
 
     def __init__(
         self, files: Mapping[CompiledPath, CompiledFile], torch_folder: str, folders: Iterable[Path]
@@ -183,28 +190,27 @@ class Definitions:
         self._defined: dict[str, bool] = {}
 
     def __enter__(self) -> Self:
-        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Unmap what was looked into."""
+        """Unmap the libraries."""
         self._open.close()
 
     def missing(self, path: CompiledPath, file: CompiledFile) -> tuple[str, ...]:
-        """Symbols of a file that nobody defines; none where there is no torch, or no NCCL, to ask."""
+        """Symbols of a file that are not defined. Empty if torch or NCCL is not installed."""
         if file.machine != os.uname().machine:
             return ()
-        wanted = [name for name in file.undefined if self._is_judged(name, path)]
-        left = [name for name in wanted if not self._defines(name)]
-        if left:
+        checked = [name for name in file.undefined if self._is_checked(name, path)]
+        missing = [name for name in checked if not self._defines(name)]
+        if missing:
             siblings = [elf for sibling in self._siblings(path) if (elf := self._map(sibling.full))]
-            left = [name for name in left if not _any_defines(siblings, name)]
-        return tuple(left[:SYMBOLS_SHOWN])
+            missing = [name for name in missing if not _any_defines(siblings, name)]
+        return tuple(missing[:MAX_SYMBOLS])
 
-    def _is_judged(self, name: str, path: CompiledPath) -> bool:
+    def _is_checked(self, name: str, path: CompiledPath) -> bool:
         if name.startswith(("nccl", "pnccl")):
             return bool(self._nccl)
-        return bool(self._torch) and path.distribution != "torch"  # torch's own files fit each other
+        return bool(self._torch) and path.distribution != "torch"  # torch's own files come from one build
 
     def _defines(self, name: str) -> bool:
         if name not in self._defined:
@@ -232,7 +238,7 @@ def _any_defines(elves: Iterable[Elf], name: str) -> bool:
 
 
 def _torch_libraries(torch_folder: str, folders: Iterable[Path]) -> Iterator[str]:
-    """Libraries that define torch's symbols: in torch/lib, or in conda's lib."""
+    """Libraries that define torch's symbols: in torch/lib, or in lib of a conda environment."""
     for folder in (Path(torch_folder, "torch/lib"), *folders):
         try:
             names = os.listdir(folder)  # noqa: PTH208

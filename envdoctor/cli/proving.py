@@ -83,9 +83,9 @@ def archs(
 
     Example: envdoctor archs .venv --cc 9.0,12.0
     """
-    from envdoctor.commands import archs as kernels
+    from envdoctor.commands import archs as archs_command
 
-    finish("archs", format, lambda _: kernels.archs(target, cc, machine, fact or [], verbose=verbose))
+    finish("archs", format, lambda _: archs_command.archs(target, cc, machine, fact or [], verbose=verbose))
 
 
 @app.command()
@@ -97,6 +97,6 @@ def abi(
 
     Example: envdoctor abi .venv
     """
-    from envdoctor.verify import abi as checking
+    from envdoctor.commands import abi as abi_command
 
-    finish("abi", format, lambda _: checking.abi(venv))
+    finish("abi", format, lambda _: abi_command.abi(venv))

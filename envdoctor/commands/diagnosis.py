@@ -65,26 +65,28 @@ def check(request: CheckRequest) -> Answer:
     if request.save:
         _save(machine, Path(request.save))
     answer = _checked(machine, stack, findings, len(RULES), ())
-    return answer if stack is None or request.machine else _with_proofs(answer, stack, machine)
+    return answer if stack is None or request.machine else _with_verification(answer, stack, machine)
 
 
-def _with_proofs(answer: Answer, stack: Stack, machine: Machine) -> Answer:
+def _with_verification(answer: Answer, stack: Stack, machine: Machine) -> Answer:
     """The answer, with what envdoctor knows of an environment of this machine beside its files."""
     from envdoctor.environment.managed import read_install_record
-    from envdoctor.verify.evidence import read_proof, read_speed, verified_state
+    from envdoctor.verify.status import read_benchmark_status, read_verification_status, verification_state
 
     interpreter = Path(stack.python.value or "")
     installed = read_install_record(interpreter.parent.parent)
     now = machine.driver.version.value or "", tuple(g.name.value or "unreadable" for g in machine.gpus.value or ())
-    proof = read_proof(interpreter, *now)
+    verification = read_verification_status(interpreter, *now)
     made = installed and Made(
         profile=installed.profile,
         lock=installed.lock,
         created=installed.created,
-        verified=verified_state(proof),
+        verified=verification_state(verification),
         fallbacks=installed.fallbacks,
     )
-    checked = msgspec.structs.replace(answer.data, made=made, proof=proof, speed=read_speed(interpreter, *now))
+    checked = msgspec.structs.replace(
+        answer.data, made=made, verification=verification, benchmark=read_benchmark_status(interpreter, *now)
+    )
     return msgspec.structs.replace(answer, data=checked)
 
 
@@ -178,7 +180,7 @@ def _checked(
 
 def _save(machine: Machine, path: Path) -> None:
     origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
-    recorded = machines.shareable(machine, name=path.stem, origin=origin, home=str(Path.home()))
+    recorded = machines.anonymize(machine, name=path.stem, origin=origin, home=str(Path.home()))
     write_file(path, machines.machine_json(recorded), hint="envdoctor check --save machine.json")
 
 
@@ -271,7 +273,7 @@ def report(venv: str, python: str, output: str) -> Answer:
     """One file for an issue: printed, or written to `output`, as JSON where its name ends so."""
     from envdoctor.commands.report import make_report, to_markdown
     from envdoctor.rules import evaluate
-    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import status as verify_status
 
     machine = select_machine("", ())
     stack = select_stack(venv, python, search=True)
@@ -282,7 +284,7 @@ def report(venv: str, python: str, output: str) -> Answer:
         evaluate(machine, stack),
         logs=state_directory() / "logs",
         runs=Path("runs"),
-        verification=proof.verification_path(interpreter) if interpreter else None,
+        verification=verify_status.verification_path(interpreter) if interpreter else None,
     )
     if not output:
         return Answer(made)

@@ -14,7 +14,7 @@ from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.paths import expanded, is_folder
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer, Proof, Speed
+from envdoctor.core.results import Answer, BenchmarkStatus, VerificationStatus
 from envdoctor.environment.managed import (
     EnvironmentPaths,
     InstallRecord,
@@ -28,7 +28,12 @@ from envdoctor.install.environment_lock import environment_lock, is_running
 from envdoctor.install.journal import ROLLBACK, Journal, read_journal, unfinished
 from envdoctor.install.swap import recover_swap, remove, swap_back
 from envdoctor.profiles.files import user_folder
-from envdoctor.verify.evidence import driver_and_gpus, read_proof, read_speed, verified_state
+from envdoctor.verify.status import (
+    read_benchmark_status,
+    read_driver_and_gpus,
+    read_verification_status,
+    verification_state,
+)
 
 
 class Environment(Record, frozen=True, kw_only=True):
@@ -43,8 +48,8 @@ class Environment(Record, frozen=True, kw_only=True):
     state: Literal["current", "previous", "unfinished", "broken"]
     verified: Literal["passed", "failed", "stale", "no"]
     note: str = ""
-    proof: Proof | None = None  # None: its probes were not run
-    speed: Speed | None = None
+    verification: VerificationStatus | None = None  # None: its probes were not run
+    benchmark: BenchmarkStatus | None = None
 
 
 class Environments(Record, frozen=True):
@@ -146,12 +151,12 @@ def _environment(
             verified="no", note="envdoctor did not make it",
         )  # fmt: skip
     note = "; ".join(f"no wheel of {name} fitted: {use} instead" for name, use in made.fallbacks.items())
-    now = driver_and_gpus()
-    proof = read_proof(path / "bin/python", *now)
+    now = read_driver_and_gpus()
+    verification = read_verification_status(path / "bin/python", *now)
     return Environment(
         path=str(path), profile=made.profile, lock=made.lock, python=made.python, size=made.size,
-        created=made.created, state=state, verified=verified_state(proof), proof=proof,
-        speed=read_speed(path / "bin/python", *now),
+        created=made.created, state=state, verified=verification_state(verification), verification=verification,
+        benchmark=read_benchmark_status(path / "bin/python", *now),
         note=note if state != "broken" else "it has no interpreter: run envdoctor install again",
     )  # fmt: skip
 

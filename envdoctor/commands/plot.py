@@ -96,9 +96,9 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
 def _interpreter(folders: Sequence[Path], venv: str, python: str) -> Path:
     """What was named, else the interpreter that trained, by run.json."""
     if venv or python:
-        from envdoctor.verify.evidence import interpreter_for
+        from envdoctor.verify.status import resolve_interpreter
 
-        return interpreter_for(venv, python)
+        return resolve_interpreter(venv, python)
     named = [str(read_run_json(folder).get("python") or "") for folder in folders]
     for path in named:
         if path and os.access(path, os.X_OK):

@@ -16,7 +16,7 @@ from envdoctor.core.paths import expanded
 from envdoctor.core.records import Candidate, Choice, Machine, Record
 from envdoctor.core.results import Answer, Planned
 from envdoctor.machine.select import select_machine
-from envdoctor.machine.storage import environments_home
+from envdoctor.machine.storage import environments_directory
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violations
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def describe_violations(candidate: Candidate, leave_out: str = "") -> tuple[str,
 
 def default_venv(profile: str) -> Path:
     """Where a profile's environment lies unless told otherwise."""
-    return environments_home(os.environ) / Path(profile).stem
+    return environments_directory(os.environ) / Path(profile).stem
 
 
 def log_file(command: str, name: str) -> Path:

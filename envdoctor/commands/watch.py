@@ -11,7 +11,7 @@ import msgspec
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
 from envdoctor.core.records import Record
 from envdoctor.core.results import Answer
-from envdoctor.machine.gpu_now import GpuNow, read_gpus_now
+from envdoctor.machine.gpu_usage import GpuUsage, read_gpu_usage
 from envdoctor.training.launchers.job_state import Job, describe_job, explain_job_end, pending_job_command, read_job
 from envdoctor.training.runs.directory import LOG_FILE, find_run, read_run_json, resume_command, resume_hint
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
@@ -35,7 +35,7 @@ class Watched(Record, frozen=True, kw_only=True):
     process: int  # of the trainer; 0: not known
     silent: float | None  # seconds since the last event, where that is long for this run
     state: RunState
-    gpus: tuple[GpuNow, ...] = ()
+    gpus: tuple[GpuUsage, ...] = ()
     job: Job | None = None  # the run's SLURM job, where the trainer does not run and has no result
 
 
@@ -177,11 +177,11 @@ class Watcher:
             limit = max(SILENT_SECONDS, SILENT_STEPS * state.step_seconds)
         return seconds if seconds > limit and not state.ending else None
 
-    def _read_gpus(self) -> tuple[GpuNow, ...]:
+    def _read_gpus(self) -> tuple[GpuUsage, ...]:
         if not self.gpus_respond:
             return ()
         try:
-            return read_gpus_now()
+            return read_gpu_usage()
         except TimeoutError:  # a further query would hang as well
             self.gpus_respond = False
             return ()

@@ -109,19 +109,19 @@ class VerifyRequest(Record, frozen=True):
 def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
     """Prove an environment by its probes and keep the result with it; what failed is explained."""
     from envdoctor.environment.managed import read_install_record
-    from envdoctor.machine.gpu_load import free_gpu_memory
-    from envdoctor.verify import evidence as proof
+    from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
     from envdoctor.verify import runner as verifying
+    from envdoctor.verify import status as verify_status
 
-    interpreter = proof.interpreter_for(request.venv, request.python)
+    interpreter = verify_status.resolve_interpreter(request.venv, request.python)
     installed = read_install_record(interpreter.parent.parent)
     # An interpreter that no profile made is held against what any training needs.
     required = installed.required if installed else read_profile("cpu").verify.required
     names = verifying.choose_probes(
         verifying.bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
     )
-    driver, gpus = proof.driver_and_gpus()
-    free = free_gpu_memory() if gpus else 0
+    driver, gpus = verify_status.read_driver_and_gpus()
+    free = smallest_free_gpu_memory() if gpus else 0
     verification = verifying.verify(
         interpreter,
         names,
@@ -135,7 +135,7 @@ def verify(request: VerifyRequest, reporter: Reporter) -> Answer:
     )
     verification = _explained(verification, interpreter)
     if not (request.only or request.skip):
-        verifying.write_verification(proof.verification_path(interpreter), verification)
+        verifying.write_verification(verify_status.verification_path(interpreter), verification)
     return Answer(verification, EXIT_OK if verification.passed else EXIT_NO)
 
 
@@ -163,11 +163,12 @@ def bench(venv: str, python: str, reporter: Reporter) -> Answer:
 
 def load_test(venv: str, python: str, reporter: Reporter) -> Answer:
     """Load every compiled file of an environment, and import its libraries: no GPU is needed."""
-    from envdoctor.verify import evidence as proof
     from envdoctor.verify import loading
+    from envdoctor.verify import status as verify_status
 
     reporter.phase("Loading every compiled file")
-    return loading.load_test(proof.interpreter_for(venv, python))
+    result = loading.run_load_test(verify_status.resolve_interpreter(venv, python))
+    return Answer(result, EXIT_OK if result.passed else EXIT_NO)
 
 
 def list_recipes() -> Answer:
@@ -255,9 +256,9 @@ def _named_run(request: TrainRequest) -> Path | None:
 
 
 def _what_is_proven(python: Path) -> str:
-    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import status as verify_status
 
-    return proof.proof_line(python) or f"{python}: not verified"
+    return verify_status.status_line(python) or f"{python}: not verified"
 
 
 def _launch_context(options: LaunchOptions) -> LaunchContext:
@@ -279,11 +280,11 @@ def _python_to_show(request: TrainRequest) -> Path:
 
 def _python_of(request: TrainRequest) -> Path:
     """The interpreter asked for. The path of one for SLURM's nodes need not be there where the job is submitted."""
-    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import status as verify_status
 
     if request.launch.launcher == "slurm" and Path(request.python).is_absolute():
         return Path(request.python)
-    return proof.interpreter_for(request.venv, request.python)
+    return verify_status.resolve_interpreter(request.venv, request.python)
 
 
 def _profile_environment(python: Path) -> dict[str, str]:
@@ -294,24 +295,24 @@ def _profile_environment(python: Path) -> dict[str, str]:
 
 
 def _ready_python(request: TrainRequest) -> Path:
-    from envdoctor.verify import evidence as proof
+    from envdoctor.verify import status as verify_status
 
     python = _python_of(request)
     if not request.unverified:
-        proof.require_verified(python)
+        verify_status.require_verified(python)
     return python
 
 
 def _provenance(python: Path) -> dict[str, Any]:
     """Which environment this is, which attentions were proven in it, and what came out wrong."""
     from envdoctor.environment.managed import read_install_record
-    from envdoctor.verify import evidence as proof
     from envdoctor.verify import runner as verify
+    from envdoctor.verify import status as verify_status
 
     installed = read_install_record(python.parent.parent)
     known: dict[str, Any] = {"profile": installed.profile, "lock": installed.lock} if installed else {}
     with contextlib.suppress(BadInput):  # not verified: --unverified was asked for
-        verified = verify.read_verification(proof.verification_path(python))
+        verified = verify.read_verification(verify_status.verification_path(python))
         proven = {"attention": verified.attention, "attention_with_sinks": verified.attention_with_sinks}
         known["proven"] = {name: list(passed) for name, passed in proven.items()}
         wrong = [each.probe for each in verified.results if each.outcome not in ("passed", "unavailable")]

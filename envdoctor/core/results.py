@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from envdoctor.training.start import Run
 
 
-class Proof(Record, frozen=True, kw_only=True):
+class VerificationStatus(Record, frozen=True, kw_only=True):
     """What the probes showed of an environment when they last ran, and whether it still holds."""
 
     state: Literal["passed", "failed", "stale"]
@@ -29,7 +29,7 @@ class Proof(Record, frozen=True, kw_only=True):
     attention_with_sinks: tuple[str, ...] = ()
 
 
-class Speed(Record, frozen=True, kw_only=True):
+class BenchmarkStatus(Record, frozen=True, kw_only=True):
     """What `verify --bench` measured in an environment when it last ran, and whether it still holds."""
 
     state: Literal["healthy", "slow", "failing", "unknown", "stale"]  # the worst grade
@@ -61,8 +61,8 @@ class Checked(Record, frozen=True):
     choice: Choice
     report: tuple[str, ...] = ()  # what was recognised in a pasted report
     made: Made | None = None  # None: envdoctor did not make the environment
-    proof: Proof | None = None  # None: its probes were not run
-    speed: Speed | None = None
+    verification: VerificationStatus | None = None  # None: its probes were not run
+    benchmark: BenchmarkStatus | None = None
 
 
 class RuleText(Record, frozen=True):

@@ -1,1 +1,1 @@
-"""An installed Python environment, read from its files; nothing in it is imported or run."""
+"""An installed Python environment, read from its files; nothing is imported or started."""

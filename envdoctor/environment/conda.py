@@ -1,4 +1,4 @@
-"""Packages of a conda environment, from conda-meta/*.json: also those that are no Python distributions."""
+"""Packages of a conda environment, from conda-meta/*.json, including packages that are not Python distributions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from envdoctor.core.records import Distribution
 from envdoctor.environment.metadata import normalise
 
-# conda's names for what pip calls otherwise; their own metadata, where it is there, goes before.
+# conda's names of packages that have another name on PyPI. Python metadata takes precedence over these records.
 PIP_NAMES = {"pytorch": "torch", "pytorch-cpu": "torch", "pytorch-gpu": "torch"}
 
 
-class Record(msgspec.Struct):
-    """One file of conda-meta, as far as it is used."""
+class CondaRecord(msgspec.Struct):
+    """The fields of a conda-meta file that are used."""
 
     name: str
     version: str
@@ -23,13 +23,13 @@ class Record(msgspec.Struct):
 
 
 def read_packages(prefix: Path) -> tuple[dict[str, Distribution], dict[str, tuple[str, ...]], list[str]]:
-    """Packages by name, the compiled files below the prefix that each brought, and what could not be read."""
+    """Packages by name, the compiled files of each (relative to the prefix), and notes on unreadable files."""
     packages: dict[str, Distribution] = {}
     files: dict[str, tuple[str, ...]] = {}
     notes = []
     for path in sorted((prefix / "conda-meta").glob("*.json")):
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=Record)
+            record = msgspec.json.decode(path.read_bytes(), type=CondaRecord)
         except (OSError, msgspec.DecodeError, RecursionError) as error:
             notes.append(f"{path}: {getattr(error, 'strerror', None) or error}")
             continue

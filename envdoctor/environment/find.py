@@ -1,4 +1,4 @@
-"""Which environment is meant: named by the user, active, or the project's own."""
+"""Find the environment to examine: named by the user, active, or the project's `.venv`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HINT_PYTHON = "envdoctor check --python PATH"
 EXPECTED_PYTHON = "a Python interpreter: a path, or a name on PATH such as python3.12"
 
 
-def find_stack(venv: str, python: str, environ: Mapping[str, str]) -> Path | None:
-    """The environment to look into: a folder (venv, conda environment), or an interpreter outside of one.
+def find_environment(venv: str, python: str, environ: Mapping[str, str]) -> Path | None:
+    """The environment to examine: a folder (venv, conda environment), or an interpreter outside of any environment.
 
-    Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` here; None where there is none. BadInput only
-    for a path that the user gave: a stale variable of a shell is passed over.
+    Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` in the current directory; None if there is none.
+    BadInput only for a path that the user gave. A stale environment variable is ignored.
     """
     if venv and python:
         raise BadInput(f"both --venv {venv} and --python {python}", expected="one of them", hint=HINT_VENV)
@@ -30,20 +30,20 @@ def find_stack(venv: str, python: str, environ: Mapping[str, str]) -> Path | Non
     if exists(active / "pyvenv.cfg"):
         return active
     conda = Path(environ.get("CONDA_PREFIX") or "/nonexistent")
-    if exists(conda / "conda-meta") and not _is_bare_base(conda):
+    if exists(conda / "conda-meta") and not _is_base_without_torch(conda):
         return conda
-    here = Path(".venv").absolute()
-    return here if exists(here / "pyvenv.cfg") else None
+    project = Path(".venv").absolute()
+    return project if exists(project / "pyvenv.cfg") else None
 
 
-def environment_of(interpreter: Path) -> Path | None:
-    """The environment that an interpreter belongs to, as site.py finds it: before links are followed."""
+def environment_of_interpreter(interpreter: Path) -> Path | None:
+    """The environment of an interpreter, found without resolving symlinks, as in site.py."""
     prefix = interpreter.parent.parent
     return prefix if exists(prefix / "pyvenv.cfg") or exists(prefix / "conda-meta") else None
 
 
 def _named_venv(text: str) -> Path:
-    path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100  links stay: the interpreter is found by them
+    path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100  keep symlinks: the interpreter is a symlink
     expected = "the folder of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
     if problem := _problem_of(path):
         raise BadInput(f"--venv {text}: {problem}", expected=expected, hint=HINT_VENV)
@@ -54,22 +54,24 @@ def _named_venv(text: str) -> Path:
     for inner in (path / ".venv", path / "venv", path.parent):
         if exists(inner / "pyvenv.cfg"):
             raise BadInput(
-                f"--venv {text} holds no pyvenv.cfg and no conda-meta; {inner} is an environment",
+                f"--venv {text} contains no pyvenv.cfg and no conda-meta; {inner} is an environment",
                 expected=expected,
                 hint=f"envdoctor check --venv {inner}",
             )
     if exists(path / "bin/python3"):
-        return path / "bin/python3"  # the prefix of a Python of its own, like ~/.pyenv/versions/3.12.1
-    raise BadInput(f"--venv {text} holds no pyvenv.cfg and no conda-meta", expected=expected, hint=HINT_VENV)
+        return path / "bin/python3"  # the prefix of a Python installation, such as ~/.pyenv/versions/3.12.1
+    raise BadInput(f"--venv {text} contains no pyvenv.cfg and no conda-meta", expected=expected, hint=HINT_VENV)
 
 
-def interpreter_named(text: str, environ: Mapping[str, str], *, hint: str = HINT_PYTHON) -> Path:
-    """What `--python` names: a path, or a name on PATH. It is there, and may be looked at."""
+def resolve_python_argument(text: str, environ: Mapping[str, str], *, hint: str = HINT_PYTHON) -> Path:
+    """Resolve the value of `--python`, a path or a name on PATH; BadInput if it does not exist or is unreadable."""
     path = None if "/" in text else _on_path(text, environ)
     if path is None and ("/" in text or exists(text)):
         path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100
     if path is None:
-        raise BadInput(f"--python {text}: not on PATH, nor here", expected=EXPECTED_PYTHON, hint=hint)
+        raise BadInput(
+            f"--python {text}: not on PATH and not in the current directory", expected=EXPECTED_PYTHON, hint=hint
+        )
     if problem := _problem_of(path):
         raise BadInput(f"--python {text}: {problem}", expected=EXPECTED_PYTHON, hint=hint)
     return path
@@ -77,15 +79,15 @@ def interpreter_named(text: str, environ: Mapping[str, str], *, hint: str = HINT
 
 def _named_python(text: str, environ: Mapping[str, str]) -> Path:
     expected = EXPECTED_PYTHON
-    path = interpreter_named(text, environ)
+    path = resolve_python_argument(text, environ)
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
-        return path  # as uv takes `--python .venv`
+        return path  # uv accepts `--python .venv` as well
     if is_folder(path):
         raise BadInput(f"--python {text} is a folder", expected=expected, hint=f"envdoctor check --venv {text}")
-    if inside := environment_of(path):
-        return inside
+    if environment := environment_of_interpreter(path):
+        return environment
     start = _first_bytes(path)
-    if start[:2] == b"#!":  # pyenv's shims: only running them would tell which Python they start
+    if start[:2] == b"#!":  # a shim of pyenv: its Python is only known by running it
         raise BadInput(
             f"--python {text} is a script, not an interpreter",
             expected=expected,
@@ -93,7 +95,7 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
         )
     if start != b"\x7fELF":
         raise BadInput(
-            f"--python {text} is no program (it starts with {start!r})", expected=expected, hint=HINT_PYTHON
+            f"--python {text} is not an executable (it starts with {start!r})", expected=expected, hint=HINT_PYTHON
         )
     return path
 
@@ -104,7 +106,7 @@ def _first_bytes(path: Path) -> bytes:
             return file.read(4)
     except OSError as error:
         raise BadInput(
-            f"--python {path}: {error.strerror}", expected="a Python that you may read", hint=HINT_PYTHON
+            f"--python {path}: {error.strerror}", expected="a readable Python interpreter", hint=HINT_PYTHON
         ) from error
 
 
@@ -116,18 +118,18 @@ def _on_path(name: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def _problem_of(path: Path) -> str:
-    """Why a path cannot be looked at; empty where it can."""
+    """Why a path cannot be read; empty if it can."""
     try:
         path.stat()
         if is_folder(path):
             os.listdir(path)  # noqa: PTH208
     except OSError as error:
-        return (error.strerror or str(error)) + (f" (a link to {path.readlink()})" if is_link(path) else "")
+        return (error.strerror or str(error)) + (f" (a symlink to {path.readlink()})" if is_link(path) else "")
     except ValueError as error:  # a null byte
         return str(error)
     return ""
 
 
-def _is_bare_base(prefix: Path) -> bool:
-    """Whether this is conda's own environment with no torch in it: active in many shells, and no stack."""
+def _is_base_without_torch(prefix: Path) -> bool:
+    """Whether this is conda's base environment without torch, which is active in many shells."""
     return exists(prefix / "condabin") and not list(prefix.glob("lib/python3.*/site-packages/torch/version.py"))

@@ -1,4 +1,4 @@
-"""Read a whole environment into a Stack: files only, nothing imported, no process started."""
+"""Read an environment into a Stack from its files, without importing anything or starting a process."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envdoctor.binaries.cache import FileCache
-from envdoctor.binaries.extensions import CompiledPath, Reading, judge, read_files
+from envdoctor.binaries.extensions import CompiledFiles, CompiledPath, find_missing_dependencies, read_files
 from envdoctor.binaries.libraries import read_libstdcxx
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import Distribution, Extension, Fact, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.environment.distributions import Installed, describe_notes, find_metadata, read_distributions
+from envdoctor.environment.distributions import (
+    InstalledDistributions,
+    describe_notes,
+    find_metadata,
+    read_distributions,
+)
 from envdoctor.environment.layout import Layout, read_layout
-from envdoctor.environment.metadata import compiled_files, editable_folder
+from envdoctor.environment.metadata import compiled_files, editable_project
 from envdoctor.environment.torch_build import read_torch_build
 
-WALKED = 20_000  # folders and files of a distribution without a RECORD that are looked at
+MAX_ENTRIES = 20_000  # folders and files to search in a distribution without a RECORD
 
 
 def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> Stack:
-    """The environment at a place from `find_stack`; what may not be read is a note on its fact, never an error.
+    """Read the environment at a path from `find_environment`. Unreadable files are notes on facts, never errors.
 
-    `cache`: folder for what was read of compiled files ($XDG_CACHE_HOME/envdoctor), None to keep nothing.
+    `cache`: folder for the cache of compiled files ($XDG_CACHE_HOME/envdoctor), None for no cache.
     """
     layout = read_layout(place, environ)
     installed = read_distributions(layout)
     files = FileCache(cache)
-    reading = read_files(_compiled_paths(layout, installed.metadata, installed.conda_files), files)
+    compiled = read_files(_compiled_paths(layout, installed.metadata, installed.conda_files), files)
     files.save()
     distributions = _distributions_fact(layout, installed)
-    torch = _torch_fact(layout, installed, reading, distributions)
+    torch = _torch_fact(layout, installed, compiled, distributions)
     return Stack(
         origin=f"read from {place}",
         kind=layout.kind,
@@ -40,65 +45,72 @@ def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.
         distributions=distributions,
         shadowed=_shadowed_fact(layout, installed),
         torch=torch,
-        extensions=_extensions_fact(layout, installed, reading, torch, environ),
-        cuda_available=absent(str(place), "nothing was imported"),
+        extensions=_extensions_fact(layout, installed, compiled, torch, environ),
+        cuda_available=absent(str(place), "torch was not imported"),
         uses=absent(str(place), "no report"),
         libstdcxx=read_libstdcxx(layout.prefix, layout.kind.value or "", environ),
     )
 
 
-def read_compiled(place: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> Reading:
-    """Every compiled file of an environment, NVIDIA's own libraries too, each by itself."""
+def read_compiled_files(place: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> CompiledFiles:
+    """Read every compiled file of an environment, including the libraries of NVIDIA wheels."""
     layout = read_layout(place, environ)
     files = FileCache(cache)
-    reading = read_files(_compiled_paths(layout, *find_metadata(layout)), files, whole=True)
+    compiled = read_files(_compiled_paths(layout, *find_metadata(layout)), files, include_cuda_wheels=True)
     files.save()
-    return reading
+    return compiled
 
 
 def _source(layout: Layout) -> str:
     return str(next((folder.path for folder in layout.folders if folder.role == "own"), layout.prefix))
 
 
-def _distributions_fact(layout: Layout, installed: Installed) -> Fact[dict[str, Distribution]]:
+def _distributions_fact(layout: Layout, installed: InstalledDistributions) -> Fact[dict[str, Distribution]]:
     note = describe_notes(installed.notes)
-    if not installed.taken and note:
+    if not installed.active and note:
         return unreadable(_source(layout), note)
     if not layout.folders:
-        return unreadable(_source(layout), "no folder of packages below it")
-    return known(installed.taken, _source(layout), note)
+        return unreadable(_source(layout), "it has no site-packages folder")
+    return known(installed.active, _source(layout), note)
 
 
-def _shadowed_fact(layout: Layout, installed: Installed) -> Fact[tuple[Distribution, ...]]:
+def _shadowed_fact(layout: Layout, installed: InstalledDistributions) -> Fact[tuple[Distribution, ...]]:
     if not installed.shadowed:
         return absent(_source(layout))
     names = ", ".join(installed.shadowing[:5])
-    note = f"taken from the user's folder or PYTHONPATH, before the environment's own: {names}" if names else ""
+    note = f"imported from the user site or PYTHONPATH instead of the environment: {names}" if names else ""
     return known(installed.shadowed, _source(layout), note)
 
 
 def _torch_fact(
-    layout: Layout, installed: Installed, reading: Reading, distributions: Fact[dict[str, Distribution]]
+    layout: Layout,
+    installed: InstalledDistributions,
+    compiled: CompiledFiles,
+    distributions: Fact[dict[str, Distribution]],
 ) -> Fact[TorchBuild]:
-    torch = installed.taken.get("torch")
+    torch = installed.active.get("torch")
     if torch is None:
-        unread = distributions.state == "unreadable"
-        return unreadable(_source(layout), distributions.note) if unread else absent(_source(layout))
+        is_unreadable = distributions.state == "unreadable"
+        return unreadable(_source(layout), distributions.note) if is_unreadable else absent(_source(layout))
     folder = Path(torch.location)
-    if not is_file(folder / "torch/version.py"):  # conda's record names the prefix
+    if not is_file(folder / "torch/version.py"):  # a conda record gives the prefix
         folder = next((f.path for f in layout.folders if is_file(f.path / "torch/version.py")), folder)
-    code = {p.name: f.code for p, f in reading.files.items() if p.distribution == "torch" and f.code}
+    code = {p.name: f.code for p, f in compiled.files.items() if p.distribution == "torch" and f.code}
     return known(read_torch_build(folder, torch.version, code), str(folder / "torch"))
 
 
 def _extensions_fact(
-    layout: Layout, installed: Installed, reading: Reading, torch: Fact[TorchBuild], environ: Mapping[str, str]
+    layout: Layout,
+    installed: InstalledDistributions,
+    compiled: CompiledFiles,
+    torch: Fact[TorchBuild],
+    environ: Mapping[str, str],
 ) -> Fact[tuple[Extension, ...]]:
-    note = describe_notes(reading.notes)
-    if not reading.files:
-        return unreadable(_source(layout), note) if note or not installed.taken else absent(_source(layout))
-    extensions = judge(
-        reading,
+    note = describe_notes(compiled.notes)
+    if not compiled.files:
+        return unreadable(_source(layout), note) if note or not installed.active else absent(_source(layout))
+    extensions = find_missing_dependencies(
+        compiled,
         torch_folder=str(Path(torch.source).parent) if torch.value else "",
         torch_cuda=(torch.value.cuda.value or "") if torch.value else "",
         folders=[prefix / "lib" for prefix in dict.fromkeys((layout.prefix, layout.base))],
@@ -110,7 +122,7 @@ def _extensions_fact(
 def _compiled_paths(
     layout: Layout, metadata: Mapping[str, Path], conda_files: Mapping[str, tuple[str, ...]]
 ) -> Iterator[CompiledPath]:
-    """Compiled files of every distribution that is taken, each once."""
+    """Compiled files of every imported distribution, without duplicates."""
     seen: set[str] = set()
     for path in (*_recorded(metadata), *_recorded_by_conda(layout, conda_files)):
         if path.full not in seen:
@@ -118,15 +130,15 @@ def _compiled_paths(
             yield path
 
 
-def _recorded(taken: Mapping[str, Path]) -> Iterator[CompiledPath]:
-    for name, metadata in taken.items():
+def _recorded(metadata_paths: Mapping[str, Path]) -> Iterator[CompiledPath]:
+    for name, metadata in metadata_paths.items():
         folder = str(metadata.parent)
         recorded = compiled_files(metadata)
         if recorded is None:
             recorded = _walk(folder, [Path(folder, part) for part in _top_level(metadata)])
         for path in recorded:
             yield CompiledPath(folder, path, name)
-        if project := editable_folder(metadata):
+        if project := editable_project(metadata):
             module = name.replace("-", "_")
             for path in _walk(str(project), [project / module, project / "src" / module]):
                 yield CompiledPath(str(project), path, name)
@@ -142,7 +154,7 @@ def _recorded_by_conda(layout: Layout, conda_files: Mapping[str, tuple[str, ...]
 
 
 def _top_level(metadata: Path) -> list[str]:
-    """Module folders of a distribution without a RECORD: Debian's packages, eggs."""
+    """Module folders of a distribution without a RECORD (Debian packages, eggs)."""
     try:
         return [line for line in (metadata / "top_level.txt").read_text(errors="replace").split() if "/" not in line]
     except OSError:
@@ -150,11 +162,11 @@ def _top_level(metadata: Path) -> list[str]:
 
 
 def _walk(folder: str, roots: list[Path]) -> Iterator[str]:
-    left = WALKED
+    entries = 0
     for root in roots:
         for place, folders, files in os.walk(root):
-            left -= len(folders) + len(files)
-            if left < 0:
+            entries += len(folders) + len(files)
+            if entries > MAX_ENTRIES:
                 return
             for file in files:
                 if file.endswith(".so") or ".so." in file:

@@ -1,7 +1,7 @@
-"""Where an environment keeps its things: kind, interpreter, version, folders of packages, headers.
+"""The layout of an environment: kind, interpreter, version, package folders, headers.
 
-The order of the folders is that of sys.path (CPython's site.py, and Debian's patch of it): PYTHONPATH, then for a
-venv its own folder before the user's and the system's, for any other Python the user's folder before its own.
+The folders are in the order of sys.path (CPython's site.py and Debian's patch of it): PYTHONPATH first. In a venv,
+its own folder precedes the user site and the system's; in any other Python, the user site precedes its own.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from envdoctor.core.records import Fact, absent, known, unreadable
 
 
 class Folder(NamedTuple):
-    """One folder of packages on sys.path."""
+    """One package folder on sys.path."""
 
     path: Path
     role: str  # own, user, system, PYTHONPATH
 
 
 class Layout(NamedTuple):
-    """An environment before anything in it is read."""
+    """The paths of an environment, before its packages are read."""
 
     kind: Fact[str]
     prefix: Path
-    base: Path  # prefix of the Python that a venv was made from; `prefix` itself for any other
+    base: Path  # prefix of the base Python of a venv; otherwise `prefix`
     interpreter: Fact[str]
     version: Fact[str]
     folders: tuple[Folder, ...]
@@ -37,24 +37,26 @@ class Layout(NamedTuple):
 
 
 def read_layout(place: Path, environ: Mapping[str, str]) -> Layout:
-    """The layout of an environment (a folder) or of an interpreter outside of any."""
+    """The layout of an environment (a folder) or of an interpreter outside of any environment."""
     if is_folder(place):
-        settings = _read_settings(place / "pyvenv.cfg")
+        settings = _read_pyvenv_cfg(place / "pyvenv.cfg")
         return (
-            _venv_layout(place, settings, environ) if settings is not None else _own_layout(place, "conda", environ)
+            _venv_layout(place, settings, environ)
+            if settings is not None
+            else _installation_layout(place, "conda", environ)
         )
     real = follow(place)
     prefix = real.parent.parent
-    return _own_layout(prefix, "system", environ, interpreter=place, minor=_minor_in(real.name))
+    return _installation_layout(prefix, "system", environ, interpreter=place, minor=_minor_version(real.name))
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """Settings of a pyvenv.cfg: `home = /usr/bin` and the like, keys in lower case."""
+    """Settings of a pyvenv.cfg such as `home = /usr/bin`, with keys in lower case."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.strip().lower(): value.strip() for key, value in pairs}
 
 
-def _read_settings(path: Path) -> dict[str, str] | None:
+def _read_pyvenv_cfg(path: Path) -> dict[str, str] | None:
     try:
         return parse_settings(path.read_text(errors="replace"))
     except FileNotFoundError:
@@ -66,8 +68,8 @@ def _read_settings(path: Path) -> dict[str, str] | None:
 def _venv_layout(prefix: Path, settings: dict[str, str], environ: Mapping[str, str]) -> Layout:
     home = Path(settings.get("home") or "/nonexistent")
     interpreter = prefix / "bin/python"
-    base = _base_of(interpreter, home)
-    minor = _minor_below(prefix) or _minor_in(settings.get("version_info") or settings.get("version", ""))
+    base = _base_prefix(interpreter, home)
+    minor = _minor_below(prefix) or _minor_version(settings.get("version_info") or settings.get("version", ""))
     folders = [*_python_path(environ), *_site_folders(prefix, minor, "own")]
     if settings.get("include-system-site-packages", "").lower() == "true":
         folders += [*_user_folder(minor, environ), *_site_folders(base, minor, "system")]
@@ -84,12 +86,12 @@ def _venv_layout(prefix: Path, settings: dict[str, str], environ: Mapping[str, s
     )
 
 
-def _own_layout(
+def _installation_layout(
     prefix: Path, kind: str, environ: Mapping[str, str], *, interpreter: Path | None = None, minor: str = ""
 ) -> Layout:
-    """A Python that stands for itself: conda's, the system's, pyenv's."""
+    """The layout of a Python installation: conda, the system's, pyenv's."""
     program = interpreter or prefix / "bin/python"
-    minor = minor or _minor_in(follow(program).name) or _minor_below(prefix)
+    minor = minor or _minor_version(follow(program).name) or _minor_below(prefix)
     folders = [*_python_path(environ), *_user_folder(minor, environ), *_site_folders(prefix, minor, "own")]
     return Layout(
         kind=known(kind, f"{prefix}/conda-meta" if kind == "conda" else str(program)),
@@ -102,29 +104,29 @@ def _own_layout(
     )
 
 
-def _minor_in(text: str) -> str:
-    """The first 3.x in a text: `python3.12` and `3.12.1` give "3.12"."""
+def _minor_version(text: str) -> str:
+    """The first 3.x in a text: "3.12" for `python3.12` and `3.12.1`."""
     found = re.search(r"3\.\d+", text)
     return found[0] if found else ""
 
 
 def _full_version(text: str) -> str:
-    """`3.12.1` and virtualenv's `3.12.1.final.0` give "3.12.1"; `3.12` alone is no full version."""
+    """Parse `3.12.1` and virtualenv's `3.12.1.final.0` as "3.12.1"; returns "" for `3.12`."""
     found = re.match(r"3\.\d+\.\d+", text)
     return found[0] if found else ""
 
 
 def _minor_below(prefix: Path) -> str:
-    """The Python version that the folders below lib name; the newest of several."""
+    """The newest Python version among the folder names below lib."""
     names = [
         path.parent.name
         for path in (*prefix.glob("lib/python3.*/site-packages"), *prefix.glob("lib/python3.*/os.py"))
     ]
-    return max(map(_minor_in, names), key=lambda minor: int(minor[2:] or 0), default="")
+    return max(map(_minor_version, names), key=lambda minor: int(minor[2:] or 0), default="")
 
 
-def _base_of(interpreter: Path, home: Path) -> Path:
-    """Prefix of the base Python: `home` of pyvenv.cfg, or where the link of bin/python ends if that is gone."""
+def _base_prefix(interpreter: Path, home: Path) -> Path:
+    """Prefix of the base Python: `home` of pyvenv.cfg, or the target of bin/python if `home` does not exist."""
     if is_folder(home):
         return home.parent
     return follow(interpreter).parent.parent
@@ -142,7 +144,7 @@ def _user_folder(minor: str, environ: Mapping[str, str]) -> list[Folder]:
 
 
 def _site_folders(prefix: Path, minor: str, role: str) -> list[Folder]:
-    """Folders of packages below a prefix, each once: Debian's dist-packages, Fedora's lib64 and the common one."""
+    """Package folders below a prefix without duplicates: Debian's dist-packages, Fedora's lib64, the common one."""
     names = [f"lib/python{minor}/site-packages", f"lib64/python{minor}/site-packages"]
     if prefix == Path("/usr"):
         names = [f"local/lib/python{minor}/dist-packages", "lib/python3/dist-packages",
@@ -160,7 +162,7 @@ def _interpreter_fact(path: Path) -> Fact[str]:
         path.stat()
     except FileNotFoundError:
         if path.is_symlink():
-            return absent(str(path), f"a link to {path.readlink()}, which is not there")
+            return absent(str(path), f"a symlink to {path.readlink()}, which does not exist")
         return absent(str(path))
     except OSError as error:
         return unreadable(str(path), error.strerror or str(error))
@@ -168,7 +170,7 @@ def _interpreter_fact(path: Path) -> Fact[str]:
 
 
 def _version_of(prefix: Path, minor: str) -> Fact[str]:
-    """Full version of a Python: its header, conda's record or the program itself; else the minor version."""
+    """Full version of a Python: from its header, conda's record or the program; otherwise the minor version."""
     header = prefix / f"include/python{minor}/patchlevel.h"
     try:
         found = re.search(r'#define PY_VERSION\s+"([^"]+)"', header.read_text(errors="replace"))
@@ -183,13 +185,13 @@ def _version_of(prefix: Path, minor: str) -> Fact[str]:
         for folder in ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
     )
     for program in (prefix / f"bin/python{minor}", *libraries):
-        if version := _version_inside(program, minor):
+        if version := _version_in_binary(program, minor):
             return known(version, str(program))
     return known(minor, str(prefix)) if minor else unreadable(str(prefix), "no Python found below it")
 
 
-def _version_inside(program: Path, minor: str) -> str:
-    """The version text (PY_VERSION) inside a Python program."""
+def _version_in_binary(program: Path, minor: str) -> str:
+    """The version string (PY_VERSION) in a Python program or library."""
     try:
         with open_elf(program) as elf:
             found = re.search(rb"\0(" + re.escape(minor.encode()) + rb"\.\d+)\+?\0", elf.data)
@@ -199,6 +201,6 @@ def _version_inside(program: Path, minor: str) -> str:
 
 
 def _headers_fact(prefixes: tuple[Path, ...], minor: str) -> Fact[bool]:
-    places = [prefix / f"include/python{minor}/Python.h" for prefix in prefixes]
-    found = next((place for place in places if is_file(place)), None)
-    return known(found is not None, str(found or places[0]))
+    candidates = [prefix / f"include/python{minor}/Python.h" for prefix in prefixes]
+    header = next((path for path in candidates if is_file(path)), None)
+    return known(header is not None, str(header or candidates[0]))

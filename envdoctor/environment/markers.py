@@ -1,4 +1,4 @@
-"""Environment markers of requirements, for the Python and platform of the stack and not of this process."""
+"""Environment markers of requirements, evaluated for the environment's Python instead of this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 
 class Markers:
-    """Decides which Requires-Dist lines hold in an environment; each marker text is judged once."""
+    """Evaluates the markers of Requires-Dist lines for one environment. Results are cached."""
 
     def __init__(self, python_version: str, machine: str = "") -> None:
         full = python_version if python_version.count(".") >= 2 else f"{python_version or '3'}.0"
@@ -26,23 +26,23 @@ class Markers:
             "sys_platform": "linux",
             "extra": "",
         }
-        self._holds = lru_cache(maxsize=None)(self._evaluate)
+        self._is_true = lru_cache(maxsize=None)(self._evaluate)
 
-    def holding(self, lines: Iterable[str]) -> tuple[str, ...]:
-        """The requirements without their markers, of the lines that hold here with no extra asked for."""
-        found = []
+    def applicable(self, lines: Iterable[str]) -> tuple[str, ...]:
+        """The requirements, without markers, of the lines that apply when no extra is requested."""
+        requirements = []
         for line in lines:
             requirement, _, marker = line.partition(";")
-            if not marker or self._holds(marker.strip()):
-                found.append(requirement.strip())
-        return tuple(found)
+            if not marker or self._is_true(marker.strip()):
+                requirements.append(requirement.strip())
+        return tuple(requirements)
 
     def _evaluate(self, marker: str) -> bool:
-        if "extra" in marker and " or " not in marker and "!=" not in marker:  # spares parsing thousands of lines
+        if "extra" in marker and " or " not in marker and "!=" not in marker:  # avoids parsing thousands of lines
             return False
         from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 
         try:
             return Marker(marker).evaluate(self._environment)
         except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, RecursionError):
-            return True  # a requirement too many is seen; one too few is not
+            return True  # a superfluous requirement is visible to the user, a missing one is not

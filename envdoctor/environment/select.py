@@ -12,8 +12,8 @@ def select_stack(venv: str, python: str, *, search: bool) -> Stack | None:
     """Read the named environment; with `search` also the active one or ./.venv. None if there is none."""
     if not (venv or python or search):
         return None
-    from envdoctor.environment.find import find_stack
+    from envdoctor.environment.find import find_environment
     from envdoctor.environment.inspect import read_stack
 
-    place = find_stack(venv, python, os.environ)
+    place = find_environment(venv, python, os.environ)
     return read_stack(place, cache_directory()) if place else None

@@ -1,4 +1,4 @@
-"""What the installed torch was built for: version.py, the names in libc10.so, the code in libtorch_cuda.so."""
+"""The build of the installed torch: version.py, symbols in libc10.so, GPU code in libtorch_cuda.so."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from envdoctor.binaries.elf import ElfError, open_elf
 from envdoctor.binaries.fatbin import sort_architectures
 from envdoctor.core.records import Fact, KernelCode, TorchBuild, absent, known, unreadable
 
-# c10::detail::torchCheckFail, what TORCH_CHECK calls: in every torch since 1.8, with the one or the other string.
+# c10::detail::torchCheckFail, which TORCH_CHECK calls: in every torch since 1.8, with the old or the new std::string.
 CHECK_FAIL = "_ZN3c106detail14torchCheckFailEPKcS2_jRK"
-NEW_STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
-OLD_STRING = "Ss"
+NEW_ABI_STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+OLD_ABI_STRING = "Ss"
 
 
 def read_torch_build(folder: Path, version: str, code: Mapping[str, KernelCode]) -> TorchBuild:
-    """The build of the torch in a folder of packages; `code` is the GPU code of its libraries by file name."""
+    """The build of the torch in a package folder. `code`: the GPU code of its libraries by file name."""
     file = folder / "torch/version.py"
     try:
         values = parse_version_file(file.read_text(errors="replace"))
@@ -49,37 +49,37 @@ def _fact(value: str | None, file: Path) -> Fact[str]:
 
 
 def _read_abi(library: Path) -> Fact[bool]:
-    """Whether std::string is the one of the new C++ ABI in torch's own interface."""
+    """Whether torch's interface uses the std::string of the new C++ ABI."""
     try:
         with open_elf(library) as elf:
-            for string, new in ((NEW_STRING, True), (OLD_STRING, False)):
+            for string, is_new in ((NEW_ABI_STRING, True), (OLD_ABI_STRING, False)):
                 if elf.defines(CHECK_FAIL + string):
-                    return known(new, f"{library}: torchCheckFail")
+                    return known(is_new, f"{library}: torchCheckFail")
     except ElfError as error:
         return unreadable(str(library), str(error))
     return unreadable(str(library), "it does not define c10::detail::torchCheckFail")
 
 
 def _architectures(folder: Path, code: Mapping[str, KernelCode]) -> Fact[tuple[str, ...]]:
-    """GPUs that torch's own kernels are for: those that half of its fatbin containers have.
+    """Architectures that at least half of torch's fatbin containers have code for.
 
-    One matching kernel is no support: torch 2.8 has 393 containers with sm_70 to sm_120, and sm_90a in 4, sm_89 in 1.
+    A single kernel is not support: torch 2.8 has 393 containers with sm_70 to sm_120, but sm_90a in 4 and sm_89 in 1.
     """
     source = f"{folder}/torch/lib/libtorch_cuda.so"
-    held = [
+    containers = [
         (names.split(), count)
-        for name, each in code.items()
+        for name, kernel_code in code.items()
         if re.fullmatch(r"libtorch_(cuda|hip)(_cu|_cpp)?\.so", name)
-        for names, count in each.containers.items()
+        for names, count in kernel_code.containers.items()
     ]
-    total = sum(count for _, count in held)
+    total = sum(count for _, count in containers)
     if not total:
         return absent(source)
-    shares = {name: 0 for names, _ in held for name in names}
-    for names, count in held:
+    counts = {name: 0 for names, _ in containers for name in names}
+    for names, count in containers:
         for name in names:
-            shares[name] += count
-    whole = sort_architectures({name for name, count in shares.items() if count * 2 >= total})
-    partial = sort_architectures(set(shares) - set(whole))
-    note = ", ".join(f"{name} in {shares[name]} of {total} containers" for name in partial)
-    return known(whole, source, f"only some kernels: {note}" if note else "")
+            counts[name] += count
+    supported = sort_architectures({name for name, count in counts.items() if count * 2 >= total})
+    partial = sort_architectures(set(counts) - set(supported))
+    note = ", ".join(f"{name} in {counts[name]} of {total} containers" for name in partial)
+    return known(supported, source, f"only some kernels: {note}" if note else "")

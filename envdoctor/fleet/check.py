@@ -15,7 +15,7 @@ from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.records import Record
 from envdoctor.core.results import Answer
-from envdoctor.environment.find import interpreter_named
+from envdoctor.environment.find import resolve_python_argument
 from envdoctor.fleet import reach
 from envdoctor.fleet.compare import Tally
 from envdoctor.fleet.facts import judge
@@ -147,7 +147,7 @@ def ask(how: How, request: FleetRequest, question: reach.Question, take: reach.T
         for answer in read_answers(recorded_files(request.recorded)):
             take(answer)
     elif how == "ray":
-        named = request.ray_python and interpreter_named(request.ray_python, os.environ, hint=HINT)
+        named = request.ray_python and resolve_python_argument(request.ray_python, os.environ, hint=HINT)
         reach.ask_by_ray(str(named or sys.executable), request.address, question, take)
     elif how == "slurm":
         nodes, down = slurm_nodes(request.nodelist, request.partition)

@@ -84,7 +84,7 @@ def required_by(metadata: Metadata) -> list[Stated]:
     found: list[Stated] = []
     for python in PYTHONS:
         together: dict[str, frozenset[str]] = {}
-        for line in Markers(python, "x86_64").holding(metadata.requires):
+        for line in Markers(python, "x86_64").applicable(metadata.requires):
             if parsed := parse_requirement(line):
                 together[parsed.name] = together.get(parsed.name, ANY) | clauses(parsed.specifier)
         found.append({name: {specifier} for name, specifier in together.items()})
@@ -193,7 +193,7 @@ def cuda_row(rows: Sequence[PypiTorch], version: str) -> PypiTorch | None:
 
 def cuda_of(metadata: Metadata, platform: str) -> str:
     """CUDA that torch's wheel requires the runtime of: "12.8" of `nvidia-cuda-runtime-cu12==12.8.90`; "cpu"."""
-    for line in Markers("3.12", platform).holding(metadata.requires):
+    for line in Markers("3.12", platform).applicable(metadata.requires):
         parsed = parse_requirement(line)
         if parsed and _RUNTIME.fullmatch(parsed.name) and (found := re.search(r"(\d+\.\d+)", parsed.specifier)):
             return found[1]

@@ -26,7 +26,7 @@ from envdoctor.core.records import (
     known,
     unreadable,
 )
-from envdoctor.machine.deadline import call_within
+from envdoctor.machine.timeout import call_with_timeout
 
 LIBRARY = "libnvidia-ml.so.1"
 # nvmlInit_v2 brings up no GPU yet (NVML API reference), so it is quick; the first question about a GPU without
@@ -96,7 +96,7 @@ def read_nvml(root: Path = Path("/"), *, init_seconds: float = INIT_SECONDS) -> 
 
     nvml = Nvml(pynvml)
     try:
-        call_within(init_seconds, nvml.nvmlInit)
+        call_with_timeout(init_seconds, nvml.nvmlInit)
     except TimeoutError:
         hung: Fact[Any] = unreadable(INIT, f"nvmlInit did not answer within {init_seconds:g} s")
         return NvmlReading(hung, hung, _read_library_file(), hung, hung)
@@ -118,7 +118,7 @@ def read_nvml(root: Path = Path("/"), *, init_seconds: float = INIT_SECONDS) -> 
         )
     finally:
         with contextlib.suppress(TimeoutError, nvml.NVMLError):  # it may wait for a GPU call that hangs
-            call_within(init_seconds, nvml.nvmlShutdown)
+            call_with_timeout(init_seconds, nvml.nvmlShutdown)
 
 
 def cuda_version(number: int) -> str:
@@ -189,7 +189,7 @@ def _read_gpus(nvml: Nvml) -> Fact[tuple[Gpu, ...]]:
 def _read_gpu(nvml: Nvml, index: int) -> Gpu:
     """One GPU; what a lost or a stuck one does not answer is unreadable, and the others are still read."""
     try:
-        return call_within(GPU_SECONDS, lambda: _ask_gpu(nvml, index))
+        return call_with_timeout(GPU_SECONDS, lambda: _ask_gpu(nvml, index))
     except TimeoutError as error:
         trouble: Fact[Any] = unreadable(HANDLE, f"GPU {index}: {error}")
     except nvml.NVMLError as error:

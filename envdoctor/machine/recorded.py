@@ -63,7 +63,7 @@ def json_text(data: object) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
 
 
-def shareable(machine: Machine, *, name: str, origin: str, home: str) -> Machine:
+def anonymize(machine: Machine, *, name: str, origin: str, home: str) -> Machine:
     """The machine as a file to hand around: the home folder as `~`, no GPU serials (UUIDs)."""
     data = msgspec.to_builtins(machine)
     for gpu in data["gpus"].get("value", ()):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from envdoctor.core.directories import data_directory, home_directory
 from envdoctor.core.records import Fact, Filesystem, Storage, known, unreadable
-from envdoctor.machine.deadline import call_within
+from envdoctor.machine.timeout import call_with_timeout
 
 STATFS_SECONDS = 2.0  # a dead NFS mount answers never
 
 
-def environments_home(environ: Mapping[str, str]) -> Path:
+def environments_directory(environ: Mapping[str, str]) -> Path:
     """Where envdoctor keeps the environments it makes: below XDG_DATA_HOME."""
     return data_directory(environ) / "envs"
 
@@ -25,7 +25,7 @@ def places(environ: Mapping[str, str]) -> dict[str, Path]:
     cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     return {
         "home": home,
-        "environments": environments_home(environ),
+        "environments": environments_directory(environ),
         "uv cache": Path(environ.get("UV_CACHE_DIR") or cache / "uv"),
         "hf cache": Path(environ.get("HF_HOME") or cache / "huggingface"),
         "tmp": Path(environ.get("TMPDIR") or "/tmp"),
@@ -55,7 +55,7 @@ def read_storage(environ: Mapping[str, str] = os.environ) -> Storage:
 def read_filesystem(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
     """The file system that holds `path` or its nearest parent that exists."""
     try:
-        return call_within(STATFS_SECONDS, lambda: _stat(path, mounts))
+        return call_with_timeout(STATFS_SECONDS, lambda: _stat(path, mounts))
     except (OSError, TimeoutError) as error:
         return unreadable("statvfs", f"{path}: {error}")
 

@@ -1,4 +1,4 @@
-"""What compiled files lack, for people."""
+"""Human output of `envdoctor abi`."""
 
 from __future__ import annotations
 
@@ -8,45 +8,47 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.verify.abi import AbiChecked, Lack, LinkedFile
+from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
 
-LACKS_SHOWN = 4
+MISSING_SHOWN = 4
 
 
-def abi_checked(data: AbiChecked) -> list[RenderableType]:
-    """Each file that lacks something with what it lacks, then the counts."""
+def abi_report(data: AbiReport) -> list[RenderableType]:
+    """Each file with missing dependencies, then the counts."""
     parts: list[RenderableType] = []
     for file in data.files:
-        if file.outcome in ("lacks", "unread"):
+        if file.outcome in ("missing", "unreadable"):
             parts += _file(file)
     counts = Counter(file.outcome for file in data.files)
-    beside = f" beside torch {data.torch}" if data.torch else ""
-    fits = f"{counts['fits']} of {len(data.files)} compiled files have all that they ask for{beside}"
-    parts.append(Text.assemble(("✗ ", "error") if counts["lacks"] else ("✓ ", "ok"), fits))
-    reasons = Counter(file.why for file in data.files if file.outcome == "left-out")
-    parts += [Text(f"  {number} left out: {why}", style="dim") for why, number in reasons.most_common()]
-    parts.append(Text(f"  {data.seconds:.1f} s; nothing was loaded: envdoctor verify --load does that", style="dim"))
+    torch = f" with torch {data.torch}" if data.torch else ""
+    summary = f"{counts['ok']} of {len(data.files)} compiled files find all their libraries and symbols{torch}"
+    parts.append(Text.assemble(("✗ ", "error") if counts["missing"] else ("✓ ", "ok"), summary))
+    reasons = Counter(file.reason for file in data.files if file.outcome == "skipped")
+    parts += [Text(f"  {number} skipped: {reason}", style="dim") for reason, number in reasons.most_common()]
+    parts.append(
+        Text(f"  {data.seconds:.1f} s; to load the files as well, run: envdoctor verify --load", style="dim")
+    )
     return parts
 
 
 def _file(file: LinkedFile) -> list[RenderableType]:
     parts: list[RenderableType] = [Text.assemble(("✗ ", "error"), (file.path, "title"), f"  of {file.distribution}")]
-    if file.outcome == "unread":
-        parts.append(_indent(f"cannot be read: {file.why}"))
-    parts += [_indent(lack_words(lack)) for lack in file.lacks[:LACKS_SHOWN]]
-    if len(file.lacks) > LACKS_SHOWN:
-        parts.append(_indent(f"and {len(file.lacks) - LACKS_SHOWN} more"))
+    if file.outcome == "unreadable":
+        parts.append(_indent(f"cannot be read: {file.reason}"))
+    parts += [_indent(describe_missing(missing)) for missing in file.missing[:MISSING_SHOWN]]
+    if len(file.missing) > MISSING_SHOWN:
+        parts.append(_indent(f"and {len(file.missing) - MISSING_SHOWN} more"))
     return parts
 
 
-def lack_words(lack: Lack) -> str:
-    """What is lacking, and where it should have come from."""
-    source = f", which {lack.package} should have" if lack.package else ""
-    if lack.kind == "library":
-        return f"needs {lack.name}, which is nowhere" + (f"; it is in {lack.package}" if lack.package else "")
-    if lack.kind == "version":
-        return f"needs {lack.name} of {lack.library}; {lack.found} does not have it"
-    return f"needs {lack.readable}{source}"
+def describe_missing(missing: MissingDependency) -> str:
+    """The missing library, version or symbol and the package that should provide it."""
+    provider = f" (from {missing.package})" if missing.package else ""
+    if missing.kind == "library":
+        return f"needs {missing.name}{provider}, which was not found"
+    if missing.kind == "version":
+        return f"needs {missing.name} of {missing.library}, which {missing.library_path} does not define"
+    return f"needs the symbol {missing.demangled}{provider}, which is not defined"
 
 
 def _indent(text: str) -> RenderableType:

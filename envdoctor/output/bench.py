@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.output.console import table
-from envdoctor.verify.bench_records import Bench, BenchResult, UnderLoad
+from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, LoadSummary
 
 NAMES = {
     "gemm": "16-bit matrix product",
@@ -22,7 +22,7 @@ STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "un
 SHOWN_REASONS = 2  # of what held the clocks, the most frequent
 
 
-def bench(data: Bench) -> list[RenderableType]:
+def bench(data: BenchmarkReport) -> list[RenderableType]:
     """A row a measurement, the clocks while it ran, then what is low and why it may be so."""
     parts: list[RenderableType] = [
         Text.assemble(("Speed", "title"), f"  {', '.join(data.gpus)}, driver {data.driver or 'unknown'}"),
@@ -39,7 +39,7 @@ def bench(data: Bench) -> list[RenderableType]:
     return [*parts, _verdict(data)]
 
 
-def _numbers(data: Bench) -> RenderableType:
+def _numbers(data: BenchmarkReport) -> RenderableType:
     rows = table("GPU", "what", "measured", "healthy", "grade")
     for result in data.results:
         value = "-" if result.value is None else f"{_rounded(result.value)} {result.unit}"
@@ -50,7 +50,7 @@ def _numbers(data: Bench) -> RenderableType:
     return rows
 
 
-def _loads(data: Bench) -> RenderableType:
+def _loads(data: BenchmarkReport) -> RenderableType:
     rows = table("GPU", "what", "SM MHz", "mem", "°C", "W", "PCIe", "clocks held by")
     for result in data.results:
         if load := result.load:
@@ -61,12 +61,12 @@ def _loads(data: Bench) -> RenderableType:
     return rows
 
 
-def _reasons(load: UnderLoad) -> str:
+def _reasons(load: LoadSummary) -> str:
     shown = [f"{name} {share:.0%}" for name, share in load.throttle_reasons.items() if name != "idle"]
     return ", ".join(shown[:SHOWN_REASONS]) or "nothing"
 
 
-def _explained(result: BenchResult) -> list[RenderableType]:
+def _explained(result: BenchmarkResult) -> list[RenderableType]:
     if not result.causes or result.value is None or result.healthy is None:
         return []
     share = f", {result.value / result.healthy.typical:.0%} of what is typical" if result.healthy.typical else ""
@@ -82,14 +82,14 @@ def _way(versions: dict[str, str]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {versions[name]}" for name in names if name in versions)
 
 
-def _verdict(data: Bench) -> RenderableType:
+def _verdict(data: BenchmarkReport) -> RenderableType:
     counts = {grade: sum(result.grade == grade for result in data.results) for grade in STYLES}
     told = ", ".join(f"{count} {grade}" for grade, count in counts.items() if count) or "nothing measured"
     mark = ("✓ ", "ok") if data.passed else ("✗ ", "error")
     return Text.assemble(mark, told, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))
 
 
-def _gpu(result: BenchResult) -> str:
+def _gpu(result: BenchmarkResult) -> str:
     return "all" if result.gpu is None else str(result.gpu)
 
 

@@ -153,10 +153,10 @@ def stack_lines(data: results.Checked) -> list[RenderableType]:
         rows.add_row("made by envdoctor", made.profile, Text(f"lock {made.lock}", style="dim"))
         for name, use in made.fallbacks.items():
             rows.add_row("attention", f"{use}: no wheel of {name} fitted", "")
-    from envdoctor.output.proofs import proof_lines
+    from envdoctor.output.verification_status import status_lines
 
-    proofs = proof_lines(data.proof, data.speed, ours=made is not None)
-    return [Text("\nEnvironment", style="title"), rows, *(Padding(line, (0, 0, 0, 2)) for line in proofs)]
+    status = status_lines(data.verification, data.benchmark, managed=made is not None)
+    return [Text("\nEnvironment", style="title"), rows, *(Padding(line, (0, 0, 0, 2)) for line in status)]
 
 
 def _told(fact: Fact[Any]) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 from envdoctor.commands.housekeeping import Environment, Environments, Paths, Removed, RolledBack
 from envdoctor.install.install import InstallResult
 from envdoctor.output.console import table
-from envdoctor.output.proofs import proof_lines
+from envdoctor.output.verification_status import status_lines
 
 GIB, MIB = 1 << 30, 1 << 20
 STATES = {"current": "ok", "previous": "dim", "unfinished": "warning", "broken": "error"}
@@ -63,7 +63,7 @@ def _environment(each: Environment) -> list[RenderableType]:
     )
     parts: list[RenderableType] = [head, _indent(Text(each.path))]
     parts.append(_indent(Text("  ".join(filter(None, facts)), "dim")))
-    parts += map(_indent, proof_lines(each.proof, each.speed, ours=bool(each.profile)))
+    parts += map(_indent, status_lines(each.verification, each.benchmark, managed=bool(each.profile)))
     return [*parts, _indent(Text(each.note, style="warning"))] if each.note else parts
 
 

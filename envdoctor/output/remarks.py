@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from envdoctor.core.records import ProbeResult, Verification
 
 if TYPE_CHECKING:
-    from envdoctor.commands.archs import ArchsScanned, Asked
-    from envdoctor.verify.abi import AbiChecked
-    from envdoctor.verify.bench_records import Bench, BenchResult
+    from envdoctor.binaries.coverage import TargetGpu
+    from envdoctor.commands.abi import AbiReport
+    from envdoctor.commands.archs import ArchsReport
+    from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult
     from envdoctor.verify.loading import LoadTest
 
 FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
@@ -73,7 +74,7 @@ def _probe_words(result: ProbeResult) -> str:
     return _lines(result.message, *numbers, result.cause, result.output.strip()[-OUTPUT_SHOWN:])
 
 
-def _bench(data: Bench) -> Iterator[Remark]:
+def _bench(data: BenchmarkReport) -> Iterator[Remark]:
     from envdoctor.output.bench import NAMES
 
     for result in data.results:
@@ -86,36 +87,36 @@ def _bench(data: Bench) -> Iterator[Remark]:
             yield Remark(level, f"speed-{result.grade}", title, _bench_words(result), f"{result.measure}{where}")
 
 
-def _bench_words(result: BenchResult) -> str:
+def _bench_words(result: BenchmarkResult) -> str:
     healthy = f"; healthy from {result.healthy_from:.4g} {result.unit}" if result.healthy_from else ""
     causes = f"it may be: {'; '.join(result.causes)}" if result.causes else ""
-    return _lines(f"{result.words}{healthy} ({result.gpu_name})", result.message, causes)
+    return _lines(f"{result.description}{healthy} ({result.gpu_name})", result.message, causes)
 
 
-def _abi(data: AbiChecked) -> Iterator[Remark]:
-    from envdoctor.output.abi import lack_words
+def _abi(data: AbiReport) -> Iterator[Remark]:
+    from envdoctor.output.abi import describe_missing
 
     for file in data.files:
-        if file.outcome == "lacks":
-            message = f"{file.path}: {'; '.join(map(lack_words, file.lacks))}"
-            title = f"{file.distribution} lacks what it is linked to"
-            yield Remark("error", f"abi-{file.lacks[0].kind}", title, message, file.path, file.path)
-        elif file.outcome == "unread":
-            yield _unread(file.path, file.why)
+        if file.outcome == "missing":
+            message = f"{file.path}: {'; '.join(map(describe_missing, file.missing))}"
+            title = f"{file.distribution}: missing libraries or symbols"
+            yield Remark("error", f"abi-{file.missing[0].kind}", title, message, file.path, file.path)
+        elif file.outcome == "unreadable":
+            yield _unreadable(file.path, file.reason)
 
 
-def _unread(path: str, why: str) -> Remark:
-    return Remark("warning", "file-unread", "compiled files that cannot be read", f"{path}: {why}", path, path)
+def _unreadable(path: str, reason: str) -> Remark:
+    return Remark("warning", "file-unread", "compiled files that cannot be read", f"{path}: {reason}", path, path)
 
 
-def _archs(data: ArchsScanned) -> Iterator[Remark]:
+def _archs(data: ArchsReport) -> Iterator[Remark]:
     for gpu in data.gpus:
         yield from _archs_of(gpu, data)
-    for each in data.unread:
-        yield _unread(each.path, each.why)
+    for each in data.unreadable:
+        yield _unreadable(each.path, each.reason)
 
 
-def _archs_of(gpu: Asked, data: ArchsScanned) -> Iterator[Remark]:
+def _archs_of(gpu: TargetGpu, data: ArchsReport) -> Iterator[Remark]:
     from envdoctor.commands.archs import is_compiled_at_first_use
 
     label = f"{gpu.capability} ({gpu.name})" if gpu.name else gpu.capability
@@ -123,14 +124,16 @@ def _archs_of(gpu: Asked, data: ArchsScanned) -> Iterator[Remark]:
         for each in file.coverage:
             if each.capability != gpu.capability:
                 continue
-            held = " ".join((*file.code.native, *file.code.ptx)) or "nothing"
+            architectures = " ".join((*file.code.native, *file.code.ptx)) or "no GPU"
             subject = f"{file.path} for {gpu.capability}"
-            if not each.runs and not file.by_choice:
-                message = f"{file.path}: it has code for {held}"
+            if not each.runs and not file.exempt_reason:
+                message = f"{file.path}: it has code for {architectures}"
                 yield Remark("error", "archs-none", f"no code for {label}", message, subject, file.path)
             elif each.compiles is False and is_compiled_at_first_use(file, each):
-                needs = f"a driver from {each.needs_driver} on" if each.needs_driver else "a newer driver"
-                message = f"{file.path}: PTX ISA {file.code.ptx_isa} needs {needs}; this one is {gpu.driver}"
+                needs = f"driver {each.needs_driver} or newer" if each.needs_driver else "a newer driver"
+                message = (
+                    f"{file.path}: PTX ISA {file.code.ptx_isa} needs {needs}; the installed driver is {gpu.driver}"
+                )
                 yield Remark("warning", "archs-driver", f"PTX too new for {label}", message, subject, file.path)
 
 
@@ -138,7 +141,7 @@ def _loads(data: LoadTest) -> Iterator[Remark]:
     for result in data.results:
         file = result.name if result.kind == "extension" else ""
         what = "" if file else "import "
-        if result.outcome not in ("loaded", "left-out"):
+        if result.outcome not in ("loaded", "skipped"):
             title = f"{result.distribution} does not load: {result.outcome.replace('-', ' ')}"
             message = f"{what}{result.name}: {result.message}"
             yield Remark("error", "load-failed", title, message, result.name, file)
@@ -153,5 +156,5 @@ def _lines(*lines: str) -> str:
 
 
 MAKERS: dict[str, Callable[[Any], Iterator[Remark]]] = {
-    "Verification": _probes, "Bench": _bench, "AbiChecked": _abi, "ArchsScanned": _archs, "LoadTest": _loads,
+    "Verification": _probes, "BenchmarkReport": _bench, "AbiReport": _abi, "ArchsReport": _archs, "LoadTest": _loads,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import pairwise
 from rich.cells import cell_len
 from rich.text import Text
 
-from envdoctor.machine.gpu_now import GpuNow
+from envdoctor.machine.gpu_usage import GpuUsage
 from envdoctor.training.runs.state import Evaluation, RunState
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -18,7 +18,7 @@ GIB = 1 << 30
 LEADING = ("reward", "exact_match", "accuracy")  # of the held-out metrics, the first that there is
 
 
-def lines(state: RunState, width: int, gpus: Sequence[GpuNow] = ()) -> list[Text]:
+def lines(state: RunState, width: int, gpus: Sequence[GpuUsage] = ()) -> list[Text]:
     """The display: progress, learning, policy, speed, and the GPUs."""
     rows = [_progress(state), _learning(state, width), _policy(state), _speed(state)]
     rows += [_gpu(gpu) for gpu in gpus]
@@ -134,7 +134,7 @@ def _speed(state: RunState) -> list[str]:
     return cells + ([f"peak {metrics['memory_gib']:.3g} GiB"] if "memory_gib" in metrics else [])
 
 
-def _gpu(gpu: GpuNow) -> list[str]:
+def _gpu(gpu: GpuUsage) -> list[str]:
     cells = [f"GPU {gpu.index}"]
     if gpu.busy is not None:
         cells.append(f"{100 * gpu.busy:.0f} % busy")

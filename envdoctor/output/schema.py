@@ -22,7 +22,8 @@ FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "sta
 def _answers() -> dict[str, tuple[type, ...]]:
     """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
     from envdoctor.commands import housekeeping
-    from envdoctor.commands.archs import ArchsScanned
+    from envdoctor.commands.abi import AbiReport
+    from envdoctor.commands.archs import ArchsReport
     from envdoctor.commands.audit import Audited
     from envdoctor.commands.fetch import Fetched
     from envdoctor.commands.keeping import LockedAll, Matrix
@@ -41,8 +42,7 @@ def _answers() -> dict[str, tuple[type, ...]]:
     from envdoctor.profiles import Profile
     from envdoctor.training.recipes import Recipe, Setting
     from envdoctor.training.start import Run
-    from envdoctor.verify.abi import AbiChecked
-    from envdoctor.verify.bench_records import Bench
+    from envdoctor.verify.bench_records import BenchmarkReport
     from envdoctor.verify.loading import LoadTest
 
     for late in (Recipe, Run, Setting, InstallResult, Lock, Profile, Resolution):
@@ -66,9 +66,9 @@ def _answers() -> dict[str, tuple[type, ...]]:
         "clean": (housekeeping.Removed,),
         "uninstall": (housekeeping.Removed,),
         "paths": (housekeeping.Paths,),
-        "verify": (Verification, LoadTest, Bench),
-        "archs": (ArchsScanned,),
-        "abi": (AbiChecked,),
+        "verify": (Verification, LoadTest, BenchmarkReport),
+        "archs": (ArchsReport,),
+        "abi": (AbiReport,),
         "train": (results.Trained, results.RecipeList),
         "plan": (MemoryPlan,),
         "watch": (Watched,),

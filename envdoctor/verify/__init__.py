@@ -1,1 +1,1 @@
-"""Proof that an environment works: probes, load test, benchmark, stored results."""
+"""VerificationStatus that an environment works: probes, load test, benchmark, stored results."""

@@ -21,11 +21,11 @@ from envdoctor.environment.managed import read_install_record
 from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import NvmlReading, read_nvml
-from envdoctor.machine.gpu_load import GpuSample, Sampling
-from envdoctor.verify import evidence as proof
+from envdoctor.machine.gpu_sampler import GpuSample, GpuSampler
 from envdoctor.verify import runner as verify
+from envdoctor.verify import status as verify_status
 from envdoctor.verify.bench_causes import likely_causes
-from envdoctor.verify.bench_records import Bench, BenchResult, grade, healthy_numbers, under_load
+from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, expected_speed, grade, summarize_load
 from envdoctor.verify.probe_process import run_probe
 from envdoctor.verify.probe_scripts import Probe, bundled_benchmarks
 from envdoctor.verify.stored_results import BENCH_SCHEMA, bench_path, write_record
@@ -49,14 +49,14 @@ def bench(
     on_result: Callable[[ProbeResult], None] = lambda _: None,
 ) -> Answer:
     """Measure, grade, and keep the result beside the verification."""
-    interpreter = proof.interpreter_for(venv, python)
-    verify.check_python(interpreter)
+    interpreter = verify_status.resolve_interpreter(venv, python)
+    verify.require_python(interpreter)
     nvml = read_nvml()
     gpus = require_gpus(nvml)
     installed = read_install_record(interpreter.parent.parent)
     began = time.monotonic()
     runs, samples = run_benchmarks(interpreter, len(gpus), on_start, on_result)
-    found = Bench(
+    found = BenchmarkReport(
         schema=BENCH_SCHEMA,
         python=str(interpreter),
         when=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -93,7 +93,7 @@ def run_benchmarks(
 ) -> tuple[list[ProbeResult], list[GpuSample]]:
     """Every benchmark that these many GPUs allow, alone, and what NVML told of the GPUs meanwhile."""
     runs = []
-    with Sampling() as sampling:
+    with GpuSampler() as sampling:
         for script in bundled_benchmarks() if scripts is None else scripts:
             if gpus < script.gpus:
                 continue
@@ -104,7 +104,7 @@ def run_benchmarks(
     return runs, list(sampling.samples)
 
 
-def results_of(run: ProbeResult, gpus: Sequence[Gpu], samples: Sequence[GpuSample]) -> list[BenchResult]:
+def results_of(run: ProbeResult, gpus: Sequence[Gpu], samples: Sequence[GpuSample]) -> list[BenchmarkResult]:
     """What one script measured, graded; where it measured nothing, that, with its message."""
     measures = MEASURES.get(run.probe, ())
     numbering = number_gpus(run.lists.get("gpus", ()), gpus)
@@ -141,13 +141,13 @@ def _graded(
     samples: Sequence[GpuSample],
     *,
     together: bool = False,
-) -> BenchResult:
+) -> BenchmarkResult:
     value = measured if run.outcome == "passed" else None
-    healthy = healthy_numbers(measure, gpu)
+    healthy = expected_speed(measure, gpu)
     verdict = grade(value, healthy)
-    load = under_load(samples)
+    load = summarize_load(samples)
     low = verdict in ("slow", "failing")
-    return BenchResult(
+    return BenchmarkResult(
         measure=measure,
         gpu=None if together else gpu.index,
         gpu_name=gpu.name.value or "unreadable",

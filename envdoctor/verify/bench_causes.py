@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from envdoctor.core.records import Gpu
 from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.knowledge.gpus import gpu_model
-from envdoctor.verify.bench_records import UnderLoad
+from envdoctor.verify.bench_records import LoadSummary
 
 OFTEN = 0.2  # of the samples: what holds the clocks more seldom explains little
 LOW_CLOCK = 0.8  # of the highest: below it a GPU without a power cap does not run under load
@@ -27,7 +27,7 @@ CLOCK_REASONS = {
 
 
 def likely_causes(
-    measure: Measure, gpu: Gpu, load: UnderLoad | None, versions: Mapping[str, str] | None = None
+    measure: Measure, gpu: Gpu, load: LoadSummary | None, versions: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """What may be behind a low number, the likeliest first. `gpu` was read before the measurements began."""
     found = [*_shared(gpu)]
@@ -53,7 +53,7 @@ def _shared(gpu: Gpu) -> Iterator[str]:
         yield f"the GPU is shared: {used / 2**30:.1f} GiB were in use before, by a process that is not seen from here"
 
 
-def _clocks(load: UnderLoad | None) -> Iterator[str]:
+def _clocks(load: LoadSummary | None) -> Iterator[str]:
     if load is None:
         return
     clock = f" at {load.sm_clock:.0f} of {load.max_sm_clock:.0f} MHz" if load.sm_clock and load.max_sm_clock else ""
@@ -78,7 +78,7 @@ def _memory(gpu: Gpu) -> Iterator[str]:
         yield "ECC is on: on a GPU with GDDR memory it takes 6 to 12 % of the bandwidth"
 
 
-def _pcie(gpu: Gpu, load: UnderLoad | None) -> Iterator[str]:
+def _pcie(gpu: Gpu, load: LoadSummary | None) -> Iterator[str]:
     """Links downshift at idle, so the link that counts is the one seen under load."""
     seen = LANES.search(load.pcie) if load else None
     if seen:

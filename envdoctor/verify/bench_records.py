@@ -9,12 +9,12 @@ from typing import Literal
 
 from envdoctor.core.records import Gpu, ProbeResult, Record
 from envdoctor.knowledge.gpu_speeds import ExpectedSpeed, Measure, gpu_speeds, pcie_speed
-from envdoctor.machine.gpu_load import GpuSample
+from envdoctor.machine.gpu_sampler import GpuSample
 
 Grade = Literal["healthy", "slow", "failing", "unknown", "not-measured"]
 
 
-class UnderLoad(Record, frozen=True):
+class LoadSummary(Record, frozen=True):
     """A GPU while one measurement ran on it. Clocks in MHz (medians), degrees Celsius and watts (the highest)."""
 
     samples: int
@@ -28,7 +28,7 @@ class UnderLoad(Record, frozen=True):
     pcie: str = ""  # "gen 5 x16 of gen 5 x16", the widest seen
 
 
-class BenchResult(Record, frozen=True):
+class BenchmarkResult(Record, frozen=True):
     """One measurement: TFLOP/s of the product, GB/s of all else. `gpu` is NVML's index, None for all together."""
 
     measure: Measure
@@ -42,17 +42,17 @@ class BenchResult(Record, frozen=True):
     healthy_from: float | None = None
     failing_below: float | None = None
     causes: tuple[str, ...] = ()  # what it may be, by the facts that speak for it
-    load: UnderLoad | None = None
+    load: LoadSummary | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What was measured where, with its grade: `gemm of GPU 0 512 TFLOP/s, failing`."""
         where = "" if self.gpu is None else f" of GPU {self.gpu}"
         value = "" if self.value is None else f" {self.value:.4g} {self.unit},"
         return f"{self.measure}{where}{value} {self.grade.replace('-', ' ')}"
 
 
-class Bench(Record, frozen=True):
+class BenchmarkReport(Record, frozen=True):
     """All measurements of one machine, in one environment."""
 
     schema: int
@@ -60,7 +60,7 @@ class Bench(Record, frozen=True):
     when: str  # ISO 8601, UTC
     driver: str
     gpus: tuple[str, ...]
-    results: tuple[BenchResult, ...]
+    results: tuple[BenchmarkResult, ...]
     runs: tuple[ProbeResult, ...]  # the scripts that measured, with their versions, seconds and output
     seconds: float
     lock: str = ""  # digest of the lock that the environment was built from, empty if unknown
@@ -75,7 +75,7 @@ class Bench(Record, frozen=True):
         )
 
     @property
-    def worst(self) -> Literal["healthy", "slow", "failing", "unknown"]:
+    def worst_grade(self) -> Literal["healthy", "slow", "failing", "unknown"]:
         """The worst grade: failing too where a script went wrong, unknown where nothing could be graded."""
         grades = {result.grade for result in self.results}
         if not self.passed:
@@ -83,7 +83,7 @@ class Bench(Record, frozen=True):
         return "slow" if "slow" in grades else "healthy" if "healthy" in grades else "unknown"
 
 
-def under_load(samples: Sequence[GpuSample]) -> UnderLoad | None:
+def summarize_load(samples: Sequence[GpuSample]) -> LoadSummary | None:
     """What the samples of one GPU come to; None without any."""
     if not samples:
         return None
@@ -91,7 +91,7 @@ def under_load(samples: Sequence[GpuSample]) -> UnderLoad | None:
     reasons = Counter(reason for sample in samples for reason in sample.throttle_reasons)
     links = [sample.pcie for sample in samples if sample.pcie]
     link = max(links, key=lambda p: (p.generation * p.width, p.generation), default=None)
-    return UnderLoad(
+    return LoadSummary(
         samples=len(samples),
         sm_clock=median(clock.sm for clock in clocks) if clocks else None,
         max_sm_clock=clocks[-1].max_sm if clocks else None,
@@ -104,7 +104,7 @@ def under_load(samples: Sequence[GpuSample]) -> UnderLoad | None:
     )
 
 
-def healthy_numbers(measure: Measure, gpu: Gpu) -> ExpectedSpeed | None:
+def expected_speed(measure: Measure, gpu: Gpu) -> ExpectedSpeed | None:
     """What to hold a measure against: the GPU's row, for host copies else its widest PCIe link; None if unknown."""
     row = gpu_speeds(gpu.name.value or "").get(measure)
     if measure in ("peer", "allreduce_64mb", "allreduce_1gb") and not _has_nvlink(gpu):

@@ -87,7 +87,7 @@ def run_probe(
             finished = process.run(
                 [python, probe.path, report],
                 deadline=probe.deadline * scale,
-                env=probe_environment(room, workers),
+                env=probe_variables(room, workers),
                 cwd=room,
                 log=log,
                 poll=watcher(probe, room, cancelled),
@@ -101,7 +101,7 @@ def run_probe(
         return judge(probe.name, finished, read_report(report))
 
 
-def probe_environment(room: Path, workers: int = 2) -> dict[str, str]:
+def probe_variables(room: Path, workers: int = 2) -> dict[str, str]:
     """What a probe's process sees beside the user's own environment: no network, no cache but its own.
 
     The cores are shared out among the `workers` probes that run at a time.
@@ -115,7 +115,7 @@ def probe_environment(room: Path, workers: int = 2) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HOME": str(room / "huggingface"),
         # kernels of the hub that lie on this machine already are part of the stack: transformers loads them
-        "KERNELS_CACHE": os.environ.get("KERNELS_CACHE") or str(hub_folder()),
+        "KERNELS_CACHE": os.environ.get("KERNELS_CACHE") or str(hub_cache_directory()),
         "TOKENIZERS_PARALLELISM": "false",
         "TMPDIR": str(room),
         "XDG_CACHE_HOME": str(room / "cache"),
@@ -132,7 +132,7 @@ def probe_environment(room: Path, workers: int = 2) -> dict[str, str]:
     }
 
 
-def hub_folder() -> Path:
+def hub_cache_directory() -> Path:
     """Where the user's copies of the Hugging Face hub lie, as huggingface_hub finds it."""
     home = os.environ.get("HF_HOME") or Path(os.environ.get("HOME", "/"), ".cache", "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub"))

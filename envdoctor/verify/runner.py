@@ -18,7 +18,7 @@ from envdoctor.verify.probe_process import (
     SIGNAL_MEANINGS,
     last_lines,
     parse_exception,
-    probe_environment,
+    probe_variables,
 )
 from envdoctor.verify.probe_scripts import PROBES_FOLDER, Probe, bundled_probes, choose_probes, read_probes
 from envdoctor.verify.stored_results import VERIFICATION_SCHEMA, read_verification, stale_reason, write_record
@@ -32,7 +32,7 @@ __all__ = [
     "choose_probes",
     "last_lines",
     "parse_exception",
-    "probe_environment",
+    "probe_variables",
     "read_probes",
     "read_verification",
     "stale_reason",
@@ -71,13 +71,13 @@ def verify(
         raise BadInput(
             f"deadline scale {deadline_scale}", expected="a number above 0", hint="envdoctor verify --help"
         )
-    check_python(python)
+    require_python(python)
     chosen = [known[name] for name in dict.fromkeys(probes)]
     results: dict[str, ProbeResult] = {}
     for batch in plan_batches(chosen, read_capacity(gpu_memory)):
         results |= run_batch(python, batch, scale=deadline_scale, on_start=on_start, on_result=on_result)
     shown = tuple(results[probe.name] for probe in chosen)
-    attention, attention_with_sinks = safe_attention(shown)
+    attention, attention_with_sinks = usable_attention(shown)
     return Verification(
         schema=VERIFICATION_SCHEMA,
         python=str(python),
@@ -92,7 +92,7 @@ def verify(
     )
 
 
-def safe_attention(results: Sequence[ProbeResult]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def usable_attention(results: Sequence[ProbeResult]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a trainer may ask transformers for, best first: for most models, and for those with attention sinks.
 
     vLLM's copy of FlashAttention proves nothing for a trainer: it has no backward and transformers cannot use it.
@@ -104,7 +104,7 @@ def safe_attention(results: Sequence[ProbeResult]) -> tuple[tuple[str, ...], tup
     return plain, sinks.lists.get("safe", ()) if sinks else ()
 
 
-def check_python(python: Path) -> None:
+def require_python(python: Path) -> None:
     """Raise BadInput unless this is a Python that can run the probes."""
     expected = f"a Python interpreter, {MINIMUM_PYTHON[0]}.{MINIMUM_PYTHON[1]} or newer"
     hint = "envdoctor verify --python PATH, or make an environment: envdoctor install"

@@ -16,7 +16,7 @@ from envdoctor.core.records import Record, Verification
 from envdoctor.environment.managed import VERIFICATION, read_install_record
 
 if TYPE_CHECKING:
-    from envdoctor.verify.bench_records import Bench
+    from envdoctor.verify.bench_records import BenchmarkReport
 
 VERIFICATION_SCHEMA = 1
 BENCH_SCHEMA = 1
@@ -56,11 +56,11 @@ def read_verification(path: Path) -> Verification:
     return _read(path, Verification, VERIFICATION_SCHEMA, "verification", "envdoctor verify")
 
 
-def read_bench(path: Path) -> Bench:
+def read_bench(path: Path) -> BenchmarkReport:
     """Read a benchmark that was kept."""
-    from envdoctor.verify.bench_records import Bench
+    from envdoctor.verify.bench_records import BenchmarkReport
 
-    return _read(path, Bench, BENCH_SCHEMA, "benchmark", "envdoctor verify --bench")
+    return _read(path, BenchmarkReport, BENCH_SCHEMA, "benchmark", "envdoctor verify --bench")
 
 
 def _read(path: Path, kind: type[Kept], newest: int, what: str, command: str) -> Kept:
@@ -76,7 +76,7 @@ def _read(path: Path, kind: type[Kept], newest: int, what: str, command: str) ->
         raise BadInput(f"{path} is no {what}: {error}", expected=f"what {command} wrote", hint=command) from error
 
 
-def stale_reason(kept: Verification | Bench, driver: str, gpus: Sequence[str], lock: str) -> str:
+def stale_reason(kept: Verification | BenchmarkReport, driver: str, gpus: Sequence[str], lock: str) -> str:
     """Why a result says nothing of this machine and environment any more, empty if it still holds."""
     pairs = (
         ("driver", kept.driver, driver),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 WORK = {
     "archs": "from envdoctor.commands.archs import archs; archs({venv!r}, '9.0,12.0', '', ())",
-    "abi": "from envdoctor.verify.abi import abi; abi({venv!r})",
+    "abi": "from envdoctor.commands.abi import abi; abi({venv!r})",
 }
 
 

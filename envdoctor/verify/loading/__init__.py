@@ -1,6 +1,6 @@
-"""The load test: every compiled file and every library of an environment, each in a process of its own."""
+"""The load test: load every compiled file and import every library of an environment, one process for each."""
 
-from envdoctor.verify.loading.records import Loaded, LoadTest
-from envdoctor.verify.loading.running import load_all, load_test, run_load_test
+from envdoctor.verify.loading.records import LoadResult, LoadTest
+from envdoctor.verify.loading.runner import run_load_test
 
-__all__ = ["LoadTest", "Loaded", "load_all", "load_test", "run_load_test"]
+__all__ = ["LoadResult", "LoadTest", "run_load_test"]

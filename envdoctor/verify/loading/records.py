@@ -1,4 +1,4 @@
-"""What became of each compiled file and each import."""
+"""Results of the load test."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ from typing import Literal
 from envdoctor.core.records import Record
 
 Outcome = Literal[
-    "loaded", "missing-symbol", "missing-library", "missing-version", "aborted", "timed-out", "failed", "left-out"
+    "loaded", "missing-symbol", "missing-library", "missing-version", "aborted", "timed-out", "failed", "skipped"
 ]
 
 
-class Loaded(Record, frozen=True, kw_only=True):
-    """What became of one file or one import."""
+class LoadResult(Record, frozen=True, kw_only=True):
+    """The result of loading one compiled file or importing one library."""
 
-    name: str  # the file below its folder of packages, or "trl:GRPOTrainer"
+    name: str  # the file, relative to site-packages, or "trl:GRPOTrainer"
     kind: Literal["extension", "import"]
     distribution: str
     outcome: Outcome
     message: str = ""
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    output: str = ""  # the last lines, where it did not load
+    output: str = ""  # the last lines of output after a failure
 
 
 class LoadTest(Record, frozen=True, kw_only=True):
-    """Every file and every import of an environment."""
+    """The load test of one environment."""
 
     python: str
-    standins: str  # what stood for the driver's libraries
-    results: tuple[Loaded, ...]
+    driver_libraries: str  # which of the driver's libraries were real, stubs, or missing
+    results: tuple[LoadResult, ...]
     seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every file and library loaded, apart from skipped files."""
+        return all(result.outcome in ("loaded", "skipped") for result in self.results)

@@ -13,7 +13,7 @@ EVERY_SECONDS = 0.1  # a reading of one GPU takes 1 to 5 ms on an H200
 LONGEST_WAIT = 5.0  # for a reading that hangs when the sampling is over
 
 
-def free_gpu_memory() -> int:
+def smallest_free_gpu_memory() -> int:
     """Bytes that are free on the GPU with the least; 0 where a GPU does not tell, or lends slices of it (MIG)."""
     gpus = read_nvml().gpus.value or ()
     return min((_free(gpu) for gpu in gpus), default=0)
@@ -37,7 +37,7 @@ class GpuSample(Record, frozen=True):
     pcie: PcieLink | None = None
 
 
-class Sampling:
+class GpuSampler:
     """Samples all GPUs from a thread of its own while the `with` block runs; none where NVML does not answer."""
 
     def __init__(self) -> None:

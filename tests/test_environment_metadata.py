@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stack_place import add_distribution, make_venv
+from sample_environments import add_distribution, make_venv
 
 from envdoctor.core.records import Distribution
 from envdoctor.environment.inspect import read_stack
 from envdoctor.environment.markers import Markers
 from envdoctor.environment.metadata import (
-    choose_home,
+    choose_home_page,
     parse_direct_url,
     parse_egg_requires,
     parse_head,
@@ -100,9 +100,9 @@ def test_compiled_files_of_a_record() -> None:
 
 
 def test_the_home_page_header_goes_first() -> None:
-    assert choose_home("https://a", ["Source, https://b"]) == "https://a"
-    assert choose_home("", ["Changelog, https://c", "Source Code, https://b"]) == "https://b"
-    assert not choose_home("UNKNOWN", [])
+    assert choose_home_page("https://a", ["Source, https://b"]) == "https://a"
+    assert choose_home_page("", ["Changelog, https://c", "Source Code, https://b"]) == "https://b"
+    assert not choose_home_page("UNKNOWN", [])
 
 
 @settings(max_examples=200, deadline=1000)
@@ -112,7 +112,7 @@ def test_garbage_is_no_accident(data: bytes, text: str) -> None:
     parse_direct_url(data)
     list(parse_record(data + b".so"))
     parse_egg_requires(text)
-    Markers("3.11").holding([text, f"a; {text}"])
+    Markers("3.11").applicable([text, f"a; {text}"])
 
 
 def test_copies_are_told_from_what_python_takes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stack_place import compile_library
+from sample_environments import compile_library
 
 from envdoctor.binaries.elf import Elf, ElfError, gnu_hash, open_elf
 from envdoctor.binaries.fatbin import read_kernel_code

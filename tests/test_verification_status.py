@@ -15,11 +15,11 @@ from fakenvml.fixture import FakeNvml, machine_ini
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import ProbeResult, Verification
-from envdoctor.core.results import Proof
+from envdoctor.core.results import VerificationStatus
 from envdoctor.environment.managed import MARKER, InstallRecord
-from envdoctor.verify import evidence as proof
+from envdoctor.verify import status as verify_status
 from envdoctor.verify import stored_results as kept
-from envdoctor.verify.bench_records import Bench, BenchResult
+from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult
 
 DRIVER, GPUS, LOCK = "580.159.04", ("NVIDIA H200",), "037b3a57dfe3ad63"
 INSTALLED = InstallRecord(
@@ -38,16 +38,16 @@ def verification(**fields: Any) -> Verification:
     return Verification(**told | fields)
 
 
-def bench(*results: BenchResult, **fields: Any) -> Bench:
+def bench(*results: BenchmarkResult, **fields: Any) -> BenchmarkReport:
     told: dict[str, Any] = {
         "schema": kept.BENCH_SCHEMA, "python": "python", "when": "2026-11-21T10:05:00+00:00", "driver": DRIVER,
         "gpus": GPUS, "lock": LOCK, "results": results, "runs": (), "seconds": 40.0,
     }  # fmt: skip
-    return Bench(**told | fields)
+    return BenchmarkReport(**told | fields)
 
 
-def measured(measure: Any, value: float | None, grade: Any) -> BenchResult:
-    return BenchResult(measure, 0, "NVIDIA H200", value, "TFLOP/s" if measure == "gemm" else "GB/s", grade)
+def measured(measure: Any, value: float | None, grade: Any) -> BenchmarkResult:
+    return BenchmarkResult(measure, 0, "NVIDIA H200", value, "TFLOP/s" if measure == "gemm" else "GB/s", grade)
 
 
 GOOD, SLOW = measured("gemm", 770.0, "healthy"), measured("memory", 3300.4, "slow")
@@ -77,7 +77,7 @@ def told(fake_nvml: FakeNvml, tmp_path: Path) -> Told:
     return run
 
 
-def keep(venv: Path, *records: Verification | Bench) -> None:
+def keep(venv: Path, *records: Verification | BenchmarkReport) -> None:
     for record in records:
         path = kept.verification_path if isinstance(record, Verification) else kept.bench_path
         kept.write_record(path(venv / "bin/python"), record)
@@ -102,8 +102,8 @@ def test_programs_get_them_as_records(venv: Path, told: Told) -> None:
     listed = msgspec.json.decode(told("envs", "--format", "json"))["data"]["environments"][0]
     assert checked["made"]["verified"] == listed["verified"] == "passed"
     for found in (checked, listed):
-        assert found["proof"]["attention"][0] == "flash_attention_3"
-        assert (found["proof"]["driver"], found["speed"]["state"]) == (DRIVER, "healthy")
+        assert found["verification"]["attention"][0] == "flash_attention_3"
+        assert (found["verification"]["driver"], found["benchmark"]["state"]) == (DRIVER, "healthy")
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_another_driver_or_gpu_makes_both_stale(venv: Path, told: Told, lines: t
 
 def test_another_lock_makes_both_stale(venv: Path) -> None:
     keep(venv, verification(lock="old"), bench(GOOD, lock="old"))
-    proven = proof.read_proof(venv / "bin/python", DRIVER, GPUS)
-    speed = proof.read_speed(venv / "bin/python", DRIVER, GPUS)
+    proven = verify_status.read_verification_status(venv / "bin/python", DRIVER, GPUS)
+    speed = verify_status.read_benchmark_status(venv / "bin/python", DRIVER, GPUS)
     assert proven is not None
     assert speed is not None
     assert (proven.state, proven.changed) == ("stale", f"lock: old then, {LOCK} now")
@@ -153,18 +153,18 @@ def test_an_environment_of_somebody_else_is_told_where_it_was_verified(
 def test_what_did_not_pass_is_named(venv: Path) -> None:
     results = (ProbeResult("sdpa", "unavailable", "", 1.0), ProbeResult("triton_jit", "crashed", "", 1.0))
     keep(venv, verification(results=results, required=("sdpa", "trl_grpo")))
-    proven = proof.read_proof(venv / "bin/python", DRIVER, GPUS)
+    proven = verify_status.read_verification_status(venv / "bin/python", DRIVER, GPUS)
     assert proven is not None
     assert proven.failed == ("sdpa unavailable", "trl_grpo not run", "triton_jit crashed")
-    said = proof.proof_words(proven)
+    said = verify_status.describe_verification(proven)
     assert said.endswith("NVIDIA H200: sdpa unavailable, trl_grpo not run, triton_jit crashed")
     assert said.startswith("not verified 2026-11-21")
 
 
 def test_a_benchmark_is_as_good_as_its_worst_grade(venv: Path) -> None:
-    def state(*results: BenchResult) -> str:
+    def state(*results: BenchmarkResult) -> str:
         keep(venv, bench(*results))
-        speed = proof.read_speed(venv / "bin/python", DRIVER, GPUS)
+        speed = verify_status.read_benchmark_status(venv / "bin/python", DRIVER, GPUS)
         assert speed is not None
         return speed.state
 
@@ -179,8 +179,8 @@ def test_a_benchmark_is_as_good_as_its_worst_grade(venv: Path) -> None:
 def test_a_damaged_file_is_as_none(venv: Path, content: bytes) -> None:
     for path in (kept.verification_path(venv / "bin/python"), kept.bench_path(venv / "bin/python")):
         path.write_bytes(content)
-    assert proof.read_proof(venv / "bin/python", DRIVER, GPUS) is None
-    assert proof.read_speed(venv / "bin/python", DRIVER, GPUS) is None
+    assert verify_status.read_verification_status(venv / "bin/python", DRIVER, GPUS) is None
+    assert verify_status.read_benchmark_status(venv / "bin/python", DRIVER, GPUS) is None
     with pytest.raises(BadInput):
         kept.read_bench(kept.bench_path(venv / "bin/python"))
 
@@ -189,15 +189,15 @@ def test_a_benchmark_of_before_locks_were_kept_is_stale(venv: Path) -> None:
     told: dict[str, Any] = msgspec.to_builtins(bench(GOOD))
     del told["lock"]
     kept.bench_path(venv / "bin/python").write_bytes(msgspec.json.encode(told))
-    speed = proof.read_speed(venv / "bin/python", DRIVER, GPUS)
+    speed = verify_status.read_benchmark_status(venv / "bin/python", DRIVER, GPUS)
     assert speed is not None
     assert speed.changed == f"lock: none then, {LOCK} now"
 
 
 def test_the_line_before_a_run(venv: Path, fake_nvml: FakeNvml) -> None:
     """As `train` prints it: proven on what, by which attention, how fast."""
-    code = "import sys; from pathlib import Path; from envdoctor.verify.evidence import proof_line\n"
-    code += "print(proof_line(Path(sys.argv[1])))"
+    code = "import sys; from pathlib import Path; from envdoctor.verify.status import status_line\n"
+    code += "print(status_line(Path(sys.argv[1])))"
 
     def line() -> str:
         seen = fake_nvml(machine_ini("h200", "[system]", "count = 2")) | {"PYTHONPATH": str(ROOT)}
@@ -215,13 +215,15 @@ def test_the_line_before_a_run(venv: Path, fake_nvml: FakeNvml) -> None:
 
 
 def test_without_a_gpu_there_is_no_driver_to_name() -> None:
-    line = proof.proof_words(
-        Proof(state="passed", when="2026-11-21", driver="", gpus=(), lock="", passed=6, attention=("sdpa",))
+    line = verify_status.describe_verification(
+        VerificationStatus(
+            state="passed", when="2026-11-21", driver="", gpus=(), lock="", passed=6, attention=("sdpa",)
+        )
     )
     assert line == "verified 2026-11-21 on a machine without a GPU: 6 probes passed; attention by sdpa"
 
 
 def test_the_envelope_of_check_has_both(tmp_path: Path) -> None:
     data = envelope(envdoctor("check", "--machine", "h200", "--format", "json", home=tmp_path))["data"]
-    assert data["proof"] is None
-    assert data["speed"] is None
+    assert data["verification"] is None
+    assert data["benchmark"] is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command import ROOT
-from stack_place import (
+from sample_environments import (
     NEW_ABI,
     OLD_ABI,
     SYM_NE,
@@ -26,7 +26,7 @@ from stack_place import (
 )
 
 from envdoctor.binaries.cache import FILE_NAME
-from envdoctor.binaries.libraries import parse_cache
+from envdoctor.binaries.libraries import parse_loader_cache
 from envdoctor.core.records import Extension, Stack
 from envdoctor.environment.distributions import find_metadata, read_distributions
 from envdoctor.environment.inspect import read_stack
@@ -164,8 +164,8 @@ def test_damaged_files_are_notes(tmp_path: Path, site: Path) -> None:
     add_distribution(site, "bad", "1.0", files=("bad/cut.so", "bad/gone.so"))
     found = read(tmp_path).extensions
     assert found.state == "known"
-    assert "cut.so: cut off" in found.note
-    assert "1 files that are recorded are not there" in found.note
+    assert "cut.so: truncated" in found.note
+    assert "1 recorded files do not exist" in found.note
 
 
 def test_a_conda_environment_with_packages_of_both_kinds(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def read_as_nobody(venv: Path, place: Path) -> Stack:
 
 
 def test_garbage_is_no_loader_cache() -> None:
-    assert parse_cache(b"x" * 200) == frozenset()
-    assert parse_cache(b"glibc-ld.so.cache1.1" + b"\xff" * 60) == frozenset()
-    assert "libc.so.6" in parse_cache(Path("/etc/ld.so.cache").read_bytes())
+    assert parse_loader_cache(b"x" * 200) == {}
+    assert parse_loader_cache(b"glibc-ld.so.cache1.1" + b"\xff" * 60) == {}
+    assert "libc.so.6" in parse_loader_cache(Path("/etc/ld.so.cache").read_bytes())
 
 
 def test_strange_contents_are_no_accident(tmp_path: Path, site: Path) -> None:
@@ -295,7 +295,7 @@ def test_strange_contents_are_no_accident(tmp_path: Path, site: Path) -> None:
     stack = read(tmp_path)
     assert stack.distributions.value["odd"].source == "direct URL"
     assert stack.torch.value.cuda.state == "unreadable"
-    assert "not a file" in stack.extensions.note
+    assert "not a regular file" in stack.extensions.note
     assert "null" in stack.extensions.note
 
 

@@ -11,32 +11,40 @@ from typing import Literal
 from envdoctor.core.errors import BadInput, Refused
 from envdoctor.core.paths import expanded
 from envdoctor.core.records import Verification
-from envdoctor.core.results import Proof, Speed
-from envdoctor.environment.find import interpreter_named
+from envdoctor.core.results import BenchmarkStatus, VerificationStatus
+from envdoctor.environment.find import resolve_python_argument
 from envdoctor.environment.managed import interpreter_of, read_install_record
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import read_nvml
-from envdoctor.machine.storage import environments_home
+from envdoctor.machine.storage import environments_directory
 from envdoctor.verify.stored_results import bench_path, read_bench, read_verification, stale_reason, verification_path
 
 __all__ = [
-    "driver_and_gpus", "interpreter_for", "proof_line", "proof_words", "read_proof", "read_speed", "require_verified",
-    "speed_words", "verification_path", "verified_state",
+    "describe_benchmark",
+    "describe_verification",
+    "read_benchmark_status",
+    "read_driver_and_gpus",
+    "read_verification_status",
+    "require_verified",
+    "resolve_interpreter",
+    "status_line",
+    "verification_path",
+    "verification_state",
 ]  # fmt: skip
 
 FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
 
 
-def interpreter_for(venv: str, python: str) -> Path:
+def resolve_interpreter(venv: str, python: str) -> Path:
     """The interpreter that was asked for: a Python, an environment, or the only environment envdoctor made."""
     if python and venv:
         raise BadInput("--python and --venv are both given", expected="one of them", hint="envdoctor verify --help")
     if python:
-        named = interpreter_named(python, os.environ, hint="envdoctor verify --python PATH")
+        named = resolve_python_argument(python, os.environ, hint="envdoctor verify --python PATH")
         return interpreter_of(named) if named.is_dir() else named
     if venv:
         return interpreter_of(expanded(venv).absolute())
-    home = environments_home(os.environ)
+    home = environments_directory(os.environ)
     made = [path for path in sorted(home.glob("[!.]*")) if read_install_record(path)]
     if len(made) == 1:
         return interpreter_of(made[0])
@@ -47,14 +55,14 @@ def interpreter_for(venv: str, python: str) -> Path:
     )
 
 
-def read_proof(interpreter: Path, driver: str, gpus: Sequence[str]) -> Proof | None:
+def read_verification_status(interpreter: Path, driver: str, gpus: Sequence[str]) -> VerificationStatus | None:
     """What the probes showed of an environment, held against this driver and these GPUs; None if nothing is kept."""
     try:
         found = read_verification(verification_path(interpreter))
     except BadInput:
         return None
     changed = stale_reason(found, driver, gpus, _lock_of(interpreter))
-    return Proof(
+    return VerificationStatus(
         state="stale" if changed else "passed" if found.passed else "failed",
         when=found.when,
         driver=found.driver,
@@ -68,7 +76,7 @@ def read_proof(interpreter: Path, driver: str, gpus: Sequence[str]) -> Proof | N
     )
 
 
-def read_speed(interpreter: Path, driver: str, gpus: Sequence[str]) -> Speed | None:
+def read_benchmark_status(interpreter: Path, driver: str, gpus: Sequence[str]) -> BenchmarkStatus | None:
     """What `verify --bench` measured in an environment, held against this driver and these GPUs."""
     path = bench_path(interpreter)
     if not path.exists():  # the tables of speeds are not read for nothing
@@ -78,14 +86,14 @@ def read_speed(interpreter: Path, driver: str, gpus: Sequence[str]) -> Speed | N
     except BadInput:
         return None
     changed = stale_reason(found, driver, gpus, _lock_of(interpreter))
-    return Speed(
-        state="stale" if changed else found.worst,
+    return BenchmarkStatus(
+        state="stale" if changed else found.worst_grade,
         when=found.when,
         driver=found.driver,
         gpus=found.gpus,
         lock=found.lock,
         changed=changed,
-        low=tuple(result.words for result in found.results if result.grade not in ("healthy", "unknown")),
+        low=tuple(result.description for result in found.results if result.grade not in ("healthy", "unknown")),
     )
 
 
@@ -102,12 +110,12 @@ def _failed(found: Verification) -> tuple[str, ...]:
     return tuple(f"{name} {outcome}" for name, outcome in (lacking | wrong).items())
 
 
-def verified_state(proof: Proof | None) -> Literal["passed", "failed", "stale", "no"]:
+def verification_state(proof: VerificationStatus | None) -> Literal["passed", "failed", "stale", "no"]:
     """Whether an environment is proven."""
     return proof.state if proof else "no"
 
 
-def proof_words(proof: Proof | None) -> str:
+def describe_verification(proof: VerificationStatus | None) -> str:
     """What the probes showed, for one line."""
     if proof is None:
         return "not verified: envdoctor verify"
@@ -122,7 +130,7 @@ def proof_words(proof: Proof | None) -> str:
     return f"verified {where}: {probes} passed{attention}{sinks}"
 
 
-def speed_words(speed: Speed | None) -> str:
+def describe_benchmark(speed: BenchmarkStatus | None) -> str:
     """What the benchmark showed, for one line; nothing without one."""
     if speed is None:
         return ""
@@ -142,14 +150,16 @@ def _place(driver: str, gpus: Sequence[str]) -> str:
     return f"driver {driver or 'unknown'}, {', '.join(names)}"
 
 
-def proof_line(interpreter: Path) -> str:
+def status_line(interpreter: Path) -> str:
     """What is known of an environment before something is trained in it: proven on what, with which attention."""
-    driver, gpus = driver_and_gpus()
-    speed = speed_words(read_speed(interpreter, driver, gpus))
-    return "; ".join(filter(None, (proof_words(read_proof(interpreter, driver, gpus)), speed)))
+    driver, gpus = read_driver_and_gpus()
+    speed = describe_benchmark(read_benchmark_status(interpreter, driver, gpus))
+    return "; ".join(
+        filter(None, (describe_verification(read_verification_status(interpreter, driver, gpus)), speed))
+    )
 
 
-def driver_and_gpus() -> tuple[str, tuple[str, ...]]:
+def read_driver_and_gpus() -> tuple[str, tuple[str, ...]]:
     """The driver's version and the GPUs' names, as they are now."""
     nvml = read_nvml()
     names = tuple(gpu.name.value or "unreadable" for gpu in nvml.gpus.value or ())
@@ -163,7 +173,7 @@ def require_verified(interpreter: Path) -> Verification:
     if not path.exists():
         raise Refused(f"{interpreter} has not been verified (no {path})", expected="passed probes", hint=hint)
     verification = read_verification(path)
-    driver, gpus = driver_and_gpus()
+    driver, gpus = read_driver_and_gpus()
     if stale := stale_reason(verification, driver, gpus, _lock_of(interpreter)):
         raise Refused(
             f"the verification of {interpreter} no longer holds: {stale}", expected="passed probes", hint=hint

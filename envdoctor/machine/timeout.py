@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def call_within(seconds: float, function: Callable[[], T]) -> T:
+def call_with_timeout(seconds: float, function: Callable[[], T]) -> T:
     """The function's result; TimeoutError when it does not answer in time.
 
     It runs in a daemon thread, since a call stuck in the kernel cannot be cancelled, only left behind.

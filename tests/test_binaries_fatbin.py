@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stack_place import compile_library, compile_with_fatbin, fatbin_container, fatbin_entry
+from sample_environments import compile_library, compile_with_fatbin, fatbin_container, fatbin_entry
 
 from envdoctor.binaries.elf import open_elf
 from envdoctor.binaries.fatbin import MAGIC, read_kernel_code, scan_containers

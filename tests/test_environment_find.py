@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from stack_place import make_venv
+from sample_environments import make_venv
 
 from envdoctor.core.errors import BadInput
-from envdoctor.environment.find import find_stack
+from envdoctor.environment.find import find_environment
 from envdoctor.environment.layout import read_layout
 
 
@@ -23,17 +23,17 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_named_one_goes_before_the_active_one(venv: Path, tmp_path: Path) -> None:
     make_venv(tmp_path / "active")
     environ = {"VIRTUAL_ENV": str(tmp_path / "active")}
-    assert find_stack(str(venv), "", environ) == venv
-    assert find_stack("", str(venv / "bin/python"), environ) == venv
-    assert find_stack("", "venv", {}) == venv
-    assert find_stack("", "", environ) == tmp_path / "active"
+    assert find_environment(str(venv), "", environ) == venv
+    assert find_environment("", str(venv / "bin/python"), environ) == venv
+    assert find_environment("", "venv", {}) == venv
+    assert find_environment("", "", environ) == tmp_path / "active"
 
 
 def test_without_an_active_one_the_projects_own_is_taken(venv: Path, tmp_path: Path) -> None:
     stale = {"VIRTUAL_ENV": "/gone", "CONDA_PREFIX": "/gone/too"}
-    assert find_stack("", "", stale) is None
+    assert find_environment("", "", stale) is None
     make_venv(tmp_path / ".venv")
-    assert find_stack("", "", stale) == tmp_path / ".venv"
+    assert find_environment("", "", stale) == tmp_path / ".venv"
 
 
 def test_condas_bare_base_is_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,15 +42,15 @@ def test_condas_bare_base_is_no_stack(tmp_path: Path, monkeypatch: pytest.Monkey
     for folder in ("conda-meta", "condabin"):
         (tmp_path / "conda" / folder).mkdir(parents=True)
     environ = {"CONDA_PREFIX": str(tmp_path / "conda")}
-    assert find_stack("", "", environ) is None
+    assert find_environment("", "", environ) is None
     (site / "torch").mkdir(parents=True)
     (site / "torch/version.py").touch()
-    assert find_stack("", "", environ) == tmp_path / "conda"
+    assert find_environment("", "", environ) == tmp_path / "conda"
 
 
 def test_an_interpreter_outside_of_environments_is_itself() -> None:
-    assert find_stack("", "/usr/bin/python3", {}) == Path("/usr/bin/python3")
-    assert find_stack("", "python3", {"PATH": "/usr/bin"}) == Path("/usr/bin/python3")
+    assert find_environment("", "/usr/bin/python3", {}) == Path("/usr/bin/python3")
+    assert find_environment("", "python3", {"PATH": "/usr/bin"}) == Path("/usr/bin/python3")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_interpreter_outside_of_environments_is_itself() -> None:
         ("", "no-such-python", "not on PATH", "--python PATH"),
         ("", "shim", "is a script", "sys.executable"),
         ("", "./shim", "is a script", "sys.executable"),
-        ("", "./text", "is no program", "--python PATH"),
+        ("", "./text", "is not an executable", "--python PATH"),
         ("", ".", "is a folder", "--venv ."),
         ("text", "", "is a file", "--python text"),
         ("empty", "", "no pyvenv.cfg", "--venv PATH"),
@@ -77,14 +77,14 @@ def test_a_wrong_path_says_what_was_seen(  # noqa: PLR0917
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput) as caught:
-        find_stack(venv_text, python_text, {"PATH": "/usr/bin"})
+        find_environment(venv_text, python_text, {"PATH": "/usr/bin"})
     assert seen in caught.value.message
     assert caught.value.expected
     assert hint in caught.value.hint
 
 
 def test_a_running_python_is_laid_out_as_it_says_itself() -> None:
-    layout = read_layout(find_stack("", sys.executable, {}) or Path(), {})
+    layout = read_layout(find_environment("", sys.executable, {}) or Path(), {})
     assert layout.version.value == ".".join(map(str, sys.version_info[:3]))
     folders = {str(folder.path) for folder in layout.folders}
     assert folders & set(sys.path)

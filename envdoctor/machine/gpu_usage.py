@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from envdoctor.core.records import Record
-from envdoctor.machine.deadline import call_within
 from envdoctor.machine.gpu import READERS, Nvml
+from envdoctor.machine.timeout import call_with_timeout
 
 DEADLINE = 2.0  # seconds for all GPUs; a reading of one takes 1 to 5 ms on an H200
 
 
-class GpuNow(Record, frozen=True, kw_only=True):
+class GpuUsage(Record, frozen=True, kw_only=True):
     """One GPU: share of the time that it computed (0 to 1), bytes, watts, degrees Celsius; None: not told."""
 
     index: int
@@ -25,17 +25,17 @@ class GpuNow(Record, frozen=True, kw_only=True):
     temperature: int | None = None
 
 
-def read_gpus_now() -> tuple[GpuNow, ...]:
+def read_gpu_usage() -> tuple[GpuUsage, ...]:
     """Every GPU of this machine; none where NVML has no answer: `check` says why. TimeoutError: do not ask again."""
     try:
-        return call_within(DEADLINE, _read_all)
+        return call_with_timeout(DEADLINE, _read_all)
     except TimeoutError:
         raise
     except Exception:  # no driver, a lost GPU: a display goes on without
         return ()
 
 
-def _read_all() -> tuple[GpuNow, ...]:
+def _read_all() -> tuple[GpuUsage, ...]:
     import pynvml
 
     pynvml.nvmlInit()  # counted: as often as wanted
@@ -43,7 +43,7 @@ def _read_all() -> tuple[GpuNow, ...]:
     return tuple(_read(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
 
 
-def _read(nvml: Nvml, index: int) -> GpuNow:
+def _read(nvml: Nvml, index: int) -> GpuUsage:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def told(read: Callable[[], Any]) -> Any:
@@ -59,7 +59,7 @@ def _read(nvml: Nvml, index: int) -> GpuNow:
 
     percent = told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     kept = ("memory_used", "memory_total", "power", "power_limit", "temperature")
-    return GpuNow(
+    return GpuUsage(
         index=index,
         name=field("name") or "GPU",
         busy=None if percent is None else percent / 100,
