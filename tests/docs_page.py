@@ -10,7 +10,7 @@ PAGE = ROOT / "docs" / "rules.md"
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    from envdoctor.commands.documentation import rules_page
+    from envdoctor.rules.documentation import rules_page
 
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(rules_page())

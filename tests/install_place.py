@@ -14,11 +14,11 @@ import pytest
 from command import envdoctor, environment
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
+from envdoctor.core.reporter import InstallProgress
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.install import InstallResult, install
 from envdoctor.install.plan import Plan, plan_install
-from envdoctor.install.progress import Progress
 from envdoctor.locking.resolve import Target, resolve
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
@@ -85,7 +85,7 @@ class Place:
         others = (path.name for path in self.venv.parent.iterdir() if path != paths.folder)
         return sorted([*others, *(f"+{path.name}" for path in paths.folder.glob("*") if path.name not in kept)])
 
-    def install_plan(self, plan: Plan, on_progress: Callable[[Progress], None] | None = None) -> InstallResult:
+    def install_plan(self, plan: Plan, on_progress: Callable[[InstallProgress], None] | None = None) -> InstallResult:
         """The plan carried out in this process, on a machine without a GPU."""
         machine = read_recorded("cpu-2core")
         return install(plan, machine, self.home / "log", self.home / "files", on_progress or quiet)
@@ -122,5 +122,5 @@ def offer_a_newer_one(place: Place) -> None:
     write_profile(place.profile, "alpha", "beta==2.0", "torch==9.9.0+cpu")
 
 
-def quiet(_: Progress) -> None:
+def quiet(_: InstallProgress) -> None:
     """For installs whose progress is not looked at."""

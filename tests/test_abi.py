@@ -18,7 +18,8 @@ from envdoctor.binaries.elf import ElfError, open_elf
 from envdoctor.binaries.libraries import parse_loader_cache
 from envdoctor.binaries.linkage import Linkage
 from envdoctor.binaries.objects import read_object
-from envdoctor.commands.abi import AbiReport, LinkedFile, abi
+from envdoctor.commands.abi import AbiReport, LinkedFile
+from envdoctor.commands.abi import run as abi
 from envdoctor.core.errors import BadInput
 from envdoctor.environment.select import select_stack
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol

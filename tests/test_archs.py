@@ -16,7 +16,8 @@ from sample_environments import add_distribution, compile_with_fatbin, fatbin_co
 from envdoctor.binaries.coverage import Coverage, cuda_of_ptx
 from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.objects import read_object
-from envdoctor.commands.archs import ArchsReport, ScannedFile, archs, parse_capabilities
+from envdoctor.commands.archs import ArchsReport, ScannedFile, parse_capabilities
+from envdoctor.commands.archs import run as archs
 from envdoctor.core.errors import BadInput
 from envdoctor.environment.inspect import read_compiled_files
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
@@ -304,7 +305,7 @@ def without_cuobjdump_bugs(names: Counter[str]) -> Counter[str]:
 
 def test_scan_for_given_capabilities_imports_no_rules(venv: Path) -> None:
     """The imports would take as long as a scan of a large environment with a warm cache."""
-    code = "import sys\nfrom envdoctor.commands.archs import archs\narchs(sys.argv[1], '9.0', '', ())\n"
+    code = "import sys\nfrom envdoctor.commands.archs import run as archs\narchs(sys.argv[1], '9.0', '', ())\n"
     code += "print([m for m in sys.modules if m.startswith(('envdoctor.rules', 'packaging', 'rich'))])"
     done = subprocess.run([sys.executable, "-c", code, venv], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import ROOT, envdoctor, envelope
 
-from envdoctor.commands.audit import audit
+from envdoctor.commands.audit import run as audit
 from envdoctor.profiles import read_profiles
 
 TRAP = "torch==2.8.0\nvllm==0.10.2\ntransformers{transformers}\ntrl==0.23.1\n"

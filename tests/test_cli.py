@@ -162,11 +162,17 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "neither profile nor all": (["resolve"], "neither --profile nor --all"),
     "facts of no one machine": (
         ["resolve", "--all", "--machine", "all", "--fact", "driver.version=1"],
-        "beside --fact",
+        "--machine all cannot be combined with --fact",
     ),
-    "a Python of no lock": (["resolve", "--all", "--machine", "all", "--python", "3.11"], "beside --python"),
-    "a check that moves versions": (["lock", "--check", "--upgrade"], "--check beside --upgrade"),
-    "a folder's wheels and others": (["install", "--from", "full", "--upgrade"], "--from beside --upgrade"),
+    "a Python of no lock": (
+        ["resolve", "--all", "--machine", "all", "--python", "3.11"],
+        "cannot be combined with --python",
+    ),
+    "a check that moves versions": (["lock", "--check", "--upgrade"], "--check cannot be combined with --upgrade"),
+    "a folder's wheels and others": (
+        ["install", "--from", "full", "--upgrade"],
+        "--from cannot be combined with --upgrade",
+    ),
     "a port that is none": (["fleet", "collective", "--local", "--gpus", "2", "--port", "99999"], "--port 99999"),
     "a size that is none": (["fleet", "collective", "--local", "--gpus", "2", "--size", "0"], "--size 0"),
     "nodes of SLURM without it": (

@@ -7,10 +7,10 @@ import re
 import pytest
 from docs_page import PAGE
 
-from envdoctor.commands.documentation import rule_families, rule_section, rules_page, split_references
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.rules import RULES
+from envdoctor.rules.documentation import rule_families, rule_section, rules_page, split_references
 
 TEXT = rules_page()
 

@@ -21,14 +21,15 @@ from command import ROOT, snapshot
 from local_packages import PYTHON, write_profile, write_wheel
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.commands.fetch import Fetched, fetch
+from envdoctor.commands.fetch import Fetched
+from envdoctor.commands.fetch import run as fetch
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
+from envdoctor.core.reporter import DownloadProgress, ResolveAttempt
 from envdoctor.download import files as downloads
 from envdoctor.download.sources import uv_arguments, uv_environment
-from envdoctor.install.transfer import FetchProgress
 from envdoctor.install.wheelhouse import MANIFEST, read_wheelhouse
 from envdoctor.locking.lock_files import LockFile, lock_path, write_lock
-from envdoctor.locking.resolve import Attempt, Package
+from envdoctor.locking.resolve import Package
 from envdoctor.locking.uv import run_uv
 from envdoctor.profiles import read_profile
 
@@ -42,15 +43,15 @@ class Heard:
     """A reporter that keeps everything."""
 
     lines: list[str] = field(default_factory=list)
-    progress: list[FetchProgress] = field(default_factory=list)
+    progress: list[DownloadProgress] = field(default_factory=list)
 
     def phase(self, title: str) -> None:
         self.lines.append(title)
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: ResolveAttempt) -> None:
         self.lines.append(repr(attempt))
 
-    def fetching(self, progress: FetchProgress) -> None:
+    def fetching(self, progress: DownloadProgress) -> None:
         self.progress.append(progress)
 
 
@@ -88,7 +89,7 @@ class Place:
         """The same in a process of its own."""
         code = (
             "import sys; from envdoctor.cli.shared import Format, finish\n"
-            "import typer; from envdoctor.commands.fetch import fetch\n"
+            "import typer; from envdoctor.commands.fetch import run as fetch\n"
             "class Quiet:\n"
             "    def __getattr__(self, name): return lambda *_: None\n"
             "try: finish('fetch', Format.json, lambda r: fetch(sys.argv[1], sys.argv[2], Quiet()))\n"
@@ -318,7 +319,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(place: P
     place.dest.mkdir()
     code = (
         "import sys, os; from unittest.mock import MagicMock\n"
-        "from envdoctor.core.errors import EnvdoctorError; from envdoctor.commands.fetch import fetch\n"
+        "from envdoctor.core.errors import EnvdoctorError; from envdoctor.commands.fetch import run as fetch\n"
         "try: fetch(sys.argv[1], sys.argv[2], MagicMock())\n"
         "except EnvdoctorError as error: print(error.message, error.expected, os.listdir(sys.argv[2]))\n"
     )

@@ -105,11 +105,11 @@ def test_without_a_path_the_only_environment_is_meant(two: Place) -> None:
 
 def test_rollback_without_an_environment_before(place: Place) -> None:
     error = refused(place, "rollback", "--venv", place.venv)
-    assert "has no environment before it" in error["message"]
+    assert "has no previous environment" in error["message"]
     assert "0 environments are known" in refused(place, "rollback")["message"]
     place.install()
     before = snapshot(place.venv)
-    assert "has no environment before it" in refused(place, "rollback")["message"]
+    assert "has no previous environment" in refused(place, "rollback")["message"]
     assert snapshot(place.venv) == before
 
 
@@ -162,7 +162,7 @@ def test_envs_tells_broken_unfinished_and_at_work(place: Place) -> None:
     paths.journal.write_text(json.dumps(entry) + "\n")
     (unfinished,) = told(place, "envs")["environments"]
     assert unfinished["state"] == "unfinished"
-    assert "ended without a word in 'sync'" in unfinished["note"]
+    assert "ended in 'sync' without an exit code" in unfinished["note"]
     paths.journal.write_text(json.dumps(entry | {"process": os.getpid()}) + "\n")
     (at_work,) = told(place, "envs")["environments"]
     assert at_work["note"] == f"process {os.getpid()} is building it"
@@ -232,7 +232,7 @@ def test_clean_removes_the_one_before_and_what_kills_left(two: Place) -> None:
     assert data["size"] > 0
     assert two.left() == ["mine"]
     assert two.packages() == SECOND
-    assert "has no environment before it" in refused(two, "rollback")["message"]
+    assert "has no previous environment" in refused(two, "rollback")["message"]
     assert told(two, "clean")["paths"] == []
     assert run(two, "clean").stdout == "nothing to remove\n"
 
@@ -287,7 +287,7 @@ def test_uninstall_refuses_what_is_not_ours(place: Place) -> None:
     file.write_text("mine")
     before = tree(place.venv.parent)
     for path in (place.venv, linked, file, place.home, Path("/usr")):
-        assert "is nothing that envdoctor made" in refused(place, "uninstall", "--venv", path)["message"]
+        assert "was not created by envdoctor" in refused(place, "uninstall", "--venv", path)["message"]
     assert "there is no environment" in refused(place, "uninstall", "--venv", place.home / "nowhere")["message"]
     assert tree(place.venv.parent) == before
 
@@ -309,15 +309,15 @@ def test_on_a_full_disk_it_cleans_and_rolls_back(two: Place, monkeypatch: pytest
     """Nothing can be written: the lock is held unsigned, the journal has no line, and room is made."""
     import errno
 
-    from envdoctor.commands import housekeeping
+    from envdoctor.commands import clean, rollback
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
     monkeypatch.setenv("HOME", str(two.home))
-    housekeeping.rollback(str(two.venv))
-    housekeeping.clean(str(two.venv), dry_run=False, adopted=False)
+    rollback.run(str(two.venv))
+    clean.run(str(two.venv), dry_run=False, adopted=False)
     monkeypatch.undo()
     assert two.packages() == FIRST
     assert two.left() == ["mine"]

@@ -93,7 +93,7 @@ def test_what_is_being_compiled_stays(place: Place) -> None:
         (build,) = builds(place)
         for arguments in (("clean", "--dry-run"), ("clean",)):
             data = told(place, *arguments)
-            assert (data["paths"], data["kept"]) == ([], [f"{build}: something is compiled in it now"])
+            assert (data["paths"], data["kept"]) == ([], [f"{build}: a build is running in it"])
     finally:
         go_on.touch()
         output, _ = process.communicate(timeout=60)
@@ -107,7 +107,7 @@ def test_a_build_that_cannot_be_removed_is_told(compiled: Place) -> None:
     (build,) = builds(compiled)
     # Root may write everywhere, so the file system's refusal is put in by hand.
     code = (
-        "import envdoctor.commands.housekeeping as h, os\n"
+        "import envdoctor.install.removal as h, os\n"
         "def refuse(path): raise OSError(30, os.strerror(30))\n"
         "h.remove = refuse\nfrom envdoctor.cli import main\nmain()"
     )
@@ -116,7 +116,7 @@ def test_a_build_that_cannot_be_removed_is_told(compiled: Place) -> None:
         env=environment(compiled.home), capture_output=True, text=True, check=False,
     )  # fmt: skip
     data = envelope(done)["data"]
-    assert data["kept"] == [f"{build}: it cannot be removed: Read-only file system"]
+    assert data["kept"] == [f"{build}: cannot be removed: Read-only file system"]
     assert build.exists()
 
 

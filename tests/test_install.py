@@ -16,9 +16,10 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve, write_profile, write_wheel
 
 from envdoctor.core.errors import EnvdoctorError, Refused
+from envdoctor.core.reporter import InstallProgress
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.lock_check import drift, guard_versions
-from envdoctor.install.progress import DownloadTracker, Progress
+from envdoctor.install.progress import DownloadTracker
 
 
 def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
@@ -295,7 +296,7 @@ def test_bytes_are_told_while_they_come(place: Place) -> None:
     write_wheel(place.wheels, "alpha", "2.0", files={"alpha/data.bin": os.urandom(12 << 20)})
     write_wheel(place.wheels, "beta", "2.0", files={"beta/data.bin": os.urandom(3 << 20)})
     write_profile(place.profile, "alpha", "beta")
-    told: list[Progress] = []
+    told: list[InstallProgress] = []
     with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as web:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url()}
         place.install_plan(place.plan(**pip), told.append)

@@ -225,7 +225,7 @@ def test_a_lock_that_does_not_meet_its_profile_is_incoherent(tmp_path: Path) -> 
     assert done.stdout.startswith("::error file=")
     other = own.locks / "x86_64-3.11.txt"
     other.write_text(other.read_text().replace("# profile: mine", "# profile: other"))
-    assert "it is of profile other, not of mine" in own.run("lock", "--check", "--profile", own.file).stdout
+    assert "it is for profile other, not for mine" in own.run("lock", "--check", "--profile", own.file).stdout
 
 
 def test_the_lookup_of_an_installation_finds_them(tmp_path: Path) -> None:

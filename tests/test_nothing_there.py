@@ -60,7 +60,10 @@ def test_requirements_that_windows_marked_are_read(tmp_path: Path) -> None:
 def test_a_text_that_reports_nothing_is_no_report(text: str, tmp_path: Path) -> None:
     (tmp_path / "colleague.txt").write_text(text)
     done = envdoctor("check", "--from-report", "colleague.txt", home=tmp_path)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: nothing of a report is in colleague.txt")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "error: no environment report found in colleague.txt",
+    )
 
 
 def test_an_error_alone_is_judged(tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envdoctor.commands.profiles import Entries
+from envdoctor.commands.check import CheckResult
+from envdoctor.commands.install import InstallDryRun
+from envdoctor.commands.profiles import ProfileList
+from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Record, Verification
-from envdoctor.core.results import Answer, Checked, Planned, Resolved, ResolvedAll
+from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause, Explanation
 from envdoctor.locking.resolve import Lock
 from envdoctor.machine.recorded import machine_names, override, read_recorded
@@ -61,7 +64,7 @@ def read_commands(text: str) -> list[tuple[str, str, str]]:
 
 
 def annotations(data: Any, code: int = 1) -> list[tuple[str, str, str]]:
-    return read_commands(to_github("check", Answer(data, code), None))
+    return read_commands(to_github("check", CommandResult(data, code), None))
 
 
 def test_a_finding_is_an_annotation_with_its_fix() -> None:
@@ -87,8 +90,8 @@ def test_levels_follow_the_status_and_what_is_unknown_is_one_notice() -> None:
 
 
 def test_nothing_wrong_prints_nothing() -> None:
-    assert to_github("check", Answer(Found(()), 0), None) == ""
-    assert to_github("profiles", Answer(Entries(()), 0), None) == ""
+    assert to_github("check", CommandResult(Found(()), 0), None) == ""
+    assert to_github("profiles", CommandResult(ProfileList(()), 0), None) == ""
 
 
 def test_an_error_of_the_tool_is_an_annotation() -> None:
@@ -113,18 +116,18 @@ def test_any_text_survives_the_escaping(title: str, message: str) -> None:
 
 
 def test_profiles_that_do_not_resolve_or_fit() -> None:
-    data = ResolvedAll(
+    data = ResolveResult(
         (
-            Resolved("a", "this machine", None, (), None, "", error="no wheel of torch", hint="try b"),
-            Resolved("b", "h200", False, ("driver: 535, needed >= 570",), None, "abc"),
-            Resolved("c", "h200", True, (), None, "abc"),
+            ProfileResolution("a", "this machine", None, (), None, "", error="no wheel of torch", hint="try b"),
+            ProfileResolution("b", "h200", False, ("driver: 535, needed >= 570",), None, "abc"),
+            ProfileResolution("c", "h200", True, (), None, "abc"),
         )
     )
     assert annotations(data) == [
         ("error", "a does not resolve", "no wheel of torch\nhint: try b"),
         ("warning", "b does not fit h200", "driver: 535, needed >= 570"),
     ]
-    planned = Planned("a", "/venv", (), Lock("a", "x", "3.12", "", "cpu", ()), False, ("disk: 1, needed 20",))
+    planned = InstallDryRun("a", "/venv", (), Lock("a", "x", "3.12", "", "cpu", ()), False, ("disk: 1, needed 20",))
     assert annotations(planned) == [("warning", "a does not fit this machine", "disk: 1, needed 20")]
 
 
@@ -178,7 +181,7 @@ def test_causes_of_an_error_s_log_are_told_with_it() -> None:
 
 # SARIF ------------------------------------------------------------------------------------------------------------
 def sarif(data: Any, error: EnvdoctorError | None = None, **options: str) -> dict[str, Any]:
-    log = json.loads(to_sarif("check", None if error else Answer(data, 1), error, **options))
+    log = json.loads(to_sarif("check", None if error else CommandResult(data, 1), error, **options))
     assert_is_sarif(log)
     run: dict[str, Any] = log["runs"][0]
     return run
@@ -293,7 +296,7 @@ def test_an_error_of_the_tool_is_a_notification() -> None:
 def test_real_findings_of_every_machine(name: str) -> None:
     machine = override(read_recorded(name), ["driver.library=1.2.3"])
     findings = tuple(evaluate(machine))
-    checked = Checked(machine, None, findings, len(RULES), NOTHING)
+    checked = CheckResult(machine, None, findings, len(RULES), NOTHING)
     told = [finding for finding in findings if finding.status not in ("unknown", "ok", "skipped")]
     assert len(sarif(checked)["results"]) == len(told)
     assert len(annotations(checked)) == len(told) + any(finding.status == "unknown" for finding in findings)

@@ -13,7 +13,7 @@ import msgspec
 import planted
 import pytest
 
-from envdoctor.commands.report import Report, make_report, to_markdown
+from envdoctor.commands.report import IssueReport, make_report, to_markdown
 from envdoctor.commands.report.gather import read_tail
 from envdoctor.core.records import (
     Distribution,
@@ -103,7 +103,7 @@ def verification(output: str) -> Verification:
 
 def report_of(
     tmp_path: Path, machine: Machine | None = None, held: Stack | None = None, *findings: Finding
-) -> Report:
+) -> IssueReport:
     place = tmp_path / "verification.json"
     return make_report(
         machine or read_recorded("h200"),
@@ -116,7 +116,7 @@ def report_of(
     )
 
 
-def texts(report: Report) -> Iterator[str]:
+def texts(report: IssueReport) -> Iterator[str]:
     yield to_markdown(report)
     yield json.dumps(msgspec.to_builtins(report), ensure_ascii=False)
 
@@ -282,7 +282,7 @@ def test_recorded_machines_are_not_changed(name: str, tmp_path: Path) -> None:
     assert report.machine == machine
     assert report.findings == tuple(evaluate(machine))
     assert report.removed == {}
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=IssueReport) == report
 
 
 def test_logs_cannot_break_out_of_their_blocks(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import envdoctor
 
-from envdoctor.commands.diagnosis import diagnose_report
+from envdoctor.commands.check import diagnose_report
 from envdoctor.reports import parse_report
 
 HEALTHY = {

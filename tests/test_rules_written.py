@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_report_findings import torch_report
 
-from envdoctor.commands.diagnosis import diagnose_report
+from envdoctor.commands.check import diagnose_report
 from envdoctor.knowledge.pythons import python_ranges, supported_pythons
 from envdoctor.reports import parse_report
 

@@ -18,7 +18,7 @@ from envdoctor.explain import explain
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_json, parse_machine, read_recorded
 from envdoctor.output.envelope import envelope as make_envelope
-from envdoctor.output.schema import DRAFT, NAMES, answer, schema_of
+from envdoctor.output.schema import DRAFT, NAMES, run, schema_of
 
 MACHINES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
 KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
@@ -114,9 +114,9 @@ def test_every_schema_is_whole(name: str) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    assert answer("machine").data.schema == schema_of("machine")
+    assert run("machine").data.schema == schema_of("machine")
     with pytest.raises(BadInput, match="did you mean 'machine'"):
-        answer("machines")
+        run("machines")
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)

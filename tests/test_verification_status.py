@@ -15,11 +15,11 @@ from fakenvml.fixture import FakeNvml, machine_ini
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import ProbeResult, Verification
-from envdoctor.core.results import VerificationStatus
 from envdoctor.environment.managed import MARKER, InstallRecord
 from envdoctor.verify import status as verify_status
 from envdoctor.verify import stored_results as kept
 from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult
+from envdoctor.verify.status import VerificationStatus
 
 DRIVER, GPUS, LOCK = "580.159.04", ("NVIDIA H200",), "037b3a57dfe3ad63"
 INSTALLED = InstallRecord(

@@ -387,8 +387,8 @@ def test_ctrl_c_ends_watch_and_not_the_trainer(run: Path, trainers: list[Trainer
 
 SHOW_EVENTS = """
 import json, sys
-from envdoctor.output.reporter import Reporter
-reporter = Reporter()
+from envdoctor.output.reporter import LazyReporter
+reporter = LazyReporter()
 for line in sys.stdin:
     reporter.event(json.loads(line))
 reporter.close()

@@ -40,12 +40,12 @@ def check(
 
     Example: envdoctor check --venv ./venv
     """
-    from envdoctor.commands import diagnosis
+    from envdoctor.commands import check as command
 
-    request = diagnosis.CheckRequest(
+    request = command.CheckRequest(
         machine, tuple(fact or ()), venv, python, from_report, save, tuple(select or ()), tuple(ignore or ())
     )
-    finish("check", format, lambda _: diagnosis.check(request))
+    finish("check", format, lambda _: command.run(request))
 
 
 @app.command()
@@ -63,9 +63,10 @@ def explain(
 
     Example: envdoctor explain train.log --venv ./venv
     """
-    from envdoctor.commands import diagnosis
+    from envdoctor.commands import explain as command
 
-    finish("explain", format, lambda _: diagnosis.explain(text, machine, fact or [], venv, python))
+    request = command.ExplainRequest(text, machine, tuple(fact or ()), venv, python)
+    finish("explain", format, lambda _: command.run(request))
 
 
 @app.command()
@@ -74,9 +75,9 @@ def rules(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor rules
     """
-    from envdoctor.commands import rules as reference
+    from envdoctor.commands import rules as command
 
-    finish("rules", format, lambda _: reference.list_rules())
+    finish("rules", format, lambda _: command.run())
 
 
 @app.command()
@@ -94,9 +95,9 @@ def report(
 
     Example: envdoctor report --output report.md
     """
-    from envdoctor.commands import diagnosis
+    from envdoctor.commands import report as command
 
-    finish("report", format, lambda _: diagnosis.report(venv, python, output))
+    finish("report", format, lambda _: command.run(venv, python, output))
 
 
 @app.command()
@@ -108,6 +109,6 @@ def schema(
 
     Example: envdoctor schema machine
     """
-    from envdoctor.output import schema as schemas
+    from envdoctor.output import schema as command
 
-    finish("schema", format, lambda _: schemas.answer(name))
+    finish("schema", format, lambda _: command.run(name))

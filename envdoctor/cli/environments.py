@@ -20,8 +20,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
 
 
 @app.command()
@@ -52,16 +52,16 @@ def install(
 
     Example: envdoctor install --profile cpu --venv ./venv
     """
-    from envdoctor.commands import provisioning
+    from envdoctor.commands import install as command
 
-    def answer(reporter: Reporter) -> Answer:
+    def answer(reporter: LazyReporter) -> CommandResult:
         if wheels:
             alone("--from", {"--upgrade": upgrade}, why="the folder's lock is installed", hint="envdoctor install -h")
-        request = provisioning.InstallRequest(
+        request = command.InstallRequest(
             profile=profile, venv=venv, python=python, wheels=wheels,
             dry_run=dry_run, force=force, adopt=adopt, system=system, upgrade=upgrade,
         )  # fmt: skip
-        return provisioning.install(request, reporter)
+        return command.run(request, reporter)
 
     finish("install", format, answer, progress)
 
@@ -86,10 +86,10 @@ def fetch(
 
     Example: envdoctor fetch --profile cpu --dest ./wheels --arch aarch64
     """
-    from envdoctor.commands import fetch as fetching
+    from envdoctor.commands import fetch as command
 
-    def answer(reporter: Reporter) -> Answer:
-        return fetching.fetch(profile, dest, reporter, python=python, architecture=arch, glibc=glibc)
+    def answer(reporter: LazyReporter) -> CommandResult:
+        return command.run(profile, dest, reporter, python=python, architecture=arch, glibc=glibc)
 
     finish("fetch", format, answer, progress)
 
@@ -100,9 +100,9 @@ def envs(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor envs
     """
-    from envdoctor.commands import housekeeping
+    from envdoctor.commands import envs as command
 
-    finish("envs", format, lambda _: housekeeping.list_environments())
+    finish("envs", format, lambda _: command.run())
 
 
 @app.command()
@@ -111,9 +111,9 @@ def rollback(venv: VenvOption = "", format: FormatOption = Format.human) -> None
 
     Example: envdoctor rollback --venv ./venv
     """
-    from envdoctor.commands import housekeeping
+    from envdoctor.commands import rollback as command
 
-    finish("rollback", format, lambda _: housekeeping.rollback(venv))
+    finish("rollback", format, lambda _: command.run(venv))
 
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")]
@@ -132,9 +132,9 @@ def clean(
 
     Example: envdoctor clean --dry-run
     """
-    from envdoctor.commands import housekeeping
+    from envdoctor.commands import clean as command
 
-    finish("clean", format, lambda _: housekeeping.clean(venv, dry_run=dry_run, adopted=adopted))
+    finish("clean", format, lambda _: command.run(venv, dry_run=dry_run, adopted=adopted))
 
 
 @app.command()
@@ -150,9 +150,9 @@ def uninstall(
 
     Example: envdoctor uninstall --venv ./venv
     """
-    from envdoctor.commands import housekeeping
+    from envdoctor.commands import uninstall as command
 
-    finish("uninstall", format, lambda _: housekeeping.uninstall(venv, everything=everything, dry_run=dry_run))
+    finish("uninstall", format, lambda _: command.run(venv, everything=everything, dry_run=dry_run))
 
 
 @app.command()
@@ -161,6 +161,6 @@ def paths(format: FormatOption = Format.human) -> None:
 
     Example: envdoctor paths
     """
-    from envdoctor.commands import housekeeping
+    from envdoctor.commands import paths as command
 
-    finish("paths", format, lambda _: housekeeping.list_paths())
+    finish("paths", format, lambda _: command.run())

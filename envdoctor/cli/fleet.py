@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from envdoctor.cli.shared import App, Format, FormatOption, ProgressForm, ProgressOption, app, finish
-
-if TYPE_CHECKING:
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
 
 fleet_app = App(no_args_is_help=True, rich_markup_mode=None, help="Several machines, held against each other.")
 app.add_typer(fleet_app, name="fleet")
@@ -59,18 +55,16 @@ def check(
 
     Example: envdoctor fleet check --hosts node[01-16] --venv /shared/venv
     """
-    from envdoctor.fleet import check as checking
+    from envdoctor.commands import fleet_check
+    from envdoctor.fleet.check import FleetRequest
 
-    request = checking.FleetRequest(
+    request = FleetRequest(
         hosts=hosts, hosts_file=hosts_file, slurm=slurm, nodelist=nodelist, partition=partition, ray=ray,
         address=address, recorded=recorded, save=save, venv=venv, python=python, command=command,
         ssh_config=ssh_config, ray_python=ray_python, hub=hub, deadline=deadline, parallel=parallel,
     )  # fmt: skip
 
-    def answer(reporter: Reporter) -> Answer:
-        return checking.check(request, reporter.node_answered)
-
-    finish("fleet check", format, answer, progress)
+    finish("fleet check", format, lambda reporter: fleet_check.run(request, reporter), progress)
 
 
 @fleet_app.command("collective")
@@ -112,11 +106,12 @@ def collective(
 
     Example: envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python --gpus 8
     """
-    from envdoctor.fleet import collective as collectives
+    from envdoctor.commands import fleet_collective
+    from envdoctor.fleet.collective import CollectiveRequest
 
-    request = collectives.CollectiveRequest(
+    request = CollectiveRequest(
         hosts=hosts, slurm=slurm, nodelist=nodelist, partition=partition, processes=gpus, local=local, python=python,
         backend=backend, interface=interface, master=master, port=port, megabytes=tuple(size or (1, 64)),
         deadline=deadline, stall=stall, ssh_config=ssh_config,
     )  # fmt: skip
-    finish("fleet collective", format, lambda _: collectives.collective(request))
+    finish("fleet collective", format, lambda _: fleet_collective.run(request))

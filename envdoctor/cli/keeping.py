@@ -20,8 +20,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
 
 
 @profiles_app.callback(invoke_without_command=True)
@@ -31,9 +31,9 @@ def profiles(context: typer.Context, format: FormatOption = Format.human) -> Non
     Example: envdoctor profiles show gh200
     """
     if context.invoked_subcommand is None:
-        from envdoctor.commands import profiles as listing
+        from envdoctor.commands import profiles as command
 
-        finish("profiles", format, lambda _: listing.list_all())
+        finish("profiles", format, lambda _: command.run())
 
 
 @profiles_app.command("show")
@@ -42,9 +42,9 @@ def profiles_show(name: str, format: FormatOption = Format.human) -> None:
 
     Example: envdoctor profiles show cpu
     """
-    from envdoctor.commands import profiles as listing
+    from envdoctor.commands import profiles_show as command
 
-    finish("profiles show", format, lambda _: listing.show(name))
+    finish("profiles show", format, lambda _: command.run(name))
 
 
 @profiles_app.command("new")
@@ -58,9 +58,9 @@ def profiles_new(
 
     Example: envdoctor profiles new --from-venv ./venv --name mine --output mine.toml
     """
-    from envdoctor.commands import workflow
+    from envdoctor.commands import profiles_new as command
 
-    finish("profiles new", format, lambda _: workflow.new_profile(from_venv, name, output))
+    finish("profiles new", format, lambda _: command.run(from_venv, name, output))
 
 
 @app.command()
@@ -80,9 +80,10 @@ def resolve(
 
     Example: envdoctor resolve --profile gh200 --machine gh200-480gb
     """
+    from envdoctor.commands import resolve as command
     from envdoctor.core.errors import BadInput
 
-    def answer(reporter: Reporter) -> Answer:
+    def answer(reporter: LazyReporter) -> CommandResult:
         if bool(profile) == all_profiles:
             raise BadInput(
                 "neither --profile nor --all is given" if not profile else "--profile and --all are both given",
@@ -90,14 +91,11 @@ def resolve(
                 hint="envdoctor resolve --all",
             )
         if machine == "all":
-            from envdoctor.commands import keeping
-
             others = {"--fact": fact, "--python": python}
             alone("--machine all", others, why="it is of recorded machines and locks", hint="envdoctor resolve --all")
-            return keeping.matrix(profile or [])
-        from envdoctor.commands import resolve as resolving
-
-        return resolving.resolve(profile or [], machine, fact or [], python, reporter)
+            return command.run_matrix(profile or [])
+        request = command.ResolveRequest(tuple(profile or ()), machine, tuple(fact or ()), python)
+        return command.run(request, reporter)
 
     finish("resolve", format, answer)
 
@@ -121,12 +119,12 @@ def lock(
 
     Example: envdoctor lock --check
     """
-    from envdoctor.commands import keeping
+    from envdoctor.commands import lock as command
 
-    def answer(reporter: Reporter) -> Answer:
+    def answer(reporter: LazyReporter) -> CommandResult:
         if check:
             alone("--check", {"--upgrade": upgrade}, why="it writes no lock", hint="envdoctor lock --check")
-        return keeping.lock(profile or [], reporter, check=check, upgrade=upgrade)
+        return command.run(profile or [], reporter, check=check, upgrade=upgrade)
 
     finish("lock", format, answer)
 
@@ -147,9 +145,9 @@ def audit(
 
     Example: envdoctor audit SETUP.md --machine gh200-480gb
     """
-    from envdoctor.commands import audit as auditing
+    from envdoctor.commands import audit as command
 
-    finish("audit", format, lambda _: auditing.audit(target, machine, fact or [], fix))
+    finish("audit", format, lambda _: command.run(target, machine, fact or [], fix))
 
 
 @app.command()
@@ -169,9 +167,10 @@ def export(
 
     Example: envdoctor export --profile x86-cu124-hf --format dockerfile --output Dockerfile
     """
-    from envdoctor.commands import keeping
+    from envdoctor.commands import export as command
 
-    finish("export", Format.human, lambda _: keeping.export(profile, to, python, arch, output))
+    request = command.ExportRequest(profile, to, python, arch, output)
+    finish("export", Format.human, lambda _: command.run(request))
 
 
 @facts_app.callback()
@@ -193,6 +192,6 @@ def facts_check(
 
     Example: envdoctor facts check --only vllm
     """
-    from envdoctor.commands import keeping
+    from envdoctor.commands import facts_check as command
 
-    finish("facts check", format, lambda reporter: keeping.check_facts(only or [], reporter))
+    finish("facts check", format, lambda reporter: command.run(only or [], reporter))

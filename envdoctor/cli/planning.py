@@ -40,9 +40,9 @@ def plan(
 
     Example: envdoctor plan --model openai/gpt-oss-20b --set lora_rank=8 --machine h200
     """
-    from envdoctor.commands import plan as planning
+    from envdoctor.commands import plan as command
 
-    request = planning.PlanRequest(
+    request = command.PlanRequest(
         model, recipe, tuple(assignments or ()), machine, tuple(fact or ()), gpus, venv, python
     )
-    finish("plan", format, lambda _: planning.plan(request))
+    finish("plan", format, lambda _: command.run(request))

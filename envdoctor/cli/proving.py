@@ -21,8 +21,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
 
 
 @app.command()
@@ -48,20 +48,19 @@ def verify(
 
     Example: envdoctor verify --python /opt/venv/bin/python
     """
+    from envdoctor.commands import verify as command
 
-    def answer(reporter: Reporter) -> Answer:
-        from envdoctor.commands import workflow
-
+    def answer(reporter: LazyReporter) -> CommandResult:
         if bench or load:
             option = "--bench" if bench else "--load"
             others = {"--load": bench and load, "--quick": quick, "--only": only, "--skip": skip}
             alone(option, others, why="it runs no probes", hint=f"envdoctor verify {option}")
         if bench:
-            return workflow.bench(venv, python, reporter)
+            return command.run_benchmark(venv, python, reporter)
         if load:
-            return workflow.load_test(venv, python, reporter)
-        request = workflow.VerifyRequest(venv, python, tuple(only or ()), tuple(skip or ()), quick)
-        return workflow.verify(request, reporter)
+            return command.run_load_test(venv, python, reporter)
+        request = command.VerifyRequest(venv, python, tuple(only or ()), tuple(skip or ()), quick)
+        return command.run(request, reporter)
 
     finish("verify", format, answer, progress)
 
@@ -83,9 +82,9 @@ def archs(
 
     Example: envdoctor archs .venv --cc 9.0,12.0
     """
-    from envdoctor.commands import archs as archs_command
+    from envdoctor.commands import archs as command
 
-    finish("archs", format, lambda _: archs_command.archs(target, cc, machine, fact or [], verbose=verbose))
+    finish("archs", format, lambda _: command.run(target, cc, machine, fact or [], verbose=verbose))
 
 
 @app.command()
@@ -97,6 +96,6 @@ def abi(
 
     Example: envdoctor abi .venv
     """
-    from envdoctor.commands import abi as abi_command
+    from envdoctor.commands import abi as command
 
-    finish("abi", format, lambda _: abi_command.abi(venv))
+    finish("abi", format, lambda _: command.run(venv))

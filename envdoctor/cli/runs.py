@@ -18,8 +18,8 @@ from envdoctor.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
 
 RUN = "A run's folder; default: the newest below ./runs."
 
@@ -35,11 +35,11 @@ def watch(
 
     Example: envdoctor watch runs/sort-20261121-153013 --once
     """
-    from envdoctor.commands import watch as watching
+    from envdoctor.commands import watch as command
 
-    def answer(reporter: Reporter) -> Answer:
+    def answer(reporter: LazyReporter) -> CommandResult:
         shown = (lambda _: None) if once else reporter.watched
-        return watching.watch(run, once=once, on_event=reporter.event, on_state=shown)
+        return command.run(run, once=once, on_event=reporter.event, on_state=shown)
 
     finish("watch", format, answer, progress)
 
@@ -61,9 +61,9 @@ def plot(
 
     Example: envdoctor plot runs/a runs/b --metric reward --metric entropy --output compared.svg
     """
-    from envdoctor.commands import plot as plotting
+    from envdoctor.commands import plot as command
 
-    finish("plot", format, lambda _: plotting.plot(runs or [], output, metric or [], venv, python))
+    finish("plot", format, lambda _: command.run(runs or [], output, metric or [], venv, python))
 
 
 @app.command()
@@ -86,18 +86,20 @@ def pack(
 
     Example: envdoctor pack runs/sort-20261121-153013 --output sort.zip
     """
-    from envdoctor.commands import pack as packing
+    from envdoctor.commands import pack as command
 
-    def answer(_: Reporter) -> Answer:
+    def answer(_: LazyReporter) -> CommandResult:
         if not check:
-            return packing.pack(packing.PackRequest(run, output, with_optimizer, with_checkpoints, force))
+            return command.run(command.PackRequest(run, output, with_optimizer, with_checkpoints, force))
         from envdoctor.core.errors import BadInput
 
         others = {"RUN": run, "--output": output, "--with-optimizer": with_optimizer}
         others |= {"--with-checkpoints": with_checkpoints, "--force": force}
         if given := [name for name, value in others.items() if value]:
             hint = f"envdoctor pack --check {check}"
-            raise BadInput(f"--check beside {', '.join(given)}", expected="--check without them", hint=hint)
-        return packing.check_pack(check)
+            raise BadInput(
+                f"--check cannot be combined with {', '.join(given)}", expected="--check without them", hint=hint
+            )
+        return command.check_pack(check)
 
     finish("pack", format, answer)

@@ -13,8 +13,8 @@ from envdoctor.core.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from envdoctor.core.errors import EnvdoctorError
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
 
 Work = TypeVar("Work", bound=Callable[..., Any])
 
@@ -109,15 +109,15 @@ ProgressOption = Annotated[
 def finish(
     command: str,
     form: Format,
-    work: Callable[[Reporter], Answer],
+    work: Callable[[LazyReporter], CommandResult],
     progress: ProgressForm = ProgressForm.auto,
 ) -> None:
     """Do the work, print its answer or its error, and end with its exit code."""
     from envdoctor.core.errors import foreseen
     from envdoctor.core.processes import ended_as_by_ctrl_c
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.output.reporter import LazyReporter
 
-    reporter = Reporter(json_lines=progress is ProgressForm.json)
+    reporter = LazyReporter(json_lines=progress is ProgressForm.json)
     try:
         with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
             answer = work(reporter)
@@ -138,18 +138,18 @@ def finish(
 
 
 def alone(option: str, others: Mapping[str, object], *, why: str, hint: str) -> None:
-    """Refuse options that would say nothing beside this one."""
+    """Raise BadInput if `option` is combined with options that it would ignore."""
     from envdoctor.core.errors import BadInput
 
     if given := [name for name, value in others.items() if value]:
         raise BadInput(
-            f"{option} beside {', '.join(given)}",
+            f"{option} cannot be combined with {', '.join(given)}",
             expected=f"{option} without {' and '.join(given)}: {why}",
             hint=hint,
         )
 
 
-def _print(command: str, form: Format, answer: Answer) -> None:
+def _print(command: str, form: Format, answer: CommandResult) -> None:
     if form is Format.human:
         from envdoctor.output.human import render
 
@@ -172,7 +172,7 @@ def _print_for_programs(text: str) -> None:
     typer.echo(text.encode("utf-8", "replace"), nl=bool(text))
 
 
-def _machine_form(form: Format) -> Callable[[str, Answer | None, EnvdoctorError | None], str]:
+def _machine_form(form: Format) -> Callable[[str, CommandResult | None, EnvdoctorError | None], str]:
     """What prints a result for programs; each is imported only when it is asked for."""
     if form is Format.json:
         from envdoctor.output.envelope import to_json

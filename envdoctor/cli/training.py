@@ -9,8 +9,8 @@ import typer
 from envdoctor.cli.shared import Format, FormatOption, ProfileOption, PythonOption, VenvOption, app, finish
 
 if TYPE_CHECKING:
-    from envdoctor.core.results import Answer
-    from envdoctor.output.reporter import Reporter
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
 
 
 @app.command()
@@ -74,22 +74,22 @@ def train(
 
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """
-    from envdoctor.commands import workflow
+    from envdoctor.commands import train as command
     from envdoctor.training.launchers.records import JobOptions, LaunchOptions
 
-    def answer(reporter: Reporter) -> Answer:
+    def answer(reporter: LazyReporter) -> CommandResult:
         if list_recipes:
-            return workflow.list_recipes()
+            return command.list_recipes()
         if list_settings:
-            return workflow.list_settings(recipe)
+            return command.list_settings(recipe)
         named = {"report_to": report_to, "stop_on": stop_on}
         given = [*(assignments or ()), *(f"{key}={value}" for key, value in named.items() if value)]
         job = JobOptions(
             partition, time, nodelist, account, tuple(modules or ()), container, tuple(slurm_options or ())
         )
         launch = LaunchOptions(launcher, nodes, gpus, interface, job)
-        request = workflow.TrainRequest(recipe, tuple(given), venv, python, run, resume, dry_run, unverified, launch)
-        return workflow.train(request, reporter)
+        request = command.TrainRequest(recipe, tuple(given), venv, python, run, resume, dry_run, unverified, launch)
+        return command.run(request, reporter)
 
     finish("train", format, answer)
 
@@ -100,8 +100,6 @@ def quickstart(profile: ProfileOption = "", venv: VenvOption = "", format: Forma
 
     Example: envdoctor quickstart
     """
-    import time
+    from envdoctor.commands import quickstart as command
 
-    from envdoctor.commands import workflow
-
-    finish("quickstart", format, lambda reporter: workflow.quickstart(profile, venv, reporter, time.monotonic))
+    finish("quickstart", format, lambda reporter: command.run(profile, venv, reporter))

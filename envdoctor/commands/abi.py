@@ -16,7 +16,7 @@ from envdoctor.binaries.linkage import Linkage, UnresolvedDependencies
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.paths import expanded
 from envdoctor.core.records import Extension, Record, Stack
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.select import select_stack
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
@@ -58,7 +58,7 @@ class AbiReport(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-def abi(target: str) -> Answer:
+def run(target: str) -> CommandResult:
     """Check every compiled file against torch, CUDA and the system; exit code 1 if a dependency is missing."""
     started = time.monotonic()
     path, stack = _select_environment(target)
@@ -70,7 +70,7 @@ def abi(target: str) -> Answer:
     report = AbiReport(
         origin=target, torch=torch_version(stack), files=files, seconds=round(time.monotonic() - started, 3)
     )
-    return Answer(report, EXIT_NO if any(file.outcome == "missing" for file in files) else EXIT_OK)
+    return CommandResult(report, EXIT_NO if any(file.outcome == "missing" for file in files) else EXIT_OK)
 
 
 def _select_environment(target: str) -> tuple[Path, Stack]:

@@ -12,7 +12,7 @@ from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.paths import expanded
 from envdoctor.core.records import Extension, KernelCode, Record
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.knowledge.architectures import PTX_SHARE
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
@@ -59,7 +59,7 @@ class ScanResult(Record, frozen=True):
     unreadable: tuple[UnreadableFile, ...]
 
 
-def archs(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: bool = False) -> Answer:
+def run(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: bool = False) -> CommandResult:
     """Scan a file, an environment or a folder for GPU code; exit code 1 if a GPU cannot run any code of a file."""
     gpus = requested_gpus(cc, machine, facts)
     started = time.monotonic()
@@ -88,7 +88,7 @@ def archs(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: 
         seconds=round(time.monotonic() - started, 3),
     )
     not_covered = any(not coverage.runs for file in files if not file.exempt_reason for coverage in file.coverage)
-    return Answer(report, EXIT_NO if not_covered else EXIT_OK)
+    return CommandResult(report, EXIT_NO if not_covered else EXIT_OK)
 
 
 def requested_gpus(cc: str, machine: str, facts: Sequence[str]) -> tuple[TargetGpu, ...]:

@@ -13,7 +13,7 @@ from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.paths import is_folder
 from envdoctor.core.records import Finding, Machine, Record
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock
@@ -40,12 +40,12 @@ class Audited(Record, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()  # files that --fix wrote
 
 
-def audit(target: str, recorded: str, facts: list[str], fix: str) -> Answer:
+def run(target: str, recorded: str, facts: list[str], fix: str) -> CommandResult:
     """Judge one thing; with `fix` a folder to write the corrected requirements and the profile into."""
     machine = select_machine(recorded, facts) if recorded or facts else None
     audited = _audited(target, machine, fix)
     bad = any(finding.status in ("error", "crashed") for finding in audited.findings)
-    return Answer(audited, EXIT_NO if bad else EXIT_OK)
+    return CommandResult(audited, EXIT_NO if bad else EXIT_OK)
 
 
 def _audited(target: str, machine: Machine | None, fix: str) -> Audited:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -21,12 +20,13 @@ from envdoctor import __version__
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.paths import exists, expanded, is_folder
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
 from envdoctor.download.files import local_path
 from envdoctor.download.http_client import HttpClient, RequestFailed, new_http_client
 from envdoctor.download.partial_file import NOTE, PART, disk_errors, partial_size, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources, read_sources
-from envdoctor.install.transfer import FetchProgress, Transfer
+from envdoctor.install.transfer import Transfer
 from envdoctor.install.wheelhouse import (
     MANIFEST,
     MANIFEST_SCHEMA,
@@ -39,7 +39,7 @@ from envdoctor.install.wheelhouse import (
 )
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.lock_files import LockFile
-from envdoctor.locking.resolve import Attempt, Target, failure, resolve
+from envdoctor.locking.resolve import Target, failure, resolve
 from envdoctor.locking.wheel_urls import Located, locate, sized, with_size
 from envdoctor.profiles import Profile, Wheel, read_profile
 from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
@@ -48,14 +48,6 @@ FETCH_SECONDS = 24 * 3600.0
 MIB = 1 << 20
 GONE = (403, 404, 410)  # of a direct wheel: the next of its distribution is as good
 GLIBC = re.compile(r"2\.[0-9]{1,3}")
-
-
-class Reporter(Protocol):
-    """What shows progress."""
-
-    def phase(self, title: str) -> None: ...  # noqa: D102
-    def attempt(self, attempt: Attempt) -> None: ...  # noqa: D102
-    def fetching(self, progress: FetchProgress) -> None: ...  # noqa: D102
 
 
 class Fetched(Record, frozen=True, kw_only=True):
@@ -78,9 +70,9 @@ class Fetched(Record, frozen=True, kw_only=True):
     command: str
 
 
-def fetch(
+def run(
     name: str, dest: str, reporter: Reporter, *, python: str = "", architecture: str = "", glibc: str = ""
-) -> Answer:
+) -> CommandResult:
     """Fill `dest` with every wheel of a profile's lock for a platform, and write its manifest last."""
     begin = time.monotonic()
     profile = read_profile(name)
@@ -118,7 +110,7 @@ def fetch(
         left_out=left_out, removed=removed,
         command=shlex.join(["envdoctor", "install", "--profile", name, "--from", dest]),
     )  # fmt: skip
-    return Answer(fetched)
+    return CommandResult(fetched)
 
 
 def _target(profile: Profile, python: str, architecture: str, glibc: str) -> Target:

@@ -18,7 +18,7 @@ from envdoctor import __version__
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, cannot_write
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.redact.run_files import Secrets
 from envdoctor.training.runs.directory import find_run, read_run_json
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
@@ -95,7 +95,7 @@ class PackRequest(Record, frozen=True):
     force: bool = False
 
 
-def pack(request: PackRequest) -> Answer:
+def run(request: PackRequest) -> CommandResult:
     """Write the zip, whole or not at all."""
     folder = find_run(request.run)
     _refuse_a_trained_run(folder, force=request.force)
@@ -124,7 +124,7 @@ def pack(request: PackRequest) -> Answer:
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
-    return Answer(Packed(str(target), target.stat().st_size, manifest))
+    return CommandResult(Packed(str(target), target.stat().st_size, manifest))
 
 
 def _target(output: str, run: Path) -> Path:
@@ -251,7 +251,7 @@ def _manifest(folder: Path, files: tuple[PackedFile, ...], left_out: dict[str, i
     )
 
 
-def check_pack(file: str) -> Answer:
+def check_pack(file: str) -> CommandResult:
     """Hold every file of a zip against the manifest in it."""
     path = Path(file).absolute()
     expected = "a zip made by envdoctor pack"
@@ -267,7 +267,7 @@ def check_pack(file: str) -> Answer:
     except (KeyError, ValueError, msgspec.ValidationError) as error:
         raise BadInput(f"{path}: {MANIFEST}: {error}", expected=expected, hint="envdoctor pack RUN") from error
     checked = PackChecked(str(path), len(manifest.files), sum(each.size for each in manifest.files), faults, manifest)
-    return Answer(checked, EXIT_NO if faults else EXIT_OK)
+    return CommandResult(checked, EXIT_NO if faults else EXIT_OK)
 
 
 def _read_manifest(archive: zipfile.ZipFile) -> Manifest:

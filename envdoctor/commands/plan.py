@@ -16,9 +16,9 @@ import msgspec
 from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import convert
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
-from envdoctor.core.processes import run
+from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Gpu, Machine, Record
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.select import select_machine
 from envdoctor.training.recipes import recipe_engine
@@ -97,7 +97,7 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def plan(request: PlanRequest) -> Answer:
+def run(request: PlanRequest) -> CommandResult:
     """The plan of a recipe or of single settings on this machine or a recorded one."""
     if not request.model and not request.recipe:
         raise BadInput("neither --model nor --recipe", expected="what is to be trained, or a recipe", hint=HINT)
@@ -112,7 +112,7 @@ def plan(request: PlanRequest) -> Answer:
     machine = _gpu_memory(select_machine(request.machine, request.facts), request)
     made = _ask(request, machine)
     remedies = _with_commands(made.remedies, request)
-    return Answer(msgspec.structs.replace(made, remedies=remedies), EXIT_NO if made.fits is False else EXIT_OK)
+    return CommandResult(msgspec.structs.replace(made, remedies=remedies), EXIT_NO if made.fits is False else EXIT_OK)
 
 
 def _gpu_memory(machine: Machine, request: PlanRequest) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
         "trl": _trl_version(request),
     }
     program = bundled("train") / "plan.py"
-    done = run(
+    done = run_process(
         [sys.executable, "-B", program], deadline=PLAN_SECONDS, stdin=json.dumps(asked).encode(), cwd=Path.cwd()
     )
     try:

@@ -13,7 +13,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError, cannot_write
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.training.runs.directory import find_run, read_run_json, require_run_directory
 
 DRAW_SECONDS = 300.0  # the first start of matplotlib builds its font cache, over a network file system slowly
@@ -31,7 +31,7 @@ class Plotted(Record, frozen=True):
     empty: tuple[str, ...] = ()  # runs without a step
 
 
-def plot(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, python: str) -> Answer:
+def run(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, python: str) -> CommandResult:
     """Draw runs, the newest below ./runs where none is named."""
     folders = [require_run_directory(Path(run).absolute()) for run in runs] or [find_run("")]
     names = names_of(folders)
@@ -44,7 +44,9 @@ def plot(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, py
         "title": names[0] if len(names) == 1 else "",
     }
     answer = _draw(interpreter, request)
-    return Answer(Plotted(str(target), tuple(names), *(tuple(answer[key]) for key in ("panels", "steps", "empty"))))
+    return CommandResult(
+        Plotted(str(target), tuple(names), *(tuple(answer[key]) for key in ("panels", "steps", "empty")))
+    )
 
 
 def _draw(interpreter: Path, request: dict[str, Any]) -> dict[str, Any]:

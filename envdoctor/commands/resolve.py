@@ -1,80 +1,166 @@
-"""`envdoctor resolve`: each profile solved for a machine, judged against it, and its lock audited."""
+"""`envdoctor resolve`: resolve profiles for a machine without installing them, or print the matrix of locks."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from envdoctor.commands.provisioning import describe_violations, target_for
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
-from envdoctor.core.records import Machine
-from envdoctor.core.results import Answer, Resolved, ResolvedAll
+from envdoctor.core.records import Finding, Machine, Record
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import Sources, read_sources
+from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_of
-from envdoctor.locking.resolve import Lock, failure, own_target
-from envdoctor.locking.resolve import resolve as run_resolve
+from envdoctor.locking.resolve import Lock, Resolution, failure, own_target, resolve, target_for, target_of
+from envdoctor.locking.targets import NamedProfile, named_profiles
+from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
-from envdoctor.profiles import Profile, choose, read_candidates, read_profile
+from envdoctor.profiles import Profile, choose, list_profiles, violation_texts
 
-if TYPE_CHECKING:
-    from envdoctor.commands.keeping import Reporter
-
-NOTHING = Lock("", "", "", "", "cpu", ())
+LockState = Literal["locked", "partial", "not locked"]
+EMPTY_LOCK = Lock("", "", "", "", "cpu", ())
 
 
-def resolve(names: Sequence[str], recorded: str, facts: Sequence[str], python: str, reporter: Reporter) -> Answer:
-    """Resolve profiles (all that can be chosen if none is named) for a machine.
+class ResolveRequest(Record, frozen=True):
+    """Arguments of `resolve`."""
 
-    Named ones, and all on a recorded machine, for that machine; else each for the machine that it was made for.
+    profiles: tuple[str, ...] = ()  # empty: all
+    machine: str = ""
+    facts: tuple[str, ...] = ()
+    python: str = ""
+
+
+class ProfileResolution(Record, frozen=True):
+    """The resolution of one profile, or the error, and whether the machine meets the profile's conditions."""
+
+    profile: str
+    machine: str
+    fits: bool | None  # None: resolved for the profile's own platform
+    violated: tuple[str, ...]
+    resolution: Resolution | None
+    digest: str
+    error: str = ""
+    hint: str = ""
+    findings: tuple[Finding, ...] = ()  # of the rules, on the lock
+
+
+class ResolveResult(Record, frozen=True):
+    """The resolution of every requested profile."""
+
+    results: tuple[ProfileResolution, ...]
+
+
+class MatrixCell(Record, frozen=True):
+    """One profile on one recorded machine."""
+
+    profile: str
+    machine: str
+    fits: bool
+    chosen: bool
+    locked: LockState
+    why: tuple[str, ...]  # violated conditions, or why the lock is partial or missing
+
+
+class Matrix(Record, frozen=True):
+    """Every profile on every recorded machine."""
+
+    cells: tuple[MatrixCell, ...]
+    unusable: tuple[str, ...] = ()  # the user's unreadable profiles, with the reason
+
+
+def run(request: ResolveRequest, reporter: Reporter) -> CommandResult:
+    """Resolve the requested profiles, by default all.
+
+    Named profiles, and all profiles with `machine`, are resolved for that machine, others for their own platform.
     """
-    machine = select_machine(recorded, facts)
-    profiles = [read_profile(name) for name in names] if names else read_candidates()
-    sources, as_asked = read_sources(), bool(names or recorded)
-    results = tuple(_resolved(p, machine, python, sources, reporter, as_asked=as_asked) for p in profiles)
-    unreachable = any(_out_of_reach(result) for result in results if result.error)
-    bad = any(result.error or _is_faulty(result) for result in results)
-    return Answer(ResolvedAll(results), EXIT_FAILED if unreachable else EXIT_NO if bad else EXIT_OK)
+    machine = select_machine(request.machine, request.facts)
+    profiles = [named.profile for named in named_profiles(request.profiles)]
+    sources, for_machine = read_sources(), bool(request.profiles or request.machine)
+    results = tuple(
+        _resolve_profile(profile, machine, request.python, sources, reporter, for_machine=for_machine)
+        for profile in profiles
+    )
+    unreachable = any(_is_unreachable(result) for result in results if result.error)
+    bad = any(result.error or _has_error_finding(result) for result in results)
+    return CommandResult(ResolveResult(results), EXIT_FAILED if unreachable else EXIT_NO if bad else EXIT_OK)
 
 
-def _resolved(
-    profile: Profile, machine: Machine, python: str, sources: Sources, reporter: Reporter, *, as_asked: bool
-) -> Resolved:
-    """One profile: for this machine, which then is part of the answer and of the audit, or for its own platform."""
-    target = target_for(machine, profile, python) if as_asked else own_target(machine, profile)
+def _resolve_profile(
+    profile: Profile, machine: Machine, python: str, sources: Sources, reporter: Reporter, *, for_machine: bool
+) -> ProfileResolution:
+    target = target_for(machine, profile, python) if for_machine else own_target(machine, profile)
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
-    reading = _start_reading_rules()
-    resolution = run_resolve(profile, target, sources, reporter.attempt)
-    reading.join()
+    preload = _start_rule_preload()
+    resolution = resolve(profile, target, sources, reporter.attempt)
+    preload.join()
     lock = resolution.lock
     candidate = choose(machine, [profile]).candidates[0]
     error = None if lock else failure(resolution, sources)
-    return Resolved(
+    return ProfileResolution(
         profile=profile.id,
         machine=machine.name or "this machine",
-        fits=candidate.accepted if as_asked else None,
-        violated=describe_violations(candidate) if as_asked else (),
+        fits=candidate.accepted if for_machine else None,
+        violated=violation_texts(candidate) if for_machine else (),
         resolution=resolution,
         digest=lock.digest if lock else "",
         error=error.message if error else "",
         hint=error.hint if error else "",
-        findings=audit_of(lock, machine if as_asked else None) if lock else (),
+        findings=audit_of(lock, machine if for_machine else None) if lock else (),
     )
 
 
 @cache
-def _start_reading_rules() -> threading.Thread:
-    """Read the rules and their tables, which takes 0.15 s, while uv waits for the index."""
-    reading = threading.Thread(target=audit_of, args=(NOTHING, None), daemon=True)
-    reading.start()
-    return reading
+def _start_rule_preload() -> threading.Thread:
+    """Load the rules and their tables, which takes 0.15 s, in a thread while uv waits for the index."""
+    thread = threading.Thread(target=audit_of, args=(EMPTY_LOCK, None), daemon=True)
+    thread.start()
+    return thread
 
 
-def _is_faulty(result: Resolved) -> bool:
+def _has_error_finding(result: ProfileResolution) -> bool:
     return any(finding.status in ("error", "crashed") for finding in result.findings)
 
 
-def _out_of_reach(resolved: Resolved) -> bool:
-    attempts = resolved.resolution.attempts if resolved.resolution else ()
+def _is_unreachable(result: ProfileResolution) -> bool:
+    attempts = result.resolution.attempts if result.resolution else ()
     return any(attempt.outcome == "unreachable" for attempt in attempts)
+
+
+def run_matrix(names: Sequence[str]) -> CommandResult:
+    """Which profile fits which recorded machine, and whether it has a lock for it. No network is used."""
+    profiles = named_profiles(names)
+    unusable = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)
+    cells = tuple(
+        cell for name in machines.machine_names() for cell in _matrix_row(machines.read_recorded(name), profiles)
+    )
+    bad = unusable or any(cell.fits and cell.locked == "not locked" for cell in cells)
+    return CommandResult(Matrix(cells, unusable), EXIT_NO if bad else EXIT_OK)
+
+
+def _matrix_row(machine: Machine, profiles: Sequence[NamedProfile]) -> Iterator[MatrixCell]:
+    choice = choose(machine, [named.profile for named in profiles])
+    for named, candidate in zip(profiles, choice.candidates, strict=True):
+        state: LockState = "not locked"
+        reasons: tuple[str, ...]
+        if candidate.accepted:
+            state, reason = _lock_state(machine, named)
+            reasons = (reason,) if reason else ()
+        else:
+            reasons = violation_texts(candidate)
+        chosen = choice.profile == named.profile.id
+        yield MatrixCell(named.profile.id, machine.name, candidate.accepted, chosen, state, reasons)
+
+
+def _lock_state(machine: Machine, named: NamedProfile) -> tuple[LockState, str]:
+    target = target_of(machine, named.profile)
+    files = [file for python in target.pythons if (file := locks.kept_lock(named.name, target, python))]
+    if any(not file.without for file in files):
+        return "locked", ""
+    if files:
+        omitted = ", ".join(files[0].without)
+        return "partial", f"without {omitted}: the PyTorch index was not reachable when the lock was created"
+    pythons = ", ".join(target.pythons)
+    return "not locked", f"no lock for {target.platform} and Python {pythons}: envdoctor lock --profile {named.name}"

@@ -10,7 +10,7 @@ import msgspec
 
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.machine.gpu_usage import GpuUsage, read_gpu_usage
 from envdoctor.training.launchers.job_state import Job, describe_job, explain_job_end, pending_job_command, read_job
 from envdoctor.training.runs.directory import LOG_FILE, find_run, read_run_json, resume_command, resume_hint
@@ -39,14 +39,16 @@ class Watched(Record, frozen=True, kw_only=True):
     job: Job | None = None  # the run's SLURM job, where the trainer does not run and has no result
 
 
-def watch(run: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[Watched], None]) -> Answer:
+def run(
+    run_name: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[Watched], None]
+) -> CommandResult:
     """Follow a run until it ends, or report it once. The exit code states how it ended."""
-    watcher = Watcher(find_run(run))
+    watcher = Watcher(find_run(run_name))
     while True:
         watched = watcher.poll(on_event)
         on_state(watched)
         if once or watcher.is_over(watched):
-            return Answer(watched, _exit_code(watched, once=once))
+            return CommandResult(watched, _exit_code(watched, once=once))
         time.sleep(POLL_SECONDS)
 
 

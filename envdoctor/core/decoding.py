@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -27,6 +27,14 @@ def read_text(path: Path, *, what: str, hint: str) -> str:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=what, hint=hint) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start})", expected=what, hint=hint) from error
+
+
+def open_input(path: Path, *, expected: str, hint: str) -> BinaryIO:
+    """Open a file that the user named; raises BadInput if it cannot be opened."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error
 
 
 def write_file(path: Path, text: str, *, hint: str) -> None:

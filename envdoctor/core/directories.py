@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -33,6 +34,12 @@ def config_directory(environ: Mapping[str, str] = os.environ) -> Path:
 def home_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """`$HOME`, else the home directory of the user database."""
     return Path(environ.get("HOME") or Path.home())
+
+
+def log_file(command: str, name: str) -> Path:
+    """The path of a new log file of a command."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return state_directory() / "logs" / f"{command}-{Path(name).stem}-{stamp}.log"
 
 
 def _directory(variable: str, default: str, environ: Mapping[str, str]) -> Path:

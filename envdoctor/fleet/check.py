@@ -12,9 +12,8 @@ from pathlib import Path
 
 from envdoctor.core import processes as process
 from envdoctor.core.decoding import read_text
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.fleet import reach
 from envdoctor.fleet.compare import Tally
@@ -50,8 +49,8 @@ class FleetRequest(Record, frozen=True, kw_only=True):
     parallel: int = 32
 
 
-def check(request: FleetRequest, on_answer: Callable[[str, int], None] = lambda *_: None) -> Answer:
-    """Ask, compare, and answer with 1 where something is wrong. `on_answer` is told each node and the count."""
+def check(request: FleetRequest, on_answer: Callable[[str, int], None] = lambda *_: None) -> FleetChecked:
+    """Query the nodes and compare them. `on_answer` is called with each node and the count."""
     how = way_of(request)
     question = question_of(request)
     tally = Tally(how, question.words)
@@ -66,7 +65,7 @@ def check(request: FleetRequest, on_answer: Callable[[str, int], None] = lambda 
 
     ask(how, request, question, take)
     findings = tally.findings()
-    found = FleetChecked(
+    return FleetChecked(
         how=how,
         nodes=len(tally.nodes),
         answered=tally.answered,
@@ -76,8 +75,6 @@ def check(request: FleetRequest, on_answer: Callable[[str, int], None] = lambda 
         clocks=tally.clocks(),
         findings=findings,
     )
-    bad = any(finding.status in ("error", "crashed") for finding in findings)
-    return Answer(found, EXIT_NO if bad else EXIT_OK)
 
 
 def way_of(request: FleetRequest) -> How:

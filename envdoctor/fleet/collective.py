@@ -13,13 +13,12 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core import processes as process
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Record
-from envdoctor.core.results import Answer
 from envdoctor.fleet import reach
 from envdoctor.fleet.check import slurm_nodes, srun_options
 from envdoctor.fleet.hostlist import parse_names
-from envdoctor.fleet.ranks import RankState, name_stuck, parse_deaths, parse_rank
+from envdoctor.fleet.ranks import Collective, RankState, name_stuck, parse_deaths, parse_rank
 from envdoctor.fleet.verdict import Ended, conclude
 
 HINT = "envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python"
@@ -93,8 +92,8 @@ class Heard:
             return {rank: how for tail in self.tails.values() for rank, how in parse_deaths(tail).items()}
 
 
-def collective(request: CollectiveRequest) -> Answer:
-    """Start all ranks, watch them, and answer with 1 where one holds the others up or the sums are wrong."""
+def collective(request: CollectiveRequest) -> Collective:
+    """Start all ranks and watch them."""
     validate(request)
     nodes = nodes_of(request)
     processes = request.processes or _count_gpus()
@@ -110,9 +109,7 @@ def collective(request: CollectiveRequest) -> Answer:
         finally:
             heard.stopping.set()
             wait(running.values())
-    found = conclude(request_way(request), nodes, processes, heard.states, ended, round(time.monotonic() - began, 1))
-    bad = any(finding.status == "error" for finding in found.findings)
-    return Answer(found, EXIT_NO if bad else EXIT_OK)
+    return conclude(request_way(request), nodes, processes, heard.states, ended, round(time.monotonic() - began, 1))
 
 
 def validate(request: CollectiveRequest) -> None:

@@ -16,6 +16,7 @@ from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError, Interrupted
 from envdoctor.core.processes import Finished, ended_as_by_ctrl_c
 from envdoctor.core.records import Finding, Machine, Record
+from envdoctor.core.reporter import InstallProgress
 from envdoctor.environment.inspect import read_stack
 from envdoctor.environment.managed import (
     LOCK_FILE,
@@ -34,7 +35,7 @@ from envdoctor.install.journal import WHOLE, Journal, read_journal, unfinished
 from envdoctor.install.lock_check import drift, guard_build, guard_stack, guard_versions
 from envdoctor.install.plan import Plan, Step
 from envdoctor.install.preflight import Availability, Survey, meet_needs, survey
-from envdoctor.install.progress import DownloadTracker, Progress
+from envdoctor.install.progress import DownloadTracker
 from envdoctor.install.swap import (
     current_environment_id,
     flush_file_system,
@@ -86,7 +87,7 @@ class Work(NamedTuple):
     paths: EnvironmentPaths
     journal: Journal
     log: Path
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[InstallProgress], None]
     held: TextIO
     cached: bool = False  # every wheel is in uv's cache: no source is asked
     python: str = ""  # the interpreter that was found
@@ -97,7 +98,7 @@ def install(
     machine: Machine,
     log: Path,
     cache: Path,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[InstallProgress], None],
     *,
     wheels: Availability | None = None,
 ) -> InstallResult:
@@ -288,7 +289,7 @@ def _run_step(work: Work, number: int, step: Step, outcomes: list[WheelOutcome],
 
 def _teller(work: Work, number: int, step: Step) -> Callable[[int, int, str], None]:
     def tell(done: int, total: int, doing: str) -> None:
-        work.on_progress(Progress(number + 1, len(work.plan.steps), step.title, done, total, doing))
+        work.on_progress(InstallProgress(number + 1, len(work.plan.steps), step.title, done, total, doing))
 
     return tell
 
@@ -300,7 +301,9 @@ def _uv_step(work: Work, number: int, step: Step) -> Finished:
 
     def report(text: str) -> None:
         meter.read(text)
-        work.on_progress(Progress(number + 1, steps, step.title, meter.done, meter.total, meter.doing, meter.rate()))
+        work.on_progress(
+            InstallProgress(number + 1, steps, step.title, meter.done, meter.total, meter.doing, meter.rate())
+        )
 
     offline = ("--offline",) if work.cached and step.name == "sync" else ()
     for pause in (*PAUSES, None):

@@ -6,22 +6,8 @@ import re
 import time
 from pathlib import Path
 
-from envdoctor.core.records import Record
-
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 WINDOW_SECONDS = 2.0  # that a rate is taken over
-
-
-class Progress(Record, frozen=True):
-    """Where an install stands. Bytes are those of the wheels that are downloaded; 0 while nothing is."""
-
-    step: int
-    steps: int
-    title: str
-    downloaded: int
-    to_download: int
-    doing: str
-    rate: float | None = None  # bytes a second that the machine receives, None until it was measured
 
 
 class DownloadTracker:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
 from envdoctor.core.errors import Interrupted
-from envdoctor.core.records import Record
+from envdoctor.core.reporter import DownloadProgress
 from envdoctor.download.files import download_with_client
 from envdoctor.download.http_client import HttpClient
 from envdoctor.download.partial_file import partial_size, path_in_folder
@@ -20,18 +20,6 @@ AT_ONCE = 4
 TICK = 0.2
 WINDOW_SECONDS = 5.0  # that the rate is taken over
 JOIN_SECONDS = 2.0
-
-
-class FetchProgress(Record, frozen=True, kw_only=True):
-    """Where a fetch stands. Bytes count parts of earlier runs; the rate is that of the last seconds, in bytes/s."""
-
-    files_done: int
-    files: int
-    bytes_done: int
-    bytes: int  # as far as it is known
-    rate: float
-    now: tuple[str, ...] = ()  # the files on their way
-    waits_for: str = ""  # why nothing comes, of the file that waits longest
 
 
 class _Stopped(Exception):  # noqa: N818
@@ -53,7 +41,7 @@ class Transfer:
         self._stop = Event()
         self._marks: deque[tuple[float, int]] = deque()
 
-    def run(self, tell: Callable[[FetchProgress], None]) -> None:
+    def run(self, tell: Callable[[DownloadProgress], None]) -> None:
         """Download all files; raises the first failure."""
         work: SimpleQueue[Located] = SimpleQueue()
         for file in sorted(self.files, key=lambda file: -(file.size or 0)):  # the largest is not left for the end
@@ -77,14 +65,14 @@ class Transfer:
         if not self._failures.empty():
             raise self._failures.get()
 
-    def progress(self) -> FetchProgress:
+    def progress(self) -> DownloadProgress:
         """How far all of them are now."""
         now, there = time.monotonic(), sum(self.done.values())
         self._marks.append((now, there))
         while self._marks[0][0] < now - WINDOW_SECONDS:
             self._marks.popleft()
         begin, before = self._marks[0]
-        return FetchProgress(
+        return DownloadProgress(
             files_done=self._finished,
             files=len(self.files),
             bytes_done=there,

@@ -12,15 +12,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Machine, Record
+from envdoctor.core.reporter import ResolveAttempt
 from envdoctor.download.sources import Sources, source_name, uv_arguments, uv_environment
 from envdoctor.locking.uv import is_unreachable, looks_up, reason, run_uv, unreachable
 from envdoctor.profiles import Pin, Profile, Source
@@ -72,15 +74,6 @@ class Package(Record, frozen=True):
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
 
-class Attempt(Record, frozen=True):
-    """One source and Python that was tried, and how it went."""
-
-    source: str
-    python: str
-    outcome: Literal["resolved", "no solution", "unreachable", "wrong build"]
-    reason: str = ""
-
-
 class Lock(Record, frozen=True):
     """Every wheel that would be installed, with its hash."""
 
@@ -122,7 +115,7 @@ class Resolution(Record, frozen=True):
     profile: str
     platform: str
     lock: Lock | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[ResolveAttempt, ...]
 
 
 def target_of(machine: Machine, profile: Profile) -> Target:
@@ -142,6 +135,18 @@ def target_of(machine: Machine, profile: Profile) -> Target:
     return Target(architecture, glibc, tuple(wanted) or profile.python.versions)
 
 
+def target_for(machine: Machine, profile: Profile, python: str) -> Target:
+    """As `target_of`, restricted to one Python version if `python` is not empty."""
+    target = target_of(machine, profile)
+    if python and python not in profile.python.versions:
+        raise BadInput(
+            f"--python {python}",
+            expected="one of " + ", ".join(profile.python.versions),
+            hint=f"envdoctor profiles show {profile.id}",
+        )
+    return msgspec.structs.replace(target, pythons=(python,)) if python else target
+
+
 def own_target(machine: Machine, profile: Profile) -> Target:
     """What a profile was made for: its architecture (the machine's, if among them), Ubuntu 22.04, its Pythons."""
     here = machine.system.architecture.value
@@ -154,7 +159,7 @@ def resolve(
     profile: Profile,
     target: Target,
     sources: Sources,
-    on_attempt: Callable[[Attempt], None] = lambda _: None,
+    on_attempt: Callable[[ResolveAttempt], None] = lambda _: None,
     *,
     any_torch: bool = False,
 ) -> Resolution:
@@ -162,7 +167,7 @@ def resolve(
 
     With `any_torch` the build of torch does not count: for a lock that leaves torch out.
     """
-    attempts: list[Attempt] = []
+    attempts: list[ResolveAttempt] = []
     lock = None
     for source in profile.sources:
         for python in target.pythons:
@@ -206,7 +211,7 @@ def _hint(profile: str, story: str) -> str:
 
 def _attempt(
     profile: Profile, target: Target, source: Source, python: str, sources: Sources, *, any_torch: bool
-) -> tuple[Lock | None, Attempt]:
+) -> tuple[Lock | None, ResolveAttempt]:
     label = describe(source, sources)
     output, pylock = _compile(profile, target, source, python, sources, dated=True)
     if pylock is None and UNDATED.search(output):
@@ -215,19 +220,19 @@ def _attempt(
         output, pylock = _compile(profile, target, source, python, sources, dated=False)
     if pylock is None:
         if is_unreachable(output):
-            return None, Attempt(label, python, "unreachable", unreachable(output))
-        return None, Attempt(label, python, "no solution", reason(output))
+            return None, ResolveAttempt(label, python, "unreachable", unreachable(output))
+        return None, ResolveAttempt(label, python, "no solution", reason(output))
     packages = tuple(_packages(pylock, target.platform, python, sources, source.backend))
     if unhashed := [package.wheel for package in packages if not package.sha256]:
-        return None, Attempt(label, python, "no solution", f"the source gives no SHA-256 of {unhashed[0]}")
+        return None, ResolveAttempt(label, python, "no solution", f"the source gives no SHA-256 of {unhashed[0]}")
     build = torch_build(packages)
     wanted = profile.cuda.build if profile.cuda else "cpu"
     if build != wanted and not any_torch:
-        return None, Attempt(
+        return None, ResolveAttempt(
             label, python, "wrong build", f"torch would be the {_named(build)}, not the {_named(wanted)}"
         )
     lock = Lock(profile.id, target.platform, python, source.backend, build, packages)
-    return lock, Attempt(label, python, "resolved")
+    return lock, ResolveAttempt(label, python, "resolved")
 
 
 def describe(source: Source, sources: Sources) -> str:

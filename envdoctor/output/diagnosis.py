@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.core import results
 from envdoctor.core.records import Fact
-from envdoctor.output.console import out, table
+from envdoctor.output.console import table
 from envdoctor.output.machine import facts_table
 
 if TYPE_CHECKING:
-    from envdoctor.commands.report import Report
+    from envdoctor.commands.check import CheckResult
+    from envdoctor.commands.rules import RuleList
     from envdoctor.explain import Cause, Explanation
+    from envdoctor.explain.documentation import Documentation
 
 SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
 OTHERS_SHOWN = 4  # causes after the first
@@ -76,7 +76,7 @@ def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
     return parts
 
 
-def rule_list(data: results.RuleList) -> list[RenderableType]:
+def rule_list(data: RuleList) -> list[RenderableType]:
     """All rules as a table."""
     rows = table("id", "cause", "what it detects")
     for rule in data.rules:
@@ -84,7 +84,7 @@ def rule_list(data: results.RuleList) -> list[RenderableType]:
     return [rows]
 
 
-def documented(data: results.Documentation) -> list[RenderableType]:
+def documented(data: Documentation) -> list[RenderableType]:
     """A rule's or a cause's documentation."""
     name = "" if data.cause == data.id else f"  [{data.cause}]"
     parts: list[RenderableType] = [
@@ -101,33 +101,7 @@ def documented(data: results.Documentation) -> list[RenderableType]:
     return parts
 
 
-def schema(data: results.Schema) -> list[RenderableType]:
-    """The schema itself: it is JSON in every format, and no line of it may be broken."""
-    text = msgspec.json.format(msgspec.json.encode(data.schema), indent=2).decode()
-    out().print(Text(text), soft_wrap=True)
-    return []
-
-
-def report(data: Report) -> list[RenderableType]:
-    """The report as it goes into an issue: Markdown, unbroken."""
-    from envdoctor.commands.report import to_markdown
-
-    out().print(Text(to_markdown(data)), soft_wrap=True, end="")
-    return []
-
-
-def text(data: results.Text) -> list[RenderableType]:
-    """A text as it is, unbroken."""
-    out().print(Text(data.text), soft_wrap=True, end="")
-    return []
-
-
-def written(data: results.Written) -> list[RenderableType]:
-    """Where a file went, and what is in it."""
-    return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]
-
-
-def stack_lines(data: results.Checked) -> list[RenderableType]:
+def stack_lines(data: CheckResult) -> list[RenderableType]:
     """The environment that was looked into."""
     stack, made = data.stack, data.made
     if stack is None:

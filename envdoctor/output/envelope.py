@@ -9,12 +9,12 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 
 ENVELOPE_SCHEMA = 1
 
 
-def envelope(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
+def envelope(command: str, answer: CommandResult | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
     """What `--format json` prints: data of a finished command, or the error that ended it."""
     code = error.exit_code if error else answer.exit_code if answer else 0
     return {
@@ -36,7 +36,7 @@ def envelope(command: str, answer: Answer | None, error: EnvdoctorError | None =
     }
 
 
-def to_json(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> str:
+def to_json(command: str, answer: CommandResult | None, error: EnvdoctorError | None = None) -> str:
     """The envelope as indented JSON."""
     return json_text(envelope(command, answer, error))
 

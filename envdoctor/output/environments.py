@@ -6,8 +6,12 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.commands.housekeeping import Environment, Environments, Paths, Removed, RolledBack
+from envdoctor.commands.envs import EnvironmentEntry, EnvironmentList
+from envdoctor.commands.install import InstallDryRun
+from envdoctor.commands.paths import PathList
+from envdoctor.commands.rollback import RollbackResult
 from envdoctor.install.install import InstallResult
+from envdoctor.install.removal import RemovalResult
 from envdoctor.output.console import table
 from envdoctor.output.verification_status import status_lines
 
@@ -43,7 +47,7 @@ def installed(data: InstallResult) -> list[RenderableType]:
     return [*parts, _indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command"))]
 
 
-def environments(data: Environments) -> list[RenderableType]:
+def environments(data: EnvironmentList) -> list[RenderableType]:
     """One environment a row, its path below it: paths are what people copy."""
     if not data.environments:
         return [Text("no environment was made yet; next: envdoctor install")]
@@ -53,7 +57,7 @@ def environments(data: Environments) -> list[RenderableType]:
     return parts
 
 
-def _environment(each: Environment) -> list[RenderableType]:
+def _environment(each: EnvironmentEntry) -> list[RenderableType]:
     head = Text.assemble((each.profile or "not made by envdoctor", "title"), "  ", (each.state, STATES[each.state]))
     facts = (
         f"Python {each.python}" if each.python else "",
@@ -67,7 +71,7 @@ def _environment(each: Environment) -> list[RenderableType]:
     return [*parts, _indent(Text(each.note, style="warning"))] if each.note else parts
 
 
-def rolled_back(data: RolledBack) -> list[RenderableType]:
+def rolled_back(data: RollbackResult) -> list[RenderableType]:
     """Which environment is current now, and which waits."""
     return [
         Text.assemble(("✓ ", "ok"), (data.venv, "title"), f"  is {data.now} again"),
@@ -75,7 +79,7 @@ def rolled_back(data: RolledBack) -> list[RenderableType]:
     ]
 
 
-def removed(data: Removed) -> list[RenderableType]:
+def removed(data: RemovalResult) -> list[RenderableType]:
     """What went, or would go."""
     if not data.paths and not data.kept:
         return [Text("nothing to remove")]
@@ -88,7 +92,7 @@ def removed(data: Removed) -> list[RenderableType]:
     return parts
 
 
-def paths(data: Paths) -> list[RenderableType]:
+def paths(data: PathList) -> list[RenderableType]:
     """Everything that is kept, what for, how large, and how to be rid of it."""
     rows = table("place", "what", "size", "to remove")
     for each in data.paths:
@@ -99,3 +103,10 @@ def paths(data: Paths) -> list[RenderableType]:
 
 def _indent(part: RenderableType) -> RenderableType:
     return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def install_dry_run(data: InstallDryRun) -> list[RenderableType]:
+    """The commands of the plan, to be pasted into a shell."""
+    notes = [] if data.fits else [f"# does not fit this machine: {'; '.join(data.violated)}"]
+    lines = (f"# {data.profile} into {data.venv}", *notes, *data.commands)
+    return [Text(line, no_wrap=True) for line in lines]

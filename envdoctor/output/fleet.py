@@ -7,8 +7,8 @@ from rich.text import Text
 
 from envdoctor.fleet.ranks import Collective
 from envdoctor.fleet.records import FleetChecked, Group
+from envdoctor.output.check import findings_lines
 from envdoctor.output.console import table
-from envdoctor.output.human import findings_lines
 
 HEAD = ("GPUs", "driver", "torch", "NCCL", "python", "InfiniBand")
 MOST_TOLD = 6

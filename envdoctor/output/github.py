@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.output.remarks import remarks
 
 Level = Literal["error", "warning", "notice"]
@@ -19,7 +19,7 @@ LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "wa
 ALIKE = 20  # messages that one annotation holds
 
 
-def to_github(command: str, answer: Answer | None, error: EnvdoctorError | None = None) -> str:
+def to_github(command: str, answer: CommandResult | None, error: EnvdoctorError | None = None) -> str:
     """The annotations of a command's result, a line each; empty where there is nothing to say."""
     if error:
         return _error(command, error)
@@ -93,7 +93,7 @@ def _cause(level: Level, cause: Any) -> str:
 
 def _resolved(data: Any) -> Iterator[str]:
     """Profiles without a lock, and those that do not fit the machine that was asked for."""
-    for result in getattr(data, "results", ()) if type(data).__name__ == "ResolvedAll" else ():
+    for result in getattr(data, "results", ()) if type(data).__name__ == "ResolveResult" else ():
         for finding in result.findings:
             yield _finding(finding)
         if result.error:
@@ -105,7 +105,7 @@ def _resolved(data: Any) -> Iterator[str]:
 
 def _locks(data: Any) -> Iterator[str]:
     """Locks that are missing, or that do not fit their profile or the field, each at its file."""
-    for result in getattr(data, "results", ()) if type(data).__name__ == "LockedAll" else ():
+    for result in getattr(data, "results", ()) if type(data).__name__ == "LockResult" else ():
         if result.outcome in ("incoherent", "missing", "failed"):
             title = f"{result.profile} is {result.outcome}, {result.platform}, Python {result.python}"
             place = f"file={_property(result.file)}," if result.file and result.outcome == "incoherent" else ""

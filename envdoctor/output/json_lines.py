@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,12 @@ from envdoctor.output.envelope import json_bytes
 if TYPE_CHECKING:
     from envdoctor.commands.watch import Watched
     from envdoctor.core.records import ProbeResult
-    from envdoctor.install.progress import Progress
-    from envdoctor.install.transfer import FetchProgress
-    from envdoctor.locking.resolve import Attempt
-    from envdoctor.training.runs.events import Event
+    from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
 
 EVERY_SECONDS = 1.0  # of what changes all the time
 
 
-class JsonLines:
+class JsonLinesReporter:
     """`{"progress": "installing", "at": "2026-11-21T15:30:13+00:00", "step": 2, "downloaded": 1048576, ...}`."""
 
     def __init__(self) -> None:
@@ -36,15 +34,15 @@ class JsonLines:
         """A new part of the work begins."""
         self._print("phase", {"title": title})
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: ResolveAttempt) -> None:
         """A source was tried."""
         self._print("attempt", msgspec.to_builtins(attempt))
 
-    def installing(self, progress: Progress) -> None:
+    def installing(self, progress: InstallProgress) -> None:
         """Step, bytes, rate."""
         self._now_and_then("installing", progress, progress.step)
 
-    def fetching(self, progress: FetchProgress) -> None:
+    def fetching(self, progress: DownloadProgress) -> None:
         """Files, bytes, rate."""
         self._now_and_then("fetching", progress, progress.files_done)
 
@@ -60,7 +58,7 @@ class JsonLines:
         """A probe has ended."""
         self._print("probe ended", msgspec.to_builtins(result))
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Mapping[str, Any]) -> None:
         """What the trainer says."""
         self._print("train", dict(event))
 

@@ -6,7 +6,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.commands.keeping import Cell, Locked, LockedAll, Matrix
+from envdoctor.commands.lock import LockOutcome, LockResult
+from envdoctor.commands.resolve import Matrix, MatrixCell
 from envdoctor.export import Exported
 from envdoctor.knowledge_check import FactsChecked
 from envdoctor.output.console import err, out, table
@@ -15,12 +16,12 @@ GOOD = {"made", "unchanged", "changed", "coherent"}
 CHANGES_SHOWN = 40
 
 
-def locked_all(data: LockedAll) -> list[RenderableType]:
+def locked_all(data: LockResult) -> list[RenderableType]:
     """Each lock in a line, with what changed and what is wrong below it."""
     return [part for result in data.results for part in _locked(result)]
 
 
-def _locked(result: Locked) -> list[RenderableType]:
+def _locked(result: LockOutcome) -> list[RenderableType]:
     style = "ok" if result.outcome in GOOD else "warning" if result.outcome == "partial" else "error"
     mark = {"ok": "✓", "warning": "!", "error": "✗"}[style]
     head = Text.assemble(
@@ -86,7 +87,7 @@ def matrix(data: Matrix) -> list[RenderableType]:
     return [rows, Text(legend, style="dim"), Text(), reasons, *unusable]
 
 
-def _cell(cell: Cell) -> Text:
+def _cell(cell: MatrixCell) -> Text:
     if not cell.fits:
         return Text("-", style="dim")
     mark, style = {"locked": ("✓", "ok"), "partial": ("!", "warning"), "not locked": ("✗", "error")}[cell.locked]

@@ -9,9 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from envdoctor.commands.profiles import Entries, Entry, LockShown, ProfileShown
+from envdoctor.commands.profiles import ProfileEntry, ProfileList
+from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
+from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.records import Finding
-from envdoctor.core.results import Resolved, ResolvedAll
 from envdoctor.locking.resolve import Lock
 from envdoctor.output.console import table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
@@ -20,7 +21,7 @@ Parts = Iterator[RenderableType]
 SHA_SHOWN = 12  # characters of a hash: enough to tell two wheels apart by eye
 
 
-def entries(data: Entries) -> list[RenderableType]:
+def entries(data: ProfileList) -> list[RenderableType]:
     """Each profile in a row; below them the user's own: where they come from, and what is wrong with them."""
     rows = table("profile", "machine", "stack", "locks", "shown")
     for entry in data.profiles:
@@ -37,7 +38,7 @@ def entries(data: Entries) -> list[RenderableType]:
     return [rows, *(_own(entry) for entry in data.profiles if entry.origin != "bundled" or entry.problem)]
 
 
-def _own(entry: Entry) -> Text:
+def _own(entry: ProfileEntry) -> Text:
     if entry.problem and entry.profile is None:
         return Text.assemble(("✗ ", "error"), (entry.id, "title"), f"  {entry.origin}: ", (entry.problem, "error"))
     if entry.problem:
@@ -66,7 +67,7 @@ def _gpus(when: When) -> str:
     return ", ".join(parts)
 
 
-def profile_shown(data: ProfileShown) -> list[RenderableType]:
+def profile_shown(data: ProfileDetails) -> list[RenderableType]:
     """Everything that a profile says, and its locks."""
     profile = data.profile
     return [
@@ -84,7 +85,7 @@ def profile_shown(data: ProfileShown) -> list[RenderableType]:
     ]
 
 
-def _facts(data: ProfileShown) -> Table:
+def _facts(data: ProfileDetails) -> Table:
     profile, when = data.profile, data.profile.when
     rows = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     rows.add_column(style="dim", no_wrap=True)
@@ -169,7 +170,7 @@ def _build(build: Build | None) -> Parts:
         yield _indent(Text(f"{name}={value}"))
 
 
-def _system(data: ProfileShown) -> Parts:
+def _system(data: ProfileDetails) -> Parts:
     if data.system:
         yield Text("\nneeds of the system", style="title")
     for need in data.system:
@@ -185,7 +186,7 @@ def _environment(title: str, values: dict[str, str]) -> Parts:
         yield _indent(Text(f"{name}={value}"))
 
 
-def _locks(data: ProfileShown) -> Parts:
+def _locks(data: ProfileDetails) -> Parts:
     yield Text("\nlocks", style="title")
     for lock in data.locks:
         yield from _lock(lock)
@@ -196,7 +197,7 @@ def _locks(data: ProfileShown) -> Parts:
         yield _indent(Text(f"$ envdoctor lock --profile {name}", style="command"))
 
 
-def _lock(lock: LockShown) -> Parts:
+def _lock(lock: LockSummary) -> Parts:
     if lock.problem:
         yield _indent(Text.assemble(("✗ ", "error"), lock.problem))
         return
@@ -218,12 +219,12 @@ def _evidence(profile: Profile) -> Parts:
         yield _indent(Text("nothing shown yet"))
 
 
-def resolved_all(data: ResolvedAll) -> list[RenderableType]:
+def resolved_all(data: ResolveResult) -> list[RenderableType]:
     """Each profile with what was tried, its lock and what the rules have against it."""
     return [part for result in data.results for part in _resolved(result, alone=len(data.results) == 1)]
 
 
-def _resolved(result: Resolved, *, alone: bool) -> Parts:
+def _resolved(result: ProfileResolution, *, alone: bool) -> Parts:
     resolution = result.resolution
     lock = resolution.lock if resolution else None
     mark = ("✓ ", "ok") if lock else ("✗ ", "error")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 from rich.table import Table
@@ -15,17 +16,14 @@ from envdoctor.output.console import err
 
 if TYPE_CHECKING:
     from envdoctor.commands.watch import Watched
-    from envdoctor.install.progress import Progress
-    from envdoctor.install.transfer import FetchProgress
-    from envdoctor.locking.resolve import Attempt
+    from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
     from envdoctor.output.run_live import LiveRun
-    from envdoctor.training.runs.events import Event
 
 MIB = 1 << 20
 PLAIN_EVERY_SECONDS = 10.0  # in a pipe, one line now and then says that it lives
 
 
-class Shown:
+class ConsoleReporter:
     """Progress as it comes. Finished things are printed once and stay; what is going on is one changing line."""
 
     def __init__(self) -> None:
@@ -53,12 +51,12 @@ class Shown:
         """A node of a fleet has answered, or will not."""
         self._now(f"  {node} ({count} so far)")
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: ResolveAttempt) -> None:
         """A source was tried."""
         reason = f" ({attempt.reason})" if attempt.reason else ""
         self._now(f"  Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}")
 
-    def installing(self, progress: Progress) -> None:
+    def installing(self, progress: InstallProgress) -> None:
         """Step, bytes, elapsed."""
         if progress.step != self.step:
             self.step = progress.step
@@ -71,7 +69,7 @@ class Shown:
         rate = f"{progress.rate / MIB:.1f} MiB/s  " if progress.rate is not None else ""
         self._now(f"  {size}{rate}{progress.doing}")
 
-    def fetching(self, progress: FetchProgress) -> None:
+    def fetching(self, progress: DownloadProgress) -> None:
         """Files, bytes, rate, and what is waited for."""
         size = f"{progress.bytes_done / MIB:.0f} of {progress.bytes / MIB:.0f} MiB"
         waiting = f"waiting: {progress.waits_for}" if progress.waits_for else ", ".join(progress.now)
@@ -97,7 +95,7 @@ class Shown:
             )
         )
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Mapping[str, Any]) -> None:
         """What the trainer says: phases, looks, alarms and notes stay, the steps change."""
         self._run.event(event)
 

@@ -1,35 +1,72 @@
-"""A reporter that costs nothing until something is reported: Rich is imported at the first line of progress."""
+"""The reporter of the command line. Rich is imported only when the first progress is reported."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envdoctor.output.json_lines import JsonLines
-    from envdoctor.output.progress import Shown
+    from envdoctor.commands.watch import Watched
+    from envdoctor.core.records import ProbeResult
+    from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
+    from envdoctor.output.json_lines import JsonLinesReporter
+    from envdoctor.output.progress import ConsoleReporter
 
 
-class Reporter:
-    """Passes everything on to what shows it, for people or as JSON lines, which is made when it is first needed."""
+class LazyReporter:
+    """A `core.reporter.Reporter` that creates the console or JSON reporter at the first call."""
 
     def __init__(self, *, json_lines: bool = False) -> None:
         self._json_lines = json_lines
 
     @cached_property
-    def _shown(self) -> Shown | JsonLines:
+    def _reporter(self) -> ConsoleReporter | JsonLinesReporter:
         if self._json_lines:
-            from envdoctor.output.json_lines import JsonLines
+            from envdoctor.output.json_lines import JsonLinesReporter
 
-            return JsonLines()
-        from envdoctor.output.progress import Shown
+            return JsonLinesReporter()
+        from envdoctor.output.progress import ConsoleReporter
 
-        return Shown()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shown, name)
+        return ConsoleReporter()
 
     def close(self) -> None:
-        """Take the changing line away, if there ever was one."""
-        if "_shown" in self.__dict__:
-            self._shown.close()
+        """Remove the live line from the terminal."""
+        if "_reporter" in self.__dict__:
+            self._reporter.close()
+
+    def phase(self, title: str) -> None:
+        """A new part of the work begins."""
+        self._reporter.phase(title)
+
+    def attempt(self, attempt: ResolveAttempt) -> None:
+        """A package source was tried."""
+        self._reporter.attempt(attempt)
+
+    def installing(self, progress: InstallProgress) -> None:
+        """An install has made progress."""
+        self._reporter.installing(progress)
+
+    def fetching(self, progress: DownloadProgress) -> None:
+        """A download has made progress."""
+        self._reporter.fetching(progress)
+
+    def probe_started(self, name: str) -> None:
+        """A probe was started."""
+        self._reporter.probe_started(name)
+
+    def probe_ended(self, result: ProbeResult) -> None:
+        """A probe has ended."""
+        self._reporter.probe_ended(result)
+
+    def node_answered(self, node: str, count: int) -> None:
+        """A node of a fleet returned its facts or failed."""
+        self._reporter.node_answered(node, count)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """The trainer reported an event."""
+        self._reporter.event(event)
+
+    def watched(self, watched: Watched) -> None:
+        """The state of a watched run was read."""
+        self._reporter.watched(watched)

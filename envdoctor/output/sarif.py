@@ -15,13 +15,13 @@ from urllib.parse import quote
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.commands.documentation import split_references
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
-from envdoctor.core.results import Answer
+from envdoctor.core.results import CommandResult
 from envdoctor.output.envelope import json_text
 from envdoctor.output.remarks import KINDS, Remark, remarks
 from envdoctor.rules import RULES
+from envdoctor.rules.documentation import split_references
 from envdoctor.rules.registry import Rule
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -30,7 +30,9 @@ Level = Literal["error", "warning", "note"]
 LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "warning", "info": "note"}
 
 
-def to_sarif(command: str, answer: Answer | None, error: EnvdoctorError | None = None, *, place: str = PLACE) -> str:
+def to_sarif(
+    command: str, answer: CommandResult | None, error: EnvdoctorError | None = None, *, place: str = PLACE
+) -> str:
     """A SARIF log of one run, as indented JSON.
 
     `place` is the file that was judged (a machine file, a report), since GitHub wants a file for each result.
@@ -161,7 +163,7 @@ def _fingerprint(finding: Finding) -> str:
 
 
 def _invocation(
-    command: str, answer: Answer | None, error: EnvdoctorError | None, findings: tuple[Finding, ...]
+    command: str, answer: CommandResult | None, error: EnvdoctorError | None, findings: tuple[Finding, ...]
 ) -> dict[str, Any]:
     code = error.exit_code if error else answer.exit_code if answer else 0
     notifications = [

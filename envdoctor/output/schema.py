@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12) of what envdoctor writes and reads, made from the records."""
+"""`envdoctor schema`: JSON Schemas (draft 2020-12) of the commands' output and of machine and stack files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.core import results
+from envdoctor.commands.registry import COMMANDS, result_types
 from envdoctor.core.errors import unknown_name
-from envdoctor.core.records import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Stack, Verification
-from envdoctor.core.results import Answer
+from envdoctor.core.records import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Record, Stack
+from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause
 from envdoctor.output.envelope import ENVELOPE_SCHEMA
 
@@ -19,79 +19,21 @@ REFERENCE = "#/$defs/{name}"
 FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "stack": (Stack, STACK_SCHEMA)}
 
 
-def _answers() -> dict[str, tuple[type, ...]]:
-    """What each command may answer with. results.py knows some names for the type checker only: here it gets them."""
-    from envdoctor.commands import housekeeping
-    from envdoctor.commands.abi import AbiReport
-    from envdoctor.commands.archs import ArchsReport
-    from envdoctor.commands.audit import Audited
-    from envdoctor.commands.fetch import Fetched
-    from envdoctor.commands.keeping import LockedAll, Matrix
-    from envdoctor.commands.pack import PackChecked, Packed
-    from envdoctor.commands.plan import MemoryPlan
-    from envdoctor.commands.plot import Plotted
-    from envdoctor.commands.profiles import Entries, ProfileShown
-    from envdoctor.commands.report import Report
-    from envdoctor.commands.watch import Watched
-    from envdoctor.explain import Explanation
-    from envdoctor.fleet.ranks import Collective
-    from envdoctor.fleet.records import FleetChecked
-    from envdoctor.install.install import InstallResult
-    from envdoctor.knowledge_check import FactsChecked
-    from envdoctor.locking.resolve import Lock, Resolution
-    from envdoctor.profiles import Profile
-    from envdoctor.training.recipes import Recipe, Setting
-    from envdoctor.training.start import Run
-    from envdoctor.verify.bench_records import BenchmarkReport
-    from envdoctor.verify.loading import LoadTest
-
-    for late in (Recipe, Run, Setting, InstallResult, Lock, Profile, Resolution):
-        setattr(results, late.__name__, late)
-    return {
-        "check": (results.Checked,),
-        "explain": (Explanation, results.Documentation),
-        "rules": (results.RuleList,),
-        "report": (Report, results.Written),
-        "profiles": (Entries,),
-        "profiles show": (ProfileShown,),
-        "profiles new": (results.Text, results.Written),
-        "facts check": (FactsChecked,),
-        "resolve": (results.ResolvedAll, Matrix),
-        "lock": (LockedAll,),
-        "audit": (Audited,),
-        "install": (InstallResult, results.Planned),
-        "fetch": (Fetched,),
-        "envs": (housekeeping.Environments,),
-        "rollback": (housekeeping.RolledBack,),
-        "clean": (housekeeping.Removed,),
-        "uninstall": (housekeeping.Removed,),
-        "paths": (housekeeping.Paths,),
-        "verify": (Verification, LoadTest, BenchmarkReport),
-        "archs": (ArchsReport,),
-        "abi": (AbiReport,),
-        "train": (results.Trained, results.RecipeList),
-        "plan": (MemoryPlan,),
-        "watch": (Watched,),
-        "plot": (Plotted,),
-        "pack": (Packed, PackChecked),
-        "fleet check": (FleetChecked,),
-        "fleet collective": (Collective,),
-        "quickstart": (results.Quickstarted, Verification),
-    }
+NAMES = ("envelope", *FILES, *(command.name for command in COMMANDS if command.has_json))
 
 
-NAMES = ("envelope", *FILES, "check", "explain", "rules", "report", "profiles", "profiles show", "profiles new",
-         "facts check", "resolve", "lock",
-         "audit", "install", "fetch", "envs", "rollback", "clean", "uninstall", "paths",
-         "verify", "archs", "abi", "plan", "train", "watch", "plot", "pack",
-         "fleet check", "fleet collective", "quickstart")  # fmt: skip
+class SchemaResult(Record, frozen=True):
+    """A JSON Schema."""
+
+    name: str
+    schema: dict[str, Any]
 
 
-def answer(name: str) -> Answer:
-    """What `envdoctor schema NAME` answers with."""
+def run(name: str) -> CommandResult:
+    """Print the schema with this name."""
     if name not in NAMES:
         raise unknown_name("schema", name, list(NAMES), hint="envdoctor schema envelope")
-    return Answer(results.Schema(name, schema_of(name)))
+    return CommandResult(SchemaResult(name, schema_of(name)))
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -101,7 +43,7 @@ def schema_of(name: str) -> dict[str, Any]:
     if name == "envelope":
         (cause,), components = msgspec.json.schema_components((Cause,), ref_template=REFERENCE)
         return _envelope(name, {}, cause, components)
-    (cause, *data), components = msgspec.json.schema_components((Cause, *_answers()[name]), ref_template=REFERENCE)
+    (cause, *data), components = msgspec.json.schema_components((Cause, *result_types(name)), ref_template=REFERENCE)
     return _envelope(name, {"anyOf": [*data, {"type": "null"}]}, cause, components)
 
 
@@ -127,7 +69,7 @@ def _envelope(name: str, data: dict[str, Any], cause: dict[str, Any], components
             "causes": {
                 "type": "array",
                 "items": cause,
-                "description": "what `explain` finds in the log of a failed child",
+                "description": "causes that `explain` finds in the log of a failed child process",
             },
         },
         "required": ["kind", "message", "expected", "hint", "causes"],
@@ -145,7 +87,7 @@ def _envelope(name: str, data: dict[str, Any], cause: dict[str, Any], components
     return _clean(
         {
             "$schema": DRAFT,
-            "title": f"envdoctor {name}" if name == "envelope" else f"what `envdoctor {name} --format json` prints",
+            "title": f"envdoctor {name}" if name == "envelope" else f"output of `envdoctor {name} --format json`",
             "type": "object",
             "properties": properties,
             "required": list(properties),

@@ -10,14 +10,14 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.core import results
+from envdoctor.commands.train import RecipeList, SettingList, TrainResult
 from envdoctor.output.console import out, table
 
 if TYPE_CHECKING:
     from envdoctor.training.start import Run
 
 
-def recipes(data: results.RecipeList) -> list[RenderableType]:
+def recipes(data: RecipeList) -> list[RenderableType]:
     """The bundled recipes."""
     rows = table("recipe", "what it trains")
     for recipe in data.recipes:
@@ -25,7 +25,7 @@ def recipes(data: results.RecipeList) -> list[RenderableType]:
     return [rows]
 
 
-def settings(data: results.SettingList) -> list[RenderableType]:
+def settings(data: SettingList) -> list[RenderableType]:
     """The trainer's vocabulary."""
     rows = table("setting", "default", "what it is")
     for setting in data.settings:
@@ -38,7 +38,7 @@ def settings(data: results.SettingList) -> list[RenderableType]:
     return [rows]
 
 
-def trained(data: results.Trained) -> list[RenderableType]:
+def trained(data: TrainResult) -> list[RenderableType]:
     """What would be trained, or what came of it: held-out numbers before and after, and where the run lies."""
     if data.dry_run:
         from envdoctor.training.recipes import read_settings
@@ -113,7 +113,7 @@ def _command(words: Sequence[str]) -> Text:
     return Text("$ " + shlex.join(words), style="command")
 
 
-def _submitted(data: results.Trained) -> list[RenderableType]:
+def _submitted(data: TrainResult) -> list[RenderableType]:
     """A run that SLURM has now."""
     run = data.run.directory
     saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""

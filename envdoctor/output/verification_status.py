@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from envdoctor.core.results import BenchmarkStatus, VerificationStatus
-from envdoctor.verify.status import describe_benchmark, describe_verification
+from envdoctor.verify.status import BenchmarkStatus, VerificationStatus, describe_benchmark, describe_verification
 
 VERIFICATION_STYLES = {"passed": "ok", "failed": "error", "stale": "warning"}
 BENCHMARK_STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "dim", "stale": "warning"}

@@ -47,7 +47,7 @@ __all__ = [
     "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source",
     "Train", "Verify", "Wheel", "When", "advice", "choose", "judge", "list_profiles", "profile_file",
     "profile_is_bundled", "profile_names", "read_bases", "read_candidates", "read_profile", "read_profiles",
-    "violations",
+    "violation_texts", "violations",
 ]  # fmt: skip
 
 GIB = 1 << 30
@@ -74,6 +74,12 @@ def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
 def violations(candidate: Candidate) -> list[Condition]:
     """The conditions that do not hold or cannot be judged."""
     return [each for each in candidate.conditions if each.holds is not True and not each.recommended]
+
+
+def violation_texts(candidate: Candidate, *, ignore: str = "") -> tuple[str, ...]:
+    """The violated conditions with observed and required values, without the condition named `ignore`."""
+    violated = (condition for condition in violations(candidate) if condition.name != ignore)
+    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in violated)
 
 
 def advice(candidate: Candidate) -> list[Condition]:

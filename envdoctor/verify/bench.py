@@ -14,9 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, Refused
+from envdoctor.core.errors import Refused
 from envdoctor.core.records import Gpu, ProbeResult
-from envdoctor.core.results import Answer
 from envdoctor.environment.managed import read_install_record
 from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.machine.driver import read_driver
@@ -47,8 +46,8 @@ def bench(
     *,
     on_start: Callable[[str], None] = lambda _: None,
     on_result: Callable[[ProbeResult], None] = lambda _: None,
-) -> Answer:
-    """Measure, grade, and keep the result beside the verification."""
+) -> BenchmarkReport:
+    """Measure the GPUs, grade the results, and store them next to the verification."""
     interpreter = verify_status.resolve_interpreter(venv, python)
     verify.require_python(interpreter)
     nvml = read_nvml()
@@ -69,7 +68,7 @@ def bench(
         lock=installed.lock if installed else "",
     )
     write_record(bench_path(interpreter), found)
-    return Answer(found, EXIT_OK if found.passed else EXIT_NO)
+    return found
 
 
 def require_gpus(nvml: NvmlReading) -> tuple[Gpu, ...]:

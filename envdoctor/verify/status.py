@@ -10,8 +10,7 @@ from typing import Literal
 
 from envdoctor.core.errors import BadInput, Refused
 from envdoctor.core.paths import expanded
-from envdoctor.core.records import Verification
-from envdoctor.core.results import BenchmarkStatus, VerificationStatus
+from envdoctor.core.records import Record, Verification
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.environment.managed import interpreter_of, read_install_record
 from envdoctor.machine.driver import read_driver
@@ -20,6 +19,8 @@ from envdoctor.machine.storage import environments_directory
 from envdoctor.verify.stored_results import bench_path, read_bench, read_verification, stale_reason, verification_path
 
 __all__ = [
+    "BenchmarkStatus",
+    "VerificationStatus",
     "describe_benchmark",
     "describe_verification",
     "read_benchmark_status",
@@ -33,6 +34,33 @@ __all__ = [
 ]  # fmt: skip
 
 FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
+
+
+class VerificationStatus(Record, frozen=True, kw_only=True):
+    """The stored verification of an environment, and whether it is still valid."""
+
+    state: Literal["passed", "failed", "stale"]
+    when: str  # ISO 8601, UTC
+    driver: str
+    gpus: tuple[str, ...]
+    lock: str
+    changed: str = ""  # for a stale result: the difference
+    passed: int = 0  # probes
+    failed: tuple[str, ...] = ()  # probes with their outcome
+    attention: tuple[str, ...] = ()  # attention implementations that passed, the best first, by transformers' names
+    attention_with_sinks: tuple[str, ...] = ()
+
+
+class BenchmarkStatus(Record, frozen=True, kw_only=True):
+    """The stored benchmark of an environment, and whether it is still valid."""
+
+    state: Literal["healthy", "slow", "failing", "unknown", "stale"]  # the worst grade
+    when: str  # ISO 8601, UTC
+    driver: str
+    gpus: tuple[str, ...]
+    lock: str
+    changed: str = ""  # for a stale result: the difference
+    low: tuple[str, ...] = ()  # slow, failing or missing measurements
 
 
 def resolve_interpreter(venv: str, python: str) -> Path:

@@ -21,9 +21,9 @@ from command import environment
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.commands.provisioning import read_lock_of
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
 from envdoctor.install.lock_check import drift
+from envdoctor.install.lock_choice import read_environment_lock
 from envdoctor.locking.lock_files import file_of, lock_path, write_lock
 
 MAIN = "from envdoctor.cli import main\nmain()"
@@ -144,7 +144,7 @@ class Ground(Place):
         """What is half-made of the current environment: true to its own lock it must be, or not there."""
         if not self.venv.exists():
             return ""
-        lock, marker = read_lock_of(self.venv), read_install_record(self.venv)
+        lock, marker = read_environment_lock(self.venv), read_install_record(self.venv)
         if lock is None or marker is None:
             return "no lock or no marker in it"
         wrong = drift(self.venv, lock)

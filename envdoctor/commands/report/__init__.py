@@ -1,7 +1,39 @@
-"""One file to attach to an issue: what the machine and the stack are, what is wrong, and what was done last."""
+"""`envdoctor report`: one file with machine, environment, findings and recent activity, for a bug report."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 from envdoctor.commands.report.gather import make_report
 from envdoctor.commands.report.page import to_markdown
-from envdoctor.commands.report.records import LastInstall, LastRun, Report
+from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
+from envdoctor.core.decoding import write_file
+from envdoctor.core.directories import state_directory
+from envdoctor.core.results import CommandResult, WrittenFile
+from envdoctor.environment.select import select_stack
+from envdoctor.machine.recorded import json_text
+from envdoctor.machine.select import select_machine
+from envdoctor.rules import evaluate
+from envdoctor.verify.status import verification_path
 
-__all__ = ["LastInstall", "LastRun", "Report", "make_report", "to_markdown"]
+__all__ = ["IssueReport", "LastInstall", "LastRun", "make_report", "run", "to_markdown"]
+
+
+def run(venv: str, python: str, output: str) -> CommandResult:
+    """Print the report or write it to `output`, as JSON if the name ends in `.json`."""
+    machine = select_machine("", ())
+    stack = select_stack(venv, python, search=True)
+    interpreter = Path(stack.python.value) if stack and stack.python.value else None
+    report = make_report(
+        machine,
+        stack,
+        evaluate(machine, stack),
+        logs=state_directory() / "logs",
+        runs=Path("runs"),
+        verification=verification_path(interpreter) if interpreter else None,
+    )
+    if not output:
+        return CommandResult(report)
+    text = json_text(report) if output.endswith(".json") else to_markdown(report)
+    write_file(Path(output), text, hint="envdoctor report --output report.md")
+    return CommandResult(WrittenFile(output, report.summary))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.commands.report.records import LastInstall, LastRun, Report
+from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding, Machine, Record, Stack, Verification
 from envdoctor.redact.identity import Identity, read_identity
@@ -33,10 +33,10 @@ def make_report(
     runs: Path,
     verification: Path | None,
     identity: Identity | None = None,
-) -> Report:
+) -> IssueReport:
     """Gather everything and scrub it. `logs` holds install-*.log, `runs` a folder a run; neither need be there."""
     notes: list[str] = []
-    raw = Report(
+    raw = IssueReport(
         envdoctor=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         removed={},
@@ -60,7 +60,7 @@ def _without_home_pages(stack: Stack | None) -> Stack | None:
     return msgspec.structs.replace(stack, distributions=msgspec.structs.replace(stack.distributions, value=held))
 
 
-def scrub_report(raw: Report, identity: Identity) -> Report:
+def scrub_report(raw: IssueReport, identity: Identity) -> IssueReport:
     """The report without what identifies, with the count of it, and with its lines cut to length."""
     distributions = raw.stack.distributions.value or {} if raw.stack else {}
     scrubber = Scrubber(
@@ -77,7 +77,7 @@ def scrub_report(raw: Report, identity: Identity) -> Report:
     for part in _with_lines(data):
         part["lines"] = [_cut(line) for line in part["lines"].split("\n")] if part["lines"] else []
     data |= {"removed": scrubber.removed, "summary": removed_line(scrubber.removed)}
-    return msgspec.convert(data, Report)
+    return msgspec.convert(data, IssueReport)
 
 
 def _with_lines(data: dict[str, Any]) -> list[dict[str, Any]]:

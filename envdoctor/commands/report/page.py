@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.commands.report.records import LastInstall, LastRun, Report
+from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.records import Finding, Stack, Verification
 
 
-def to_markdown(report: Report) -> str:
+def to_markdown(report: IssueReport) -> str:
     """The report as Markdown."""
     parts = [
         f"# envdoctor report\n\n{report.summary} Made by envdoctor {report.envdoctor} on {report.created}.\n",

@@ -26,7 +26,7 @@ class LastRun(Record, frozen=True):
     lines: tuple[str, ...]  # of train.log
 
 
-class Report(Record, frozen=True, kw_only=True):
+class IssueReport(Record, frozen=True, kw_only=True):
     """What `envdoctor report` answers with."""
 
     schema: int = REPORT_SCHEMA

@@ -1,0 +1,256 @@
+"""`envdoctor check`: facts of a machine and its environment, findings, and the profile that fits."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from envdoctor import __version__
+from envdoctor.core.decoding import open_input, write_file
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, nearest
+from envdoctor.core.records import Choice, Finding, Machine, Record, Stack
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.managed import read_install_record
+from envdoctor.environment.select import select_stack
+from envdoctor.machine import recorded as machines
+from envdoctor.machine.select import select_machine
+from envdoctor.profiles import choose, read_candidates
+from envdoctor.rules import RULES, evaluate
+from envdoctor.rules.torch_build import has_code_for_every_gpu
+from envdoctor.verify.status import (
+    BenchmarkStatus,
+    VerificationStatus,
+    read_benchmark_status,
+    read_verification_status,
+    verification_state,
+)
+
+if TYPE_CHECKING:
+    from envdoctor.explain import Cause
+    from envdoctor.reports import Report
+
+MAX_REPORT_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning of a longer text is read
+# Minimum confidence of a cause found in the lines of a report, by the status of the finding.
+ERROR_CONFIDENCE, WARNING_CONFIDENCE = 0.6, 0.3
+NEAR_CERTAIN = 0.8  # from this confidence on, lines that are mere warnings are not downgraded to info
+# A warning that reports a failure.
+FAILURE = re.compile(
+    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+)
+ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
+
+
+class CheckRequest(Record, frozen=True):
+    """Arguments of `check`."""
+
+    machine: str = ""  # a recorded machine
+    facts: tuple[str, ...] = ()
+    venv: str = ""
+    python: str = ""
+    report: str = ""  # a file, or - for standard input
+    save: str = ""
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+class ManagedEnvironment(Record, frozen=True, kw_only=True):
+    """An environment that envdoctor installed, from the record inside it."""
+
+    profile: str
+    lock: str
+    created: str
+    verified: Literal["passed", "failed", "stale", "no"]  # stale: for another driver, GPU or lock
+    fallbacks: dict[str, str] = {}  # attention implementation used instead of a package without a fitting wheel
+
+
+class CheckResult(Record, frozen=True):
+    """Facts, findings and the choice of a profile."""
+
+    machine: Machine
+    stack: Stack | None  # None: no environment was examined
+    findings: tuple[Finding, ...]
+    rules: int
+    choice: Choice
+    report: tuple[str, ...] = ()  # kinds of output recognised in a pasted report
+    made: ManagedEnvironment | None = None  # None: envdoctor did not install the environment
+    verification: VerificationStatus | None = None  # None: its probes were not run
+    benchmark: BenchmarkStatus | None = None
+
+
+class RuleFilter(Record, frozen=True):
+    """Prefixes of the rule ids to show and to hide."""
+
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+
+    def apply(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings that the filter lets through."""
+        return tuple(
+            finding
+            for finding in findings
+            if (not self.select or finding.id.startswith(self.select)) and not finding.id.startswith(self.ignore)
+        )
+
+
+def run(request: CheckRequest) -> CommandResult:
+    """Examine this machine, a recorded one, or a pasted report."""
+    rule_filter = parse_rule_filter(request.select, request.ignore, list(RULES))
+    if request.report:
+        return _check_report(request, rule_filter)
+    machine = select_machine(request.machine, request.facts)
+    stack = select_stack(request.venv, request.python, search=not request.machine)
+    findings = rule_filter.apply(evaluate(machine, stack))
+    if request.save:
+        _save(machine, Path(request.save))
+    result = _check_result(machine, stack, findings)
+    return _result(result if stack is None or request.machine else _with_stored_results(result, stack))
+
+
+def _result(data: CheckResult) -> CommandResult:
+    failed = any(finding.status in ("error", "crashed") for finding in data.findings)
+    return CommandResult(data, EXIT_NO if failed else EXIT_OK)
+
+
+def _check_result(
+    machine: Machine, stack: Stack | None, findings: tuple[Finding, ...], report: tuple[str, ...] = ()
+) -> CheckResult:
+    return CheckResult(machine, stack, findings, len(RULES), choose(machine, read_candidates()), report)
+
+
+def _with_stored_results(result: CheckResult, stack: Stack) -> CheckResult:
+    """Add the install record and the stored verification and benchmark of an environment on this machine."""
+    interpreter = Path(stack.python.value or "")
+    driver = result.machine.driver.version.value or ""
+    gpus = tuple(gpu.name.value or "unreadable" for gpu in result.machine.gpus.value or ())
+    installed = read_install_record(interpreter.parent.parent)
+    verification = read_verification_status(interpreter, driver, gpus)
+    managed = installed and ManagedEnvironment(
+        profile=installed.profile,
+        lock=installed.lock,
+        created=installed.created,
+        verified=verification_state(verification),
+        fallbacks=installed.fallbacks,
+    )
+    return msgspec.structs.replace(
+        result, made=managed, verification=verification, benchmark=read_benchmark_status(interpreter, driver, gpus)
+    )
+
+
+def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResult:
+    from envdoctor.reports import has_no_facts, parse_report
+
+    if request.machine or request.venv or request.python:
+        raise BadInput(
+            "--from-report cannot be combined with --machine, --venv or --python",
+            expected="one source of facts",
+            hint="envdoctor check --from-report FILE",
+        )
+    report = parse_report(_read_report(request.report))
+    findings = diagnose_report(report)
+    if has_no_facts(report) and not findings:
+        name = "standard input" if request.report == "-" else request.report
+        raise BadInput(
+            f"no environment report found in {name}",
+            expected="output of collect_env, nvidia-smi, pip freeze, accelerate env or ds_report",
+            hint="envdoctor check --from-report report.txt",
+        )
+    if request.facts:
+        machine = machines.override(report.machine, list(request.facts))
+        report = msgspec.structs.replace(report, machine=machine)
+        findings = diagnose_report(report)
+    if request.save:
+        _save(report.machine, Path(request.save))
+    return _result(_check_result(report.machine, report.stack, rule_filter.apply(findings), report.kinds))
+
+
+def _read_report(name: str) -> str:
+    if name == "-":
+        return sys.stdin.buffer.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
+    hint = "envdoctor check --from-report report.txt"
+    expected = "a file with a pasted report, or - for standard input"
+    with open_input(Path(name), expected=expected, hint=hint) as stream:
+        try:
+            return stream.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
+        except OSError as error:  # some systems open a folder and fail at the first read
+            raise BadInput(f"cannot read {name}: {error.strerror}", expected="a file", hint=hint) from error
+
+
+def diagnose_report(report: Report) -> list[Finding]:
+    """Findings of the rules on a report's facts, and of its error lines where no rule covers the cause."""
+    from envdoctor.explain import explain
+
+    findings = evaluate(report.machine, report.stack)
+    rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
+    causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
+    from_lines = [
+        Finding(
+            f"TEXT-{cause.cause}",
+            cause.cause,
+            _status_of_lines(cause),
+            cause.lines[0],
+            fix=cause.fix,
+            commands=cause.commands,
+            url=cause.url,
+        )
+        for cause in causes
+        if cause.lines
+        and cause.confidence >= WARNING_CONFIDENCE
+        and not _is_covered_by_rules(cause.cause, rule_causes, report)
+    ]
+    return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> bool:
+    """Whether the rules report this cause, or can tell it from a cause with the same error line.
+
+    "no kernel image" is printed for a GPU that is too new, for one that is too old, and for an extension.
+    The facts distinguish these cases.
+    """
+    if cause not in ARCHITECTURE_CAUSES:
+        return cause in rule_causes
+    return bool(rule_causes & ARCHITECTURE_CAUSES) or has_code_for_every_gpu(report.machine, report.stack)
+
+
+def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
+    """The status of a cause that only the lines of a report show.
+
+    Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
+    confidence is near certain. A deprecated feature still works.
+    """
+    from envdoctor.explain.rank import WARNING_LINE
+
+    quiet = all(WARNING_LINE.search(line) and not FAILURE.search(line) for line in cause.lines)
+    deprecated = all("deprecated" in line for line in cause.lines)
+    if quiet and (deprecated or cause.confidence < NEAR_CERTAIN):
+        return "info"
+    return "error" if cause.confidence >= ERROR_CONFIDENCE else "warning"
+
+
+def _save(machine: Machine, path: Path) -> None:
+    origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
+    recorded = machines.anonymize(machine, name=path.stem, origin=origin, home=str(Path.home()))
+    write_file(path, machines.machine_json(recorded), hint="envdoctor check --save machine.json")
+
+
+def parse_rule_filter(select: Sequence[str], ignore: Sequence[str], known: list[str]) -> RuleFilter:
+    """Parse rule ids or prefixes, each option comma-separated or repeated; raises BadInput for an unknown one."""
+    parsed = [
+        tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+        for texts in (select, ignore)
+    ]
+    for prefix in [*parsed[0], *parsed[1]]:
+        if not any(name.startswith(prefix) for name in [*known, "TEXT-"]) and not prefix.startswith("TEXT-"):
+            close = nearest(prefix, known)
+            raise BadInput(
+                f"no rule id starts with '{prefix}'" + (f"; did you mean '{close}'?" if close else ""),
+                expected="rule ids or prefixes, such as DRV001 or DRV",
+                hint="envdoctor rules",
+            )
+    return RuleFilter(*parsed)

@@ -1,0 +1,61 @@
+"""`envdoctor clean`: remove replaced environments, unfinished installs and unused builds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.paths import expanded
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
+from envdoctor.install.build_cache import try_lock_build, unused_builds
+from envdoctor.install.environment_lock import environment_lock
+from envdoctor.install.known_environments import file_system_errors, known_environments
+from envdoctor.install.removal import Removal, restore_command
+from envdoctor.install.swap import recover_swap
+
+
+def run(venv: str, *, dry_run: bool, adopted: bool) -> CommandResult:
+    """Clean one environment, or all of them and the cache of builds.
+
+    With `adopted`, replaced environments that envdoctor did not create are removed as well.
+    """
+    environments = [environment_paths(expanded(venv).absolute())] if venv else known_environments()
+    removal = Removal(dry_run=dry_run)
+    for environment in environments:
+        with file_system_errors(environment):
+            if not environment.folder.is_dir():
+                continue
+            if dry_run:
+                _clean_environment(environment, removal, adopted=adopted)
+                continue
+            with environment_lock(environment):
+                recover_swap(environment)
+                _clean_environment(environment, removal, adopted=adopted)
+    if not venv:
+        _clean_builds([environment.venv for environment in environments], removal)
+    return CommandResult(removal.result())
+
+
+def _clean_environment(environment: EnvironmentPaths, removal: Removal, *, adopted: bool) -> None:
+    for path in (environment.previous, environment.building, *environment.adopted_environments):
+        if is_foreign(path) and path != environment.building and not adopted:
+            restore = restore_command(environment, path)
+            removal.keep(
+                path, f"not created by envdoctor; restore it with {restore}, or remove it with clean --adopted"
+            )
+        elif path.is_dir():
+            removal.remove(path)
+
+
+def _clean_builds(environments: Sequence[Path], removal: Removal) -> None:
+    for path in unused_builds(cache_directory() / "builds", environments):
+        try:
+            with try_lock_build(path) as free:
+                if free:
+                    removal.remove(path)
+                else:
+                    removal.keep(path, "a build is running in it")
+        except OSError as error:
+            removal.keep(path, f"cannot be removed: {error.strerror or error}")

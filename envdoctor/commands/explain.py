@@ -1,0 +1,64 @@
+"""`envdoctor explain`: the causes of an error text or log, or the documentation of a rule or cause."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from envdoctor.core.decoding import open_input
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.paths import exists
+from envdoctor.core.records import Record
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.select import select_stack
+from envdoctor.explain import explain
+from envdoctor.explain.documentation import find_documentation
+from envdoctor.machine.select import select_machine
+
+LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
+
+
+class ExplainRequest(Record, frozen=True):
+    """Arguments of `explain`."""
+
+    text: str = ""  # an error text, a file, -, a rule id or a cause
+    machine: str = ""
+    facts: tuple[str, ...] = ()
+    venv: str = ""
+    python: str = ""
+
+
+def run(request: ExplainRequest) -> CommandResult:
+    """Explain an error text or log, or return the documentation of a rule or cause."""
+    if documentation := find_documentation(request.text):
+        return CommandResult(documentation)
+    stack = select_stack(request.venv, request.python, search=False)
+    # A named environment is on this machine, so its errors are judged with this machine's facts.
+    use_machine = request.machine or request.facts or stack
+    machine = select_machine(request.machine, request.facts) if use_machine else None
+    with _open_text(request.text) as stream:
+        explained = explain(stream, machine, stack)
+    if not explained.size:
+        name = "standard input" if request.text in ("", "-") else request.text
+        raise BadInput(f"{name} is empty", expected="an error text or a log", hint="envdoctor check")
+    return CommandResult(explained, EXIT_OK if explained.causes else EXIT_NO)
+
+
+def _open_text(text: str) -> BinaryIO:
+    """Standard input, a file, or the argument itself."""
+    if text == "-" or (not text and not sys.stdin.isatty()):
+        return sys.stdin.buffer
+    if not text:
+        raise BadInput(
+            "nothing to explain",
+            expected="an error text, a file, a rule, a cause, or text on standard input",
+            hint="envdoctor explain train.log",
+        )
+    is_file = "\n" not in text and len(text) < 1024 and exists(text)
+    # A missing log is an error. Its name is not explained as an error text.
+    is_log_name = "\n" not in text and " " not in text and Path(text).suffix in LOG_SUFFIXES
+    if is_file or is_log_name:
+        return open_input(Path(text), expected="a file with an error text or log", hint="envdoctor explain -")
+    return io.BytesIO(text.encode("utf-8", "replace"))

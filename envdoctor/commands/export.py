@@ -1,0 +1,68 @@
+"""`envdoctor export`: convert a profile's lock for use without envdoctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envdoctor.core.decoding import write_file
+from envdoctor.core.errors import BadInput, Refused, unknown_name
+from envdoctor.core.records import Record
+from envdoctor.core.results import CommandResult, WrittenFile
+from envdoctor.download.sources import read_sources
+from envdoctor.export import FORMS, Place, export
+from envdoctor.locking import lock_files as locks
+from envdoctor.locking.resolve import Target
+from envdoctor.locking.wheel_urls import locate
+from envdoctor.profiles import Profile, read_profile
+
+
+class ExportRequest(Record, frozen=True):
+    """Arguments of `export`."""
+
+    profile: str
+    form: str
+    python: str = ""
+    architecture: str = ""
+    output: str = ""
+
+
+def run(request: ExportRequest) -> CommandResult:
+    """Print the exported text, or write it to `output`."""
+    if request.form not in FORMS:
+        hint = "envdoctor export --profile cpu --format requirements"
+        raise unknown_name("form", request.form, list(FORMS), hint=hint)
+    profile = read_profile(request.profile)
+    target = _target(profile, request.python, request.architecture)
+    file = locks.kept_lock(request.profile, target, target.pythons[0])
+    if file is None:
+        raise Refused(
+            f"{profile.id} has no lock for {target.platform} and Python {target.pythons[0]}",
+            expected="a profile with a lock for this platform and Python",
+            hint=f"envdoctor lock --profile {request.profile}",
+        )
+    # A lock contains no URLs: the formats that need them request them from the configured sources.
+    found = locate(file.lock, read_sources()) if request.form == "pylock" and not file.without else ()
+    exported = export(profile, file, request.form, tuple(Place(*each) for each in found))
+    if request.output:
+        write_file(Path(request.output), exported.text, hint="envdoctor export --help")
+        return CommandResult(WrittenFile(request.output, "; ".join(exported.notes)))
+    return CommandResult(exported)
+
+
+def _target(profile: Profile, python: str, architecture: str) -> Target:
+    """The requested platform and Python version, by default the first of the profile."""
+    for value, supported, option in (
+        (python, profile.python.versions, "--python"),
+        (architecture, profile.when.architectures, "--arch"),
+    ):
+        if value and value not in supported:
+            raise BadInput(
+                f"{option} {value}",
+                expected="one of " + ", ".join(supported),
+                hint=f"envdoctor profiles show {profile.id}",
+            )
+    return Target(
+        architecture or profile.when.architectures[0],
+        profile.when.glibc,
+        (python or profile.python.versions[0],),
+    )

@@ -1,0 +1,18 @@
+"""`envdoctor facts check`: compare the built-in compatibility tables with the package index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.download.sources import read_sources
+from envdoctor.knowledge_check import check_facts
+
+
+def run(only: Sequence[str], reporter: Reporter) -> CommandResult:
+    """Compare all tables, or those named in `only`, with the metadata of published wheels."""
+    found = check_facts(only, read_sources(), reporter.phase, today=datetime.now(UTC).date())
+    return CommandResult(found, EXIT_NO if found.has_drifted else EXIT_FAILED if found.is_incomplete else EXIT_OK)

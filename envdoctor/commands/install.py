@@ -1,0 +1,108 @@
+"""`envdoctor install`: install a profile into a virtual environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from envdoctor.core.directories import cache_directory, log_file
+from envdoctor.core.errors import Refused
+from envdoctor.core.paths import expanded
+from envdoctor.core.records import Choice, Machine, Record
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.managed import EnvironmentPaths, check_replaceable
+from envdoctor.explain.log_causes import likely_causes_attached
+from envdoctor.install.environment_lock import check_unlocked
+from envdoctor.install.install import install
+from envdoctor.install.known_environments import default_venv, register_environment
+from envdoctor.install.lock_check import guard_coherence
+from envdoctor.install.lock_choice import choose_offline_plan, choose_plan
+from envdoctor.install.plan import Plan, shell_lines
+from envdoctor.install.preflight import Availability
+from envdoctor.locking.audit import audit_of
+from envdoctor.locking.resolve import Lock
+from envdoctor.machine.select import select_machine
+from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
+
+
+class InstallRequest(Record, frozen=True):
+    """Arguments of `install`."""
+
+    profile: str = ""
+    venv: str = ""
+    python: str = ""  # "3.12"
+    wheels: str = ""  # a folder that `fetch` filled
+    dry_run: bool = False
+    force: bool = False  # ignore that the machine does not meet the profile's conditions
+    adopt: bool = False  # replace an environment that envdoctor did not create
+    system: bool = False  # also install missing system packages
+    upgrade: bool = False  # resolve again instead of using a lock
+
+
+class InstallDryRun(Record, frozen=True):
+    """The plan of an install that was not carried out."""
+
+    profile: str
+    venv: str
+    commands: tuple[str, ...]
+    lock: Lock
+    fits: bool
+    violated: tuple[str, ...]
+
+
+def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
+    """Install the requested profile, or the one that fits this machine best."""
+    machine = select_machine("", ())
+    named = request.profile
+    profile = read_profile(named) if named else chosen_profile(choose(machine, read_candidates()))
+    candidate = choose(machine, [profile]).candidates[0]
+    # The install checks the disk space itself, on the file system of the environment.
+    violated = violation_texts(candidate, ignore=DISK)
+    recommendations = tuple(f"{c.name} is {c.observed}, recommended {c.expected}" for c in advice(candidate))
+    if violated and not (request.force or request.dry_run):
+        raise Refused(
+            f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
+            expected="a machine that meets the profile's conditions",
+            hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
+        )
+    folder = (expanded(request.venv) if request.venv else default_venv(profile.id)).absolute()
+    check_replaceable(folder, adopt=request.adopt)
+    if not request.dry_run:
+        check_unlocked(EnvironmentPaths(folder))  # before the first request to a package source
+    plan, wheels = _choose_plan(request, profile, machine, folder, reporter)
+    plan = msgspec.structs.replace(plan, install_system=request.system)
+    if not request.force:  # before the download; the finished environment is checked again
+        guard_coherence(audit_of(plan.lock, machine))
+    if request.dry_run:
+        commands = tuple(shell_lines(plan))
+        return CommandResult(InstallDryRun(profile.id, plan.venv, commands, plan.lock, not violated, violated))
+    with likely_causes_attached(machine, None):
+        log = log_file("install", profile.id)
+        result = install(plan, machine, log, cache_directory(), reporter.installing, wheels=wheels)
+    register_environment(folder)
+    return CommandResult(msgspec.structs.replace(result, advice=recommendations))
+
+
+def _choose_plan(
+    request: InstallRequest, profile: Profile, machine: Machine, folder: Path, reporter: Reporter
+) -> tuple[Plan, Availability | None]:
+    name = request.profile or profile.id
+    if request.wheels:
+        plan = choose_offline_plan(
+            profile, name, machine, folder,
+            wheelhouse=Path(request.wheels), python=request.python, adopt=request.adopt,
+        )  # fmt: skip
+        return plan, None
+    return choose_plan(
+        profile, name, machine, folder, reporter,
+        python=request.python, adopt=request.adopt, upgrade=request.upgrade,
+    )  # fmt: skip
+
+
+def chosen_profile(choice: Choice) -> Profile:
+    """The profile of a choice; raises Refused with the reason if no profile fits."""
+    if choice.profile is None:
+        raise Refused(choice.reason, expected="a machine that meets a profile's conditions", hint="envdoctor check")
+    return read_profile(choice.profile)

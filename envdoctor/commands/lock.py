@@ -1,0 +1,138 @@
+"""`envdoctor lock`: create, update or check the lock files of profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.core.records import Record
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.download.sources import Sources, read_sources
+from envdoctor.locking import lock_files as locks
+from envdoctor.locking.audit import audit_words
+from envdoctor.locking.create_lock import create_lock, with_sizes
+from envdoctor.locking.lock_files import LockFile
+from envdoctor.locking.resolve import Target
+from envdoctor.locking.targets import NamedProfile, lock_targets, named_profiles
+from envdoctor.profiles import Profile
+
+Outcome = Literal["made", "unchanged", "changed", "partial", "coherent", "incoherent", "missing", "failed"]
+
+
+class LockOutcome(Record, frozen=True, kw_only=True):
+    """The outcome for one lock of one profile."""
+
+    profile: str
+    platform: str
+    python: str
+    outcome: Outcome
+    packages: int = 0
+    digest: str = ""
+    download: int = 0  # bytes of its wheels; 0 if the size of one is unknown
+    without: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # compared with the previous lock
+    problems: tuple[str, ...] = ()  # found by the audit, or the reason for a missing lock
+    file: str = ""
+
+
+class LockResult(Record, frozen=True):
+    """The outcome for every lock."""
+
+    results: tuple[LockOutcome, ...]
+    checked: bool  # the locks were only checked, nothing was written
+
+
+def run(names: Sequence[str], reporter: Reporter, *, check: bool, upgrade: bool) -> CommandResult:
+    """Create or check the locks of the named profiles, by default of all.
+
+    The locks of a user's own `mine.toml` are in `mine.locks` next to it.
+    """
+    sources = None if check else read_sources()
+    outcomes = []
+    for named in named_profiles(names):
+        for target in lock_targets(named.profile):
+            if sources is None:
+                outcome = _check(named, target)
+            else:
+                outcome = _update(named, target, sources, reporter, upgrade=upgrade)
+            file = locks.lock_path(named.name, outcome.platform, outcome.python)
+            outcomes.append(msgspec.structs.replace(outcome, file=str(file)))
+    failed = any(outcome.outcome == "failed" for outcome in outcomes)
+    bad = any(outcome.outcome in ("incoherent", "missing") for outcome in outcomes)
+    return CommandResult(LockResult(tuple(outcomes), check), EXIT_FAILED if failed else EXIT_NO if bad else EXIT_OK)
+
+
+def _update(
+    named: NamedProfile, target: Target, sources: Sources, reporter: Reporter, *, upgrade: bool
+) -> LockOutcome:
+    """Resolve the profile and write its lock if it changed; versions of the old lock are kept without `upgrade`."""
+    profile, python = named.profile, target.pythons[0]
+    reporter.phase(f"Locking {profile.id} for {target.platform}, Python {python}")
+    path = locks.lock_path(named.name, target.platform, python)
+    old = locks.read_lock(path)
+    pinned = profile if upgrade or old is None else locks.held(profile, old)
+    new, reason = create_lock(pinned, target, sources, reporter)
+    if new is None:
+        return LockOutcome(
+            profile=profile.id, platform=target.platform, python=python, outcome="failed", problems=(reason,)
+        )
+    changes = tuple(locks.difference(old, new))
+    problems = tuple(audit_words(new))
+    if problems:
+        return _outcome(new, "incoherent", changes=changes, problems=problems)
+    if old and not changes and old.without == new.without:
+        new = old
+    sized = with_sizes(new, old, sources, reporter)
+    if sized == old:
+        return _outcome(old, "unchanged")
+    if new is old:
+        changes = ("sizes added",)
+    locks.write_lock(path, sized)
+    return _outcome(
+        sized, "partial" if sized.without else "changed" if old else "made", changes=changes if old else ()
+    )
+
+
+def _check(named: NamedProfile, target: Target) -> LockOutcome:
+    """Check an existing lock against its profile and the rules."""
+    profile, python = named.profile, target.pythons[0]
+    file = locks.read_lock(locks.lock_path(named.name, target.platform, python))
+    if file is None:
+        problems: tuple[str, ...] = (f"no lock: envdoctor lock --profile {named.name}",)
+        return LockOutcome(
+            profile=profile.id, platform=target.platform, python=python, outcome="missing", problems=problems
+        )
+    problems = (*_header_mismatches(file, profile, target), *locks.unmet(profile, file), *audit_words(file))
+    return _outcome(file, "incoherent" if problems else "partial" if file.without else "coherent", problems=problems)
+
+
+def _outcome(
+    file: LockFile, outcome: Outcome, *, changes: tuple[str, ...] = (), problems: tuple[str, ...] = ()
+) -> LockOutcome:
+    return LockOutcome(
+        profile=file.profile,
+        platform=file.platform,
+        python=file.python,
+        outcome=outcome,
+        packages=len(file.packages),
+        digest=file.lock.digest,
+        download=file.lock.download,
+        without=file.without,
+        changes=changes,
+        problems=problems,
+    )
+
+
+def _header_mismatches(file: LockFile, profile: Profile, target: Target) -> Iterator[str]:
+    """Values in the header of a lock that differ from the expected ones."""
+    for name, observed, expected in (
+        ("profile", file.profile, profile.id),
+        ("platform", file.platform, target.platform),
+        ("Python", file.python, target.pythons[0]),
+    ):
+        if observed != expected:
+            yield f"it is for {name} {observed}, not for {expected}"

@@ -1,0 +1,33 @@
+"""`envdoctor profiles new`: create a profile from a working environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from envdoctor.core.decoding import write_file
+from envdoctor.core.errors import BadInput
+from envdoctor.core.paths import expanded
+from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
+from envdoctor.environment.managed import size_on_disk
+from envdoctor.environment.select import select_stack
+from envdoctor.machine.select import select_machine
+from envdoctor.profiles.hashes import hashes_of
+from envdoctor.profiles.new import new_from_stack
+
+
+def run(venv: str, name: str, output: str) -> CommandResult:
+    """Print the new profile as TOML, or write it to `output`."""
+    stack = select_stack(venv, "", search=False)
+    if stack is None:
+        raise BadInput(
+            "--from-venv is empty", expected="a working environment", hint="envdoctor profiles new --from-venv ./venv"
+        )
+    folder = expanded(venv).absolute()
+    hashes = hashes_of(folder, os.environ)
+    profile_id = name or folder.name.lstrip(".")  # a profile name does not begin with a dot, as .venv does
+    toml = new_from_stack(stack, select_machine("", ()), profile_id, hashes=hashes, size=size_on_disk(folder))
+    if output:
+        write_file(Path(output), toml, hint="envdoctor profiles new --output mine.toml")
+        return CommandResult(WrittenFile(output, f"{len(hashes)} wheel hashes known"))
+    return CommandResult(TextOutput(toml))

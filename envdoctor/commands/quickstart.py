@@ -1,0 +1,55 @@
+"""`envdoctor quickstart`: check this machine, install a profile, verify it, and train its default recipe."""
+
+from __future__ import annotations
+
+import time
+
+from envdoctor.commands import check, install, train, verify
+from envdoctor.commands.check import CheckRequest, CheckResult
+from envdoctor.commands.install import InstallRequest, chosen_profile
+from envdoctor.commands.train import TrainRequest, TrainResult
+from envdoctor.commands.verify import VerifyRequest
+from envdoctor.core.errors import EXIT_NO
+from envdoctor.core.records import Record, Verification
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.install.install import InstallResult
+from envdoctor.profiles import read_profile
+
+
+class QuickstartResult(Record, frozen=True):
+    """Results of all four steps."""
+
+    checked: CheckResult
+    installed: InstallResult
+    verification: Verification
+    trained: TrainResult
+    seconds: dict[str, float]
+
+
+def run(profile_name: str, venv: str, reporter: Reporter) -> CommandResult:
+    """Run the four steps. If a probe fails, the result is the verification and nothing is trained."""
+    seconds: dict[str, float] = {}
+    start = time.monotonic()
+
+    def record_time(step: str) -> None:
+        nonlocal start
+        now = time.monotonic()
+        seconds[step] = now - start
+        start = now
+
+    reporter.phase("Checking this machine")
+    checked: CheckResult = check.run(CheckRequest()).data
+    record_time("check")
+    profile = read_profile(profile_name) if profile_name else chosen_profile(checked.choice)
+    installed: InstallResult = install.run(InstallRequest(profile_name or profile.id, venv), reporter).data
+    record_time("install")
+    reporter.phase("Verifying the environment")
+    verification: Verification = verify.run(VerifyRequest(venv=installed.venv, quick=True), reporter).data
+    record_time("verify")
+    if not verification.passed:
+        return CommandResult(verification, EXIT_NO)
+    reporter.phase(f"Training {profile.train.recipe}")
+    trained: TrainResult = train.run(TrainRequest(profile.train.recipe, venv=installed.venv), reporter).data
+    record_time("train")
+    return CommandResult(QuickstartResult(checked, installed, verification, trained, seconds))

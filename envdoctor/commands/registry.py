@@ -1,0 +1,137 @@
+"""The registry of commands: summary, result records and renderers.
+
+The command line takes its help from here, the output layer its renderers, and `envdoctor schema` its records.
+Records and renderers are dotted names, so that reading the registry imports no command.
+To add a command, add its module and its line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+COMMANDS_PACKAGE = "envdoctor.commands."
+OUTPUT_PACKAGE = "envdoctor.output."
+
+
+class Command(NamedTuple):
+    """A command of the command line."""
+
+    name: str
+    summary: str
+    renderers: Mapping[str, str]  # result record -> its renderer for people
+    has_json: bool = True  # it has --format json, and therefore a JSON Schema
+
+
+GROUPS = {
+    "profiles": "List, show or create install profiles",
+    "facts": "Check the built-in compatibility tables",
+    "fleet": "Check and test several machines",
+}
+WRITTEN = {"envdoctor.core.results.WrittenFile": "files.written_file"}
+TEXT = {"envdoctor.core.results.TextOutput": "files.text"}
+VERIFICATION = {"envdoctor.core.records.Verification": "verification.verification"}
+
+COMMANDS = (
+    Command("check", "Diagnose this machine and its environment", {"check.CheckResult": "check.check_result"}),
+    Command("explain", "Explain an error text, a log, a rule or a cause", {
+        "envdoctor.explain.rank.Explanation": "diagnosis.explained",
+        "envdoctor.explain.documentation.Documentation": "diagnosis.documented",
+    }),
+    Command("rules", "List all rules", {"rules.RuleList": "diagnosis.rule_list"}),
+    Command("report", "Create a report to attach to an issue", {
+        "report.records.IssueReport": "files.report", **WRITTEN,
+    }),
+    Command("schema", "Print the JSON Schema of a command's output", {
+        "envdoctor.output.schema.SchemaResult": "files.schema",
+    }),
+    Command("profiles", "List the install profiles", {"profiles.ProfileList": "profiles.entries"}),
+    Command("profiles show", "Show a profile", {"profiles_show.ProfileDetails": "profiles.profile_shown"}),
+    Command("profiles new", "Create a profile from a working environment", TEXT | WRITTEN),
+    Command("facts check", "Compare built-in tables with the package index", {
+        "envdoctor.knowledge_check.records.FactsChecked": "locks.facts_checked",
+    }),
+    Command("resolve", "Resolve profiles without installing them", {
+        "resolve.ResolveResult": "profiles.resolved_all", "resolve.Matrix": "locks.matrix",
+    }),
+    Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.locked_all"}),
+    Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.Audited": "audit.audited"}),
+    Command("export", "Export a profile's lock to another format", {
+        "envdoctor.export.stack.Exported": "locks.exported", **WRITTEN,
+    }, has_json=False),
+    Command("install", "Install a profile into a virtual environment", {
+        "envdoctor.install.install.InstallResult": "environments.installed",
+        "install.InstallDryRun": "environments.install_dry_run",
+    }),
+    Command("fetch", "Download a profile's wheels for offline use", {"fetch.Fetched": "fetched.fetched"}),
+    Command("envs", "List the installed environments", {"envs.EnvironmentList": "environments.environments"}),
+    Command("rollback", "Restore the previous environment", {"rollback.RollbackResult": "environments.rolled_back"}),
+    Command("clean", "Remove replaced environments and unused builds", {
+        "envdoctor.install.removal.RemovalResult": "environments.removed",
+    }),
+    Command("uninstall", "Remove an environment, or everything", {
+        "envdoctor.install.removal.RemovalResult": "environments.removed",
+    }),
+    Command("paths", "List everything that envdoctor stores on disk", {"paths.PathList": "environments.paths"}),
+    Command("verify", "Test an environment with numerical probes", {
+        **VERIFICATION,
+        "envdoctor.verify.loading.records.LoadTest": "load_test.load_test",
+        "envdoctor.verify.bench_records.BenchmarkReport": "bench.bench",
+    }),
+    Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.archs_report"}),
+    Command("abi", "Check libraries and symbols of compiled files", {
+        "abi.AbiReport": "abi.abi_report",
+    }),
+    Command("plan", "Estimate the GPU memory of a training run", {"plan.MemoryPlan": "planning.memory_plan"}),
+    Command("train", "Train a recipe in a verified environment", {
+        "train.TrainResult": "trained.trained",
+        "train.RecipeList": "trained.recipes",
+        "train.SettingList": "trained.settings",
+    }),
+    Command("watch", "Show the progress of a training run", {"watch.Watched": "runs.watched"}),
+    Command("plot", "Plot metrics of training runs", {"plot.Plotted": "runs.plotted"}),
+    Command("pack", "Pack a training run into a zip file", {
+        "pack.Packed": "runs.packed", "pack.PackChecked": "runs.pack_checked",
+    }),
+    Command("fleet check", "Check several machines and compare them", {
+        "envdoctor.fleet.records.FleetChecked": "fleet.fleet_checked",
+    }),
+    Command("fleet collective", "Test collective operations across machines", {
+        "envdoctor.fleet.ranks.Collective": "fleet.collective",
+    }),
+    Command("quickstart", "Check, install, verify and train in one step", {
+        "quickstart.QuickstartResult": "quickstart.quickstart", **VERIFICATION,
+    }),
+)  # fmt: skip
+BY_NAME = {command.name: command for command in COMMANDS}
+
+
+def summary_of(name: str) -> str:
+    """The summary of a command or a group of commands."""
+    return GROUPS[name] if name in GROUPS else BY_NAME[name].summary
+
+
+def result_types(name: str) -> tuple[type, ...]:
+    """The result records of a command."""
+    return tuple(load(_in_package(COMMANDS_PACKAGE, record)) for record in BY_NAME[name].renderers)
+
+
+def renderer_name(record: type) -> str:
+    """The dotted name of the renderer of a result record."""
+    name = f"{record.__module__}.{record.__qualname__}"
+    for command in COMMANDS:
+        for candidate, renderer in command.renderers.items():
+            if _in_package(COMMANDS_PACKAGE, candidate) == name:
+                return _in_package(OUTPUT_PACKAGE, renderer)
+    raise KeyError(name)
+
+
+def load(name: str) -> Any:
+    """The object with a dotted name; imports its module."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+def _in_package(package: str, name: str) -> str:
+    return name if name.startswith("envdoctor.") else package + name

@@ -1,0 +1,248 @@
+"""`envdoctor train`: start the trainer in a verified environment, locally or through a launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.core.records import Record
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.managed import read_install_record
+from envdoctor.explain.log_causes import likely_causes_attached
+from envdoctor.machine.select import select_machine
+from envdoctor.training import recipes, start
+from envdoctor.training.launchers.context import read_context
+from envdoctor.training.launchers.records import LaunchOptions
+from envdoctor.training.recipes import Recipe, Setting
+from envdoctor.training.runs.directory import (
+    find_run_to_resume,
+    new_run_directory,
+    read_run_settings,
+    require_checkpoint,
+    require_empty_directory,
+    resume_hint,
+)
+from envdoctor.training.start import Run
+from envdoctor.verify.runner import read_verification
+from envdoctor.verify.status import require_verified, resolve_interpreter, status_line, verification_path
+
+if TYPE_CHECKING:
+    from envdoctor.core.processes import Finished
+    from envdoctor.training.launchers.records import LaunchContext
+    from envdoctor.training.runs.events import Event
+
+
+class TrainRequest(Record, frozen=True):
+    """Arguments of `train`."""
+
+    recipe: str
+    assignments: tuple[str, ...] = ()
+    venv: str = ""
+    python: str = ""
+    run: str = ""
+    resume: str = ""
+    dry_run: bool = False
+    unverified: bool = False
+    launch: LaunchOptions = LaunchOptions()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The command-line options that select the same environment and launcher again."""
+        places = {"venv": self.venv, "python": self.python}
+        absolute = {name: Path(place).absolute() if place else "" for name, place in places.items()}
+        unverified = ["--unverified"] if self.unverified else []
+        return (*_option_words(absolute), *unverified, *_option_words(self.launch.arguments()))
+
+
+class RecipeList(Record, frozen=True):
+    """The bundled recipes."""
+
+    recipes: tuple[Recipe, ...]
+
+
+class SettingList(Record, frozen=True):
+    """All settings of a trainer."""
+
+    settings: tuple[Setting, ...]
+
+
+class TrainResult(Record, frozen=True):
+    """A run: its directory, and the result that the trainer wrote (empty for a dry run)."""
+
+    run: Run
+    summary: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    seconds: float = 0.0
+    dry_run: bool = False
+    job: str = ""  # SLURM job id of a submitted run
+
+
+def _option_words(options: Mapping[str, object]) -> Iterator[str]:
+    for name, value in options.items():
+        for item in value if isinstance(value, tuple) else (value,):
+            yield from (f"--{name}", str(item)) if item else ()
+
+
+def list_recipes() -> CommandResult:
+    """List the bundled recipes."""
+    return CommandResult(RecipeList(tuple(recipes.read_recipe(name) for name in recipes.recipe_names())))
+
+
+def list_settings(recipe: str) -> CommandResult:
+    """List the settings of the trainer that a recipe uses."""
+    return CommandResult(SettingList(recipes.read_settings(recipes.recipe_engine(recipe))))
+
+
+def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
+    """Check settings, data and environment, write the run directory, and start the trainer."""
+    _require_utf8(request)
+    runs = Path("runs").absolute()
+    context = _launch_context(request.launch)
+    if request.resume:
+        if request.assignments:
+            raise BadInput(
+                "--set cannot be combined with --resume",
+                expected="the settings that the run was started with",
+                hint=f"envdoctor train {request.recipe} --resume latest",
+            )
+        directory = _named_run(request) or find_run_to_resume(
+            request.resume, recipes.run_recipe_name(request.recipe), runs
+        )
+        recipe, settings, engine = read_run_settings(directory)
+        summary = {}
+    else:
+        engine = recipes.recipe_engine(request.recipe)
+        sizes = recipes.launch_size_assignments(request.launch, engine, request.assignments)
+        resolved = recipes.resolve_recipe(request.recipe, (*request.assignments, *sizes))
+        recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
+        directory = _named_run(request) or new_run_directory(recipe, runs)
+    python = _python_for_dry_run(request) if request.dry_run else _verified_python(request)
+    planned = start.plan_run(
+        directory, recipe, settings, python, context=context, options=request.launch, resume=request.resume,
+        engine=engine, environment=_profile_environment(python),
+    )  # fmt: skip
+    if request.dry_run:
+        if request.resume:
+            require_checkpoint(directory, request.resume)
+        else:
+            require_empty_directory(directory, recipe)
+        return CommandResult(TrainResult(planned, summary, dry_run=True))
+    reporter.phase(status_line(python) or f"{python}: not verified")
+    if request.resume:
+        start.prepare_resume(planned)
+    else:
+        arguments = {"recipe": request.recipe, "assignments": request.assignments, "options": request.options}
+        start.prepare_run(planned, _provenance(python), arguments)
+    if planned.launch and planned.launch.submits:
+        return CommandResult(TrainResult(planned, summary, job=start.submit_run(planned)))
+    for line in planned.launch.other_nodes if planned.launch else ():
+        reporter.phase(f"On each other node: {line}")
+    return _run_trainer(planned, summary, reporter, request.options)
+
+
+def _require_utf8(request: TrainRequest) -> None:
+    """Raise BadInput for an argument that is not UTF-8: the arguments are written to files of the run."""
+    for word in (request.recipe, *request.assignments, request.run, request.resume, request.venv, request.python):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            hint = "rename the file or folder"
+            raise BadInput(f"{word!a} is not UTF-8", expected="names in UTF-8", hint=hint) from None
+
+
+def _named_run(request: TrainRequest) -> Path | None:
+    return Path(request.run).absolute() if request.run else None
+
+
+def _launch_context(options: LaunchOptions) -> LaunchContext:
+    single = not options.job.is_set and options.launcher in ("", "local") and max(options.gpus, options.nodes) <= 1
+    return read_context(options, single_process=single)
+
+
+def _python_of(request: TrainRequest) -> Path:
+    """The requested interpreter. One for SLURM nodes need not exist on the machine that submits the job."""
+    if request.launch.launcher == "slurm" and Path(request.python).is_absolute():
+        return Path(request.python)
+    return resolve_interpreter(request.venv, request.python)
+
+
+def _python_for_dry_run(request: TrainRequest) -> Path:
+    """The interpreter to print. A dry run works without an environment, but a named one must exist."""
+    try:
+        return _python_of(request)
+    except BadInput:
+        if request.venv or request.python:
+            raise
+        return Path("PYTHON")
+
+
+def _verified_python(request: TrainRequest) -> Path:
+    python = _python_of(request)
+    if not request.unverified:
+        require_verified(python)
+    return python
+
+
+def _profile_environment(python: Path) -> dict[str, str]:
+    installed = read_install_record(python.parent.parent)
+    return dict(installed.environment) if installed else {}
+
+
+def _provenance(python: Path) -> dict[str, Any]:
+    """Profile and lock of the environment, the attention implementations that passed, and the failed probes."""
+    installed = read_install_record(python.parent.parent)
+    provenance: dict[str, Any] = {"profile": installed.profile, "lock": installed.lock} if installed else {}
+    with contextlib.suppress(BadInput):  # not verified: --unverified was given
+        verification = read_verification(verification_path(python))
+        provenance["proven"] = {
+            "attention": list(verification.attention),
+            "attention_with_sinks": list(verification.attention_with_sinks),
+            "failed": [
+                result.probe for result in verification.results if result.outcome not in ("passed", "unavailable")
+            ],
+        }
+    return provenance
+
+
+def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, options: Sequence[str]) -> CommandResult:
+    directory = Path(planned.directory)
+    last: Event = {}  # of this start only: events.jsonl may end with an error of an earlier start
+
+    def on_event(event: Event) -> None:
+        nonlocal last
+        last = event
+        reporter.event(event)
+
+    try:
+        finished = start.start_run(planned, _profile_environment(Path(planned.python)), on_event)
+    except KeyboardInterrupt:
+        raise Interrupted(f"the run in {directory} was interrupted", hint=resume_hint(directory, options)) from None
+    result = start.read_result(directory)
+    if not finished.ok:
+        interrupted = finished.returncode == EXIT_INTERRUPTED or finished.signal in (signal.SIGINT, signal.SIGTERM)
+        if interrupted or last.get("event") == "interrupted":  # the signal reached the trainer only
+            raise Interrupted(f"the run in {directory} was interrupted", hint=resume_hint(directory, options))
+        if last.get("kind") == "bad-input":
+            raise BadInput(last["message"], expected=last.get("expected", ""), hint=last.get("hint", ""))
+        if refusal := start.parse_trainer_error(finished.output):
+            raise refusal
+        with likely_causes_attached(select_machine("", ()), Path(planned.python)):
+            raise _run_failed(directory, finished, options)
+    code = EXIT_NO if result.get("status") == "stopped" else EXIT_OK
+    return CommandResult(TrainResult(planned, summary, result, finished.seconds), code)
+
+
+def _run_failed(directory: Path, finished: Finished, options: Sequence[str]) -> EnvdoctorError:
+    last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
+    error = EnvdoctorError(
+        f"the trainer {finished.ending}: {last.strip()}",
+        expected="exit code 0",
+        hint=f"read {directory}/train.log; {resume_hint(directory, options)}",
+    )
+    error.log = str(directory / "train.log")
+    return error

@@ -1,0 +1,96 @@
+"""`envdoctor uninstall`: remove an environment, or everything that envdoctor stores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from envdoctor.core.directories import cache_directory, state_directory
+from envdoctor.core.errors import BadInput
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.managed import EnvironmentPaths, is_foreign, read_install_record
+from envdoctor.install.environment_lock import environment_lock
+from envdoctor.install.known_environments import file_system_errors, find_environment, known_environments
+from envdoctor.install.removal import Removal, restore_command
+
+
+def run(venv: str, *, everything: bool, dry_run: bool) -> CommandResult:
+    """Remove one environment with its previous ones, or all of them with logs and caches.
+
+    All environments are checked before the first is removed. Those that envdoctor did not create are kept.
+    """
+    if everything and venv:
+        raise BadInput("--all and --venv are both given", expected="one of them", hint="envdoctor uninstall --help")
+    environments = known_environments() if everything else [find_environment(venv)]
+    removal = Removal(dry_run=dry_run)
+    removable = [each for each in environments if _is_removable(each, removal, everything=everything)]
+    for environment in removable:
+        with file_system_errors(environment):
+            _uninstall_environment(environment, removal)
+    if everything:
+        for folder in (state_directory(), cache_directory()):
+            if folder.exists():
+                removal.count(folder)
+                if not dry_run:
+                    shutil.rmtree(folder, ignore_errors=True)
+    return CommandResult(removal.result())
+
+
+def _is_removable(environment: EnvironmentPaths, removal: Removal, *, everything: bool) -> bool:
+    """Whether envdoctor created all of it. Raises BadInput if not, unless `everything` is to be removed."""
+    with file_system_errors(environment):
+        foreign = _foreign_paths(environment)
+        if foreign and not everything:
+            raise _foreign_environment(environment, foreign)
+        for path in foreign:
+            removal.keep(path, "not created by envdoctor")
+        if not environment.venv.exists() and not environment.folder.is_dir():
+            raise BadInput(
+                f"there is no environment at {environment.venv}",
+                expected="an environment listed by `envdoctor envs`",
+                hint="envdoctor envs",
+            )
+        return not foreign
+
+
+def _foreign_paths(environment: EnvironmentPaths) -> list[Path]:
+    """The current and replaced environments that envdoctor did not create."""
+    venv = environment.venv
+    is_managed = read_install_record(venv) is not None
+    is_other = venv.is_symlink() or (venv.exists() and not is_managed and not _is_empty(venv))
+    replaced = [path for path in (environment.previous, *environment.adopted_environments) if is_foreign(path)]
+    return replaced + ([venv] if is_other else [])
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _foreign_environment(environment: EnvironmentPaths, foreign: Sequence[Path]) -> BadInput:
+    if environment.venv in foreign:
+        return BadInput(
+            f"{environment.venv} was not created by envdoctor",
+            expected="an environment listed by `envdoctor envs`",
+            hint="envdoctor envs",
+        )
+    restore = restore_command(environment, foreign[0])
+    return BadInput(
+        f"{foreign[0]} was not created by envdoctor; {environment.venv} replaced it",
+        expected="permission to remove it as well, or its restoration first",
+        hint=f"envdoctor clean --venv {environment.venv} --adopted; or {restore}",
+    )
+
+
+def _uninstall_environment(environment: EnvironmentPaths, removal: Removal) -> None:
+    """Remove an environment. It is renamed first, so that a killed removal leaves no complete-looking environment."""
+    for path in (environment.venv, environment.folder):
+        if path.exists():
+            removal.count(path)
+    if removal.dry_run:
+        return
+    with environment_lock(environment):
+        if environment.venv.exists():
+            environment.venv.rename(environment.folder / f"removing-{os.getpid()}-venv")
+        shutil.rmtree(environment.folder, ignore_errors=True)

@@ -1,0 +1,85 @@
+"""`envdoctor verify`: numerical probes, load test or benchmark of an installed environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from envdoctor.core.errors import EXIT_NO, EXIT_OK
+from envdoctor.core.records import Record, Verification
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.managed import read_install_record
+from envdoctor.environment.select import select_stack
+from envdoctor.explain.log_causes import likely_cause
+from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
+from envdoctor.machine.select import select_machine
+from envdoctor.profiles import read_profile
+from envdoctor.verify import bench, loading, runner
+from envdoctor.verify.status import read_driver_and_gpus, resolve_interpreter, verification_path
+
+
+class VerifyRequest(Record, frozen=True):
+    """Arguments of `verify`."""
+
+    venv: str = ""
+    python: str = ""
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    quick: bool = False  # skip probes that compile or start vLLM, unless the profile requires them
+
+
+def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
+    """Run the probes and store the result inside the environment; failed probes get their likely cause."""
+    interpreter = resolve_interpreter(request.venv, request.python)
+    installed = read_install_record(interpreter.parent.parent)
+    # Without an install record, the probes that any training needs are required.
+    required = installed.required if installed else read_profile("cpu").verify.required
+    names = runner.choose_probes(
+        runner.bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
+    )
+    driver, gpus = read_driver_and_gpus()
+    verification = runner.verify(
+        interpreter,
+        names,
+        required=tuple(name for name in required if name in names),
+        driver=driver,
+        gpus=gpus,
+        lock=installed.lock if installed else "",
+        gpu_memory=smallest_free_gpu_memory() if gpus else 0,
+        on_start=reporter.probe_started,
+        on_result=reporter.probe_ended,
+    )
+    verification = _with_likely_causes(verification, interpreter)
+    if not (request.only or request.skip):
+        runner.write_verification(verification_path(interpreter), verification)
+    return CommandResult(verification, EXIT_OK if verification.passed else EXIT_NO)
+
+
+def _with_likely_causes(verification: Verification, interpreter: Path) -> Verification:
+    """Add the likely cause to each failed probe."""
+    failed = [result for result in verification.results if result.outcome not in ("passed", "unavailable")]
+    if not failed:
+        return verification
+    machine, stack = select_machine("", ()), select_stack("", str(interpreter), search=False)
+    causes = {result.probe: likely_cause(f"{result.message}\n{result.output}", machine, stack) for result in failed}
+    results = tuple(
+        msgspec.structs.replace(result, cause=causes[result.probe]) if result.probe in causes else result
+        for result in verification.results
+    )
+    return msgspec.structs.replace(verification, results=results)
+
+
+def run_benchmark(venv: str, python: str, reporter: Reporter) -> CommandResult:
+    """Measure the GPUs and grade the results."""
+    reporter.phase("Measuring the GPUs")
+    result = bench.bench(venv, python, on_start=reporter.probe_started, on_result=reporter.probe_ended)
+    return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)
+
+
+def run_load_test(venv: str, python: str, reporter: Reporter) -> CommandResult:
+    """Load every compiled file of an environment and import its libraries. No GPU is needed."""
+    reporter.phase("Loading every compiled file")
+    result = loading.run_load_test(resolve_interpreter(venv, python))
+    return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)

@@ -1,0 +1,88 @@
+"""The environments that envdoctor installed on this machine: where they are, and which one a command means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from envdoctor.core.directories import state_directory
+from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.paths import expanded
+from envdoctor.environment.managed import EnvironmentPaths, environment_paths, read_install_record
+from envdoctor.machine.storage import environments_directory
+
+
+def default_venv(profile: str) -> Path:
+    """The default folder of a profile's environment."""
+    return environments_directory(os.environ) / Path(profile).stem
+
+
+def environments_file() -> Path:
+    """A file with the path of every environment ever installed, one a line."""
+    return state_directory() / "environments"
+
+
+def register_environment(venv: Path) -> None:
+    """Add an environment to the list, so that `envs` finds it outside the default folder."""
+    path = environments_file()
+    with suppress(OSError):  # the environment works without the entry
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        if str(venv) not in lines:
+            with path.open("a") as file:
+                file.write(f"{venv}\n")
+
+
+def known_environments() -> list[EnvironmentPaths]:
+    """Environments in the default folder, and listed ones elsewhere."""
+    home = environments_directory(os.environ)
+    hidden = (path for path in sorted(home.glob(".*.envdoctor")) if path.is_dir())
+    names = [home / path.name.removeprefix(".").removesuffix(".envdoctor") for path in hidden]
+    paths = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *_listed_paths()])
+    return [environment for path in paths if (environment := _environment_at(path))]
+
+
+def _listed_paths() -> list[Path]:
+    """The absolute paths in the list of environments; other lines of a damaged list are ignored."""
+    try:
+        lines = environments_file().read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [Path(line) for line in lines if line.startswith("/")]
+
+
+def _environment_at(path: Path) -> EnvironmentPaths | None:
+    with suppress(BadInput, OSError):
+        environment = environment_paths(path)
+        return environment if read_install_record(path) or environment.folder.is_dir() else None
+    return None
+
+
+def find_environment(venv: str) -> EnvironmentPaths:
+    """The named environment, or the only known one."""
+    if venv:
+        return environment_paths(expanded(venv).absolute())
+    found = known_environments()
+    if len(found) == 1:
+        return environment_paths(found[0].venv)
+    names = ": " + ", ".join(str(environment.venv) for environment in found) if found else ""
+    raise BadInput(
+        f"{len(found)} environments are known{names}",
+        expected="--venv PATH to select one",
+        hint="envdoctor envs" if found else "envdoctor install",
+    )
+
+
+@contextmanager
+def file_system_errors(environment: EnvironmentPaths) -> Iterator[None]:
+    """Raise EnvdoctorError instead of OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvdoctorError(
+            f"{error.filename or environment.folder}: {error.strerror or error}",
+            expected=f"permission to modify {environment.venv} and {environment.folder}",
+            hint=f"ls -la {environment.venv.parent}, then run this again",
+        ) from error

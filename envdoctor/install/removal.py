@@ -1,0 +1,54 @@
+"""Removal of environments, for `clean` and `uninstall`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envdoctor.core.records import Record
+from envdoctor.environment.managed import EnvironmentPaths, size_on_disk
+from envdoctor.install.swap import remove
+
+
+class RemovalResult(Record, frozen=True):
+    """Folders that were removed; for a dry run, folders that would be removed."""
+
+    paths: tuple[str, ...]
+    size: int  # bytes freed at most: files hard-linked to uv's cache are freed only with the cache
+    kept: tuple[str, ...] = ()  # folders that were kept, with the reason
+    dry_run: bool = False
+
+
+class Removal:
+    """Removes folders, or only counts them in a dry run."""
+
+    def __init__(self, *, dry_run: bool) -> None:
+        self.dry_run = dry_run
+        self.paths: list[Path] = []
+        self.kept: list[str] = []
+        self.size = 0
+
+    def remove(self, path: Path) -> None:
+        """Remove a folder."""
+        self.count(path)
+        if not self.dry_run:
+            remove(path)
+
+    def count(self, path: Path) -> None:
+        """Count a folder that the caller removes."""
+        self.paths.append(path)
+        self.size += size_on_disk(path)
+
+    def keep(self, path: Path, reason: str) -> None:
+        """Record why a folder is kept."""
+        self.kept.append(f"{path}: {reason}")
+
+    def result(self) -> RemovalResult:
+        """Everything removed and kept so far."""
+        return RemovalResult(tuple(map(str, self.paths)), self.size, tuple(self.kept), self.dry_run)
+
+
+def restore_command(environment: EnvironmentPaths, path: Path) -> str:
+    """The command that restores a replaced environment to its original path, which its scripts contain."""
+    if path == environment.previous:
+        return f"envdoctor rollback --venv {environment.venv}"
+    return f"mv {environment.venv} {environment.venv}.other && mv {path} {environment.venv}"

@@ -1,0 +1,99 @@
+"""Create the lock of a profile for one platform and Python version, with the size of each wheel."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+from packaging.requirements import Requirement
+
+from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.reporter import Reporter
+from envdoctor.download.http_client import new_http_client
+from envdoctor.download.sources import Sources
+from envdoctor.locking import lock_files as locks
+from envdoctor.locking.lock_files import LockFile
+from envdoctor.locking.resolve import TORCH_FAMILY, Lock, Package, Target, resolve
+from envdoctor.locking.torch_index import published_sizes, resolve_published
+from envdoctor.locking.wheel_urls import SIZES_SECONDS, locate_some, sized
+from envdoctor.profiles import Profile
+
+# A lock created without the PyTorch index omits the packages that only this index has, and the CUDA libraries that
+# only the CUDA build requires.
+CUDA_LIBRARIES = ("nvidia-", "cuda-")
+
+
+def create_lock(
+    profile: Profile, target: Target, sources: Sources, reporter: Reporter
+) -> tuple[LockFile | None, str]:
+    """A complete lock, or a partial one if only the PyTorch index is unreachable; else None and the reason."""
+    resolution = resolve(profile, target, sources, reporter.attempt)
+    if resolution.lock:
+        return locks.file_of(resolution.lock), ""
+    reason = "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
+    if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
+        return None, reason
+    if published := resolve_published(profile, target, sources):
+        return locks.file_of(published), ""
+    without_torch = _without_torch_build(profile)
+    pypi_lock = resolve(without_torch, target, sources, reporter.attempt, any_torch=True).lock
+    if pypi_lock is None:
+        return None, reason
+    return _partial_lock(profile, pypi_lock), ""
+
+
+def _without_torch_build(profile: Profile) -> Profile:
+    """The profile as PyPI can resolve it: with any build of torch, which the partial lock then omits."""
+    requirements, constraints = (
+        tuple(msgspec.structs.replace(pin, spec=re.sub(r"\+[\w.]+$", "", pin.spec)) for pin in pins)
+        for pins in (profile.requirements, profile.constraints)
+    )
+    configured = tuple(source for source in profile.sources if source.kind == "configured")
+    return msgspec.structs.replace(profile, requirements=requirements, constraints=constraints, sources=configured)
+
+
+def _partial_lock(profile: Profile, lock: Lock) -> LockFile:
+    """The lock without the packages that only the PyTorch index has."""
+    packages = [p for p in lock.packages if p.name not in TORCH_FAMILY and not p.name.startswith(CUDA_LIBRARIES)]
+    required = {Requirement(pin.spec).name for pin in profile.requirements}
+    omitted = (
+        {package.name for package in lock.packages if package.name in TORCH_FAMILY} if profile.cuda else {"torch"}
+    )
+    partial = msgspec.structs.replace(
+        lock,
+        profile=profile.id,
+        packages=tuple(packages),
+        torch_build=profile.cuda.build if profile.cuda else "cpu",
+        backend=next((source.backend for source in profile.sources if source.backend), ""),
+    )
+    without = tuple(sorted(omitted | (required & set(TORCH_FAMILY))))
+    return msgspec.structs.replace(locks.file_of(partial), without=without)
+
+
+def with_sizes(file: LockFile, old: LockFile | None, sources: Sources, reporter: Reporter) -> LockFile:
+    """The lock with the size of each wheel, where a source or the old lock has it."""
+    known = published_sizes(file.backend, file.python, file.platform.partition("-")[0])
+    known |= {p.sha256: p.size for p in (*(old.packages if old else ()), *file.packages) if p.size}
+    unknown = tuple(package for package in file.packages if not known.get(package.sha256))
+    if unknown:
+        reporter.phase(f"Requesting the sizes of {len(unknown)} wheels")
+        known |= _request_sizes(file.lock, unknown, sources)
+    packages = tuple(msgspec.structs.replace(p, size=known.get(p.sha256, 0)) for p in file.packages)
+    return msgspec.structs.replace(file, packages=packages)
+
+
+def _request_sizes(lock: Lock, packages: Sequence[Package], sources: Sources) -> dict[str, int]:
+    """Bytes by hash. Packages of the PyTorch index are requested separately: it may be unreachable."""
+    family = tuple(package for package in packages if lock.backend and package.name in TORCH_FAMILY)
+    rest = tuple(package for package in packages if package not in family)
+    found: dict[str, int] = {}
+    for group, backend in ((rest, ""), (family, lock.backend)):
+        with suppress(EnvdoctorError):  # without sizes only the required disk space is unknown
+            part = msgspec.structs.replace(lock, packages=group, backend=backend)
+            files = locate_some(part, sources) if group else []
+            client = new_http_client(sources, end=time.monotonic() + SIZES_SECONDS)
+            found |= {file.sha256: file.size for file in sized(client, files) if file.size}
+    return found

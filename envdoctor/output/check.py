@@ -1,0 +1,96 @@
+"""Renderer of `envdoctor check`: facts, findings, and the choice of a profile."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from envdoctor.commands.check import CheckResult
+from envdoctor.core.records import Choice, Finding
+from envdoctor.output.diagnosis import stack_lines
+from envdoctor.output.machine import machine_tables
+from envdoctor.profiles import violation_texts
+
+MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
+
+
+def check_result(data: CheckResult) -> list[RenderableType]:
+    """Facts of machine and environment, findings, and the profiles."""
+    report = [Text(f"recognised in the report: {', '.join(data.report)}", style="dim")] if data.report else []
+    return [
+        *report,
+        *machine_tables(data.machine),
+        *stack_lines(data),
+        *_findings(data.findings, data.rules),
+        *choice_lines(data.choice),
+    ]
+
+
+def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]:
+    title = Text.assemble(("\nFindings", "title"), f"  {len(findings)} from {rules} rules")
+    if not findings:
+        return [title, Text.assemble(("  ✓ ", "ok"), "no problems found")]
+    known = [finding for finding in findings if finding.status != "unknown"]
+    return [title, *(part for finding in known for part in _finding(finding)), *_unknown(findings)]
+
+
+def findings_lines(findings: tuple[Finding, ...]) -> list[RenderableType]:
+    """Findings of another command, in the form of `check`; empty without findings."""
+    if not findings:
+        return []
+    return [Text("\nFindings", style="title"), *(part for finding in findings for part in _finding(finding))]
+
+
+def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
+    """Rules that could not be evaluated, grouped by the unreadable fact."""
+    rules_by_fact: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.status == "unknown":
+            fact = f"{finding.evidence[0].fact} ({finding.evidence[0].value})"
+            rules_by_fact.setdefault(fact, []).append(finding.id)
+    return [
+        Text.assemble(("  ? ", "unknown"), f"{fact} could not be read; not evaluated: ", ", ".join(rules))
+        for fact, rules in rules_by_fact.items()
+    ]
+
+
+def _finding(finding: Finding) -> list[RenderableType]:
+    mark = MARKS.get(finding.status, "?")
+    head = Text.assemble(
+        (f"  {mark} ", finding.status),
+        (f"{finding.id} ", "title"),
+        finding.message,
+        (f"  [{finding.cause}]", "dim"),
+    )
+    if finding.status == "info":
+        return [head]  # harmless: `envdoctor explain ID` prints the details
+    parts: list[RenderableType] = [head]
+    if finding.fix:
+        parts.append(indented(Text(finding.fix)))
+    parts.extend(indented(Text(f"$ {command}", style="command")) for command in finding.commands)
+    parts.extend(indented(Text(f"{e.fact}: {e.value} ({e.source})", style="dim")) for e in finding.evidence)
+    if finding.url:
+        parts.append(indented(Text(finding.url, style="dim")))
+    return parts
+
+
+def choice_lines(choice: Choice) -> list[RenderableType]:
+    """The chosen profile, then the others with the reasons against them."""
+    parts: list[RenderableType] = [Text("\nProfile", style="title")]
+    if choice.profile:
+        parts.append(Text.assemble(("  ✓ ", "ok"), (choice.profile, "title"), f"  {choice.reason}"))
+        parts.append(indented(Text(f"$ envdoctor install --profile {choice.profile}", style="command")))
+    else:
+        parts.append(Text.assemble(("  ✗ ", "error"), choice.reason))
+    for candidate in choice.candidates:
+        if candidate.profile == choice.profile:
+            continue
+        reasons = "; ".join(violation_texts(candidate)) or "fits, but another profile is preferred"
+        parts.append(Text.assemble(("  - ", "dim"), candidate.profile, (f"  {reasons}", "dim")))
+    return parts
+
+
+def indented(part: RenderableType) -> Padding:
+    """The part below a title or a message."""
+    return Padding(part, (0, 0, 0, 4), expand=False)

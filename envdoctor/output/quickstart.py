@@ -1,0 +1,25 @@
+"""Renderer of `envdoctor quickstart`."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from envdoctor.commands.quickstart import QuickstartResult
+from envdoctor.output.check import choice_lines
+from envdoctor.output.environments import installed
+from envdoctor.output.trained import trained
+
+
+def quickstart(data: QuickstartResult) -> list[RenderableType]:
+    """The chosen profile, the install, the verification, the run, and the time of each step."""
+    times = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in data.seconds.items())
+    passed = sum(result.outcome == "passed" for result in data.verification.results)
+    return [
+        *choice_lines(data.checked.choice)[:2],
+        *installed(data.installed)[:3],
+        Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
+        *trained(data.trained),
+        Text(f"{times}; {sum(data.seconds.values()):.0f} s in total"),
+        Text("$ envdoctor train --list", style="command"),
+    ]
