@@ -25,13 +25,13 @@ TORCHAO = "https://github.com/pytorch/ao/issues/2919"
 
 @rule("PKG010", kind="environment", severity=("error", "warning"), cause="torch-companion-mismatch", url=TORCHAO)
 def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """torchao's compiled kernels were built against another torch release, which its metadata does not say.
+    """torchao's compiled kernels were built for another torch release, although its metadata does not require one.
 
-    torchao names no torch version, so nothing stops the pair. Since 0.13 it then logs `Skipping import of cpp
-    extensions due to incompatible torch version` and runs its slower Python part; releases before 0.13 beside
-    torch 2.9 or newer abort the process at import.
+    Installers therefore accept the combination. torchao 0.13 and newer logs `Skipping import of cpp extensions due to
+    incompatible torch version` and uses its slower Python code. Older releases with torch 2.9 or newer abort the
+    process at import.
 
-    Fixed by the torchao release for the installed torch.
+    Fix: install the torchao release for the installed torch.
 
     References:
     https://github.com/pytorch/ao/issues/2919
@@ -64,13 +64,13 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     url="https://github.com/pytorch/vision#installation",
 )
 def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """torchvision or torchaudio was taken from another CUDA line than torch, as their version labels show.
+    """torchvision or torchaudio was built for another CUDA version than torch, according to their local versions.
 
-    torchvision compares the major CUDA version when it is imported and raises `Detected that PyTorch and torchvision
-    were compiled with different CUDA major versions`; a `+cpu` one beside a CUDA torch has no GPU operators:
-    `Could not run 'torchvision::nms' with arguments from the 'CUDA' backend`.
+    torchvision compares the CUDA major versions at import and raises `Detected that PyTorch and torchvision were
+    compiled with different CUDA major versions`. A `+cpu` build has no GPU operators: `Could not run
+    'torchvision::nms' with arguments from the 'CUDA' backend`.
 
-    Fixed by reinstalling both from one index.
+    Fix: reinstall both from the same index.
 
     References:
     https://github.com/pytorch/vision/blob/main/torchvision/extension.py
@@ -101,12 +101,12 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     url="https://github.com/Dao-AILab/flash-attention/releases",
 )
 def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The flash-attn wheel names a torch, CUDA or C++ ABI other than those of the installed torch.
+    """The flash-attn wheel was built for another torch, CUDA or C++ ABI than the installed torch.
 
-    The names of its release wheels say what they were compiled for: `+cu12torch2.8cxx11abiTRUE`. Beside anything else
-    the import ends in `undefined symbol: _ZN3c10...`. Upgrading torch after flash-attn has the same result.
+    The names of its release wheels contain the versions: `+cu12torch2.8cxx11abiTRUE`. With any other torch the import
+    fails with `undefined symbol: _ZN3c10...`. Upgrading torch after flash-attn has the same effect.
 
-    Fixed by the wheel for the installed torch, or a rebuild without the cached wheel.
+    Fix: install the wheel for the installed torch, or rebuild without the cached wheel.
 
     References:
     https://github.com/Dao-AILab/flash-attention/releases
@@ -157,12 +157,13 @@ def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
     url="https://github.com/Dao-AILab/flash-attention/releases",
 )
 def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The installed flash-attn release has no wheel for the installed torch: it was compiled here, or torch moved.
+    """The installed flash-attn release has no wheel for the installed torch.
 
-    A later reinstall compiles for hours (about 5 GB of memory a job). If the binary was made for an earlier torch,
-    its import ends in undefined symbols (`torch-abi-mismatch`), as with flash-attn 2.5.7 under torch 2.3.
+    It was compiled locally, or torch was changed later. A reinstallation compiles for hours and needs about 5 GB of
+    memory per job. If the binary was built for an earlier torch, its import fails with undefined symbols
+    (`torch-abi-mismatch`), as with flash-attn 2.5.7 and torch 2.3.
 
-    Fixed, where it matters, by a torch for which the release has wheels, or by a newer flash-attn.
+    Fix: if necessary, use a torch for which the release has wheels, or a newer flash-attn.
 
     References:
     https://github.com/Dao-AILab/flash-attention/releases
@@ -196,9 +197,9 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
 def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`flash-attn-3` 0.0.0 is the empty placeholder on PyPI, not FlashAttention 3.
 
-    It installs without an error and contains nothing: `import flash_attn_interface` fails.
+    It installs without an error, but contains no module: `import flash_attn_interface` fails.
 
-    Fixed by a FlashAttention 3 wheel for the installed torch, or by the kernels hub
+    Fix: install a FlashAttention 3 wheel for the installed torch, or use the kernels hub
     (`attn_implementation="kernels-community/vllm-flash-attn3"`), which needs no package.
 
     References:
@@ -225,11 +226,11 @@ def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator
 def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """bitsandbytes has no native library for the CUDA version of the installed torch.
 
-    Its wheel carries one `libbitsandbytes_cudaXYZ.so` per CUDA version. Up to 0.49 exactly torch's version is loaded,
-    from 0.50 any of the same major one. Without it the import still works (a mock stands in) and the first 4-bit or
-    8-bit call raises: `compiled without GPU support`, `Configured CUDA binary not found`.
+    Its wheel contains one `libbitsandbytes_cudaXYZ.so` per CUDA version. Releases up to 0.49 load exactly torch's
+    version, 0.50 and newer any version with the same major number. Without a library the import succeeds, and the
+    first 4-bit or 8-bit call raises `compiled without GPU support` or `Configured CUDA binary not found`.
 
-    Fixed by a newer bitsandbytes; `BNB_CUDA_VERSION` chooses another library by hand.
+    Fix: install a newer bitsandbytes, or select another library with `BNB_CUDA_VERSION`.
 
     References:
     https://huggingface.co/docs/bitsandbytes/installation
@@ -301,12 +302,12 @@ def _loads(version: str, cuda: str, held: tuple[str, ...], *, forced: bool) -> b
     url="https://huggingface.co/docs/bitsandbytes/installation",
 )
 def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """BNB_CUDA_VERSION makes bitsandbytes load another CUDA library than torch's.
+    """BNB_CUDA_VERSION makes bitsandbytes load the library of another CUDA version than torch's.
 
-    Meant for a CUDA toolkit beside torch; left over in a shell profile it loads a library whose libcudart or cuBLAS
-    is not there, or of another major version.
+    The variable is meant for a separately installed CUDA toolkit. If it remains in a shell profile, bitsandbytes
+    loads a library whose libcudart or cuBLAS is missing or has another major version.
 
-    Fixed by unsetting it.
+    Fix: unset it.
 
     References:
     https://huggingface.co/docs/bitsandbytes/installation

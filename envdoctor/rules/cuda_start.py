@@ -28,12 +28,12 @@ UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04
     url="https://docs.pytorch.org/docs/stable/notes/cuda.html",
 )
 def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """torch is a CUDA build, and neither a GPU nor a driver is to be seen.
+    """torch is a CUDA build, but neither a GPU nor a driver was found.
 
-    On a machine without an NVIDIA GPU this is as it must be, and a CPU stack belongs there. In a container, under
-    WSL and where a driver is installed other rules speak.
+    This is expected on a machine without an NVIDIA GPU, where a CPU environment is the right one. Other rules cover
+    containers, WSL and machines with an installed driver.
 
-    Fix: another machine, or the CPU build of torch.
+    Fix: use a machine with a GPU, or the CPU build of torch.
 
     References:
     https://docs.pytorch.org/docs/stable/notes/cuda.html
@@ -59,13 +59,14 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
     url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
 )
 def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A container with a CUDA torch sees no GPU: it was started without the NVIDIA runtime or a device request.
+    """A container with a CUDA build of torch has no GPU.
 
-    Whether a report comes from a container is told by its prompt or its paths, or by a kernel that does not belong
-    to its distribution. Without such a sign it stays a possibility.
+    It was started without the NVIDIA runtime or without requesting GPUs. A report shows that it comes from a
+    container by its prompt, its paths, or a kernel that does not belong to its distribution. Without these the
+    finding is only a warning.
 
     Fix: start it with `--gpus all` (Docker), the device plugin's resource (Kubernetes) or `--nv` (Apptainer), and
-    have the container toolkit configured on the host.
+    configure the container toolkit on the host.
 
     References:
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
@@ -100,13 +101,13 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     url="https://docs.nvidia.com/deploy/xid-errors/index.html",
 )
 def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """CUDA does not start although its parts are there.
+    """CUDA does not initialize although its components are installed.
 
-    Either nvidia-smi gave nothing on a machine with a toolkit (the kernel module is not loaded, or stale after an
-    upgrade), or it lists the GPUs while torch sees none: nvidia_uvm is missing (error 999, after a suspend or a
-    kernel upgrade), or a wrong libcuda comes first (error 803, 804).
+    Either nvidia-smi reports nothing on a machine with a CUDA toolkit: the kernel module is not loaded, or is
+    outdated after an upgrade. Or nvidia-smi lists GPUs and torch finds none: nvidia_uvm is missing (error 999, after
+    a suspend or a kernel upgrade), or the loader finds a wrong libcuda first (error 803, 804).
 
-    Fix: load or rebuild the module; a reboot does after an upgrade.
+    Fix: load or rebuild the module; after an upgrade a reboot is enough.
 
     References:
     https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html
@@ -144,10 +145,10 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
     url="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
 )
 def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A machine with NVSwitch (HGX, DGX) shows its GPUs, and CUDA does not start.
+    """CUDA does not initialize on a machine with NVSwitch (HGX, DGX), although its GPUs are listed.
 
-    CUDA waits for the fabric manager there: error 802, "system not yet initialized". It is not installed, does not
-    run, or is of another version than the driver.
+    CUDA requires the fabric manager on these machines: error 802, "system not yet initialized". The fabric manager is
+    not installed, not running, or its version differs from the driver's.
 
     Fix: install and start the fabric manager of exactly the driver's version.
 
@@ -180,11 +181,11 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     url="https://github.com/microsoft/WSL/issues/12467",
 )
 def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """Under WSL2 CUDA does not start: with many GPUs it ends with error 2, "out of memory", whatever memory is free.
+    """CUDA does not initialize under WSL2 with many GPUs: error 2, "out of memory", regardless of the free memory.
 
-    With few GPUs libcuda is usually not found: it lies in /usr/lib/wsl/lib, put there by the Windows driver.
+    With few GPUs the usual reason is that libcuda is not found. The Windows driver installs it in /usr/lib/wsl/lib.
 
-    Fix: show at most three GPUs to a process, or run native Linux.
+    Fix: make at most three GPUs visible to a process, or use native Linux.
 
     References:
     https://github.com/microsoft/WSL/issues/12467
@@ -215,11 +216,12 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
     url="https://docs.nvidia.com/cuda/wsl-user-guide/index.html",
 )
 def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """Under WSL2 a CUDA torch sees no GPU: libcuda of the Windows driver is not found, or a Linux driver hides it.
+    """A CUDA build of torch finds no GPU under WSL2.
 
-    The Windows driver puts libcuda.so.1 into /usr/lib/wsl/lib. A Linux driver must not be installed inside WSL.
+    libcuda of the Windows driver is not found, or a Linux driver hides it. The Windows driver installs libcuda.so.1
+    in /usr/lib/wsl/lib. Do not install a Linux driver inside WSL.
 
-    Fix: that folder on the loader's path, a current Windows driver, and no Linux driver in WSL.
+    Fix: add that folder to the loader's path, update the Windows driver, and remove Linux drivers from WSL.
 
     References:
     https://docs.nvidia.com/cuda/wsl-user-guide/index.html
@@ -249,12 +251,13 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )
 def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """In a container GPUs and driver are shown, and CUDA does not start: the image's cuda-compat may come first.
+    """CUDA does not initialize in a container with GPUs and a driver.
 
-    Images carry a libcuda for forward compatibility in /usr/local/cuda/compat. If it is older than the host's driver,
-    or the GPU is no data-centre GPU, CUDA ends with error 803 or 804.
+    The image's cuda-compat libraries may be found first. Images contain a libcuda for forward compatibility in
+    /usr/local/cuda/compat. If it is older than the host's driver, or the GPU is not a data-centre GPU, CUDA fails
+    with error 803 or 804.
 
-    Fix: take the compat folder out of the loader's path.
+    Fix: remove the compat folder from the loader's path.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html

@@ -23,12 +23,12 @@ LOST_DEVICES = "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"
     url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
 )
 def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
-    """The loaded kernel module and the installed driver libraries are of different versions.
+    """The loaded kernel module and the installed driver libraries have different versions.
 
     The driver was upgraded while the old module stayed loaded (NVML error 18, CUDA error 803). Every CUDA program
-    fails until the module is reloaded; a reboot is the sure way.
+    fails until the new module is loaded.
 
-    Fix: reboot, or unload and load the modules while nothing uses the GPUs.
+    Fix: reboot, or unload and load the modules while no process uses the GPUs.
 
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html
@@ -53,12 +53,12 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
 
 @rule("DRV002", kind="machine", severity="error", cause="driver-not-loaded")
 def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
-    """The driver's libraries are installed, but the kernel module is not loaded.
+    """The driver's libraries are installed, but the kernel module is not loaded (NVML error 9).
 
-    After a kernel upgrade the module was not rebuilt, Secure Boot refused it, or nothing has loaded it since the
-    start (NVML error 9).
+    Possible reasons: the module was not rebuilt after a kernel upgrade, Secure Boot rejected it, or it was not loaded
+    at boot.
 
-    Fix: `modprobe nvidia`; where that fails, DKMS rebuilds it for the running kernel.
+    Fix: `modprobe nvidia`; if that fails, rebuild the module with DKMS for the running kernel.
 
     References:
     https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html
@@ -75,9 +75,9 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
 
 @rule("DRV003", kind="machine", severity="info", cause="no-nvidia-gpu")
 def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
-    """There is no NVIDIA driver and no GPU. A CUDA stack has nothing to run on; the CPU profile does.
+    """The machine has no NVIDIA driver and no GPU, so a CUDA environment cannot run. The CPU profile can.
 
-    Fix: the CPU profile, or another machine.
+    Fix: use the CPU profile, or another machine.
 
     References:
     https://docs.pytorch.org/docs/stable/notes/cuda.html
@@ -100,12 +100,12 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
 )
 def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
-    """A container that was made for GPUs sees none.
+    """A container that requests GPUs has none.
 
     It was started without `--gpus all` (or the CDI device), or it lost the devices when systemd was reloaded on the
-    host. Inside the container nothing can mend that: start it again.
+    host. This cannot be fixed inside the container.
 
-    Fix: start it again with the GPUs, and configure the container toolkit on the host.
+    Fix: restart the container with GPUs, and configure the container toolkit on the host.
 
     References:
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
@@ -125,10 +125,10 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
 
 
 @rule("DRV005", kind="machine", severity="error", cause="driver-not-loaded")
-def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
-    """NVML fails for a reason that no other rule names: no permission, no answer, or an unknown error.
+def nvml_fails(machine: Machine) -> Iterator[Problem]:
+    """NVML fails for a reason that no other rule covers: missing permissions, a timeout, or an unknown error.
 
-    Fix: what nvidia-smi and the kernel log say decides; a driver that hangs needs a reboot.
+    Fix: read the output of nvidia-smi and the kernel log; reboot if the driver hangs.
 
     References:
     https://docs.nvidia.com/deploy/xid-errors/index.html
@@ -155,11 +155,11 @@ def nvml_does_not_answer(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
 )
 def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
-    """The driver is older than any CUDA 12 build of torch needs, and there is no current wheel for CUDA 11.
+    """The driver is older than every CUDA 12 build of torch requires, and current torch has no wheels for CUDA 11.
 
-    CUDA ends with error 35 or "The NVIDIA driver on your system is too old"; torch then says that there is no GPU.
+    CUDA fails with error 35 or "The NVIDIA driver on your system is too old", and torch then reports no GPU.
 
-    Fix: a newer driver; on rented machines an image with one.
+    Fix: install a newer driver; on a rented machine choose an image with one.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -179,13 +179,13 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
 
 @rule("DRV014", kind="machine", severity=("error", "warning"), cause="container-no-gpu", url=LOST_DEVICES)
 def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
-    """NVML answers "Unknown Error" (999) in a container: the GPUs that it was given are gone.
+    """NVML returns "Unknown Error" (999) in a container: the container has lost its GPUs.
 
-    A `systemctl daemon-reload` on the host, which package upgrades run by themselves, takes the devices away from
-    containers whose cgroups systemd manages. On the host nvidia-smi works as before. Nothing inside the container can
-    mend that. Outside of a container the same answer is a matter of the driver, and rule DRV005.
+    A `systemctl daemon-reload` on the host removes the devices from containers whose cgroups systemd manages. Package
+    upgrades run it automatically. nvidia-smi still works on the host. This cannot be fixed inside the container.
+    Outside of containers the same error is a driver problem, see DRV005.
 
-    Fix: start the container again; for good, CDI devices, or Docker with `native.cgroupdriver=cgroupfs`.
+    Fix: restart the container. To prevent it, use CDI devices, or Docker with `native.cgroupdriver=cgroupfs`.
 
     References:
     https://github.com/NVIDIA/nvidia-container-toolkit/issues/48

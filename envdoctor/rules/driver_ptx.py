@@ -45,14 +45,14 @@ FIRST_PTX_GPU: Capability = (9, 0)
     url="https://github.com/vllm-project/vllm/issues/28030",
 )
 def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A library has only PTX for this GPU, of a newer CUDA than the driver's compiler knows.
+    """A library contains only PTX for this GPU, from a newer CUDA release than the driver's compiler supports.
 
-    torch itself works (minor-version compatibility), then a kernel ends with "the provided PTX was compiled with an
-    unsupported toolchain". It meets vLLM on Hopper and newer, whose FlashAttention 2 has native code for `sm_80`
-    only. Judged by the compiled files where they were read, else by what is known of vLLM's wheels.
+    torch itself works (minor-version compatibility), but a kernel fails with "the provided PTX was compiled with an
+    unsupported toolchain". This affects vLLM on Hopper and newer, whose FlashAttention 2 has native code only for
+    `sm_80`. The rule reads the compiled files if possible, else it uses a table of vLLM's wheels.
 
-    Fix: a driver of that CUDA release, or a release of the library for an older CUDA. On data-centre GPUs the
-    `cuda-compat` package of that release does, too.
+    Fix: install a driver of that CUDA release, or a release of the library for an older CUDA. On data-centre GPUs the
+    `cuda-compat` package of that release is an alternative.
 
     References:
     https://github.com/vllm-project/vllm/issues/28030
@@ -88,11 +88,11 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
 
 @rule("TORCH006", kind="environment", severity=("warning", "info"), cause="driver-ptx-too-old", url=COMPATIBILITY)
 def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The driver is older than the CUDA release of torch, but of the same major version: that works.
+    """The driver is older than torch's CUDA release, but of the same major version, which is supported.
 
-    torch's own kernels are native code and run. What the driver would have to compile does not: PTX of that release,
-    as CuPy and Numba make it. Nothing else in this stack is known to need that on these GPUs; on a machine this is
-    said only where one of the two is installed.
+    torch's own kernels are native code and run. PTX of that release, which CuPy and Numba generate, cannot be
+    compiled by the driver. No other library of this environment is known to need it on these GPUs. For an installed
+    environment the rule reports this only if one of the two is installed.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html

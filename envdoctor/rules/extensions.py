@@ -33,12 +33,13 @@ FILE_OF_A_RELEASE = re.compile(r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$")
     url="https://github.com/Dao-AILab/flash-attention/issues/1696",
 )
 def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """A compiled extension asks for C++ symbols that the installed torch does not have.
+    """A compiled extension requires C++ symbols that the installed torch does not have.
 
-    It was built against another torch release, or another C++ ABI (the `cxx11abi` part of a wheel's name). Importing
-    it ends with "undefined symbol: _ZN3c10...".
+    It was built for another torch release or another C++ ABI (the `cxx11abi` part of a wheel's name). Importing it
+    fails with "undefined symbol: _ZN3c10...".
 
-    Fix: the wheel made for the installed torch, or a rebuild against it; or the torch release that the library pins.
+    Fix: install the wheel for the installed torch, rebuild the extension, or install the torch release that the
+    library requires.
 
     References:
     https://github.com/Dao-AILab/flash-attention/issues/1696
@@ -74,12 +75,12 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
     url="https://github.com/pytorch/pytorch/issues/119932",
 )
 def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """A compiled file asks for NCCL functions that the NCCL it gets does not have.
+    """A compiled file requires NCCL functions that the loaded NCCL does not have.
 
-    "libtorch_cuda.so: undefined symbol: ncclCommRegister". Another, older libnccl comes first (the system's, of
-    LD_LIBRARY_PATH, or a pinned nvidia-nccl package).
+    "libtorch_cuda.so: undefined symbol: ncclCommRegister". Another, older libnccl is found first: the system's, one
+    on LD_LIBRARY_PATH, or a pinned nvidia-nccl package.
 
-    Fix: the nvidia-nccl package that torch pins, and no other libnccl on the path.
+    Fix: install the nvidia-nccl package that torch requires, and remove other libnccl files from the path.
 
     References:
     https://github.com/pytorch/pytorch/issues/119932
@@ -115,12 +116,12 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     url="https://docs.nvidia.com/cuda/cuda-runtime-api/",
 )
 def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """A compiled file needs a CUDA library of a version that is nowhere the loader looks.
+    """A compiled file needs a CUDA library in a version that the loader does not find.
 
     "libcudart.so.12: cannot open shared object file": the extension was built for another CUDA major version than
-    torch brings, or beside a CPU build of torch.
+    torch's, or torch is a CPU build.
 
-    Fix: the extension's build for torch's CUDA, or the nvidia package with that library.
+    Fix: install the extension's build for torch's CUDA version, or the nvidia package with that library.
 
     References:
     https://docs.nvidia.com/cuda/cuda-runtime-api/
@@ -151,13 +152,14 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
     url="https://github.com/vllm-project/vllm/issues/20748",
 )
 def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """torch knows the GPU, but a library's compiled kernels have neither native code nor PTX for it.
+    """torch supports the GPU, but a library's compiled kernels contain neither native code nor PTX for it.
 
-    "no kernel image is available for execution on the device" from vLLM, flash-attn, xformers ... while a matrix
-    product of torch works. Only the files are judged that a library always loads; kernels for single chips (FlashMLA,
-    FlashAttention 3) are no fault elsewhere.
+    "no kernel image is available for execution on the device" from vLLM, flash-attn or xformers, while a matrix
+    product in torch works. The rule checks only files that a library always loads. Files with kernels for specific
+    GPUs (FlashMLA, FlashAttention 3) are not reported.
 
-    Fix: a release of the library whose wheel has the architecture, or a build from source with TORCH_CUDA_ARCH_LIST.
+    Fix: install a release of the library whose wheel has the architecture, or build it from source with
+    TORCH_CUDA_ARCH_LIST.
 
     References:
     https://github.com/vllm-project/vllm/issues/20748
@@ -179,12 +181,13 @@ def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterato
     url="https://docs.pytorch.org/docs/stable/cpp_extension.html",
 )
 def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """None of a package's compiled files has code for a GPU, though they have code for others.
+    """None of a package's compiled files has code for a GPU, although they have code for others.
 
-    For packages that EXT004 does not know file by file, your own extensions among them: "no kernel image is available
-    for execution on the device" when one of their kernels is started.
+    This covers packages that EXT004 does not know by file, such as your own extensions: "no kernel image is available
+    for execution on the device" when one of their kernels is launched.
 
-    Fix: build it again with TORCH_CUDA_ARCH_LIST set to the GPU's compute capability, or take a wheel that has it.
+    Fix: rebuild it with TORCH_CUDA_ARCH_LIST set to the GPU's compute capability, or install a wheel that supports
+    it.
 
     References:
     https://docs.pytorch.org/docs/stable/cpp_extension.html

@@ -36,11 +36,12 @@ def _shown(gpu: Gpu, name: str) -> Evidence:
     url="https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html",
 )
 def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
-    """A GPU has fallen off the bus or demands a reset (NVML errors 15 and 16, Xid 79).
+    """A GPU has fallen off the bus or requires a reset (NVML errors 15 and 16, Xid 79).
 
-    No software change helps: drain the machine, reset or power-cycle, and have the card replaced if it comes back.
+    Software cannot fix it. Drain the machine, reset the GPU or power-cycle the machine, and replace the card if the
+    error returns.
 
-    Fix: no software does; see above.
+    Fix: reset the GPU or power-cycle the machine.
 
     References:
     https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html
@@ -65,9 +66,9 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",
 )
 def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
-    """The GPU's memory had errors that ECC could not correct since the last reset: results cannot be trusted.
+    """The GPU's memory has had errors since the last reset that ECC could not correct. Results are unreliable.
 
-    Fix: a reset remaps the bad rows; if errors return, the card goes.
+    Fix: reset the GPU to remap the bad rows; replace the card if errors return.
 
     References:
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
@@ -94,9 +95,9 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",
 )
 def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
-    """Bad memory rows wait for a reset to be remapped, or could not be remapped: then the card is worn out.
+    """Bad memory rows are remapped at the next reset (pending), or no spare rows are left for them (failed).
 
-    Fix: reset the GPU, or have it replaced.
+    Fix: reset the GPU, or replace it if the remapping failed.
 
     References:
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
@@ -129,11 +130,12 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/",
 )
 def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
-    """MIG cuts the GPU into instances; CUDA sees one instance at most, and none if none was made.
+    """MIG divides the GPU into instances. CUDA uses at most one instance, and none if none has been created.
 
-    Several GPUs, NCCL and tensor parallelism do not work over MIG instances, and vLLM cannot take one by its UUID.
+    Multi-GPU runs, NCCL and tensor parallelism do not work over MIG instances, and vLLM does not accept the UUID of
+    one.
 
-    Fix: name an instance, best in a container that sees only that one; or switch MIG off to have the whole GPU.
+    Fix: select an instance, preferably in a container that has only this one, or disable MIG to use the full GPU.
 
     References:
     https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
@@ -152,8 +154,10 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
 
 
 @rule("GPU005", kind="machine", severity=("error", "warning"), cause="mig-or-compute-mode")
-def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
-    """Compute mode `prohibited` lets no process in, `exclusive-process` one: a trainer beside a vLLM server fails.
+def compute_mode_restricts_processes(machine: Machine) -> Iterator[Problem]:
+    """The compute mode permits no process (`prohibited`) or only one (`exclusive-process`) on the GPU.
+
+    A trainer and a vLLM server then cannot share it.
 
     Fix: `nvidia-smi -c DEFAULT`.
 
@@ -179,10 +183,12 @@ def compute_mode_keeps_processes_out(machine: Machine) -> Iterator[Problem]:
     cause="gpu-throttled",
     url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
 )
-def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
-    """Heat or power supply holds the clocks down now. A power cap under load is normal and not reported.
+def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
+    """The hardware currently reduces the clocks because of heat or the power supply.
 
-    Fix: cooling and power supply; another machine where it is rented.
+    A power cap under load is normal and not reported.
+
+    Fix: check cooling and power supply; replace a rented machine.
 
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
@@ -200,10 +206,10 @@ def hardware_slows_the_clocks(machine: Machine) -> Iterator[Problem]:
 
 
 @rule("GPU007", kind="machine", severity=("warning", "info"), cause="gpu-oom")
-def others_hold_gpu_memory(machine: Machine) -> Iterator[Problem]:
-    """Other processes hold memory of the GPU. vLLM refuses to start when its share is not free.
+def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
+    """Other processes use memory of the GPU. vLLM does not start if its share of the memory is not free.
 
-    Fix: end what is left over, or take another GPU.
+    Fix: end leftover processes, or use another GPU.
 
     References:
     https://docs.vllm.ai/en/latest/configuration/conserving_memory/
@@ -230,9 +236,9 @@ def others_hold_gpu_memory(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
 )
 def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
-    """The GPU has not joined the NVSwitch fabric: CUDA ends with error 802, "system not yet initialized".
+    """The GPU has not joined the NVSwitch fabric: CUDA fails with error 802, "system not yet initialized".
 
-    The fabric manager does not run, or is of another version than the driver.
+    The fabric manager is not running, or its version differs from the driver's.
 
     Fix: install and start the fabric manager of exactly the driver's version.
 
@@ -266,9 +272,9 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU009", kind="machine", severity="warning", cause="ecc-or-xid")
 def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
-    """Some NVLinks of a GPU are down: all-reduce falls to the speed of what is left.
+    """Some NVLinks of a GPU are inactive, which reduces the speed of all-reduce.
 
-    Fix: a reset may bring links back; else a card, bridge or cable is faulty.
+    Fix: reset the GPU; if the links stay inactive, a card, bridge or cable is faulty.
 
     References:
     https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html
@@ -287,9 +293,9 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
 
 @rule("GPU010", kind="machine", severity="info", cause="gpu-throttled")
 def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
-    """The PCIe link has fewer lanes than card and slot allow. Width, unlike speed, does not drop at idle.
+    """The PCIe link has fewer lanes than card and slot support. Unlike its speed, the width does not drop when idle.
 
-    Fix: another slot or riser.
+    Fix: use another slot or riser.
 
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
@@ -307,10 +313,10 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
 
 
 @rule("GPU011", kind="machine", severity="unknown", cause="no-nvidia-gpu")
-def gpus_cannot_be_judged(machine: Machine) -> Iterator[Problem]:
-    """Whether there are GPUs at all could not be read; nothing of the above says anything then.
+def gpus_are_unreadable(machine: Machine) -> Iterator[Problem]:
+    """The list of GPUs could not be read, so the rules on GPUs cannot be evaluated.
 
-    Fix: what DRV005 says.
+    Fix: see DRV005.
 
     References:
     https://docs.nvidia.com/deploy/nvml-api/

@@ -20,12 +20,12 @@ SLOW_GENERATIONS = 2  # two generations are a quarter of the bandwidth
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-disable",
 )
 def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
-    """Several GeForce cards cannot reach each other's memory over PCIe: NVIDIA's driver does not offer it.
+    """Several GeForce cards cannot access each other's memory over PCIe, because NVIDIA's driver does not support it.
 
-    NCCL goes through host memory instead, which works and is slower. Old NCCL releases hung on RTX 4090 pairs, since
-    the driver claimed peer access that it did not have.
+    NCCL copies through host memory instead, which works but is slower. Old NCCL releases hung on RTX 4090 pairs,
+    because the driver reported peer access that it did not support.
 
-    Fix: nothing as a rule; `NCCL_P2P_DISABLE=1` where a run of several GPUs hangs at its first collective.
+    Fix: usually nothing; set `NCCL_P2P_DISABLE=1` if a multi-GPU run hangs at its first collective.
 
     References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
@@ -51,11 +51,11 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
     cause="cuda-device-selection",
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
-def unlike_gpus_are_counted_differently(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """GPUs of different kinds, and CUDA_DEVICE_ORDER is not set.
+def gpu_order_is_ambiguous(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The machine has different GPU models, and CUDA_DEVICE_ORDER is not set.
 
-    CUDA counts the fastest first, nvidia-smi and NVML by PCI bus: number 0 is another card here and there. vLLM asks
-    NVML for what it then runs with CUDA, and so judges the wrong card.
+    CUDA numbers the fastest GPU first; nvidia-smi and NVML number by PCI bus. Number 0 can therefore be different
+    cards. vLLM queries NVML about a GPU that it then uses through CUDA, and so checks the wrong card.
 
     Fix: CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
@@ -84,12 +84,12 @@ def unlike_gpus_are_counted_differently(machine: Machine, stack: Stack) -> Itera
     url="https://docs.nvidia.com/deploy/nvml-api/",
 )
 def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
-    """The PCIe link of a busy GPU runs at a lower generation than card and slot allow.
+    """The PCIe link of a busy GPU runs at a lower generation than card and slot support.
 
-    At idle links slow down to save power, so only a GPU that works now is judged. Loading weights, offloading and
-    data from the host suffer, and all-reduce on machines without NVLink.
+    Idle links slow down to save power, so the rule only checks GPUs under load. Loading weights, offloading and host
+    transfers are slower, and so is all-reduce on machines without NVLink.
 
-    Fix: reseat the card or riser, and see what the BIOS forces.
+    Fix: reseat the card or riser, and check the PCIe setting of the BIOS.
 
     References:
     https://docs.nvidia.com/deploy/nvml-api/
@@ -114,9 +114,9 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",
 )
 def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
-    """ECC is switched off on a data-centre GPU: bit errors in its memory go unnoticed into weights and gradients.
+    """ECC is disabled on a data-centre GPU: bit errors in its memory can corrupt weights and gradients unnoticed.
 
-    Fix: switch it on and reboot, unless somebody wanted the last per cent of memory.
+    Fix: enable ECC and reboot, unless it was disabled on purpose to gain memory.
 
     References:
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html

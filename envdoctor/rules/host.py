@@ -22,7 +22,7 @@ DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory",
 )
 def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
-    """/dev/shm is smaller than what NCCL and data-loader workers put there: bus errors in the middle of a run.
+    """/dev/shm is smaller than NCCL and data-loader workers need, which causes bus errors during a run.
 
     Fix: `--shm-size` or `--ipc=host` for containers, a memory-backed emptyDir in Kubernetes.
 
@@ -43,7 +43,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST002", kind="machine", severity="warning", cause="ulimit-too-low")
 def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
-    """Fewer open files allowed than Linux's own default: Ray, vLLM's server and data loaders run out of them.
+    """The limit of open files is lower than Linux's default. Ray, vLLM's server and data loaders exceed it.
 
     Fix: `ulimit -n 65536` before the run.
 
@@ -63,9 +63,9 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST003", kind="machine", severity=("error", "warning"), cause="disk-full")
 def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
-    """A place that installs, caches or checkpoints write to has almost no room left.
+    """A filesystem for installations, caches or checkpoints is almost full.
 
-    Fix: free room, or HF_HOME, UV_CACHE_DIR and TMPDIR on a larger disk.
+    Fix: free disk space, or move HF_HOME, UV_CACHE_DIR and TMPDIR to a larger disk.
 
     References:
     https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
@@ -94,9 +94,9 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
     url="https://github.com/apple/ml-cross-entropy/issues/5",
 )
 def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
-    """No C compiler: triton and torch.compile build a small launcher at run time and stop without one.
+    """No C compiler is installed. Triton and torch.compile build a small launcher at run time and fail without one.
 
-    Fix: a C compiler from the distribution or conda-forge.
+    Fix: install a C compiler from the distribution or conda-forge.
 
     References:
     https://github.com/apple/ml-cross-entropy/issues/5
@@ -119,9 +119,9 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
     url="https://github.com/vllm-project/vllm/issues/27890",
 )
 def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
-    """No Python at hand has its headers (Python.h), which triton's launcher is compiled against.
+    """No installed Python has its headers (Python.h). Triton compiles its launcher with them.
 
-    Fix: the -dev package, or a Python from uv, which has headers.
+    Fix: install the -dev package, or a Python from uv, which includes the headers.
 
     References:
     https://github.com/vllm-project/vllm/issues/27890
@@ -140,9 +140,9 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST006", kind="machine", severity="warning", cause="cuda-home-missing")
 def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
-    """CUDA_HOME names a folder without nvcc: every source build of an extension fails there.
+    """CUDA_HOME is set to a folder without nvcc, so every source build of a CUDA extension fails.
 
-    Fix: point CUDA_HOME at a toolkit with nvcc, or unset it.
+    Fix: set CUDA_HOME to a toolkit with nvcc, or unset it.
 
     References:
     https://docs.pytorch.org/docs/stable/cpp_extension.html

@@ -34,13 +34,13 @@ PRELOADED = re.compile(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nv
     url="https://docs.astral.sh/uv/guides/integration/pytorch/",
 )
 def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
-    """A variable sends uv or pip to PyTorch's index for CPUs, and this machine has a GPU.
+    """A variable selects PyTorch's CPU index for uv or pip, and this machine has a GPU.
 
-    The next installation that touches torch replaces a CUDA build by a CPU build without a word. The same happens
-    with UV_TORCH_BACKEND=auto where no driver is to be seen, as on login nodes and in image builds: `auto` then means
-    the index for CPUs.
+    The next installation that changes torch replaces a CUDA build with a CPU build without a warning.
+    UV_TORCH_BACKEND=auto has the same effect where no driver is found, as on login nodes and in image builds: `auto`
+    then selects the CPU index.
 
-    Fix: unset it, or name the CUDA line: UV_TORCH_BACKEND=cu128.
+    Fix: unset it, or name the CUDA version: UV_TORCH_BACKEND=cu128.
 
     References:
     https://docs.astral.sh/uv/guides/integration/pytorch/
@@ -74,13 +74,13 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
     cause="silent-slow-path",
     url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
 )
-def debugging_variable_slows_everything(machine: Machine) -> Iterator[Problem]:
-    """TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE or CUDA_LAUNCH_BLOCKING is set: good for debugging, slow otherwise.
+def debugging_variable_reduces_speed(machine: Machine) -> Iterator[Problem]:
+    """TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE or CUDA_LAUNCH_BLOCKING is set, which is only for debugging.
 
-    The first two switch torch.compile off; the third waits for each kernel before the next one is sent. Nothing
-    reports it later. (TORCHINDUCTOR_DISABLE, which is passed around, is read by nothing.)
+    Training is slower: the first two disable torch.compile, the third waits for each kernel before the next one is
+    launched. No later message reports it. (TORCHINDUCTOR_DISABLE, which some guides recommend, has no effect.)
 
-    Fix: unset it for runs that count.
+    Fix: unset it for production runs.
 
     References:
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
@@ -105,14 +105,13 @@ def debugging_variable_slows_everything(machine: Machine) -> Iterator[Problem]:
     cause="silent-slow-path",
     url="https://docs.vllm.ai/en/latest/configuration/env_vars.html",
 )
-def vllm_no_longer_reads_the_variable(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A variable that used to choose vLLM's engine or attention backend is set, and this vLLM does not read it.
+def vllm_ignores_the_variable(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A variable that selected vLLM's engine or attention backend is set, but the installed vLLM no longer reads it.
 
-    VLLM_USE_V1 has no effect from 0.11.1 on, VLLM_ATTENTION_BACKEND none from 0.16 on: vLLM logs "Unknown vLLM
-    environment variable detected" and goes on with its own choice. The option --attention-backend exists from 0.13
-    on.
+    VLLM_USE_V1 has no effect from 0.11.1 on, VLLM_ATTENTION_BACKEND from 0.16 on: vLLM logs "Unknown vLLM environment
+    variable detected" and continues with its own choice. The option --attention-backend exists from 0.13 on.
 
-    Fix: the option that took its place.
+    Fix: use the option that replaced it.
 
     References:
     https://docs.vllm.ai/en/latest/configuration/env_vars.html
@@ -138,11 +137,11 @@ def vllm_no_longer_reads_the_variable(machine: Machine, stack: Stack) -> Iterato
     url="https://github.com/pytorch/pytorch/issues/119932",
 )
 def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """LD_PRELOAD or VLLM_NCCL_SO_PATH puts another CUDA library or NCCL in the place of the one that torch brings.
+    """LD_PRELOAD or VLLM_NCCL_SO_PATH replaces a CUDA library or NCCL of torch with another one.
 
-    torch is built against the library in its own wheels; an older one lacks functions (`undefined symbol:
-    ncclCommRegister`), and two NCCLs in one process hang or fail in the first collective. Such settings were advice
-    for old releases.
+    torch is built for the library in its own wheels. An older one lacks functions (`undefined symbol:
+    ncclCommRegister`), and two NCCLs in one process hang or fail in the first collective. Such settings were
+    recommended for old releases.
 
     Fix: unset it.
 

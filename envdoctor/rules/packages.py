@@ -132,16 +132,15 @@ def _is_minor(violation: Violation) -> bool:
     url=SPECIFIERS,
 )
 def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """An installed distribution requires another one at versions that do not include the installed one.
+    """An installed distribution requires a version of another one that is not the installed version.
 
-    Installers keep such ranges when they resolve, but not when a later `pip install` moves one package, so this is
-    what a stack looks like after a second command. `transformers` checks its ranges at import and raises ImportError
-    (huggingface-hub 1.x under transformers 4, tokenizers); numba refuses a NumPy that is too new; structured output
-    in vLLM breaks on another xgrammar or outlines. Ranges of packages that have nothing to do with training or
-    serving are listed as `info`.
+    Installers check these ranges when they resolve, but not when a later `pip install` changes one package.
+    `transformers` checks its ranges at import and raises ImportError (huggingface-hub 1.x with transformers 4,
+    tokenizers). numba rejects a NumPy that is too new, and structured output in vLLM fails with another xgrammar or
+    outlines. Ranges of packages that are unrelated to training and serving are reported as `info`.
 
-    Fixed by installing a version inside the range of everybody who names the package, in one command together with
-    its users, so that the resolver sees all ranges at once.
+    Fix: install a version inside all ranges, in one command together with the packages that require it, so that the
+    resolver considers all ranges at once.
 
     References:
     https://packaging.python.org/en/latest/specifications/version-specifiers/
@@ -171,11 +170,11 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
 def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchvision, torchaudio or torchcodec is the release for another torch.
 
-    Each has compiled operators for exactly one torch release. Beside another one they do not register:
-    `operator torchvision::nms does not exist`, undefined symbols, or an OSError from libtorchaudio; and
-    transformers, which imports torchvision, fails with them. Patch releases of one minor version mostly work.
+    Each has compiled operators for exactly one torch release. With another torch they are not registered: `operator
+    torchvision::nms does not exist`, undefined symbols, or an OSError from libtorchaudio. transformers imports
+    torchvision and fails as well. Patch releases of one minor version usually work.
 
-    Fixed by installing the pair in one command from one index.
+    Fix: install both in one command from one index.
 
     References:
     https://github.com/pytorch/vision#installation
@@ -191,13 +190,13 @@ def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iter
     cause="numpy2-abi",
     url="https://github.com/numpy/numpy/issues/26191",
 )
-def numpy_2_where_a_user_asks_for_1(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """NumPy 2 is installed and a library of the stack declares that it needs NumPy 1.
+def numpy_2_is_installed_but_numpy_1_is_required(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """NumPy 2 is installed, but a library of the environment requires NumPy 1.
 
-    Modules compiled against NumPy 1 stop with `A module that was compiled using NumPy 1.x cannot be run in NumPy 2`
-    or `_ARRAY_API not found`; pure Python ones miss names such as `np.float_`, `numpy.lib.function_base`.
+    Modules compiled for NumPy 1 fail with `A module that was compiled using NumPy 1.x cannot be run in NumPy 2` or
+    `_ARRAY_API not found`. Pure Python modules use removed names such as `np.float_`, `numpy.lib.function_base`.
 
-    Fixed by NumPy below 2, or by releases of those libraries that accept NumPy 2.
+    Fix: install NumPy below 2, or releases of those libraries that accept NumPy 2.
 
     References:
     https://github.com/numpy/numpy/issues/26191
@@ -214,12 +213,12 @@ def numpy_2_where_a_user_asks_for_1(machine: Machine, stack: Stack) -> Iterator[
     url="https://github.com/huggingface/transformers/releases",
 )
 def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """transformers is newer than a library of the stack accepts by its own metadata.
+    """transformers is newer than a library of the environment accepts according to its metadata.
 
-    transformers renames and removes between minor releases, and more so in 5.0; vLLM, verl, Unsloth and others
-    therefore cap it. Limits that no metadata states have rules of their own (HF001 and the following).
+    transformers renames and removes names between minor releases, especially in 5.0. vLLM, verl, Unsloth and others
+    therefore set an upper bound. Other rules cover limits that no metadata contains (HF001 and the following).
 
-    Fixed by a transformers inside the range, or by a newer release of the library that caps it.
+    Fix: install a transformers inside the range, or a newer release of the library that limits it.
 
     References:
     https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md
@@ -229,12 +228,12 @@ def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Itera
 
 @rule("PKG005", kind="environment", severity=("error", "warning"), cause="library-too-old", url=SPECIFIERS)
 def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """torch, transformers, accelerate, peft, trl or datasets is older than a user of it declares.
+    """torch, transformers, accelerate, peft, trl or datasets is older than another package requires.
 
-    The user then imports a name or passes an argument that is not there yet: ImportError, AttributeError,
+    That package then imports a name or passes an argument that does not exist yet: ImportError, AttributeError,
     `unexpected keyword argument`.
 
-    Fixed by upgrading the library; if something else pins it, by separate environments.
+    Fix: upgrade the library; if another package pins it, use separate environments.
 
     References:
     https://packaging.python.org/en/latest/specifications/version-specifiers/
@@ -250,12 +249,12 @@ def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[P
     url="https://github.com/facebookresearch/xformers#installing-xformers",
 )
 def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """xformers or another compiled extension declares a torch release other than the installed one.
+    """xformers or another compiled extension requires a torch release other than the installed one.
 
-    Its binary was compiled against that release: undefined `c10` or `at` symbols at import, or
-    `xFormers can't load C++/CUDA extensions`, after which attention is slow or fails.
+    Its binary was compiled for that release: undefined `c10` or `at` symbols at import, or `xFormers can't load
+    C++/CUDA extensions`, after which attention is slow or fails.
 
-    Fixed by the release of the extension for the installed torch, or by the torch it was made for.
+    Fix: install the release of the extension for the installed torch, or the torch that it was built for.
 
     References:
     https://github.com/facebookresearch/xformers#installing-xformers
@@ -265,13 +264,13 @@ def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> I
 
 @rule("PKG007", kind="environment", severity="warning", cause="dependency-pin-violated", url=SPECIFIERS)
 def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """A library of the stack requires a package that is not installed at all.
+    """A library of the environment requires a package that is not installed.
 
-    That is what `--no-deps`, an interrupted install or a removal leaves. The import of the library, or the feature
-    that needs the package, ends in ModuleNotFoundError. Judged only where the whole list of distributions could be
-    read; NVIDIA's libraries and what conda installs under other names are left out.
+    The reason is `--no-deps`, an interrupted installation or a removal. Importing the library, or the feature that
+    needs the package, fails with ModuleNotFoundError. The rule needs the complete list of distributions. It ignores
+    NVIDIA's libraries and packages that conda installs under other names.
 
-    Fixed by installing it.
+    Fix: install it.
 
     References:
     https://packaging.python.org/en/latest/specifications/dependency-specifiers/
@@ -305,11 +304,11 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
 def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Triton 3.1 or 3.2 imports setuptools, which is not installed.
 
-    uv's environments have none, and neither Triton nor, on Python below 3.12, torch asks for it: `import triton` ends
-    in `No module named 'setuptools'`, and torch.compile and Triton's kernels with it. Read from the wheels: 3.1.0 and
-    3.2.0 import it in triton/runtime/build.py, 3.3.1 does not.
+    uv's environments do not include it. Triton does not require it, and torch does so only on Python 3.12 and newer.
+    `import triton` fails with `No module named 'setuptools'`, and so do torch.compile and Triton's kernels. Triton
+    3.1.0 and 3.2.0 import it in triton/runtime/build.py, 3.3.1 does not.
 
-    Fixed by installing setuptools.
+    Fix: install setuptools.
 
     References:
     https://github.com/triton-lang/triton/issues/5090
@@ -338,12 +337,12 @@ CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), (
     url="https://github.com/huggingface/transformers/blob/main/setup.py",
 )
 def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """torch, accelerate or peft is older than transformers or TRL work with, which only their extras say.
+    """torch, accelerate or peft is older than the extras of transformers or TRL require.
 
-    No installer checks extras later. transformers then reports `Disabling PyTorch because PyTorch >= 2.4 is
-    required`, after which models are not defined, or refuses the Trainer: `requires accelerate>=1.1.0`.
+    Installers do not check extras later. transformers then prints `Disabling PyTorch because PyTorch >= 2.4 is
+    required` and defines no models, or rejects the Trainer: `requires accelerate>=1.1.0`.
 
-    Fixed by upgrading the library, or by an older transformers.
+    Fix: upgrade the library, or install an older transformers.
 
     References:
     https://github.com/huggingface/transformers/blob/main/setup.py

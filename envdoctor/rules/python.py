@@ -49,10 +49,10 @@ VLLM_GLIBC = (
     url="https://docs.python.org/3/library/venv.html",
 )
 def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The Python that was asked has no torch, though torch is what is wanted of it.
+    """The examined Python has no torch, although the report is about torch.
 
-    "PyTorch version: N/A" in a report, "No module named 'torch'": another interpreter has the packages, or the
-    installation failed (no wheel for this Python or platform, a nightly that is gone).
+    "PyTorch version: N/A" in a report, "No module named 'torch'": the packages are installed for another interpreter,
+    or the installation failed (no wheel for this Python or platform, a nightly build that was removed).
 
     Fix: start the program with the interpreter of the right environment, or install torch into this one.
 
@@ -85,12 +85,12 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     url="https://docs.python.org/3/library/site.html",
 )
 def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """A package is there twice with different versions; the first on the path wins.
+    """A package is installed twice in different versions; Python imports the first one on its path.
 
-    Typically a copy in ~/.local, in the system's dist-packages or behind PYTHONPATH beside the environment's own.
-    Compiled parts of one copy then meet Python code of the other.
+    Typically a copy in ~/.local, in the system's dist-packages or on PYTHONPATH exists in addition to the
+    environment's own. Compiled modules of one copy are then combined with Python code of the other.
 
-    Fix: remove the copy that should not be there.
+    Fix: remove the copy that does not belong to the environment.
 
     References:
     https://docs.python.org/3/library/site.html
@@ -119,13 +119,13 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
     url="https://github.com/pytorch/pytorch/issues/138506",
 )
 def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """conda's pytorch and PyPI's torch are in one environment, at different versions.
+    """conda's pytorch and PyPI's torch are installed in one environment, in different versions.
 
-    Both unpack to the same folder. `pip install` of something that wants another torch puts PyPI's over conda's;
-    conda goes on believing in its own, and its libtorch, MKL or torchvision then meets the other's files, or its
-    next update writes over them. From torch 2.6 on there is no conda build by PyTorch itself any more.
+    Both install to the same folder. `pip install` of a package that requires another torch overwrites conda's files
+    with PyPI's. conda's libtorch, MKL or torchvision is then combined with PyPI's files, or conda's next update
+    overwrites them. PyTorch publishes no conda builds from torch 2.6 on.
 
-    Fix: one of the two: remove conda's pytorch and reinstall torch with pip or uv.
+    Fix: keep one of the two: remove conda's pytorch and reinstall torch with pip or uv.
 
     References:
     https://github.com/pytorch/pytorch/issues/138506
@@ -158,14 +158,14 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
     cause="python-unsupported",
     url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md",
 )
-def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The Python is too old or too new for packages of the stack.
+def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The Python version is too old or too new for packages of the environment.
 
-    Judged by what installed packages declare (`Requires-Python`; for the packages of a report by a table of it), and
-    where torch is missing by the Pythons that torch has wheels for. A Python that is too new leaves pip with source
-    archives, which then fail to build.
+    The rule compares it with `Requires-Python` of the installed packages, or with a table for the packages of a
+    report. If torch is missing, it compares with the Python versions of torch's wheels. With a Python that is too
+    new, pip builds from source archives, and the build fails.
 
-    Fix: an environment with a Python that all have wheels for; 3.12 is the safe choice.
+    Fix: create an environment with a Python that all packages have wheels for; 3.12 is a safe choice.
 
     References:
     https://github.com/pytorch/pytorch/blob/main/RELEASE.md#release-compatibility-matrix
@@ -205,12 +205,12 @@ def python_is_outside_of_what_packages_support(machine: Machine, stack: Stack) -
     cause="python-headers-missing",
     url="https://github.com/vllm-project/vllm/issues/27890",
 )
-def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The stack's Python has no Python.h, which triton's launcher and every source build are compiled against.
+def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The environment's Python has no Python.h, which Triton's launcher and every source build need.
 
-    "fatal error: Python.h: No such file or directory" at the first torch.compile or triton kernel.
+    "fatal error: Python.h: No such file or directory" at the first torch.compile or Triton kernel.
 
-    Fix: the -dev package of this Python, or a Python from uv or conda, which have headers.
+    Fix: install the -dev package of this Python, or use a Python from uv or conda, which include the headers.
 
     References:
     https://github.com/vllm-project/vllm/issues/27890
@@ -235,12 +235,13 @@ def headers_of_the_stacks_python_are_missing(machine: Machine, stack: Stack) -> 
     url="https://github.com/dusty-nv/jetson-containers",
 )
 def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The platform is one for which libraries of this stack have no wheels: Jetson, Windows, macOS.
+    """Libraries of this environment have no wheels for the platform: Jetson, Windows or macOS.
 
-    Jetson has a CUDA of its own: wheels for Arm servers do not run there, and NVIDIA's torch for JetPack is tied to
-    one Python. vLLM, flash-attn and the like have no wheels for it, nor for Windows and macOS.
+    Jetson has its own CUDA. Wheels for Arm servers do not run there, and NVIDIA's torch for JetPack requires a
+    specific Python. vLLM, flash-attn and similar packages have no wheels for Jetson, Windows or macOS.
 
-    Fix: on Jetson the containers made for the JetPack at hand; on Windows WSL2; on macOS another machine.
+    Fix: on Jetson use the containers for the installed JetPack; on Windows use WSL2; replace macOS with another
+    machine.
 
     References:
     https://github.com/dusty-nv/jetson-containers
@@ -282,12 +283,12 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     url="https://github.com/mayeut/pep600_compliance",
 )
 def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The system's C library is older than compiled parts of the stack need.
+    """The system's C library is older than compiled files of the environment require.
 
-    "version `GLIBC_2.32' not found". vLLM's wheels need 2.31 and more, torch from 2.7 on needs 2.28; CentOS 7 has
-    2.17. Judged by the files where they were read, else by what is known of the releases.
+    "version `GLIBC_2.32' not found". vLLM's wheels need 2.31 or newer, torch from 2.7 on needs 2.28; CentOS 7 has
+    2.17. The rule reads the compiled files if possible, else it uses a table of releases.
 
-    Fix: a newer distribution or a container. Never a newer glibc by hand: it breaks the system.
+    Fix: use a newer distribution or a container. Do not replace glibc manually: this breaks the system.
 
     References:
     https://github.com/pypa/manylinux
@@ -318,13 +319,13 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
     url="https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",
 )
 def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Problem]:
-    """The C++ library that this environment's Python loads is older than compiled files of it need.
+    """The C++ library that this environment's Python loads is older than its compiled files require.
 
     "version `GLIBCXX_3.4.30' not found". An old conda libstdcxx-ng in the environment, or an old copy on
-    LD_LIBRARY_PATH, comes before the system's newer one; or the system itself is old.
+    LD_LIBRARY_PATH, is found before the system's newer one; or the system itself is old.
 
-    Fix: a newer libstdcxx-ng from conda-forge in a conda environment; else take the old copy out of the path, or
-    use a newer distribution or container.
+    Fix: in a conda environment install a newer libstdcxx-ng from conda-forge. Otherwise remove the old copy from the
+    path, or use a newer distribution or container.
 
     References:
     https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html

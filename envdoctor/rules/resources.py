@@ -24,11 +24,11 @@ SLOW_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.rclone",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
 )
 def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Problem]:
-    """There is InfiniBand, and the process may lock little memory: NCCL cannot register its buffers.
+    """The machine has InfiniBand, but the limit of locked memory is low: NCCL cannot register its buffers.
 
-    "ibv_reg_mr failed: Cannot allocate memory", or "unhandled system error" in the first collective over nodes.
+    "ibv_reg_mr failed: Cannot allocate memory", or "unhandled system error" in the first multi-node collective.
 
-    Fix: unlimited memlock for the user, the container or the unit that starts the job.
+    Fix: set memlock to unlimited for the user, the container or the systemd unit that starts the job.
 
     References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
@@ -53,12 +53,12 @@ def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Prob
     cause="ulimit-too-low",
     url="https://docs.ray.io/en/latest/ray-core/configure.html",
 )
-def few_processes_are_allowed(machine: Machine) -> Iterator[Problem]:
-    """Few processes and threads are allowed: "Resource temporarily unavailable", "can't start new thread".
+def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
+    """The limit of processes and threads is low: "Resource temporarily unavailable", "can't start new thread".
 
-    Ray, data loaders and OpenBLAS start thousands of threads on a machine of many cores.
+    Ray, data loaders and OpenBLAS start thousands of threads on a machine with many cores.
 
-    Fix: a higher limit (ulimit -u, the pids limit of the container).
+    Fix: raise the limit (ulimit -u, the pids limit of the container).
 
     References:
     https://docs.ray.io/en/latest/ray-core/configure.html
@@ -81,13 +81,13 @@ def few_processes_are_allowed(machine: Machine) -> Iterator[Problem]:
     cause="host-oom-build",
     url="https://github.com/Dao-AILab/flash-attention#installation-and-features",
 )
-def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
-    """Host memory is small beside what a source build of CUDA code takes: the compiler is killed without a word.
+def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
+    """Host memory is small for a source build of CUDA code: the kernel kills the compiler without a message.
 
-    nvcc takes about 5 GiB per job on flash-attn, times NVCC_THREADS. The cgroup's limit counts. Said only where there
-    is an nvcc to compile with.
+    nvcc needs about 5 GiB per job for flash-attn, multiplied by NVCC_THREADS. The cgroup limit applies. The rule
+    reports this only if nvcc is installed.
 
-    Fix: MAX_JOBS by memory, or a wheel.
+    Fix: set MAX_JOBS according to the memory, or install a wheel.
 
     References:
     https://github.com/Dao-AILab/flash-attention#installation-and-features
@@ -115,12 +115,12 @@ def little_memory_for_a_build(machine: Machine) -> Iterator[Problem]:
     url="https://docs.vllm.ai/en/latest/features/sleep_mode/",
 )
 def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """Host memory is smaller than the GPUs': weights that vLLM puts to sleep on the host may not fit.
+    """Host memory is smaller than the GPUs' memory: the weights of a sleeping vLLM may not fit.
 
-    A trainer that shares its GPUs with vLLM (TRL, verl) puts it to sleep; at level 1 the weights then lie in host
-    memory. The cgroup's limit counts.
+    A trainer that shares its GPUs with vLLM (TRL, verl) uses sleep mode. At level 1 the weights are moved to host
+    memory. The cgroup limit applies.
 
-    Fix: sleep level 2 (weights are loaded anew), a smaller model, or more memory.
+    Fix: use sleep level 2 (weights are loaded again), a smaller model, or more memory.
 
     References:
     https://docs.vllm.ai/en/latest/features/sleep_mode/
@@ -148,13 +148,13 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
     url="https://docs.vllm.ai/en/latest/usage/troubleshooting.html#hangs-loading-a-model",
 )
 def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The cache of the Hugging Face hub, with the model weights, lies on a slow network file system.
+    """The cache of the Hugging Face Hub, with the model weights, is on a slow network file system.
 
-    Weights are then read over the network at every start, by every process: loading takes minutes and looks like a
-    hang. Parallel file systems (Lustre, GPFS, BeeGFS) are made for that and not meant; NFS, SMB, sshfs and the
-    Windows drives of WSL are.
+    Every process then reads the weights over the network at every start. Loading takes minutes and can be mistaken
+    for a hang. This applies to NFS, SMB, sshfs and the Windows drives of WSL, not to parallel file systems (Lustre,
+    GPFS, BeeGFS).
 
-    Fix: HF_HOME on a local disk with room for the models.
+    Fix: set HF_HOME to a local disk with enough space for the models.
 
     References:
     https://docs.vllm.ai/en/latest/usage/troubleshooting.html#hangs-loading-a-model

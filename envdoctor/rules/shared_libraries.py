@@ -21,13 +21,13 @@ from envdoctor.rules.requirements import version_evidence, versions_of
     url="https://github.com/numpy/numpy/issues/26191",
 )
 def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """NumPy 2 is installed beside a torch, pandas, pyarrow or other compiled package from before NumPy 2.
+    """NumPy 2 is installed with a torch, pandas, pyarrow or other compiled package from before NumPy 2.
 
-    Their modules were compiled against NumPy 1: `A module that was compiled using NumPy 1.x cannot be run in NumPy
-    2.x as it may crash`, `_ARRAY_API not found`, and with torch below 2.3 (on Windows 2.4.1) `RuntimeError: Numpy is
-    not available`.
+    Its modules were compiled for NumPy 1: `A module that was compiled using NumPy 1.x cannot be run in NumPy 2.x as
+    it may crash`, `_ARRAY_API not found`, and with torch below 2.3 (on Windows 2.4.1) `RuntimeError: Numpy is not
+    available`.
 
-    Fixed by `numpy<2`, or by a release of the package built for NumPy 2.
+    Fix: `numpy<2`, or a release of the package built for NumPy 2.
 
     References:
     https://github.com/numpy/numpy/issues/26191
@@ -70,14 +70,14 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
     cause="mkl-too-new",
     url="https://github.com/pytorch/pytorch/issues/123097",
 )
-def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """A torch of PyTorch's conda channel is beside MKL 2024.1 or newer, which lacks a symbol that it needs.
+def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A torch of PyTorch's conda channel is installed with MKL 2024.1 or newer, which lacks a symbol of torch.
 
-    The import ends in `libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent`. That channel's recipes build with MKL
-    2020.2 or 2023.1 and ask for `mkl >=2018`, up to its last release, 2.5.1; for 2.5 the reports contradict each
-    other. PyPI's wheels link MKL statically, and conda-forge bounds it: neither is concerned.
+    The import fails with `libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent`. That channel's recipes build with MKL
+    2020.2 or 2023.1 and require only `mkl >=2018`, up to its last release, 2.5.1; reports on 2.5 contradict each
+    other. PyPI's wheels link MKL statically and conda-forge has an upper bound, so neither is affected.
 
-    Fixed by MKL below 2024.1, or by torch from PyPI.
+    Fix: install MKL below 2024.1, or torch from PyPI.
 
     References:
     https://github.com/pytorch/pytorch/issues/123097
@@ -109,14 +109,14 @@ def mkl_is_newer_than_condas_torch_knows(machine: Machine, stack: Stack) -> Iter
     cause="nccl-lib-mismatch",
     url="https://github.com/pytorch/pytorch/issues/119932",
 )
-def nccl_is_installed_twice_or_older_than_torch_needs(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """Two nvidia-nccl packages are installed, or the one is older than torch was built with.
+def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """Two nvidia-nccl packages are installed, or the only one is older than the NCCL that torch was built with.
 
-    `nvidia-nccl-cu12` and `nvidia-nccl-cu13` unpack to the same file, nvidia/nccl/lib/libnccl.so.2: the last one
-    installed wins. An older NCCL lacks functions that torch links: `undefined symbol: ncclCommResume`,
+    `nvidia-nccl-cu12` and `nvidia-nccl-cu13` contain the same file, nvidia/nccl/lib/libnccl.so.2: the one installed
+    last overwrites it. An older NCCL lacks functions that torch links: `undefined symbol: ncclCommResume`,
     `ncclCommWindowRegister`. A newer one of the same major version works.
 
-    Fixed by one package only, at the version that torch pins.
+    Fix: install one package only, in the version that torch requires.
 
     References:
     https://github.com/pytorch/pytorch/issues/119932
@@ -170,14 +170,14 @@ def _older(version: str, pin: str) -> bool:
     cause="nvml-python-conflict",
     url="https://github.com/vllm-project/vllm/issues/12977",
 )
-def old_pynvml_stands_in_for_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """`pynvml` below 12 is installed: it has a module of the same name as nvidia-ml-py, and the last one wins.
+def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """`pynvml` below 12 is installed, whose module has the same name as that of nvidia-ml-py.
 
-    Both put a module `pynvml` into site-packages; the old one lacks newer functions and structures. vLLM then finds
-    no CUDA platform (`Failed to infer device type`, `UnspecifiedPlatform`) although CUDA works. `pynvml` 12 and
-    newer only depend on nvidia-ml-py and are harmless.
+    Both install a module `pynvml`, and the package installed last overwrites the other. The old one lacks newer
+    functions and structures. vLLM then finds no CUDA platform (`Failed to infer device type`, `UnspecifiedPlatform`)
+    although CUDA works. `pynvml` 12 and newer only depends on nvidia-ml-py and causes no problem.
 
-    Fixed by removing pynvml and reinstalling nvidia-ml-py.
+    Fix: remove pynvml and reinstall nvidia-ml-py.
 
     References:
     https://github.com/vllm-project/vllm/issues/12977
@@ -209,13 +209,13 @@ def old_pynvml_stands_in_for_nvidia_ml_py(machine: Machine, stack: Stack) -> Ite
     url="https://github.com/pytorch/pytorch/issues/186591",
 )
 def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, into the same folder.
+    """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, in the same folder.
 
-    `nvidia-cudnn-cu12` and `nvidia-cudnn-cu13` both unpack to nvidia/cudnn/lib, so the last one installed is what
-    torch loads, and removing one removes the files of both. Read from the wheels; most other libraries of CUDA 13
-    have a folder of their own. NCCL has the same trouble, and rule NCCL001.
+    `nvidia-cudnn-cu12` and `nvidia-cudnn-cu13` both install to nvidia/cudnn/lib. torch loads the one installed last,
+    and removing one package removes the files of both. Most other libraries of CUDA 13 have a separate folder. NCCL
+    has the same problem, see NCCL001.
 
-    Fixed by removing the one that is not torch's and reinstalling the other.
+    Fix: remove the package that torch does not use, and reinstall the other.
 
     References:
     https://github.com/pytorch/pytorch/issues/186591

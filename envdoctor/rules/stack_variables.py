@@ -41,12 +41,12 @@ def _variables(machine: Machine) -> dict[str, str]:
     url="https://github.com/vllm-project/vllm/issues/41848",
 )
 def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """CUDA_VISIBLE_DEVICES names GPUs or MIG instances by UUID, and the stack has vLLM.
+    """CUDA_VISIBLE_DEVICES contains UUIDs of GPUs or MIG instances, and the environment has vLLM.
 
-    CUDA accepts UUIDs; vLLM and Ray take them for numbers: "invalid literal for int() with base 10: 'MIG-...'", or a
-    message that the model's architecture failed to be inspected.
+    CUDA accepts UUIDs, but vLLM and Ray parse them as numbers: "invalid literal for int() with base 10: 'MIG-...'",
+    or a message that the model's architecture failed to be inspected.
 
-    Fix: numbers; for a MIG instance a container that sees only that one, with CUDA_VISIBLE_DEVICES=0.
+    Fix: use numbers; for a MIG instance use a container that has only this one, with CUDA_VISIBLE_DEVICES=0.
 
     References:
     https://github.com/vllm-project/vllm/issues/41848
@@ -76,12 +76,12 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
 def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A report's torch sees no GPU, and CUDA_VISIBLE_DEVICES is empty, -1, or begins with another number than 0.
+    """torch finds no GPU in a report, and CUDA_VISIBLE_DEVICES is empty, -1, or starts with another number than 0.
 
-    A number past the last GPU hides all of them: `CUDA_VISIBLE_DEVICES=1` on a machine with one, or in a worker or
-    container that is given one, where it has the number 0. How many there are the report does not say.
+    A number that does not exist hides all GPUs: `CUDA_VISIBLE_DEVICES=1` on a machine with one GPU, or in a worker or
+    container with one GPU, where it has the number 0. The report does not contain the number of GPUs.
 
-    Fix: unset it, or number the GPUs as `nvidia-smi -L` shows them in the same process.
+    Fix: unset it, or use the numbers that `nvidia-smi -L` lists in the same process.
 
     References:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars
@@ -111,11 +111,11 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
     url="https://github.com/vllm-project/vllm/pull/14189",
 )
 def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The allocator is set to expandable segments, which vLLM's sleep mode does not go with.
+    """The allocator uses expandable segments, which are incompatible with vLLM's sleep mode.
 
-    vLLM before 0.20.1 stops with "Expandable segments are not compatible with memory pool" when it is to sleep; later
-    ones switch them off around its pool. Both look at PYTORCH_CUDA_ALLOC_CONF only: set by PYTORCH_ALLOC_CONF, which
-    torch reads from 2.10 on, they go unnoticed. Without sleep mode they help against fragmentation.
+    vLLM before 0.20.1 fails with "Expandable segments are not compatible with memory pool" in sleep mode; later
+    releases disable them around its pool. Both read only PYTORCH_CUDA_ALLOC_CONF. They do not detect
+    PYTORCH_ALLOC_CONF, which torch reads from 2.10 on. Without sleep mode the segments reduce fragmentation.
 
     Fix: unset it for the process that runs vLLM, or do not use sleep mode.
 
@@ -153,13 +153,13 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     cause="nccl-interface",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
-def nccl_is_kept_from_a_fast_path(machine: Machine) -> Iterator[Problem]:
-    """A variable switches off a path of NCCL that this machine has: NVLink or InfiniBand lie idle.
+def nccl_fast_path_is_disabled(machine: Machine) -> Iterator[Problem]:
+    """A variable disables a transport of NCCL that this machine has, so NVLink or InfiniBand is not used.
 
-    NCCL_P2P_DISABLE on a machine with NVLink sends all traffic through host memory, many times slower. Such settings
-    outlive the problem they were made for.
+    NCCL_P2P_DISABLE on a machine with NVLink sends all traffic through host memory, which is many times slower. Such
+    settings often remain after the problem that they worked around.
 
-    Fix: unset it, unless it is known to be needed here.
+    Fix: unset it, unless this machine is known to need it.
 
     References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
@@ -193,13 +193,13 @@ def nccl_is_kept_from_a_fast_path(machine: Machine) -> Iterator[Problem]:
     url="https://github.com/pytorch/pytorch/issues/134929",
 )
 def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """LD_LIBRARY_PATH puts the CUDA libraries of a toolkit or of conda before those that torch brings.
+    """LD_LIBRARY_PATH places the CUDA libraries of a toolkit or of conda before those of torch.
 
-    Libraries of the same major version have the same names: an older libnvJitLink.so.12 or libcublas.so.12 is then
-    taken, and the import ends with "undefined symbol: __nvJitLinkComplete_12_4", or cuDNN finds another version of
-    itself. A newer toolkit of the same major version does no harm as a rule.
+    Libraries of the same major version have the same file names. The loader then uses an older libnvJitLink.so.12 or
+    libcublas.so.12, and the import fails with "undefined symbol: __nvJitLinkComplete_12_4", or cuDNN loads parts of
+    another version. A newer toolkit of the same major version usually causes no problem.
 
-    Fix: take the folder out of LD_LIBRARY_PATH; wheels need no entry there.
+    Fix: remove the folder from LD_LIBRARY_PATH; wheels do not need it.
 
     References:
     https://github.com/pytorch/pytorch/issues/134929
@@ -237,13 +237,13 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     cause="hub-offline",
     url="https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables",
 )
-def hub_is_switched_off(machine: Machine) -> Iterator[Problem]:
-    """A variable keeps the Hugging Face libraries off the network: only what lies in the cache can be loaded.
+def hub_is_offline(machine: Machine) -> Iterator[Problem]:
+    """A variable sets the Hugging Face libraries to offline mode: only cached files can be loaded.
 
-    Meant for machines without a network; elsewhere "We couldn't connect to the Hub", "outgoing traffic has been
-    disabled".
+    It is meant for machines without a network. Elsewhere it causes "We couldn't connect to the Hub", "outgoing
+    traffic has been disabled".
 
-    Fix: unset it, or fetch the model into the cache first.
+    Fix: unset it, or download the model into the cache first.
 
     References:
     https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
@@ -269,10 +269,10 @@ def hub_is_switched_off(machine: Machine) -> Iterator[Problem]:
     url="https://huggingface.co/docs/hub/security-tokens",
 )
 def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """No Hugging Face token is set in the environment; a stored login would do as well.
+    """No Hugging Face token is set in the environment; a stored login is an alternative.
 
-    Only gated and private models need one: "401 Client Error", "Access to model ... is restricted". The token itself
-    is never read or printed.
+    Only gated and private models need one: "401 Client Error", "Access to model ... is restricted". envdoctor never
+    reads or prints the token.
 
     Fix: log in once, and accept the model's licence on its page.
 
@@ -300,12 +300,12 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )
 def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A report's LD_LIBRARY_PATH holds a forward-compatibility libcuda, which comes before the driver's.
+    """LD_LIBRARY_PATH of a report contains a forward-compatibility libcuda, which is found before the driver's.
 
-    Where CUDA works that is what it is there for. Where it does not, it is the first suspect: older than the driver,
-    or on a GPU that may not use it (error 803, 804).
+    If CUDA works, this is its purpose. If it does not, this libcuda is the most likely reason: it is older than the
+    driver, or the GPU does not support it (error 803, 804).
 
-    Fix: take it out of the path.
+    Fix: remove it from the path.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html

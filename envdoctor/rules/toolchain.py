@@ -32,14 +32,13 @@ FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-
     url="https://docs.pytorch.org/docs/stable/cpp_extension.html",
 )
 def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """nvcc is of another CUDA major version than torch: torch refuses to build any extension with it.
+    """nvcc and torch have different CUDA major versions: torch refuses to build extensions with it.
 
-    "The detected CUDA version (11.7) mismatches the version that was used to compile PyTorch (12.1)". That stops
-    source builds (flash-attn, vLLM, apex) and DeepSpeed's kernels; wheels do not care, so that on a machine this is
-    said only of stacks with such a library. Another minor version of the same major one is fine: torch itself only
-    remarks on it.
+    "The detected CUDA version (11.7) mismatches the version that was used to compile PyTorch (12.1)". Source builds
+    (flash-attn, vLLM, apex) and DeepSpeed's kernels fail. Wheels are not affected, so the rule reports this only for
+    environments with such a library. A different minor version is compatible; torch only prints a warning.
 
-    Fix: a toolkit of torch's CUDA version, and CUDA_HOME pointing at it; or wheels instead of a build.
+    Fix: set CUDA_HOME to a toolkit of torch's CUDA version, or use wheels.
 
     References:
     https://docs.pytorch.org/docs/stable/cpp_extension.html
@@ -66,13 +65,13 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     cause="nvcc-too-old",
     url="https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list",
 )
-def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """nvcc is older than the GPU (or dropped it): "Unsupported gpu architecture 'compute_90'".
+def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """nvcc is too old for the GPU, or no longer supports it: "Unsupported gpu architecture 'compute_90'".
 
-    Everything that compiles CUDA code here for this GPU stops: source builds, FlashInfer's and DeepSpeed's run-time
-    compilation. Wheels and triton, which brings its own ptxas, do not care.
+    Compilation of CUDA code for this GPU fails: source builds, and the run-time compilation of FlashInfer and
+    DeepSpeed. Wheels are not affected, nor is Triton, which includes its own ptxas.
 
-    Fix: a toolkit that knows the GPU, and CUDA_HOME pointing at it.
+    Fix: set CUDA_HOME to a toolkit that supports the GPU.
 
     References:
     https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list
@@ -110,12 +109,12 @@ def nvcc_does_not_know_the_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
     cause="gcc-too-new-for-nvcc",
     url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy",
 )
-def gcc_is_newer_than_nvcc_accepts(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The host compiler is newer than this nvcc accepts: "unsupported GNU version! gcc versions later than ...".
+def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The host compiler is newer than this nvcc supports: "unsupported GNU version! gcc versions later than ...".
 
-    Every source build and run-time compilation of CUDA code stops. Wheels do not care.
+    Source builds and run-time compilation of CUDA code fail. Wheels are not affected.
 
-    Fix: an older gcc for nvcc (`NVCC_PREPEND_FLAGS='-ccbin g++-12'`, CC and CXX), or a newer toolkit.
+    Fix: use an older gcc for nvcc (`NVCC_PREPEND_FLAGS='-ccbin g++-12'`, CC and CXX), or a newer toolkit.
 
     References:
     https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy
@@ -144,13 +143,13 @@ def gcc_is_newer_than_nvcc_accepts(machine: Machine, stack: Stack) -> Iterator[P
     cause="cuda-home-missing",
     url="https://docs.flashinfer.ai/installation.html",
 )
-def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """There is no nvcc, and the stack has a library that may compile CUDA code here.
+def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """nvcc is not installed, and the environment has a library that may compile CUDA code at run time.
 
-    Wheels carry their CUDA libraries and need no toolkit. FlashInfer's run-time compilation, DeepSpeed's kernels and
-    every source build do: "CUDA_HOME environment variable is not set".
+    Wheels include their CUDA libraries and need no toolkit. FlashInfer's run-time compilation, DeepSpeed's kernels
+    and source builds do: "CUDA_HOME environment variable is not set".
 
-    Fix: only when such an error comes, the toolkit of torch's CUDA version.
+    Fix: if this error occurs, install the toolkit of torch's CUDA version.
 
     References:
     https://docs.flashinfer.ai/installation.html
@@ -181,12 +180,12 @@ def no_toolkit_to_compile_with(machine: Machine, stack: Stack) -> Iterator[Probl
     url="https://github.com/triton-lang/triton/issues/8539",
 )
 def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Problem]:
-    """TRITON_PTXAS_PATH names a ptxas that does not know the GPU.
+    """TRITON_PTXAS_PATH selects a ptxas that does not support the GPU.
 
-    "Value 'sm_121a' is not defined for option 'gpu-name'": no triton kernel compiles then. triton brings a ptxas
-    of its own; the variable puts another one in its place.
+    "Value 'sm_121a' is not defined for option 'gpu-name'": no Triton kernel compiles. The variable replaces the ptxas
+    that Triton includes.
 
-    Fix: unset the variable, or point it at a ptxas of a toolkit that knows the GPU.
+    Fix: unset the variable, or set it to the ptxas of a toolkit that supports the GPU.
 
     References:
     https://github.com/triton-lang/triton/issues/8539

@@ -39,11 +39,11 @@ FIRST_NEVER_DROPPED = (7, 5)  # Maxwell, Pascal and Volta were left out of build
 def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The installed torch has no code for a GPU that is newer than the build.
 
-    torch prints "sm_120 is not compatible with the current PyTorch installation", and the first kernel ends with "no
-    kernel image is available for execution on the device". Native code runs on later chips of the same major
-    version (`sm_86` on 8.9), never on the next one. On a machine with unlike GPUs each one is judged.
+    torch prints "sm_120 is not compatible with the current PyTorch installation", and the first kernel fails with "no
+    kernel image is available for execution on the device". Native code runs on later chips of the same major version
+    (`sm_86` on 8.9), but not on the next one. On a machine with different GPU models each one is checked.
 
-    Fix: a build for a newer CUDA line, which the driver must be able to run; the finding names one.
+    Fix: install a build for a newer CUDA version that the driver supports; the finding names one.
 
     References:
     https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix
@@ -56,11 +56,11 @@ def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterato
 def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A GPU is older than the oldest one that the installed torch has code for.
 
-    Builds for CUDA 12.8 dropped Maxwell and Pascal (Volta too in 2.7 and from 2.11), builds for CUDA 13 everything
-    before Turing. A newer torch does not help.
+    Builds for CUDA 12.8 have no code for Maxwell and Pascal (and Volta in 2.7 and from 2.11 on), builds for CUDA 13
+    none for GPUs before Turing. A newer torch does not help.
 
-    Fix: the build of the same release for CUDA 12.6, or an older torch; the finding names one. From torch 2.15 there
-    is none for these GPUs.
+    Fix: install the build of the same release for CUDA 12.6, or an older torch; the finding names one. From torch
+    2.15 on no build supports these GPUs.
 
     References:
     https://github.com/pytorch/pytorch/issues/157517
@@ -78,13 +78,13 @@ def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
     url="https://docs.astral.sh/uv/guides/integration/pytorch/",
 )
 def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """torch is a CPU (or ROCm) build, and there is an NVIDIA GPU.
+    """torch is a CPU (or ROCm) build on a machine with an NVIDIA GPU.
 
-    `torch.cuda.is_available()` is False and everything runs on the CPU or stops. It comes from an index for CPUs,
-    from PyPI on Windows, from PyPI on Arm servers (up to torch 2.10 a CPU build), or from a later installation that
-    replaced the CUDA build without a word.
+    `torch.cuda.is_available()` is False, and programs run on the CPU or fail. Such builds come from a CPU index, from
+    PyPI on Windows, from PyPI on Arm servers (up to torch 2.10 a CPU build), or from a later installation that
+    replaced the CUDA build without a warning.
 
-    Fix: reinstall torch, and torchvision and torchaudio with it, from the CUDA index that fits the driver.
+    Fix: reinstall torch, torchvision and torchaudio from a CUDA index that the driver supports.
 
     References:
     https://github.com/pytorch/pytorch/issues/160162
@@ -122,14 +122,14 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
 
 @rule("TORCH004", kind="environment", severity=("error", "info"), cause="driver-too-old", url=COMPATIBILITY)
 def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The driver is older than the CUDA major version of torch allows.
+    """The driver is older than the CUDA major version of torch requires.
 
-    CUDA 11 builds need driver 450.80.02, CUDA 12 builds 525.60.13, CUDA 13 builds 580. Below that torch says "The
-    NVIDIA driver on your system is too old" and sees no GPU. Within one major version an older driver does
-    (minor-version compatibility).
+    CUDA 11 builds need driver 450.80.02, CUDA 12 builds 525.60.13, CUDA 13 builds 580. With an older driver torch
+    prints "The NVIDIA driver on your system is too old" and finds no GPU. Within a major version an older driver is
+    enough (minor-version compatibility).
 
-    Fix: a newer driver, or torch for an older CUDA line. On data-centre GPUs the `cuda-compat` package of the newer
-    CUDA version runs it on an older driver of a supported branch (forward compatibility).
+    Fix: install a newer driver, or torch for an older CUDA version. On data-centre GPUs the `cuda-compat` package of
+    the newer CUDA version works with an older driver of a supported branch (forward compatibility).
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html

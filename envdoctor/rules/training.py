@@ -19,11 +19,12 @@ TRL_VLLM = "https://huggingface.co/docs/trl/vllm_integration"
 def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed vLLM is outside the range that the installed TRL supports.
 
-    TRL names the range in its `vllm` extra, which installers check only with `trl[vllm]`, and warns at import.
-    Outside of it trainers fail on names that vLLM moved: TRL 0.18 to 0.26 with vLLM 0.12 or newer cannot import
-    `GuidedDecodingParams`, and GRPO, RLOO and OnlineDPO are gone with it; in TRL 0.16 and 0.17 only the server is.
+    TRL declares the range in its `vllm` extra, which installers check only for `trl[vllm]`, and prints a warning at
+    import. With other versions trainers fail on names that vLLM moved. TRL 0.18 to 0.26 with vLLM 0.12 or newer
+    cannot import `GuidedDecodingParams`, which disables GRPO, RLOO and OnlineDPO; in TRL 0.16 and 0.17 it affects
+    only the server.
 
-    Fixed by a vLLM inside the range, or by a TRL whose range includes the installed vLLM.
+    Fix: install a vLLM inside the range, or a TRL whose range includes the installed vLLM.
 
     References:
     https://huggingface.co/docs/trl/vllm_integration
@@ -68,15 +69,15 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     cause="silent-slow-path",
     url="https://github.com/huggingface/transformers/blob/main/setup.py",
 )
-def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """`kernels` is outside the window of versions that the installed transformers accepts.
+def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """`kernels` is outside the range of versions that the installed transformers accepts.
 
-    From 5.15 on transformers takes the package as absent when its version is outside the window in its `kernels`
-    extra. Nothing is raised: MXFP4 checkpoints (gpt-oss) are dequantised to bfloat16, 12.8 GiB become 39, and
+    transformers 5.15 and newer ignores the package if its version is outside the range in its `kernels` extra,
+    without an error. MXFP4 checkpoints (gpt-oss) are dequantized to bfloat16, which takes 39 instead of 12.8 GiB, and
     attention from the kernels hub is not used. transformers 4.57 works with kernels 0.9 to 0.12 and fails at import
     with 0.13.
 
-    Fixed by a `kernels` inside the window, or by a transformers whose window includes the newest `kernels`.
+    Fix: install a `kernels` inside the range, or a transformers whose range includes the newest `kernels`.
 
     References:
     https://github.com/huggingface/transformers/blob/main/setup.py
@@ -116,14 +117,14 @@ def kernels_is_outside_the_window_of_transformers(machine: Machine, stack: Stack
     cause="silent-slow-path",
     url="https://huggingface.co/docs/transformers/quantization/mxfp4",
 )
-def mxfp4_would_be_dequantised(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """Triton is older than 3.4 or the GPU older than Turing: transformers dequantises MXFP4 checkpoints.
+def mxfp4_would_be_dequantized(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Triton is older than 3.4 or the GPU older than Turing: transformers dequantizes MXFP4 checkpoints.
 
-    Loading gpt-oss with transformers 4.55 or newer keeps MXFP4 only with Triton 3.4, `kernels` and compute
-    capability 7.5. Otherwise the weights become bfloat16 (39 GiB instead of 12.8 for the 20B model), with one line in
-    the log. `Mxfp4Config(dequantize=True)`, as training wants it, needs none of them.
+    transformers 4.55 and newer loads gpt-oss as MXFP4 only with Triton 3.4, `kernels` and compute capability 7.5.
+    Otherwise it converts the weights to bfloat16 (39 GiB instead of 12.8 for the 20B model) and logs one line.
+    `Mxfp4Config(dequantize=True)`, which training uses, needs none of them.
 
-    Fixed, if MXFP4 is wanted, by torch 2.8 or newer, which brings Triton 3.4.
+    Fix: if MXFP4 is needed, install torch 2.8 or newer, which includes Triton 3.4.
 
     References:
     https://huggingface.co/docs/transformers/quantization/mxfp4
@@ -150,13 +151,14 @@ def mxfp4_would_be_dequantised(machine: Machine, stack: Stack) -> Iterator[Probl
     cause="dependency-pin-violated",
     url="https://verl.readthedocs.io/en/latest/start/install.html",
 )
-def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+def vllm_is_outside_verls_range(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed vLLM is outside the range in verl's `vllm` extra.
 
-    verl reaches into vLLM's internals (weight loading, executors), which move between releases. The extra often
-    trails what works, so this is a hint and no error, except that old verl does not know vLLM's V1 engine at all.
+    verl uses internals of vLLM (weight loading, executors) that change between releases. Newer vLLM releases often
+    work before the extra allows them, so this is not an error. Old releases of verl do not support vLLM's V1 engine
+    at all.
 
-    Fixed by a vLLM in the range of the extra, or by the image that verl publishes for its release.
+    Fix: install a vLLM in the range of the extra, or use the image that verl publishes for its release.
 
     References:
     https://verl.readthedocs.io/en/latest/start/install.html
@@ -185,12 +187,13 @@ def vllm_is_outside_what_verl_names(machine: Machine, stack: Stack) -> Iterator[
     url="https://docs.flashinfer.ai/installation.html",
 )
 def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """flashinfer-python and its binary parts are of different versions.
+    """flashinfer-python and its binary packages have different versions.
 
-    `flashinfer-cubin` and `flashinfer-jit-cache` must have the version of `flashinfer-python`; the import raises
-    `flashinfer-cubin version (...) does not match flashinfer version (...)`, and vLLM or SGLang does not start.
+    `flashinfer-cubin` and `flashinfer-jit-cache` must have the version of `flashinfer-python`. Otherwise the import
+    raises `flashinfer-cubin version (...) does not match flashinfer version (...)`, and vLLM or SGLang does not
+    start.
 
-    Fixed by installing them at one version.
+    Fix: install all of them in one version.
 
     References:
     https://docs.flashinfer.ai/installation.html
@@ -219,12 +222,12 @@ SAME_TRITON = ("triton", "pytorch-triton", "triton-nightly", "pytorch-triton-roc
     url="https://github.com/triton-lang/triton",
 )
 def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """Two packages that both own the module `triton` are installed: triton, pytorch-triton, triton-nightly.
+    """Two packages that contain the module `triton` are installed: triton, pytorch-triton, triton-nightly.
 
-    Their files overwrite each other; what is imported is a mixture, or another version than torch pins, and
-    torch.compile or vLLM's kernels fail on names that are missing.
+    They overwrite each other's files. The result is a mixture, or another version than torch requires, and
+    torch.compile or vLLM's kernels fail on missing names.
 
-    Fixed by removing both and reinstalling the one that torch requires.
+    Fix: remove both and reinstall the one that torch requires.
 
     References:
     https://github.com/pytorch/pytorch/blob/main/RELEASE.md

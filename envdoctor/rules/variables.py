@@ -25,7 +25,7 @@ def _shown(name: str, value: str | None) -> Evidence:
     url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
 )
 def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
-    """CUDA_VISIBLE_DEVICES is set and names no GPU: empty or -1 hides all, and so does a number past the last one.
+    """CUDA_VISIBLE_DEVICES hides all GPUs: it is empty, -1, or a number that does not exist.
 
     Fix: unset it, or name GPUs that exist.
 
@@ -88,7 +88,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
 
     NCCL matches prefixes; `=eth0` is exact, `^docker` excludes.
 
-    Fix: the name of an interface that exists, or no variable.
+    Fix: set it to an existing interface, or unset it.
 
     References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
@@ -119,11 +119,11 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
 )
 def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
-    """LD_LIBRARY_PATH puts a forward-compatibility libcuda before the driver's.
+    """LD_LIBRARY_PATH places a forward-compatibility libcuda before the driver's.
 
-    If it is older than the driver, or the GPU is no data-centre GPU, CUDA ends with error 803 or 804.
+    If it is older than the driver, or the GPU is not a data-centre GPU, CUDA fails with error 803 or 804.
 
-    Fix: take it out, unless the driver is older than the stack needs.
+    Fix: remove it, unless the driver is older than the environment requires.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
@@ -142,12 +142,12 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
 
 
 @rule("ENV005", kind="machine", severity=("warning", "info"), cause="wrong-python-env")
-def python_variables_bend_the_path(machine: Machine) -> Iterator[Problem]:
-    """PYTHONHOME or PYTHONPATH is set: packages from elsewhere come before those of the environment.
+def python_variables_change_the_import_path(machine: Machine) -> Iterator[Problem]:
+    """PYTHONHOME or PYTHONPATH is set: Python imports packages from elsewhere before those of the environment.
 
-    envdoctor drops both for what it starts itself; programs that you start get them.
+    envdoctor unsets both for the programs that it starts; programs that you start inherit them.
 
-    Fix: unset both for the stack.
+    Fix: unset both for this environment.
 
     References:
     https://docs.python.org/3/using/cmdline.html#environment-variables

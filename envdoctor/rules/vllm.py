@@ -27,14 +27,14 @@ def _backend_of(stack: Stack) -> str:
 
 
 @rule("VLLM001", kind="environment", severity=("error", "warning", "info"), cause="vllm-torch-mismatch", url=RELEASES)
-def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """vLLM and the installed torch do not belong together, or a neighbour of vLLM asks for another torch.
+def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """vLLM and the installed torch are incompatible, or another package next to vLLM requires a different torch.
 
-    Each vLLM release is compiled against one torch release and pins it. Another one ends in undefined symbols of
-    `vllm/_C.abi3.so`, a segmentation fault, or `torch.ops._C` without its operators. It comes from installing
-    something after vLLM that moves torch, or from putting two projects with different pins into one environment.
+    Each vLLM release is compiled for one torch release and requires exactly this one. Another torch causes undefined
+    symbols in `vllm/_C.abi3.so`, a segmentation fault, or a `torch.ops._C` without its operators. The reason is an
+    installation after vLLM that changed torch, or two projects with different pins in one environment.
 
-    Fixed by the torch that vLLM pins, by the vLLM for the installed torch, or by separate environments.
+    Fix: install the torch that vLLM requires, the vLLM for the installed torch, or use separate environments.
 
     References:
     https://github.com/vllm-project/vllm/releases
@@ -71,15 +71,15 @@ def vllm_is_beside_another_torch(machine: Machine, stack: Stack) -> Iterator[Pro
 
 
 @rule("VLLM002", kind="environment", severity="warning", cause="vllm-torch-mismatch", url=INSTALL)
-def vllm_meets_a_torch_before_its_release(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """vLLM is used with an alpha or nightly torch, as in NVIDIA's PyTorch containers (2.5.0a0+e000cf0ad9.nv24.10).
+def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """vLLM is installed with an alpha or nightly torch.
 
-    vLLM's wheels and its build pin a released torch: pip then replaces the container's torch, or the build fails on
-    names that the alpha lacks. vLLM's own images and NVIDIA's vLLM containers are built for what they hold and are
-    not concerned.
+    NVIDIA's PyTorch containers have such builds (2.5.0a0+e000cf0ad9.nv24.10). vLLM's wheels and its build require a
+    released torch: pip replaces the container's torch, or the build fails on names that the alpha lacks. vLLM's own
+    images and NVIDIA's vLLM containers are built for their torch and not affected.
 
-    Fixed by a fresh virtual environment, a container whose torch is the pinned one, or a build of vLLM after
-    `python use_existing_torch.py`.
+    Fix: use a new virtual environment, a container with the required torch, or build vLLM after `python
+    use_existing_torch.py`.
 
     References:
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
@@ -125,13 +125,14 @@ def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
 
 @rule("VLLM003", kind="environment", severity=("error", "warning"), cause="vllm-cuda-variant", url=INSTALL)
 def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The vLLM wheel is for another CUDA major version than torch, or for CUDA beside a CPU torch.
+    """The vLLM wheel is for another CUDA major version than torch, or for CUDA while torch is a CPU build.
 
-    PyPI has one variant of each release: CUDA 12 up to 0.19, CUDA 13 from 0.20. Beside a torch of the other line the
-    import ends in `libcudart.so.13: cannot open shared object file`; beside a CPU torch `libcudart.so.12` or
-    `libtorch_cuda.so` is missing and no platform is found.
+    PyPI has one variant of each release: CUDA 12 up to 0.19, CUDA 13 from 0.20 on. With a torch of the other CUDA
+    version the import fails with `libcudart.so.13: cannot open shared object file`. With a CPU torch
+    `libcudart.so.12` or `libtorch_cuda.so` is missing, and vLLM finds no platform.
 
-    Fixed by the wheel of the same line (the releases on GitHub carry +cu129 and +cpu ones), or by moving both.
+    Fix: install the wheel for torch's CUDA version (the releases on GitHub have +cu129 and +cpu wheels), or change
+    both.
 
     References:
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
@@ -180,13 +181,13 @@ def _is_rocm(stack: Stack) -> bool:
     url="https://github.com/vllm-project/vllm/issues/8420",
 )
 def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """vLLM was installed from PyPI onto a torch that conda built.
+    """vLLM was installed from PyPI, and torch from conda.
 
-    vLLM's wheels are compiled against PyPI's torch; builds of the same release with other settings differ in their
-    binary interface. conda's links NCCL statically, which vLLM then loads a second time. vLLM's own documentation
-    advises against the pair.
+    vLLM's wheels are compiled for PyPI's torch. Builds of the same release with other settings have another binary
+    interface. conda's torch links NCCL statically, and vLLM loads it a second time. vLLM's documentation advises
+    against the combination.
 
-    Fixed by a fresh environment with torch and vLLM from one place, in one command.
+    Fix: create a new environment and install torch and vLLM from one source, in one command.
 
     References:
     https://github.com/vllm-project/vllm/issues/8420
@@ -219,14 +220,14 @@ FIRST_SOUND_ON_SM_120 = "0.10.0"
     url="https://github.com/vllm-project/vllm/issues/16901",
 )
 def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The vLLM release has no kernels for this Blackwell GPU, though torch may know it.
+    """The vLLM release has no kernels for this Blackwell GPU, even if torch supports it.
 
-    torch for CUDA 12.8 runs on an RTX 5090 (sm_120), but vLLM's own kernels have no code for it before 0.9.2, and in
-    0.9.2 only for a part: `no kernel image is available for execution on the device` from RMSNorm, quantised layers
-    or the attention. Reinstalling torch changes nothing. Where a report names no vLLM release, those that pin the
-    installed torch are judged.
+    torch for CUDA 12.8 runs on an RTX 5090 (sm_120). vLLM's own kernels have no code for it before 0.9.2, and 0.9.2
+    has code for only some: `no kernel image is available for execution on the device` from RMSNorm, quantized layers
+    or the attention. Reinstalling torch does not help. If a report contains no vLLM version, the rule checks the
+    releases that require the installed torch.
 
-    Fixed by a newer vLLM, or by a build from source with TORCH_CUDA_ARCH_LIST.
+    Fix: install a newer vLLM, or build it from source with TORCH_CUDA_ARCH_LIST.
 
     References:
     https://github.com/vllm-project/vllm/issues/16901
@@ -269,14 +270,14 @@ def _possible_releases(torch: str) -> list[str]:
 
 
 @rule("VLLM005", kind="environment", severity=("error", "warning"), cause="gpu-unsupported-by-library", url=INSTALL)
-def gpu_is_below_what_the_library_serves(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The GPU's generation is below what vLLM or FlashAttention serve; no build of them helps.
+def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The GPU's compute capability is below the minimum of vLLM or FlashAttention; no build of them supports it.
 
-    vLLM needs compute capability 7.0 (7.5 from 0.20 on, whose CUDA 13 has left Volta behind), FlashAttention 2 needs
-    8.0, FlashAttention 3 Hopper. vLLM chooses another attention backend by itself; transformers with
+    vLLM needs compute capability 7.0 (7.5 from 0.20 on, because CUDA 13 does not support Volta), FlashAttention 2
+    needs 8.0, FlashAttention 3 Hopper. vLLM selects another attention backend automatically; transformers with
     `attn_implementation="flash_attention_2"` raises `FlashAttention only supports Ampere GPUs or newer`.
 
-    Fixed by another engine (llama.cpp, exllamav2) or GPU; for attention by `sdpa`, or in vLLM by TRITON_ATTN or
+    Fix: use another engine (llama.cpp, exllamav2) or GPU; for attention use `sdpa`, or in vLLM TRITON_ATTN or
     XFORMERS.
 
     References:
@@ -325,12 +326,12 @@ def _too_old(
     url="https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html",
 )
 def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The GPU is older than Ampere: it has no bfloat16, the number format of nearly every released model.
+    """The GPU is older than Ampere and does not support bfloat16, the data type of most released models.
 
-    vLLM refuses with `Bfloat16 is only supported on GPUs with compute capability of at least 8.0`; Triton's compiler
+    vLLM fails with `Bfloat16 is only supported on GPUs with compute capability of at least 8.0`, Triton's compiler
     with `Feature '.bf16' requires .target sm_80 or higher`. Models run in float16.
 
-    Fixed by `--dtype half`, `torch_dtype=torch.float16`, `fp16=True, bf16=False`.
+    Fix: `--dtype half`, `torch_dtype=torch.float16`, `fp16=True, bf16=False`.
 
     References:
     https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html
@@ -353,14 +354,14 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     cause="silent-slow-path",
     url="https://github.com/triton-lang/triton/tree/main/python/triton_kernels",
 )
-def triton_kernels_is_a_namesake(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The installed `triton-kernels` is an unrelated package of that name, not the one of the Triton repository.
+def triton_kernels_is_an_unrelated_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """The installed `triton-kernels` is an unrelated package, not the one of the Triton repository.
 
-    vLLM up to 0.11 and transformers look for a module `triton_kernels` for MXFP4 (gpt-oss). PyPI's 0.1.0 is somebody
-    else's: pip check is clean, vLLM logs `Failed to import Triton kernels` and runs a slower path. vLLM bundles the
-    real one from 0.12.
+    vLLM up to 0.11 and transformers import a module `triton_kernels` for MXFP4 (gpt-oss). 0.1.0 on PyPI is an
+    unrelated project: pip check reports nothing, vLLM logs `Failed to import Triton kernels` and uses slower code.
+    vLLM 0.12 and newer includes the right one.
 
-    Fixed by removing it; for vLLM below 0.12 install the real one from the Triton repository.
+    Fix: remove it; for vLLM below 0.12 install the package from the Triton repository.
 
     References:
     https://github.com/triton-lang/triton/tree/main/python/triton_kernels
