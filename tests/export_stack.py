@@ -16,8 +16,8 @@ from local_packages import PYTHON, write_profile, write_wheel
 from source_packages import SOURCE, write_sdist
 
 from envdoctor.export import export
-from envdoctor.locking.lock_files import LOCKED, LockFile, lock_folder, read_lock
-from envdoctor.locking.resolve import Package
+from envdoctor.locking.lock import Lock, Package
+from envdoctor.locking.lock_files import LOCK_SOURCE, lock_folder, read_lock
 from envdoctor.profiles import Profile, read_profile, read_profiles
 
 UV = str(Path(sys.executable).with_name("uv"))
@@ -27,7 +27,7 @@ BUNDLED = [
     for path in sorted(lock_folder(profile.id).glob("*.txt"))
 ]
 WHOLE = [case for case in BUNDLED if not case.values[1].without]
-WITHOUT_BUILDS = [case for case in WHOLE if not case.values[1].lock.built]
+WITHOUT_BUILDS = [case for case in WHOLE if not case.values[1].built]
 TORCH = {
     "torch/__init__.py": b"from torch import version\n__version__ = '9.9.0'\n",
     "torch/version.py": b"cuda = None\n",
@@ -47,19 +47,20 @@ class Tiny:
         ]
         self.profile = read_profile(str(write_profile(folder / "mine.toml", "trainer==1.2", f"torch=={torch}")))
         packages = tuple(
-            Package(wheel.name.split("-")[0], wheel.name.split("-")[1], "", sha256_of(wheel), LOCKED)
+            Package(wheel.name.split("-")[0], wheel.name.split("-")[1], "", sha256_of(wheel), LOCK_SOURCE)
             for wheel in wheels
         )
-        self.lock = LockFile(
+        self.lock = Lock(
             profile="mine",
             platform=f"{platform.machine()}-manylinux_2_17",
             python=PYTHON,
-            torch="cpu",
+            backend="",
+            torch_build="cpu",
             made="2026-11-21",
             packages=packages,
         )
 
-    def write(self, form: str, profile: Profile | None = None, lock: LockFile | None = None) -> Path:
+    def write(self, form: str, profile: Profile | None = None, lock: Lock | None = None) -> Path:
         exported = export(profile or self.profile, lock or self.lock, form)
         path = self.folder / exported.file_name
         path.write_text(exported.text)
@@ -91,7 +92,7 @@ class TinyBuild(Tiny):
         table = f'[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n{build}\n'
         requirements = ("trainer==1.2", "torch==9.9.0", "fast==1.0")
         self.profile = read_profile(str(write_profile(folder / "mine.toml", *requirements, extra=table)))
-        fast = Package("fast", "1.0", "", sha256_of(archive), LOCKED, built=True)
+        fast = Package("fast", "1.0", "", sha256_of(archive), LOCK_SOURCE, built=True)
         self.lock = msgspec.structs.replace(self.lock, packages=(fast, *self.lock.packages))
 
     def seen(self, python: str | Path = ".venv/bin/python") -> str:

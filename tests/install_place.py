@@ -19,7 +19,8 @@ from envdoctor.download.sources import read_sources
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.install import InstallResult, install
 from envdoctor.install.plan import Plan, plan_install
-from envdoctor.locking.resolve import Target, resolve
+from envdoctor.locking.lock import Target
+from envdoctor.locking.resolve import resolve
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
 

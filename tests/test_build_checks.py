@@ -8,8 +8,8 @@ from install_place import Place
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import absent, known
-from envdoctor.install.build_checks import refuse_memory, refuse_toolchain
-from envdoctor.install.build_jobs import Jobs, count_jobs, estimated_time
+from envdoctor.install.build_checks import check_memory, check_toolchain
+from envdoctor.install.build_jobs import BuildJobs, count_jobs, estimated_time
 from envdoctor.install.plan import Plan
 from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.profiles import Build
@@ -29,7 +29,7 @@ def planned(place: Place, cuda: str = "12.8") -> Plan:
         ("12.4.131", "gcc (GCC) 14.1.0", "gcc 14 (test) is newer than nvcc 12.4.131 accepts"),
         ("11.8.89", "gcc (GCC) 11.4.0", "nvcc is 11.8.89 (/cuda/bin/nvcc), and fast is compiled for CUDA 12.8"),
         ("13.0.88", "gcc (GCC) 11.4.0", "nvcc is 13.0.88"),
-        ("", "gcc (GCC) 11.4.0", "there is no nvcc (looked for in PATH)"),
+        ("", "gcc (GCC) 11.4.0", "there is no nvcc (searched in PATH)"),
     ],
 )
 def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, said: str, place: Place) -> None:
@@ -41,16 +41,16 @@ def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, sa
     )
     build = msgspec.structs.replace(BUILD, needs=("nvcc",))
     plan = planned(place)
-    refuse_toolchain(["fast"], BUILD, plan, cuda, {})  # without a need of nvcc none of this matters
+    check_toolchain(["fast"], BUILD, plan, cuda, {})  # without a need of nvcc none of this matters
     if not said:
-        refuse_toolchain(["fast"], build, plan, cuda, {})
+        check_toolchain(["fast"], build, plan, cuda, {})
         return
     with pytest.raises(BadInput) as caught:
-        refuse_toolchain(["fast"], build, plan, cuda, {})
+        check_toolchain(["fast"], build, plan, cuda, {})
     assert said in caught.value.message
     assert "apt-get install" in caught.value.hint
     if "newer" in said:
-        refuse_toolchain(["fast"], build, plan, cuda, {"NVCC_PREPEND_FLAGS": "-ccbin g++-13"})
+        check_toolchain(["fast"], build, plan, cuda, {"NVCC_PREPEND_FLAGS": "-ccbin g++-13"})
 
 
 def test_memory_for_one_compiler_must_be_there() -> None:
@@ -64,10 +64,10 @@ def test_memory_for_one_compiler_must_be_there() -> None:
             cgroup_limit=known(limit * gib, "cgroup") if limit else absent("cgroup"),
         )
         if enough:
-            refuse_memory(["fast"], BUILD, here)
+            check_memory(["fast"], BUILD, here)
         else:
-            with pytest.raises(BadInput, match=r"3\.0 GiB of memory are there to compile fast"):
-                refuse_memory(["fast"], BUILD, here)
+            with pytest.raises(BadInput, match=r"3\.0 GiB of memory are available to compile fast"):
+                check_memory(["fast"], BUILD, here)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_jobs_follow_from_cores_and_memory(cores: int, available: int, limit: in
 
 
 def test_the_estimate_says_how_it_is_known() -> None:
-    assert estimated_time(BUILD, Jobs(2)) == "about 45 min: 90 core-minutes measured, 2 jobs"
-    assert "measured" in estimated_time(msgspec.structs.replace(BUILD, core_minutes=0), Jobs(1))
+    assert estimated_time(BUILD, BuildJobs(2)) == "about 45 min: 90 core-minutes measured, 2 jobs"
+    assert "measured" in estimated_time(msgspec.structs.replace(BUILD, core_minutes=0), BuildJobs(1))

@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.export import FORMS, export
 from envdoctor.export.text import docker_value, quoted
-from envdoctor.locking.lock_files import LockFile, lock_folder, read_lock
-from envdoctor.locking.resolve import Package
+from envdoctor.locking.lock import Lock, Package
+from envdoctor.locking.lock_files import lock_folder, read_lock
 from envdoctor.profiles import Pin, Profile, read_profile
 
 HOSTILE = '\'; touch pwned; $(touch pwned) `touch pwned` "$HOME" \\ @@LOCK@@\nLOCK\ntouch pwned\n%post\nRUN x #'
@@ -40,11 +40,9 @@ def tiny(tmp_path: Path) -> Tiny:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("profile", "file"), BUNDLED)
-def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
-    profile: Profile, file: LockFile, form: str
-) -> None:
+def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(profile: Profile, file: Lock, form: str) -> None:
     whole = not file.without
-    impossible = form == "pylock" or (form == "conda" and file.lock.built)
+    impossible = form == "pylock" or (form == "conda" and file.built)
     if impossible or not (whole or form in ("requirements", "uv-project")):
         with pytest.raises(BadInput) as refused:
             export(profile, file, form)
@@ -54,8 +52,8 @@ def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(
     text = exported.text
     assert not ADDRESS.search(text)
     assert all(f"{package.name}=={package.version}" in text for package in file.packages)
-    assert all(f"--no-binary {package.name} " in text for package in file.lock.built) or form == "uv-project"
-    assert bool(file.lock.built) is any("compiled from source" in note for note in exported.notes)
+    assert all(f"--no-binary {package.name} " in text for package in file.built) or form == "uv-project"
+    assert bool(file.built) is any("compiled from source" in note for note in exported.notes)
     hashed = form != "uv-project"
     assert all((package.sha256 in text) is hashed for package in file.packages)
     assert whole or any("partial lock" in note for note in exported.notes)
@@ -246,7 +244,7 @@ def test_the_script_looks_at_the_machine_before_it_writes(tmp_path: Path, tool: 
 
 
 @pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_bash_reads_every_script(profile: Profile, file: LockFile) -> None:
+def test_bash_reads_every_script(profile: Profile, file: Lock) -> None:
     done = subprocess.run(
         ["bash", "-n"], input=export(profile, file, "script").text, capture_output=True, text=True, check=False
     )

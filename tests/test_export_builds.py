@@ -18,7 +18,7 @@ from source_packages import SOURCE, write_sdist
 from envdoctor.core.errors import BadInput
 from envdoctor.export import FORMS, Place, export
 from envdoctor.export.images import PLACE
-from envdoctor.locking.lock_files import LockFile
+from envdoctor.locking.lock import Lock
 from envdoctor.profiles import Profile
 
 TWO_JOBS = "2 torch 9.9.0\nbuilt\n"  # two compilers, against the lock's torch, once
@@ -199,7 +199,7 @@ def test_an_image_has_what_the_build_calls(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize(("profile", "file"), VERL)
-def test_what_is_compiled_with_nvcc_gets_an_image_that_has_it(profile: Profile, file: LockFile) -> None:
+def test_what_is_compiled_with_nvcc_gets_an_image_that_has_it(profile: Profile, file: Lock) -> None:
     assert profile.build
     packages = tuple(package for package in file.packages if package.name != "flashinfer-python")
     file = msgspec.structs.replace(file, packages=packages)
@@ -276,7 +276,7 @@ def test_hostile_builds_are_refused(tiny: TinyBuild, form: str, build: dict[str,
 
 
 @pytest.mark.parametrize(("profile", "file"), VERL)
-def test_verls_second_step_is_antlr_alone(profile: Profile, file: LockFile) -> None:
+def test_verls_second_step_is_antlr_alone(profile: Profile, file: Lock) -> None:
     for form in ("requirements", "script", "dockerfile", "apptainer"):
         text = export(profile, file, form).text
         assert set(re.findall(r"--no-binary (\S+)", text)) == {"antlr4-python3-runtime"}

@@ -17,7 +17,8 @@ from export_stack import BUNDLED, UV, WHOLE, WITHOUT_BUILDS, Tiny
 from envdoctor.core.errors import BadInput
 from envdoctor.export import export
 from envdoctor.knowledge.images import image_tables
-from envdoctor.locking.lock_files import LockFile, lock_folder, read_lock
+from envdoctor.locking.lock import Lock
+from envdoctor.locking.lock_files import lock_folder, read_lock
 from envdoctor.profiles import Profile, read_profile
 
 
@@ -55,11 +56,11 @@ def test_the_project_takes_a_marked_torch_from_the_index_that_the_user_names(tmp
 
 
 @pytest.mark.parametrize(("profile", "file"), BUNDLED)
-def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: LockFile) -> None:
+def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: Lock) -> None:
     project = tomllib.loads(export(profile, file, "uv-project").text)
     held = project["tool"]["uv"]["constraint-dependencies"]
     assert held == [f"{package.name}=={package.version}" for package in file.packages]
-    assert project["tool"]["uv"].get("no-binary-package", []) == [package.name for package in file.lock.built]
+    assert project["tool"]["uv"].get("no-binary-package", []) == [package.name for package in file.built]
     assert project["tool"]["uv"]["required-environments"] == project["tool"]["uv"]["environments"]
     sources = project["tool"]["uv"].get("sources", {})
     assert set(sources) == {*file.without, *(p.name for p in file.packages if "+" in p.version)}
@@ -68,13 +69,13 @@ def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, f
 
 
 @pytest.mark.parametrize(("profile", "file"), WITHOUT_BUILDS)
-def test_condas_file_is_plain_yaml_whose_pip_part_pip_reads(profile: Profile, file: LockFile, tmp_path: Path) -> None:
+def test_condas_file_is_plain_yaml_whose_pip_part_pip_reads(profile: Profile, file: Lock, tmp_path: Path) -> None:
     data = _plain_yaml(export(profile, file, "conda").text)
     assert data["name"] == profile.id
     assert data["dependencies"][:2] == [f"python={file.python}", "pip"]
     assert data.get("variables", {}) == profile.environment
     pip = [line for line in data["pip"] if not line.startswith("--")]
-    assert "".join(f"{line}\n" for line in pip) == file.lock.text
+    assert "".join(f"{line}\n" for line in pip) == file.text
     options = [line for line in data["pip"] if line.startswith("--")]
     assert options[:2] == ["--require-hashes", "--only-binary :all:"]
     assert options[2:] == (["--extra-index-url ${PYTORCH_INDEX}"] if profile.id in ("cpu", "gh200") else [])
@@ -120,7 +121,7 @@ def _plain_yaml(text: str) -> dict[str, object]:  # type: ignore[explicit-any]
 
 
 @pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_the_base_image_fits_the_build(profile: Profile, file: LockFile) -> None:
+def test_the_base_image_fits_the_build(profile: Profile, file: Lock) -> None:
     first = re.findall(r"^FROM (.*)$", export(profile, file, "dockerfile").text, re.MULTILINE)
     definition = export(profile, file, "apptainer").text
     assert first == [re.findall(r"^From: (.*)$", definition, re.MULTILINE)[1]]
@@ -149,7 +150,7 @@ INSTRUCTIONS = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "ENV", "HEALTHCHECK", 
 
 
 @pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_the_dockerfile_keeps_the_rules(profile: Profile, file: LockFile) -> None:
+def test_the_dockerfile_keeps_the_rules(profile: Profile, file: Lock) -> None:
     text = export(profile, file, "dockerfile").text
     assert text.startswith("# syntax=docker/dockerfile:1\n")  # here-documents and cache mounts
     steps = _instructions(text)
@@ -200,7 +201,7 @@ def _instructions(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_shells_read_the_sections_of_the_definition(profile: Profile, file: LockFile) -> None:
+def test_shells_read_the_sections_of_the_definition(profile: Profile, file: Lock) -> None:
     text = export(profile, file, "apptainer").text
     parts = re.split(r"^(%\w+.*)$", text, flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))

@@ -28,8 +28,8 @@ from envdoctor.core.reporter import DownloadProgress, ResolveAttempt
 from envdoctor.download import files as downloads
 from envdoctor.download.sources import uv_arguments, uv_environment
 from envdoctor.install.wheelhouse import MANIFEST, read_wheelhouse
-from envdoctor.locking.lock_files import LockFile, lock_path, write_lock
-from envdoctor.locking.resolve import Package
+from envdoctor.locking.lock import Lock, Package
+from envdoctor.locking.lock_files import lock_path, write_lock
 from envdoctor.locking.uv import run_uv
 from envdoctor.profiles import read_profile
 
@@ -74,14 +74,14 @@ class Place:
         assert isinstance(data, Fetched)
         return data
 
-    def lock(self, architecture: str = HERE) -> LockFile:
+    def lock(self, architecture: str = HERE) -> Lock:
         """A lock beside the profile, of the wheels as they are now."""
         packages = tuple(
             Package(w.name.split("-")[0], w.name.split("-")[1], w.name, digest(w.read_bytes()), "")
             for w in sorted(self.files.folder.glob("*.whl")) if not w.name.startswith("direct")
         )  # fmt: skip
-        file = LockFile(profile="mine", platform=f"{architecture}-manylinux_2_17", python=PYTHON, torch="cpu",
-                        made="2026-11-21", packages=packages)  # fmt: skip
+        file = Lock(profile="mine", platform=f"{architecture}-manylinux_2_17", python=PYTHON,
+                    backend="", torch_build="cpu", made="2026-11-21", packages=packages)  # fmt: skip
         write_lock(lock_path(str(self.profile), file.platform, PYTHON), file)
         return file
 
@@ -142,17 +142,17 @@ def test_a_locked_profile_is_fetched_whole_and_installs_without_a_network(place:
     assert {w.name: w.stat().st_size for w in place.dest.iterdir() if w.name != MANIFEST} == wheels
     assert place.files.sent() == wheels
     assert (fetched.files, fetched.kept, fetched.downloaded) == (4, 0, sum(wheels.values()))
-    assert fetched.digest == lock.lock.digest
+    assert fetched.digest == lock.digest
     assert fetched.own_lock
     assert fetched.command == f"envdoctor install --profile {place.profile} --from {place.dest}"
     last = place.heard.progress[-1]
     assert (last.files_done, last.files, last.bytes_done, last.bytes) == (4, 4, *[sum(wheels.values())] * 2)
     house = read_wheelhouse(place.dest, "mine")
-    assert house.lock.lock.text == lock.lock.text
+    assert house.lock.text == lock.text
     place.files.answers = [(500, {})] * 99
     asked = len(place.files.asked)
     requirements = place.home / "requirements.txt"
-    requirements.write_text(house.lock.lock.text)
+    requirements.write_text(house.lock.text)
     done = run_uv(
         ["pip", "install", "--target", place.home / "installed", "--require-hashes", "--no-cache",
          "--python-version", PYTHON, *uv_arguments(house.sources), "-r", requirements],
@@ -185,7 +185,7 @@ def test_a_mirror_with_another_file_of_the_same_version_gives_its_own(place: Pla
     lock = place.lock()
     write_wheel(place.files.folder, "gamma", "1.0", files={"gamma/data.bin": b"rebuilt"})
     fetched = place.fetch()
-    assert fetched.digest != lock.lock.digest
+    assert fetched.digest != lock.digest
     assert not fetched.own_lock
     versions = [package.version for package in read_wheelhouse(place.dest, "mine").lock.packages]
     assert versions == ["1.0", "1.0", "1.0", "9.9.0+cpu"]

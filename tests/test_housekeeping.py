@@ -301,7 +301,7 @@ def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None
         for command in ("rollback", "clean", "uninstall"):
             done = run(place, command, "--venv", place.venv)
             assert done.returncode == 3
-            assert f"is at work: process {os.getpid()}, which runs" in done.stderr
+            assert f"is in progress: process {os.getpid()}, which is running" in done.stderr
     assert place.packages() == FIRST
 
 

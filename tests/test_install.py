@@ -18,7 +18,7 @@ from local_packages import Index, serve, write_profile, write_wheel
 from envdoctor.core.errors import EnvdoctorError, Refused
 from envdoctor.core.reporter import InstallProgress
 from envdoctor.environment.managed import EnvironmentPaths
-from envdoctor.install.lock_check import drift, guard_versions
+from envdoctor.install.lock_check import check_versions, drift
 from envdoctor.install.progress import DownloadTracker
 
 
@@ -210,7 +210,7 @@ def test_a_source_that_is_gone_since_leaves_the_current_environment(place: Place
     with serve(Index({"main": place.wheels}, user="user:secret")) as web:
         plan = place.plan(PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL=web.url(user="user:secret"), PIP_TIMEOUT="2")
         web.user = "user:changed"
-        with pytest.raises(EnvdoctorError, match="answers 401 Unauthorized"):
+        with pytest.raises(EnvdoctorError, match="returned 401 Unauthorized"):
             place.install_plan(plan)
     with pytest.raises(EnvdoctorError, match=r"127\.0\.0\.1.*Connection refused") as caught:
         place.install_plan(plan)
@@ -236,7 +236,7 @@ def test_a_requirement_that_is_not_met_is_found_before_anything_is_swapped(place
 def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place: Place) -> None:
     place.install()
     lock = place.plan().lock
-    guard_versions(place.venv, lock)
+    check_versions(place.venv, lock)
     (site,) = place.venv.glob("lib/python*/site-packages")
     (site / "beta-1.0.dist-info").rename(site / "beta-1.0.0.dist-info")  # the same version, as some wheels spell it
     assert drift(place.venv, lock) == []
@@ -248,7 +248,7 @@ def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place:
         "del-ta 1.0: not in the lock",
     ]
     with pytest.raises(Refused, match=r"alpha: 1\.1, locked 1\.0"):
-        guard_versions(place.venv, lock)
+        check_versions(place.venv, lock)
 
 
 def run_lines(lines: list[str], place: Place) -> None:
@@ -316,7 +316,7 @@ def test_a_line_that_is_read_in_halves_counts_once() -> None:
         meter.read(text)
     assert meter.total == int(182.9 * 2**20) + int(1.5 * 2**30)
     assert meter.done == int(182.9 * 2**20)
-    assert meter.doing == "Downloaded torch"
+    assert meter.current_line == "Downloaded torch"
 
 
 def test_it_leaves_nothing_in_the_folder_of_temporary_files(place: Place) -> None:

@@ -57,7 +57,7 @@ def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) ->
     with stalled_install(place) as (first, web):
         second = place.install()
         assert second.returncode == 3
-        assert f"is at work: process {first.pid}, which runs" in envelope(second)["error"]["message"]
+        assert f"is in progress: process {first.pid}, which is running" in envelope(second)["error"]["message"]
         assert place.packages() == FIRST
         web.stalled = False
         assert first.stdout

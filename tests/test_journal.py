@@ -18,7 +18,7 @@ from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import Index, serve
 
 from envdoctor.environment.managed import EnvironmentPaths
-from envdoctor.install.journal import WHOLE, Entry, Journal, read_journal, unfinished
+from envdoctor.install.journal import INSTALL, Journal, JournalEntry, read_journal, unfinished_install
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal.jsonl", "20261121-153012-1", tmp_path / "log")
 
 
-def entry(step: str, event: str, install: str = "a") -> Entry:
-    return Entry(install=install, step=step, event=event, at="2026-11-21T15:30:12+00:00", process=1)  # type: ignore[arg-type]
+def entry(step: str, event: str, install: str = "a") -> JournalEntry:
+    return JournalEntry(install=install, step=step, event=event, at="2026-11-21T15:30:12+00:00", process=1)  # type: ignore[arg-type]
 
 
 def test_a_step_leaves_its_start_and_its_end(journal: Journal) -> None:
@@ -130,9 +130,9 @@ def test_no_bytes_are_a_traceback(tmp_path_factory: pytest.TempPathFactory, data
     path = tmp_path_factory.getbasetemp() / "fuzzed.jsonl"
     path.write_bytes(data)
     found = read_journal(path)
-    unfinished(found.entries)
-    Journal(path, "x", path).write(WHOLE, "start")
-    assert read_journal(path).entries[-1].step == WHOLE
+    unfinished_install(found.entries)
+    Journal(path, "x", path).write(INSTALL, "start")
+    assert read_journal(path).entries[-1].step == INSTALL
 
 
 def test_what_cannot_be_read_has_no_entries(tmp_path: Path) -> None:
@@ -174,21 +174,21 @@ def test_of_a_huge_journal_the_end_is_read(journal: Journal) -> None:
 
 
 def test_which_installs_never_said_how_they_ended() -> None:
-    assert unfinished([]) is None
-    begun = [entry(WHOLE, "start"), entry("venv", "start")]
-    last = unfinished(begun)
+    assert unfinished_install([]) is None
+    begun = [entry(INSTALL, "start"), entry("venv", "start")]
+    last = unfinished_install(begun)
     assert last
     assert (last.step, last.event) == ("venv", "start")
-    assert unfinished([*begun, entry("venv", "end"), entry(WHOLE, "end")]) is None
-    assert unfinished([entry("rollback", "start"), entry("rollback", "end")]) is None
-    assert unfinished([*begun, entry("rollback", "start", "b")]) is not None
+    assert unfinished_install([*begun, entry("venv", "end"), entry(INSTALL, "end")]) is None
+    assert unfinished_install([entry("rollback", "start"), entry("rollback", "end")]) is None
+    assert unfinished_install([*begun, entry("rollback", "start", "b")]) is not None
 
 
 def test_offsets_lead_to_each_steps_part_of_the_log(place: Place) -> None:
     assert place.install().returncode == 0
     entries = read_journal(EnvironmentPaths(place.venv).journal).entries
     starts = {each.step: each for each in entries if each.event == "start"}
-    assert list(starts) == [WHOLE, "venv", "sync", "check", "guard", "mark", "swap"]
+    assert list(starts) == [INSTALL, "venv", "sync", "check", "guard", "mark", "swap"]
     log = Path(starts["sync"].log).read_bytes()
     part = log[starts["sync"].offset : starts["check"].offset].decode()
     assert "+ alpha==1.0" in part

@@ -22,9 +22,9 @@ from envdoctor.download.sources import Sources
 from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge.torch_builds import published_requires, published_wheels
 from envdoctor.locking import lock_files as locks
-from envdoctor.locking.audit import audit_lock, audit_words
-from envdoctor.locking.lock_files import LOCKED, LockFile
-from envdoctor.locking.resolve import Package, Target
+from envdoctor.locking.audit import audit_lock, audit_messages
+from envdoctor.locking.lock import Lock, Package, Target, lock_changes
+from envdoctor.locking.lock_files import LOCK_SOURCE
 from envdoctor.locking.torch_index import resolve_published
 from envdoctor.locking.uv import find_uv
 from envdoctor.profiles import Pin, read_profile, read_profiles
@@ -32,13 +32,16 @@ from envdoctor.profiles import Pin, read_profile, read_profiles
 HASH = "ab" * 32
 
 
-def lock_of(**versions: str) -> LockFile:
-    packages = tuple(Package(name.replace("_", "-"), v, "", HASH, LOCKED) for name, v in sorted(versions.items()))
-    return LockFile(
+def lock_of(**versions: str) -> Lock:
+    packages = tuple(
+        Package(name.replace("_", "-"), v, "", HASH, LOCK_SOURCE) for name, v in sorted(versions.items())
+    )
+    return Lock(
         profile="mine",
         platform="x86_64-manylinux_2_31",
         python="3.12",
-        torch="12.8",
+        backend="",
+        torch_build="12.8",
         made="2026-11-21",
         packages=packages,
     )
@@ -46,9 +49,9 @@ def lock_of(**versions: str) -> LockFile:
 
 def test_a_lock_reads_back_from_its_text() -> None:
     made = lock_of(torch="2.8.0", huggingface_hub="0.36.0")
-    assert locks.parse_lock(locks.lock_text(made), where="x") == made
+    assert locks.parse_lock(locks.format_lock(made), where="x") == made
     partial = msgspec.structs.replace(made, without=("torchvision",), backend="cu129")
-    assert locks.parse_lock(locks.lock_text(partial), where="x") == partial
+    assert locks.parse_lock(locks.format_lock(partial), where="x") == partial
 
 
 def test_sizes_are_read_back_and_are_no_part_of_the_digest() -> None:
@@ -56,12 +59,12 @@ def test_sizes_are_read_back_and_are_no_part_of_the_digest() -> None:
     sized = msgspec.structs.replace(
         made, packages=(msgspec.structs.replace(made.packages[0], size=888_073_632), made.packages[1])
     )
-    text = locks.lock_text(sized)
+    text = locks.format_lock(sized)
     assert f"torch==2.8.0 --hash=sha256:{HASH} # 888073632\ntrl==0.23.1 --hash=sha256:{HASH}\n" in text
     assert locks.parse_lock(text, where="x") == sized
-    assert sized.lock.digest == made.lock.digest
-    assert (sized.lock.download, made.lock.download) == (0, 0)  # of one the size is not known
-    assert locks.difference(made, sized) == []
+    assert sized.digest == made.digest
+    assert (sized.download, made.download) == (0, 0)  # of one the size is not known
+    assert lock_changes(made, sized) == []
 
 
 def test_uv_and_pip_take_a_lock_with_sizes(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_a_lock_holds_no_address() -> None:
 )
 def test_any_other_line_is_refused_with_its_number(line: str) -> None:
     with pytest.raises(BadInput, match=r"line 8"):
-        locks.parse_lock(locks.lock_text(lock_of(torch="2.8.0", trl="0.23.1")) + line + "\n", where="lock.txt")
+        locks.parse_lock(locks.format_lock(lock_of(torch="2.8.0", trl="0.23.1")) + line + "\n", where="lock.txt")
 
 
 @given(st.text(max_size=300))
@@ -104,19 +107,19 @@ def test_the_difference_reads_like_a_changelog() -> None:
         lock_of(torch="2.8.0", xformers="0.0.32", trl="0.23.1"),
         lock_of(torch="2.9.0", ray="2.54.0", trl="0.23.1"),
     )
-    assert locks.difference(old, new) == ["+ ray 2.54.0", "torch 2.8.0 -> 2.9.0", "- xformers 0.0.32"]
-    assert locks.difference(None, lock_of(trl="1.0")) == ["+ trl 1.0"]
+    assert lock_changes(old, new) == ["+ ray 2.54.0", "torch 2.8.0 -> 2.9.0", "- xformers 0.0.32"]
+    assert lock_changes(None, lock_of(trl="1.0")) == ["+ trl 1.0"]
 
 
 def test_a_glibc_too_old_gets_no_lock() -> None:
     profile = read_profile("x86-cu128-vllm")
-    assert locks.kept_lock(profile.id, Target("x86_64", "2.35", ("3.12",)), "3.12")
-    assert locks.kept_lock(profile.id, Target("x86_64", "2.28", ("3.12",)), "3.12") is None
-    assert locks.kept_lock(profile.id, Target("aarch64", "2.35", ("3.12",)), "3.12") is None
+    assert locks.find_lock(profile.id, Target("x86_64", "2.35", ("3.12",)), "3.12")
+    assert locks.find_lock(profile.id, Target("x86_64", "2.28", ("3.12",)), "3.12") is None
+    assert locks.find_lock(profile.id, Target("aarch64", "2.35", ("3.12",)), "3.12") is None
 
 
 def test_a_lock_holds_its_profile_to_its_versions() -> None:
-    held = locks.held(read_profile("x86-cu128-vllm"), lock_of(numpy="2.2.6", ray="2.54.0"))
+    held = locks.pin_to_lock(read_profile("x86-cu128-vllm"), lock_of(numpy="2.2.6", ray="2.54.0"))
     assert {"numpy==2.2.6", "ray==2.54.0"} <= {pin.spec for pin in held.constraints}
 
 
@@ -124,18 +127,18 @@ def test_what_the_profile_now_asks_for_otherwise_is_not_held() -> None:
     profile = msgspec.structs.replace(
         read_profile("x86-cu128-vllm"), requirements=(Pin("trl==1.0"),), constraints=(Pin("numpy<2"),)
     )
-    held = locks.held(profile, lock_of(numpy="2.2.6", ray="2.54.0", trl="0.23.1", torch="2.8.0"))
+    held = locks.pin_to_lock(profile, lock_of(numpy="2.2.6", ray="2.54.0", trl="0.23.1", torch="2.8.0"))
     assert {pin.spec for pin in held.constraints} == {"numpy<2", "ray==2.54.0", "torch==2.8.0"}
 
 
 def test_a_lock_for_aarch64_is_not_held_against_what_x86_64_requires() -> None:
     file = locks.read_lock(locks.lock_path("gh200", "aarch64", "3.12"))
     assert file
-    assert list(audit_words(file)) == []
+    assert list(audit_messages(file)) == []
     elsewhere = msgspec.structs.replace(file, platform="x86_64-manylinux_2_28")
-    assert any("xformers==0.0.32.post1, not installed" in problem for problem in audit_words(elsewhere))
+    assert any("xformers==0.0.32.post1, not installed" in problem for problem in audit_messages(elsewhere))
     other = tuple(msgspec.structs.replace(p, version="2.9.0") if p.name == "torch" else p for p in file.packages)
-    assert any("torch==2.8.0" in problem for problem in audit_words(msgspec.structs.replace(file, packages=other)))
+    assert any("torch==2.8.0" in problem for problem in audit_messages(msgspec.structs.replace(file, packages=other)))
 
 
 def test_a_rotten_lock_is_named() -> None:
@@ -232,13 +235,13 @@ def test_the_lookup_of_an_installation_finds_them(tmp_path: Path) -> None:
     own = Own(tmp_path)
     own.run("lock", "--profile", own.file)
     target = Target("x86_64", "2.35", ("3.11",))
-    found = locks.kept_lock(str(own.file), target, "3.11")
+    found = locks.find_lock(str(own.file), target, "3.11")
     assert found
     assert found.profile == "mine"
-    assert locks.kept_lock(str(own.file), target, "3.12") is None
+    assert locks.find_lock(str(own.file), target, "3.12") is None
     swapped = own.locks / "x86_64-3.11.txt"
     swapped.write_text((own.locks / "aarch64-3.11.txt").read_text())
-    assert locks.kept_lock(str(own.file), target, "3.11") is None  # of another architecture
+    assert locks.find_lock(str(own.file), target, "3.11") is None  # of another architecture
 
 
 def test_own_profiles_stand_in_the_matrix_and_are_locked_if_a_lock_lies_beside(tmp_path: Path) -> None:
@@ -281,8 +284,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_head_of_another_form_is_refused(head: str, value: str) -> None:
-    text = re.sub(rf"# {head}: .*", f"# {head}: {value}", locks.lock_text(lock_of(torch="2.8.0")))
-    with pytest.raises(BadInput, match=r"says (platform|python|profile|made|torch|without): ") as caught:
+    text = re.sub(rf"# {head}: .*", f"# {head}: {value}", locks.format_lock(lock_of(torch="2.8.0")))
+    with pytest.raises(BadInput, match=r"has the header (platform|python|profile|made|torch|without): ") as caught:
         locks.parse_lock(text, where="lock.txt")
     assert caught.value.message.isprintable()
 
@@ -294,12 +297,14 @@ def test_what_a_lock_does_not_meet_is_said_as_far_as_its_target_is_asked_for_it(
         constraints=(Pin("numpy<2"), Pin("ghost==1")),
     )
     file = lock_of(torch="2.8.0", trl="0.23.1", numpy="2.2.6")
-    assert list(locks.unmet(profile, file)) == [
+    assert list(locks.unmet_requirements(profile, file)) == [
         "trl>=1, but the lock has 0.23.1",
         "ray is not in the lock",
         "numpy<2, but the lock has 2.2.6",
     ]
-    assert "ray is not in the lock" not in list(locks.unmet(profile, msgspec.structs.replace(file, without=("ray",))))
+    assert "ray is not in the lock" not in list(
+        locks.unmet_requirements(profile, msgspec.structs.replace(file, without=("ray",)))
+    )
 
 
 def test_a_lock_that_resolves_and_cannot_work_is_not_written(tmp_path: Path) -> None:
@@ -322,7 +327,7 @@ def test_a_lock_on_disk_is_audited_by_check(tmp_path: Path) -> None:
     rotten = lock_of(trl="0.23.1", transformers="5.23.0")
     for architecture in ("x86_64", "aarch64"):
         platform = f"{architecture}-manylinux_2_17"
-        made = msgspec.structs.replace(rotten, platform=platform, python="3.11", torch="cpu")
+        made = msgspec.structs.replace(rotten, platform=platform, python="3.11", torch_build="cpu")
         locks.write_lock(own.locks / f"{architecture}-3.11.txt", made)
     done = own.run("lock", "--check", "--profile", own.file, "--format", "json")
     assert done.returncode == 1

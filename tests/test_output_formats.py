@@ -19,7 +19,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Record, Verification
 from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause, Explanation
-from envdoctor.locking.resolve import Lock
+from envdoctor.locking.lock import Lock
 from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.output.github import annotation, to_github
 from envdoctor.output.sarif import to_sarif

@@ -23,8 +23,17 @@ from envdoctor.environment.managed import EnvironmentPaths, read_install_record,
 from envdoctor.install import preflight
 from envdoctor.install.install import installed_size
 from envdoctor.install.plan import Plan
-from envdoctor.install.preflight import GIB, SPARE, UNPACKED, Availability, Room, link_mode, parse_missing, survey
-from envdoctor.locking.uv import is_unreachable, unreachable
+from envdoctor.install.preflight import (
+    GIB,
+    SPARE,
+    UNPACKED,
+    Availability,
+    DiskSpace,
+    link_mode,
+    parse_missing,
+    survey,
+)
+from envdoctor.locking.uv import describe_unreachable, is_unreachable
 
 ALL = Availability(cached=True, missing=())
 
@@ -33,7 +42,7 @@ def test_with_hard_links_a_warm_install_needs_no_room(place: Place) -> None:
     place.install()
     found = survey(place.plan(), ALL)
     assert (found.links, found.cached, found.download, found.notes) == ("hard links", True, 0, ())
-    (room,) = found.rooms
+    (room,) = found.disk_space
     assert (room.use, room.needed) == ("the environment and uv's cache", 0)
     assert room.free > 0
     assert found.python.startswith("/")
@@ -52,7 +61,7 @@ def test_what_must_be_downloaded_takes_room_in_the_cache(place: Place, monkeypat
     asked = survey(plan)
     assert set(asked.missing) == {"alpha", "beta", "torch"}
     assert asked.download == 3000
-    (room,) = asked.rooms
+    (room,) = asked.disk_space
     assert room.needed == int(3000 * UNPACKED) + SPARE
 
 
@@ -60,7 +69,7 @@ def test_copies_take_the_room_twice_and_are_told(place: Place, monkeypatch: pyte
     plan = sized(place.plan(), 1000)
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
     one = survey(plan, environ={"UV_LINK_MODE": "copy"})
-    (room,) = one.rooms
+    (room,) = one.disk_space
     assert one.links == "copies"
     assert room.needed == int(2 * 3000 * UNPACKED) + SPARE
     (note,) = one.notes
@@ -69,18 +78,20 @@ def test_copies_take_the_room_twice_and_are_told(place: Place, monkeypatch: pyte
 
 def test_a_lock_without_sizes_counts_what_the_profile_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = sized(place.plan(), 0)
-    assert survey(unknown, ALL, {"UV_LINK_MODE": "copy"}).rooms[0].needed == 1.5 * GIB + SPARE
+    assert survey(unknown, ALL, {"UV_LINK_MODE": "copy"}).disk_space[0].needed == 1.5 * GIB + SPARE
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
     asked = survey(unknown)
     assert asked.download is None
-    assert asked.rooms[0].needed == 3 * GIB + SPARE
+    assert asked.disk_space[0].needed == 3 * GIB + SPARE
 
 
 def test_a_disk_that_is_too_small_is_refused_with_what_it_needs(place: Place) -> None:
     plan = place.plan()
-    preflight.refuse_too_small([Room("/a", "the environment", 10, 10), Room("/a", "uv's cache", 10, -1)], plan)
-    with pytest.raises(BadInput, match=r"1\.0 GiB are free where /big") as caught:
-        preflight.refuse_too_small([Room("/big", "uv's cache", 3 * GIB, GIB)], plan)
+    preflight.check_disk_space(
+        [DiskSpace("/a", "the environment", 10, 10), DiskSpace("/a", "uv's cache", 10, -1)], plan
+    )
+    with pytest.raises(BadInput, match=r"1\.0 GiB are free for /big") as caught:
+        preflight.check_disk_space([DiskSpace("/big", "uv's cache", 3 * GIB, GIB)], plan)
     assert "at least 3.0 GiB for profile 'mine'" in caught.value.expected
     assert "UV_CACHE_DIR" in caught.value.hint
 
@@ -101,7 +112,7 @@ def test_a_cache_on_another_disk_means_copies_and_two_rooms(place: Place, other_
     assert done.returncode == 0, done.stdout
     asked = envelope(done)["data"]["survey"]
     assert asked["links"] == "copies"
-    assert [room["use"] for room in asked["rooms"]] == ["uv's cache", "the environment"]
+    assert [room["use"] for room in asked["disk_space"]] == ["uv's cache", "the environment"]
     assert f"uv's cache {other_disk} and {place.home}" in asked["notes"][0]
     assert place.packages() == FIRST
     again = place.install("--venv", str(place.home / "envs/other"), "--format", "human", UV_CACHE_DIR=str(other_disk))
@@ -174,7 +185,7 @@ def test_sources_that_do_not_answer_are_told_before_anything_is_written(
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url(), "PIP_TIMEOUT": "1"}
         plan = place.plan(**pip)
     before = snapshot(place.home)
-    with pytest.raises(EnvdoctorError, match=r"cannot be had: http://127\.0\.0\.1.*Connection refused") as caught:
+    with pytest.raises(EnvdoctorError, match=r"are not available: http://127\.0\.0\.1.*Connection refused") as caught:
         survey(plan)
     assert "envdoctor fetch" in caught.value.hint
     after = {name: data for name, data in snapshot(place.home).items() if not name.startswith("cache/")}
@@ -219,13 +230,13 @@ error: Failed to download `alpha==1.0`
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        (TRUNCATED, "the source of beta==2.0 does not answer (end of file before message length reached)"),
-        (STALLED, "the source of alpha==1.0 does not answer (Failed to download distribution due to network timeout"),
+        (TRUNCATED, "the source of beta==2.0 is unreachable (end of file before message length reached)"),
+        (STALLED, "the source of alpha==1.0 is unreachable (Failed to download distribution due to network timeout"),
     ],
 )
 def test_downloads_that_break_off_are_tried_again_and_name_the_package(output: str, said: str) -> None:
     assert is_unreachable(output)
-    assert unreachable(output).startswith(said)
+    assert describe_unreachable(output).startswith(said)
 
 
 def test_the_end_of_a_short_process_is_noticed_at_once() -> None:

@@ -16,10 +16,12 @@ import pytest
 from command import envdoctor, envelope
 from local_packages import Index, serve, write_cpu_torch, write_cuda_torch, write_profile, write_wheel
 
+from envdoctor.core.records import Finding
 from envdoctor.download.sources import Sources, read_sources
-from envdoctor.locking.audit import audit_of
+from envdoctor.locking.audit import audit_lock
+from envdoctor.locking.lock import Lock, Package, Target
 from envdoctor.locking.lock_files import lock_path, read_lock
-from envdoctor.locking.resolve import Lock, Package, Resolution, Target, failure, resolve, torch_build
+from envdoctor.locking.resolve import Resolution, resolution_error, resolve, torch_build_of
 from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.profiles import read_profile
 from envdoctor.rules import evaluate
@@ -119,7 +121,7 @@ def test_the_cuda_build_is_refused_where_the_cpu_build_belongs(wheels: Path, sol
     (attempt,) = resolution.attempts
     assert attempt.outcome == "wrong build"
     assert attempt.reason == "torch would be the CUDA 12.8 build, not the CPU build"
-    error = failure(resolution, sources)
+    error = resolution_error(resolution, sources)
     assert error.exit_code == 1
     assert "CUDA 12.8 build" in error.message
 
@@ -157,7 +159,7 @@ def test_another_cuda_build_is_refused(wheels: Path, solve: Resolve) -> None:
     ],
 )
 def test_the_build_of_torch_is_read_from_names_and_versions(packages: dict[str, str], build: str) -> None:
-    assert torch_build([Package(name, version, "", "", "") for name, version in packages.items()]) == build
+    assert torch_build_of([Package(name, version, "", "", "") for name, version in packages.items()]) == build
 
 
 def test_another_accelerators_build_is_not_the_cpu_build(wheels: Path, solve: Resolve) -> None:
@@ -177,7 +179,7 @@ def test_every_python_on_offer_is_tried(wheels: Path, solve: Resolve) -> None:
 def test_no_wheel_for_the_python_says_for_which_there_is_one(wheels: Path, solve: Resolve) -> None:
     write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     resolution, sources = solve("alpha")
-    message = failure(resolution, sources).message
+    message = resolution_error(resolution, sources).message
     assert "no wheels with a matching Python" in message
     assert "`cp312`" in message
     assert "\n" not in message
@@ -199,7 +201,7 @@ def test_a_source_distribution_is_never_built(tmp_path: Path, wheels: Path, solv
     resolution, sources = solve("alpha")
     assert resolution.attempts[0].outcome == "no solution"
     assert "has no usable wheels" in resolution.attempts[0].reason
-    assert failure(resolution, sources).exit_code == 1
+    assert resolution_error(resolution, sources).exit_code == 1
     assert not built.exists()
 
 
@@ -294,8 +296,8 @@ def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path
     (attempt,) = result["resolution"]["attempts"]  # the second Python is not waited for
     assert attempt["outcome"] == "unreachable"
     assert attempt["reason"].startswith(url)
-    said = {"refused": "Connection refused", "stalled": "timed out", "no such host": "lookup", "500": "answers 500",
-            "401": "answers 401", "403": "answers 403"}  # fmt: skip
+    said = {"refused": "Connection refused", "stalled": "timed out", "no such host": "lookup", "500": "returned 500",
+            "401": "returned 401", "403": "returned 403"}  # fmt: skip
     assert said[how] in attempt["reason"]
     assert "PIP_INDEX_URL" in result["hint"]
     assert "secret" not in done.stdout + done.stderr
@@ -323,7 +325,7 @@ def test_no_network_by_order_is_told(wheels: Path, solve: Resolve, monkeypatch: 
 def test_a_package_that_no_source_has_is_the_answer_no(wheels: Path, solve: Resolve) -> None:
     with serve(Index({"main": wheels})) as web:
         resolution, sources = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
-    error = failure(resolution, sources)
+    error = resolution_error(resolution, sources)
     assert error.exit_code == 1
     assert "alpha was not found" in error.message
     assert "index-url" in error.expected
@@ -428,28 +430,33 @@ def test_a_lock_that_resolves_and_cannot_work_is_the_answer_no(form: str, tmp_pa
 def bundled(name: str) -> Lock:
     file = read_lock(lock_path(name, "x86_64-manylinux_2_35", "3.12"))
     assert file
-    return file.lock
+    return file
 
 
-def test_a_lock_is_held_against_the_driver_and_the_gpus() -> None:
+def errors_of(lock: Lock, machine: str) -> list[Finding]:
+    findings = audit_lock(lock, read_recorded(machine), stack_rules_only=True)
+    return [finding for finding in findings if finding.status == "error"]
+
+
+def test_a_lock_is_audited_with_the_driver_and_the_gpus() -> None:
     today = bundled("x86-cu130")
-    assert audit_of(today, None) == ()
-    assert [f for f in audit_of(today, read_recorded("h200")) if f.status == "error"] == []
-    (old_driver,) = [f for f in audit_of(today, read_recorded("a100")) if f.status == "error"]
+    assert audit_lock(today, stack_rules_only=True) == ()
+    assert errors_of(today, "h200") == []
+    (old_driver,) = errors_of(today, "a100")
     assert old_driver.cause == "driver-too-old"
     assert "535.129.03" in old_driver.message
-    (no_code,) = [f for f in audit_of(bundled("x86-cu124-hf"), read_recorded("rtx5090")) if f.status == "error"]
+    (no_code,) = errors_of(bundled("x86-cu124-hf"), "rtx5090")
     assert "sm_120" in no_code.message
 
 
 def test_what_is_wrong_with_the_machine_alone_is_not_said_of_a_lock() -> None:
     """`envdoctor check` tells that; and a CPU build that the profile asked for is no fault on a GPU machine."""
     machine = read_recorded("t4")
-    assert audit_of(bundled("cpu"), machine) == ()
+    assert audit_lock(bundled("cpu"), machine, stack_rules_only=True) == ()
     ill = override(machine, ["limits.open_files=16"])
     alone = [f.id for f in evaluate(ill, None) if f.status == "warning"]
     assert alone, "the machine is meant to have a fault of its own"
-    assert audit_of(bundled("cpu"), ill) == ()
+    assert audit_lock(bundled("cpu"), ill, stack_rules_only=True) == ()
 
 
 @pytest.mark.long  # half a minute; test_ci_example.py resolves all, too

@@ -8,7 +8,8 @@ from local_packages import PYTHON, write_profile, write_wheel
 from source_packages import write_sdist
 
 from envdoctor.download.sources import read_sources
-from envdoctor.locking.resolve import Target, resolve
+from envdoctor.locking.lock import Target
+from envdoctor.locking.resolve import resolve
 from envdoctor.profiles import read_profile
 
 BUILD = '[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n'

@@ -24,8 +24,9 @@ from envdoctor.environment.managed import read_install_record
 from envdoctor.install.build_checks import survey_builds
 from envdoctor.install.lock_check import drift
 from envdoctor.install.wheelhouse import MANIFEST
-from envdoctor.locking.lock_files import file_of, lock_text, parse_lock, unmet
-from envdoctor.locking.resolve import Target, resolve
+from envdoctor.locking.lock import Target
+from envdoctor.locking.lock_files import format_lock, parse_lock, unmet_requirements
+from envdoctor.locking.resolve import resolve
 from envdoctor.profiles import Build, read_profile
 
 BUILT = FIRST | {"fast": "1.0"}
@@ -61,12 +62,14 @@ def test_the_source_is_locked_by_its_hash_and_nothing_is_built_for_that(place: P
     assert package.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
     assert package.source == f"find-links {place.wheels}"
     assert f"# built: fast==1.0 --hash=sha256:{package.sha256}" in lock.text.splitlines()
-    file = parse_lock(lock_text(file_of(lock)), where="here")
-    assert (file.lock.text, file.lock.digest) == (lock.text, lock.digest)
-    assert [each.name for each in file.lock.built] == ["fast"]
-    assert list(unmet(read_profile(str(place.profile)), file)) == []
+    file = parse_lock(format_lock(lock), where="here")
+    assert (file.text, file.digest) == (lock.text, lock.digest)
+    assert [each.name for each in file.built] == ["fast"]
+    assert list(unmet_requirements(read_profile(str(place.profile)), file)) == []
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", "fast==1.0")
-    assert list(unmet(read_profile(str(place.profile)), file)) == ["fast is built in the lock, not in the profile"]
+    assert list(unmet_requirements(read_profile(str(place.profile)), file)) == [
+        "fast is built in the lock, not in the profile"
+    ]
 
 
 def test_a_version_without_a_source_has_no_solution(place: Place) -> None:
@@ -168,7 +171,7 @@ def test_a_wheel_that_fits_is_taken_and_nothing_is_compiled(place: Place, web: F
     data = envelope(done)["data"]
     assert [step["name"] for step in data["steps"]] == ["venv", "sync", "wheel flash-attn", "check"]
     assert data["survey"]["notes"] == [
-        "flash_attn-2.0-py3-none-any.whl is taken if it can be had, and flash-attn not compiled"
+        "flash_attn-2.0-py3-none-any.whl is installed if it can be downloaded; flash-attn is then not compiled"
     ]
     assert data["installed"]["packages"] == 4
     assert place.packages() == FIRST | {"flash-attn": "2.0"}
@@ -286,7 +289,7 @@ def test_a_source_that_is_gone_is_noticed_before_anything_is_written(place: Plac
     ask_for(place)
     plan = place.plan()
     (place.wheels / "fast-1.0.tar.gz").unlink()
-    with pytest.raises(EnvdoctorError, match="the source of fast cannot be had"):
+    with pytest.raises(EnvdoctorError, match="the source of fast cannot be downloaded"):
         place.install_plan(plan)
     assert not place.venv.parent.exists()
 

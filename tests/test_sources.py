@@ -304,7 +304,7 @@ def test_a_configured_index_with_a_password_is_really_used(tmp_path: Path) -> No
         wrong = settings(PIP_INDEX_URL=web.url(user="user:forgotten"))
         refused = envdoctor("resolve", "--profile", profile, home=tmp_path, COLUMNS="900", **wrong)
     assert refused.returncode == 3
-    assert "answers 401 Unauthorized" in refused.stdout + refused.stderr
+    assert "returned 401 Unauthorized" in refused.stdout + refused.stderr
     assert "secret" not in done.stdout + done.stderr
     assert "forgotten" not in refused.stdout + refused.stderr
 

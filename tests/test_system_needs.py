@@ -14,7 +14,13 @@ from local_packages import write_profile
 from envdoctor.core.errors import EnvdoctorError, Refused
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.journal import read_journal
-from envdoctor.install.system_packages import command_for, install_needs, missing_needs, note, package_manager
+from envdoctor.install.system_packages import (
+    describe_needs,
+    install_command,
+    install_needs,
+    missing_needs,
+    package_manager,
+)
 from envdoctor.knowledge.system_packages import system_packages
 
 
@@ -71,8 +77,8 @@ def test_the_manager_is_the_one_that_is_there(tmp_path: Path) -> None:
 
 def test_without_a_manager_nothing_is_made_up(tmp_path: Path) -> None:
     needs = list(missing_needs(["c-compiler"], "3.12", None, "", {"PATH": str(tmp_path)}))
-    assert command_for(needs, "") == ()
-    assert "no package is known" in note(needs, "")
+    assert install_command(needs, "") == ()
+    assert "no package is known" in describe_needs(needs, "")
     with pytest.raises(Refused, match="c-compiler is missing"):
         install_needs(needs, "", tmp_path / "log")
 

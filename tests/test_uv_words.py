@@ -45,16 +45,18 @@ error: Failed to fetch: `http://127.0.0.1:1/simple/alpha/`
 
 
 def test_older_words_of_uv_are_understood() -> None:
-    told = uv.reason(OLD_NO_WHEELS)
+    told = uv.summarize_error(OLD_NO_WHEELS)
     assert told.startswith("Because only gamma==1.0 is available and gamma==1.0 has no usable wheels, we can")
     assert told.endswith("(Wheels are required for `gamma` because building from source is disabled for all packages"
                          " (i.e., with `--no-build`))")  # fmt: skip
     assert not uv.is_unreachable(OLD_NO_WHEELS)
     assert uv.is_unreachable(OLD_LOCKED_OUT)
-    assert uv.unreachable(OLD_LOCKED_OUT).startswith("http://127.0.0.1:35977/main/simple/ answers 401 Unauthorized")
+    assert uv.describe_unreachable(OLD_LOCKED_OUT).startswith(
+        "http://127.0.0.1:35977/main/simple/ returned 401 Unauthorized"
+    )
     assert uv.is_unreachable(OLD_REFUSED)
-    assert uv.unreachable(OLD_REFUSED) == (
-        "http://127.0.0.1:1/simple/alpha/ does not answer (Connection refused (os error 111))"
+    assert uv.describe_unreachable(OLD_REFUSED) == (
+        "http://127.0.0.1:1/simple/alpha/ is unreachable (Connection refused (os error 111))"
     )
 
 
@@ -70,7 +72,7 @@ def test_older_words_of_uv_are_understood() -> None:
     ],
 )
 def test_a_complaint_becomes_one_line(output: str, told: str) -> None:
-    assert uv.reason(output) == told
+    assert uv.summarize_error(output) == told
 
 
 # uv 0.9 with its cache on a file system of 64 KiB.
@@ -85,10 +87,10 @@ def test_a_cache_without_room_is_no_answer_about_packages() -> None:
     with pytest.raises(
         EnvdoctorError, match=r"uv cannot write its cache: failed to write .* No space left"
     ) as raised:
-        uv.refuse_a_broken_cache(FULL_CACHE)
+        uv.check_cache_writable(FULL_CACHE)
     assert raised.value.hint.startswith("export UV_CACHE_DIR=")
     for text in (OLD_NO_WHEELS, OLD_LOCKED_OUT, OLD_REFUSED):
-        uv.refuse_a_broken_cache(text)
+        uv.check_cache_writable(text)
 
 
 @pytest.mark.parametrize("command", ["resolve", "install --venv ./venv", "lock", "fetch --dest wheels"])
@@ -100,4 +102,4 @@ def test_a_cache_that_cannot_be_made_is_named(command: str, variable: str, tmp_p
     done = envdoctor(*command.split(), "--profile", "./mine.toml", home=tmp_path, **{variable: str(file)})
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"error: uv cannot write its cache: failed to create directory `{file}" in done.stderr
-    assert "hint: export UV_CACHE_DIR=/a/folder/of/yours" in done.stderr
+    assert "hint: export UV_CACHE_DIR=/path/to/a/writable/folder" in done.stderr

@@ -16,7 +16,7 @@ from envdoctor.environment.managed import (
     size_on_disk,
 )
 from envdoctor.install.environment_lock import is_running
-from envdoctor.install.journal import read_journal, unfinished
+from envdoctor.install.journal import read_journal, unfinished_install
 from envdoctor.install.known_environments import known_environments
 from envdoctor.verify.status import (
     BenchmarkStatus,
@@ -57,7 +57,7 @@ def run() -> CommandResult:
 
 
 def _entries_of(environment: EnvironmentPaths) -> Iterator[EnvironmentEntry]:
-    last = unfinished(read_journal(environment.journal).entries)
+    last = unfinished_install(read_journal(environment.journal).entries)
     if installed := read_install_record(environment.venv):
         has_interpreter = (environment.venv / "bin/python").exists()
         yield _entry(environment.venv, installed, "current" if has_interpreter else "broken")

@@ -11,8 +11,8 @@ from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
 from envdoctor.export import FORMS, Place, export
 from envdoctor.locking import lock_files as locks
-from envdoctor.locking.resolve import Target
-from envdoctor.locking.wheel_urls import locate
+from envdoctor.locking.lock import Target
+from envdoctor.locking.wheel_urls import locate_files
 from envdoctor.profiles import Profile, read_profile
 
 
@@ -33,7 +33,7 @@ def run(request: ExportRequest) -> CommandResult:
         raise unknown_name("form", request.form, list(FORMS), hint=hint)
     profile = read_profile(request.profile)
     target = _target(profile, request.python, request.architecture)
-    file = locks.kept_lock(request.profile, target, target.pythons[0])
+    file = locks.find_lock(request.profile, target, target.pythons[0])
     if file is None:
         raise Refused(
             f"{profile.id} has no lock for {target.platform} and Python {target.pythons[0]}",
@@ -41,7 +41,7 @@ def run(request: ExportRequest) -> CommandResult:
             hint=f"envdoctor lock --profile {request.profile}",
         )
     # A lock contains no URLs: the formats that need them request them from the configured sources.
-    found = locate(file.lock, read_sources()) if request.form == "pylock" and not file.without else ()
+    found = locate_files(file, read_sources()) if request.form == "pylock" and not file.without else ()
     exported = export(profile, file, request.form, tuple(Place(*each) for each in found))
     if request.output:
         write_file(Path(request.output), exported.text, hint="envdoctor export --help")

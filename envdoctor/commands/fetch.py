@@ -33,14 +33,14 @@ from envdoctor.install.wheelhouse import (
     Manifest,
     WheelhouseFile,
     check_archive,
-    foreign_files,
     read_manifest,
+    unlisted_files,
     write_manifest,
 )
 from envdoctor.locking import lock_files as locks
-from envdoctor.locking.lock_files import LockFile
-from envdoctor.locking.resolve import Target, failure, resolve
-from envdoctor.locking.wheel_urls import Located, locate, sized, with_size
+from envdoctor.locking.lock import Lock, Target
+from envdoctor.locking.resolve import resolution_error, resolve
+from envdoctor.locking.wheel_urls import PackageFile, locate_files, with_file_size, with_file_sizes
 from envdoctor.profiles import Profile, Wheel, read_profile
 from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
 
@@ -87,7 +87,7 @@ def run(
     direct, left_out = _direct_files(profile, lock, client)
     wanted = [*located, *direct]
     _refuse_foreign(folder, wanted, old, name)
-    missing = sized(client, _missing(folder, wanted))
+    missing = with_file_sizes(client, _missing(folder, wanted))
     _require_room(folder, missing)
     if missing:
         reporter.phase(f"Downloading {len(missing)} of {len(wanted)} files into {folder}")
@@ -142,30 +142,30 @@ def _minor(glibc: str) -> int:
 
 def _locked(
     name: str, profile: Profile, target: Target, sources: Sources, reporter: Reporter
-) -> tuple[LockFile, list[Located], bool]:
+) -> tuple[Lock, list[PackageFile], bool]:
     """The profile's own lock (True) where the sources have its files, else one resolved now, at its versions."""
-    kept = locks.kept_lock(name, target, target.pythons[0])
-    whole = kept if kept and not kept.without and not list(locks.unmet(profile, kept)) else None
+    kept = locks.find_lock(name, target, target.pythons[0])
+    whole = kept if kept and not kept.without and not list(locks.unmet_requirements(profile, kept)) else None
     if whole:
         reporter.phase(f"Locating {len(whole.packages)} packages of {profile.id}'s lock for {whole.platform}")
         for backend in dict.fromkeys((whole.backend, *(source.backend for source in profile.sources))):
             lock = msgspec.structs.replace(whole, backend=backend)
             with suppress(EnvdoctorError):  # the next backend, then the resolver, which says what it tried
-                return lock, locate(lock.lock, sources), True
+                return lock, locate_files(lock, sources), True
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
-    held = locks.held(profile, whole) if whole else profile
+    held = locks.pin_to_lock(profile, whole) if whole else profile
     resolution = resolve(held, target, sources, reporter.attempt)
     if resolution.lock is None:
-        raise failure(resolution, sources)
-    return locks.file_of(resolution.lock), locate(resolution.lock, sources), False
+        raise resolution_error(resolution, sources)
+    return resolution.lock, locate_files(resolution.lock, sources), False
 
 
-def _direct_files(profile: Profile, lock: LockFile, client: HttpClient) -> tuple[list[Located], tuple[str, ...]]:
+def _direct_files(profile: Profile, lock: Lock, client: HttpClient) -> tuple[list[PackageFile], tuple[str, ...]]:
     """The direct wheels that fit the lock, and why others are left out.
 
     Which C++ ABI the torch of the lock has is only known once it is installed: there is a wheel for each.
     """
-    files: dict[str, Located] = {}
+    files: dict[str, PackageFile] = {}
     left_out: dict[str, None] = {}
     for name, candidates in by_distribution(profile.wheels):
         had = [
@@ -181,21 +181,21 @@ def _direct_files(profile: Profile, lock: LockFile, client: HttpClient) -> tuple
         if not had and name not in profile.fallbacks:
             raise Refused(
                 f"no wheel of {name} can be had for {lock.platform}: {'; '.join(left_out)}",
-                expected=f"one that fits Python {lock.python} and torch for {lock.torch}",
+                expected=f"one that fits Python {lock.python} and torch for {lock.torch_build}",
                 hint=f'name another under [[wheels]], or what to do without it: [fallbacks] {name} = "sdpa"',
             )
     return list(files.values()), tuple(reason for reason in left_out if reason.partition(": ")[0] not in files)
 
 
-def _facts(lock: LockFile, abi: bool) -> StackFacts:
+def _facts(lock: Lock, abi: bool) -> StackFacts:
     torch = next((package.version for package in lock.packages if package.name == "torch"), "")
     architecture = lock.platform.partition("-")[0]
-    return StackFacts(lock.python, architecture, torch, lock.torch, "", abi)  # the install asks for the glibc
+    return StackFacts(lock.python, architecture, torch, lock.torch_build, "", abi)  # the install asks for the glibc
 
 
 def _first_fitting(
     candidates: Sequence[Wheel], facts: StackFacts, client: HttpClient, left_out: dict[str, None], *, spare: bool
-) -> Located | None:
+) -> PackageFile | None:
     """The first wheel of a distribution that fits and is where it should be.
 
     A host that cannot be reached ends the fetch, but for what the stack can do without (`spare`).
@@ -204,23 +204,23 @@ def _first_fitting(
         why = rejection(wheel, facts)
         try:
             if not why:
-                return with_size(client, Located(wheel.file, wheel.url, wheel.sha256))
-        except RequestFailed as failure:
-            if failure.status not in GONE and not spare:
+                return with_file_size(client, PackageFile(wheel.file, wheel.url, wheel.sha256))
+        except RequestFailed as resolution_error:
+            if resolution_error.status not in GONE and not spare:
                 raise EnvdoctorError(
-                    f"{wheel.file}: {failure.reason}",
+                    f"{wheel.file}: {resolution_error.reason}",
                     expected="its size",
                     hint="check the network and run the same command again",
-                ) from failure
-            why = failure.reason
+                ) from resolution_error
+            why = resolution_error.reason
         left_out[f"{wheel.file}: {why}"] = None
     return None
 
 
-def _missing(folder: Path, files: Sequence[Located]) -> list[Located]:
+def _missing(folder: Path, files: Sequence[PackageFile]) -> list[PackageFile]:
     """The files that are not there, or not with the right hash."""
 
-    def is_there(file: Located) -> bool:
+    def is_there(file: PackageFile) -> bool:
         place = path_in_folder(folder, file.name)
         with disk_errors(place):
             return place.is_file() and sha256_of(place) == file.sha256
@@ -230,13 +230,13 @@ def _missing(folder: Path, files: Sequence[Located]) -> list[Located]:
     return [file for file, is_kept in zip(files, there, strict=True) if not is_kept]
 
 
-def _refuse_foreign(folder: Path, wanted: Sequence[Located], old: Manifest | None, name: str) -> None:
+def _refuse_foreign(folder: Path, wanted: Sequence[PackageFile], old: Manifest | None, name: str) -> None:
     """A folder that holds other wheels is somebody else's; those of an earlier lock of this profile are ours."""
     if not folder.is_dir():
         return
     ours = [file.name for file in wanted] + [file.name for file in (old.files if old else ())]
     with disk_errors(folder / MANIFEST):
-        foreign = foreign_files(folder, ours)
+        foreign = unlisted_files(folder, ours)
     if foreign:
         raise BadInput(
             f"{folder} holds {len(foreign)} files that are not of {name}, as {foreign[0].name}",
@@ -245,7 +245,7 @@ def _refuse_foreign(folder: Path, wanted: Sequence[Located], old: Manifest | Non
         )
 
 
-def _require_room(folder: Path, missing: Sequence[Located]) -> None:
+def _require_room(folder: Path, missing: Sequence[PackageFile]) -> None:
     """Refuse before anything is written what the disk cannot hold; what is there of a file counts."""
     place = next(place for place in (folder, *folder.parents) if place.exists())
     with disk_errors(folder / MANIFEST):
@@ -263,7 +263,7 @@ def _require_room(folder: Path, missing: Sequence[Located]) -> None:
         )
 
 
-def _needed(folder: Path, file: Located, place: Path) -> int:
+def _needed(folder: Path, file: PackageFile, place: Path) -> int:
     """Bytes that a file still needs: none where it gets a second name on the same file system."""
     path = local_path(file.url)
     if path is not None and path.is_file() and path.stat().st_dev == place.stat().st_dev:
@@ -271,7 +271,7 @@ def _needed(folder: Path, file: Located, place: Path) -> int:
     return max(0, (file.size or 0) - partial_size(folder / file.name))
 
 
-def _remove_old(folder: Path, wanted: Sequence[Located], old: Manifest | None) -> tuple[str, ...]:
+def _remove_old(folder: Path, wanted: Sequence[PackageFile], old: Manifest | None) -> tuple[str, ...]:
     """Take away the files of an earlier lock, before the manifest that does not list them is written."""
     names = {file.name for file in wanted}
     gone = [file.name for file in (old.files if old else ()) if file.name not in names]
@@ -284,7 +284,7 @@ def _remove_old(folder: Path, wanted: Sequence[Located], old: Manifest | None) -
 
 
 def _manifest(
-    profile: Profile, lock: LockFile, folder: Path, located: Iterable[Located], direct: Iterable[Located]
+    profile: Profile, lock: Lock, folder: Path, located: Iterable[PackageFile], direct: Iterable[PackageFile]
 ) -> Manifest:
     files = {file.name: (file, False) for file in located} | {file.name: (file, True) for file in direct}
     return Manifest(
@@ -294,8 +294,8 @@ def _manifest(
         profile=profile.id,
         platform=lock.platform,
         python=lock.python,
-        digest=lock.lock.digest,
-        lock=locks.lock_text(lock),
+        digest=lock.digest,
+        lock=locks.format_lock(lock),
         files=tuple(
             WheelhouseFile(file.name, file.sha256, (folder / file.name).stat().st_size, is_direct)
             for file, is_direct in sorted(files.values())

@@ -17,12 +17,12 @@ from envdoctor.explain.log_causes import likely_causes_attached
 from envdoctor.install.environment_lock import check_unlocked
 from envdoctor.install.install import install
 from envdoctor.install.known_environments import default_venv, register_environment
-from envdoctor.install.lock_check import guard_coherence
+from envdoctor.install.lock_check import check_findings
 from envdoctor.install.lock_choice import choose_offline_plan, choose_plan
 from envdoctor.install.plan import Plan, shell_lines
 from envdoctor.install.preflight import Availability
-from envdoctor.locking.audit import audit_of
-from envdoctor.locking.resolve import Lock
+from envdoctor.locking.audit import audit_lock
+from envdoctor.locking.lock import Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
 
@@ -72,9 +72,8 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
     if not request.dry_run:
         check_unlocked(EnvironmentPaths(folder))  # before the first request to a package source
     plan, wheels = _choose_plan(request, profile, machine, folder, reporter)
-    plan = msgspec.structs.replace(plan, install_system=request.system)
     if not request.force:  # before the download; the finished environment is checked again
-        guard_coherence(audit_of(plan.lock, machine))
+        check_findings(audit_lock(plan.lock, machine, stack_rules_only=True))
     if request.dry_run:
         commands = tuple(shell_lines(plan))
         return CommandResult(InstallDryRun(profile.id, plan.venv, commands, plan.lock, not violated, violated))
@@ -93,11 +92,12 @@ def _choose_plan(
         plan = choose_offline_plan(
             profile, name, machine, folder,
             wheelhouse=Path(request.wheels), python=request.python, adopt=request.adopt,
+            install_system=request.system,
         )  # fmt: skip
         return plan, None
     return choose_plan(
         profile, name, machine, folder, reporter,
-        python=request.python, adopt=request.adopt, upgrade=request.upgrade,
+        python=request.python, adopt=request.adopt, install_system=request.system, upgrade=request.upgrade,
     )  # fmt: skip
 
 

@@ -13,10 +13,9 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import Sources, read_sources
 from envdoctor.locking import lock_files as locks
-from envdoctor.locking.audit import audit_words
+from envdoctor.locking.audit import audit_messages
 from envdoctor.locking.create_lock import create_lock, with_sizes
-from envdoctor.locking.lock_files import LockFile
-from envdoctor.locking.resolve import Target
+from envdoctor.locking.lock import Lock, Target, lock_changes
 from envdoctor.locking.targets import NamedProfile, lock_targets, named_profiles
 from envdoctor.profiles import Profile
 
@@ -74,27 +73,26 @@ def _update(
     reporter.phase(f"Locking {profile.id} for {target.platform}, Python {python}")
     path = locks.lock_path(named.name, target.platform, python)
     old = locks.read_lock(path)
-    pinned = profile if upgrade or old is None else locks.held(profile, old)
+    pinned = profile if upgrade or old is None else locks.pin_to_lock(profile, old)
     new, reason = create_lock(pinned, target, sources, reporter)
     if new is None:
         return LockOutcome(
             profile=profile.id, platform=target.platform, python=python, outcome="failed", problems=(reason,)
         )
-    changes = tuple(locks.difference(old, new))
-    problems = tuple(audit_words(new))
+    changes = tuple(lock_changes(old, new))
+    problems = tuple(audit_messages(new))
     if problems:
         return _outcome(new, "incoherent", changes=changes, problems=problems)
     if old and not changes and old.without == new.without:
         new = old
-    sized = with_sizes(new, old, sources, reporter)
-    if sized == old:
+    made = with_sizes(new, old, sources, reporter)
+    if made == old:
         return _outcome(old, "unchanged")
     if new is old:
         changes = ("sizes added",)
-    locks.write_lock(path, sized)
-    return _outcome(
-        sized, "partial" if sized.without else "changed" if old else "made", changes=changes if old else ()
-    )
+    locks.write_lock(path, made)
+    outcome: Outcome = "partial" if made.without else "changed" if old else "made"
+    return _outcome(made, outcome, changes=changes if old else ())
 
 
 def _check(named: NamedProfile, target: Target) -> LockOutcome:
@@ -106,12 +104,16 @@ def _check(named: NamedProfile, target: Target) -> LockOutcome:
         return LockOutcome(
             profile=profile.id, platform=target.platform, python=python, outcome="missing", problems=problems
         )
-    problems = (*_header_mismatches(file, profile, target), *locks.unmet(profile, file), *audit_words(file))
+    problems = (
+        *_header_mismatches(file, profile, target),
+        *locks.unmet_requirements(profile, file),
+        *audit_messages(file),
+    )
     return _outcome(file, "incoherent" if problems else "partial" if file.without else "coherent", problems=problems)
 
 
 def _outcome(
-    file: LockFile, outcome: Outcome, *, changes: tuple[str, ...] = (), problems: tuple[str, ...] = ()
+    file: Lock, outcome: Outcome, *, changes: tuple[str, ...] = (), problems: tuple[str, ...] = ()
 ) -> LockOutcome:
     return LockOutcome(
         profile=file.profile,
@@ -119,15 +121,15 @@ def _outcome(
         python=file.python,
         outcome=outcome,
         packages=len(file.packages),
-        digest=file.lock.digest,
-        download=file.lock.download,
+        digest=file.digest,
+        download=file.download,
         without=file.without,
         changes=changes,
         problems=problems,
     )
 
 
-def _header_mismatches(file: LockFile, profile: Profile, target: Target) -> Iterator[str]:
+def _header_mismatches(file: Lock, profile: Profile, target: Target) -> Iterator[str]:
     """Values in the header of a lock that differ from the expected ones."""
     for name, observed, expected in (
         ("profile", file.profile, profile.id),

@@ -36,7 +36,7 @@ def run() -> CommandResult:
 def _entry(listed: Listed) -> ProfileEntry:
     profile = listed.profile
     usable = profile if not listed.problem else None
-    files = locks.lock_files(listed.name) if usable else []
+    files = locks.list_lock_files(listed.name) if usable else []
     targets = lock_targets(usable) if usable else ()
     expected = {locks.lock_path(listed.name, target.platform, target.pythons[0]) for target in targets}
     return ProfileEntry(

@@ -54,12 +54,12 @@ class ProfileDetails(Record, frozen=True, kw_only=True):
 def run(name: str) -> CommandResult:
     """Show the profile with this name or file."""
     profile, file = read_profile(name), profile_file(name)
-    lock_paths = locks.lock_files(name)
+    lock_paths = locks.list_lock_files(name)
     return CommandResult(
         ProfileDetails(
             profile=profile,
             file=str(file),
-            origin=BUNDLED if locks.is_bundled(file) else str(file),
+            origin=BUNDLED if locks.is_bundled_profile(file) else str(file),
             extends=read_bases(name),
             locks=tuple(_summarise(path, profile) for path in lock_paths),
             missing_locks=tuple(
@@ -83,12 +83,12 @@ def _summarise(path: Path, profile: Profile) -> LockSummary:
         file=str(path),
         platform=file.platform,
         python=file.python,
-        torch=file.torch,
+        torch=file.torch_build,
         packages=len(file.packages),
-        digest=file.lock.digest,
+        digest=file.digest,
         made=file.made,
         without=file.without,
-        unmet=tuple(locks.unmet(profile, file)),
+        unmet=tuple(locks.unmet_requirements(profile, file)),
     )
 
 

@@ -13,8 +13,15 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import Sources, read_sources
 from envdoctor.locking import lock_files as locks
-from envdoctor.locking.audit import audit_of
-from envdoctor.locking.resolve import Lock, Resolution, failure, own_target, resolve, target_for, target_of
+from envdoctor.locking.audit import audit_lock
+from envdoctor.locking.lock import Lock
+from envdoctor.locking.resolve import (
+    Resolution,
+    default_target,
+    resolution_error,
+    resolve,
+    target_for_machine,
+)
 from envdoctor.locking.targets import NamedProfile, named_profiles
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
@@ -91,14 +98,14 @@ def run(request: ResolveRequest, reporter: Reporter) -> CommandResult:
 def _resolve_profile(
     profile: Profile, machine: Machine, python: str, sources: Sources, reporter: Reporter, *, for_machine: bool
 ) -> ProfileResolution:
-    target = target_for(machine, profile, python) if for_machine else own_target(machine, profile)
+    target = target_for_machine(machine, profile, python) if for_machine else default_target(machine, profile)
     reporter.phase(f"Resolving {profile.id} for {target.platform}")
     preload = _start_rule_preload()
     resolution = resolve(profile, target, sources, reporter.attempt)
     preload.join()
     lock = resolution.lock
     candidate = choose(machine, [profile]).candidates[0]
-    error = None if lock else failure(resolution, sources)
+    error = None if lock else resolution_error(resolution, sources)
     return ProfileResolution(
         profile=profile.id,
         machine=machine.name or "this machine",
@@ -108,14 +115,14 @@ def _resolve_profile(
         digest=lock.digest if lock else "",
         error=error.message if error else "",
         hint=error.hint if error else "",
-        findings=audit_of(lock, machine if for_machine else None) if lock else (),
+        findings=audit_lock(lock, machine if for_machine else None, stack_rules_only=True) if lock else (),
     )
 
 
 @cache
 def _start_rule_preload() -> threading.Thread:
     """Load the rules and their tables, which takes 0.15 s, in a thread while uv waits for the index."""
-    thread = threading.Thread(target=audit_of, args=(EMPTY_LOCK, None), daemon=True)
+    thread = threading.Thread(target=audit_lock, args=(EMPTY_LOCK, None), daemon=True)
     thread.start()
     return thread
 
@@ -155,8 +162,8 @@ def _matrix_row(machine: Machine, profiles: Sequence[NamedProfile]) -> Iterator[
 
 
 def _lock_state(machine: Machine, named: NamedProfile) -> tuple[LockState, str]:
-    target = target_of(machine, named.profile)
-    files = [file for python in target.pythons if (file := locks.kept_lock(named.name, target, python))]
+    target = target_for_machine(machine, named.profile)
+    files = [file for python in target.pythons if (file := locks.find_lock(named.name, target, python))]
     if any(not file.without for file in files):
         return "locked", ""
     if files:

@@ -109,7 +109,7 @@ def environment_paths(venv: Path) -> EnvironmentPaths:
 
 
 class WheelUsed(Record, frozen=True):
-    """A wheel that came by its address, and not from an index."""
+    """A wheel that was installed from its URL and not from an index."""
 
     name: str
     file: str
@@ -117,7 +117,7 @@ class WheelUsed(Record, frozen=True):
 
 
 class InstallRecord(Record, frozen=True, kw_only=True):
-    """The marker inside an environment that envdoctor made."""
+    """The content of envdoctor.json, which marks an environment as created by envdoctor."""
 
     schema: int = 1
     profile: str
@@ -127,74 +127,73 @@ class InstallRecord(Record, frozen=True, kw_only=True):
     packages: int
     size: int  # bytes on disk
     created: str  # ISO 8601, UTC
-    required: tuple[str, ...]  # probes that must pass before anything is trained
-    environment: dict[str, str]  # variables for what runs in it
+    required: tuple[str, ...]  # probes that must pass before a training run
+    environment: dict[str, str]  # variables for programs in the environment
     envdoctor: str
-    id: str = ""  # of the install that made it
-    replaces: str = ""  # the id of the environment that was there before, or "foreign"
-    request: str = ""  # digest of the profile, Python and platform that were asked for
+    id: str = ""  # of the install that created it
+    replaces: str = ""  # the id of the environment that it replaced, or "foreign"
+    request: str = ""  # digest of the requested profile, Python and platform
     python: str = ""  # "3.12"
     wheels: tuple[WheelUsed, ...] = ()
-    fallbacks: dict[str, str] = {}  # attention to use instead of a package that no wheel fitted, with the reason
+    fallbacks: dict[str, str] = {}  # attention implementation for each distribution that has no compatible wheel
 
 
 def read_install_record(venv: Path) -> InstallRecord | None:
-    """The marker of an environment, or None where there is none that can be read."""
+    """The install record of an environment; None if it is missing or cannot be read."""
     try:
         return msgspec.json.decode((venv / MARKER).read_bytes(), type=InstallRecord)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
 
 
-def write_install_record(venv: Path, installed: InstallRecord) -> None:
-    """Mark an environment as made by envdoctor."""
-    data = {"schema": installed.schema} | msgspec.to_builtins(installed)
-    # A marker is there whole or not at all: without it the folder is a stranger's.
-    unfinished = venv / f"{MARKER}.new"
-    with unfinished.open("wb") as file:
+def write_install_record(venv: Path, record: InstallRecord) -> None:
+    """Write the install record atomically, since a folder without a readable record counts as foreign."""
+    data = {"schema": record.schema} | msgspec.to_builtins(record)
+    temporary = venv / f"{MARKER}.new"
+    with temporary.open("wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
         file.flush()
         os.fsync(file.fileno())
-    unfinished.rename(venv / MARKER)
+    temporary.rename(venv / MARKER)
 
 
 def interpreter_of(venv: Path) -> Path:
-    """The interpreter of an environment; BadInput where there is none."""
+    """The interpreter of an environment; BadInput if there is none."""
     python = venv / "bin" / "python"
     try:
         python.stat()
     except (OSError, ValueError) as error:  # ValueError: a null byte
-        why = f"bin/python: {getattr(error, 'strerror', error)}"
+        reason = f"bin/python: {getattr(error, 'strerror', error)}"
         if isinstance(error, FileNotFoundError):
-            why = "no bin/python"
+            reason = "no bin/python"
         if is_link(python):
-            why = f"bin/python is a link to {python.readlink()}, which is gone"
+            reason = f"bin/python is a link to {python.readlink()}, which does not exist"
         raise BadInput(
-            f"there is no environment at {venv} ({why})",
+            f"there is no environment at {venv} ({reason})",
             expected="an environment made by `envdoctor install`",
             hint="envdoctor install",
         ) from error
     return python
 
 
-FOREIGN = "foreign"  # in the place of the id of an environment that envdoctor did not make
+FOREIGN = "foreign"  # the id of an environment that envdoctor did not create
 
 
 def is_foreign(venv: Path) -> bool:
-    """Whether something lies there that envdoctor did not make."""
+    """Whether a non-empty folder was not created by envdoctor."""
     return venv.is_dir() and any(venv.iterdir()) and read_install_record(venv) is None
 
 
 def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
-    """Refuse a path that is a file or below one, or a folder that envdoctor did not make and that is not empty.
+    """BadInput for a path that is a file or below one, and for a non-empty folder that envdoctor did not create.
 
-    With `adopt` a virtual environment may be anybody's: it is kept whole, to go back to.
+    `adopt` permits any virtual environment; the install keeps it for `envdoctor rollback`.
     """
     environment_paths(venv)
-    above = next(place for place in venv.parents if place.exists())
-    if not above.is_dir():
+    parent = next(folder for folder in venv.parents if folder.exists())
+    if not parent.is_dir():
         raise BadInput(
-            f"{above} is a file, and {venv} would lie below it",
+            f"{parent} is a file, and {venv} would lie below it",
             expected="a path below a folder",
             hint="envdoctor install --venv NEW_PATH",
         )
@@ -205,24 +204,23 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
             expected="a new path, or an environment that envdoctor made",
             hint="envdoctor install --venv NEW_PATH",
         )
-    if is_foreign(venv):
-        is_venv = (venv / "pyvenv.cfg").exists()
-        if adopt and is_venv:
-            return
-        kind = "a virtual environment" if is_venv else "a folder"
-        marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
-        go_on = (
-            f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt" if is_venv else ""
-        )
-        raise BadInput(
-            f"{venv} is {kind} that envdoctor did not make ({marker})",
-            expected="a new path, or an environment that envdoctor made",
-            hint=f"envdoctor install --venv NEW_PATH{go_on}",
-        )
+    if not is_foreign(venv):
+        return
+    is_venv = (venv / "pyvenv.cfg").exists()
+    if adopt and is_venv:
+        return
+    kind = "a virtual environment" if is_venv else "a folder"
+    marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
+    adopt_hint = f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt"
+    raise BadInput(
+        f"{venv} is {kind} that envdoctor did not make ({marker})",
+        expected="a new path, or an environment that envdoctor made",
+        hint=f"envdoctor install --venv NEW_PATH{adopt_hint if is_venv else ''}",
+    )
 
 
 def installed_size(venv: Path) -> int:
-    """Bytes of an environment as its packages' RECORD files tell them: 38,000 files are a stat each otherwise."""
+    """Bytes of an environment according to its RECORD files, which is faster than one stat for each file."""
     total = size_on_disk(venv / "bin")
     for record in venv.glob("lib/python*/site-packages/*.dist-info/RECORD"):
         sizes = (row.rpartition(b",")[2] for row in record.read_bytes().splitlines())
@@ -231,7 +229,7 @@ def installed_size(venv: Path) -> int:
 
 
 def size_on_disk(folder: Path) -> int:
-    """Bytes that the files below a folder take, links not followed; what goes or hides meanwhile is left out."""
+    """Bytes of the files below a folder. Links are not followed; unreadable and vanished files are skipped."""
     total, folders = 0, [str(folder)]
     while folders:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:

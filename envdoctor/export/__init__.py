@@ -14,7 +14,7 @@ from envdoctor.export.images import apptainer, dockerfile
 from envdoctor.export.pylock import pylock
 from envdoctor.export.script import script
 from envdoctor.export.stack import Exported, Locked, Place, checked
-from envdoctor.locking.lock_files import LockFile
+from envdoctor.locking.lock import Lock
 from envdoctor.profiles import Profile
 
 WRITERS: dict[str, Callable[[Locked], Exported]] = {
@@ -29,7 +29,7 @@ WRITERS: dict[str, Callable[[Locked], Exported]] = {
 FORMS = tuple(WRITERS)
 
 
-def export(profile: Profile, file: LockFile, form: str, places: tuple[Place, ...] = ()) -> Exported:
+def export(profile: Profile, file: Lock, form: str, places: tuple[Place, ...] = ()) -> Exported:
     """The lock in one of FORMS; BadInput where the form cannot hold it. `places` is what pylock alone needs."""
     if form not in WRITERS:
         raise unknown_name("form", form, list(FORMS), hint="envdoctor export --help")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from envdoctor.core.errors import BadInput
 from envdoctor.export.stack import GUARDS, OBEYED, Locked, uv_backend
 from envdoctor.knowledge.system_packages import system_packages
-from envdoctor.locking.resolve import BUILT_MARK, Package
+from envdoctor.locking.lock import BUILT_MARK, Package
 from envdoctor.profiles import Build
 
 KIB_PER_GIB = 1 << 20
@@ -29,7 +29,7 @@ JOBS = (
 
 def built(stack: Locked) -> tuple[Package, ...]:
     """What is compiled, in the profile's order; BadInput where the profile and the lock differ in it."""
-    packages = {package.name: package for package in stack.file.lock.built}
+    packages = {package.name: package for package in stack.file.built}
     build = stack.profile.build
     hint = f"envdoctor profiles show {shlex.quote(stack.profile.id)}"
     if other := set(packages) ^ set(build.packages if build else ()):
@@ -81,7 +81,7 @@ def pip_build(package: Package) -> list[str]:
 
 def pip_wheels(stack: Locked) -> list[str]:
     """pip's words for the wheels; what is compiled later is not there yet, so their requirements are checked last."""
-    return ["-m", "pip", "install", *(("--no-deps",) if stack.file.lock.built else ()), *GUARDS]
+    return ["-m", "pip", "install", *(("--no-deps",) if stack.file.built else ()), *GUARDS]
 
 
 def _guards(package: Package, cache: str) -> list[str]:

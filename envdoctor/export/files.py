@@ -46,9 +46,7 @@ def requirements(stack: Locked) -> Exported:
     hidden = len(exports) - len(shown)
     missing = [f"{hidden} of its variables hold line breaks and are not in the heading"] if hidden else []
     notes = (*missing, *_part_notes(stack), *build_notes(stack))
-    return Exported(
-        stack.profile.id, "requirements", "requirements.txt", commented(lines) + stack.file.lock.text, notes
-    )
+    return Exported(stack.profile.id, "requirements", "requirements.txt", commented(lines) + stack.file.text, notes)
 
 
 def _steps(stack: Locked) -> list[str]:
@@ -118,7 +116,7 @@ def conda(stack: Locked) -> Exported:
             )
     # pip replaces ${NAME} in requirements by the variable.
     index = [f"--extra-index-url ${{{INDEX_VARIABLE}}}"] if stack.backend else []
-    pins = ["--require-hashes", "--only-binary :all:", *index, *stack.file.lock.text.splitlines()]
+    pins = ["--require-hashes", "--only-binary :all:", *index, *stack.file.text.splitlines()]
     lines = [*heading(stack), "", "  conda env create --file environment.yml"]
     if stack.backend:
         lines.append(f"with {INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}")

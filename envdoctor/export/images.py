@@ -132,7 +132,7 @@ RUN useradd --create-home --uid {USER} stack && install -d -o stack -g stack {PL
 USER {USER}:{USER}
 WORKDIR /home/stack
 COPY --chown={USER}:{USER} <<'LOCK' {LOCK}
-{stack.file.lock.text}LOCK
+{stack.file.text}LOCK
 
 ENV UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={PLACE}/python
 RUN --mount=type=cache,target=/home/stack/.cache/uv,uid={USER},gid={USER} \\
@@ -198,7 +198,7 @@ Stage: stack
     rm -rf /var/lib/apt/lists/*
     mkdir -p {PLACE}
     cat > {LOCK} <<'LOCK'
-{stack.file.lock.text}LOCK
+{stack.file.text}LOCK
     export UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={PLACE}/python UV_CACHE_DIR={PLACE}/cache
     {_create(stack)}
     {_install(stack)}

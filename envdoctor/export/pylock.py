@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from envdoctor.core.errors import BadInput
 from envdoctor.export.builds import at_once_notes, build_notes, built
 from envdoctor.export.stack import Exported, Locked, Place, demand_whole
-from envdoctor.locking.resolve import Package
+from envdoctor.locking.lock import Package
 
 FILE_NAME = "pylock.toml"
 

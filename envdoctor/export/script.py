@@ -144,7 +144,7 @@ def script(stack: Locked) -> Exported:
         "DISK": f"{stack.profile.when.disk_gb:g}",
         "DISK_KIB": str(math.ceil(stack.profile.when.disk_gb * KIB_PER_GIB)),
         "PYTHON": stack.file.python,
-        "LOCK": stack.file.lock.text,
+        "LOCK": stack.file.text,
         "EXPORTS": "".join(f"{line}\n" for line in saved),
         "SAVED": f"printf '%s\\n' {shlex.join(saved)} > \"$venv/environment.sh\"\n" if saved else "",
         "SOURCED": "\nprintf 'and:  source %q\\n' \"$venv/environment.sh\"" if saved else "",

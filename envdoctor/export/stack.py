@@ -9,7 +9,8 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Record
 from envdoctor.export.text import comment
 from envdoctor.knowledge.cuda import cuda_releases
-from envdoctor.locking.lock_files import LockFile, lock_text, parse_lock
+from envdoctor.locking.lock import Lock
+from envdoctor.locking.lock_files import format_lock, parse_lock
 from envdoctor.profiles import Profile
 
 # Variables that shells, loaders, interpreters and installers act on: one of them, set by a stranger's profile, would
@@ -22,7 +23,7 @@ FORMS_OF_TEXT = (
     ("id", r"[A-Za-z0-9][A-Za-z0-9._-]*"),
     ("platform", r"(x86_64|aarch64)-manylinux_2_\d+"),
     ("python", r"3\.\d+"),
-    ("torch", r"cpu|\d+\.\d+"),
+    ("torch_build", r"cpu|\d+\.\d+"),
     ("backend", r"(cpu|cu\d+)?"),
     ("made", r"\d{4}-\d\d-\d\d"),
 )
@@ -35,7 +36,7 @@ class Locked(Record, frozen=True, kw_only=True):
     """A profile and its lock, checked: what an exported file is written from."""
 
     profile: Profile
-    file: LockFile
+    file: Lock
     architecture: str
     glibc: str
     backend: str  # of the PyTorch index that torch comes from, empty where it comes from PyPI
@@ -63,7 +64,7 @@ class Exported(Record, frozen=True):
     notes: tuple[str, ...]  # what the form cannot say, and what is left to do
 
 
-def checked(profile: Profile, file: LockFile, places: tuple[Place, ...] = ()) -> Locked:
+def checked(profile: Profile, file: Lock, places: tuple[Place, ...] = ()) -> Locked:
     """The profile and its lock, if nothing in them can be taken for anything but what it is."""
     hint = f"envdoctor profiles show {shlex.quote(profile.id)}"
     heads = {"id": profile.id} | {name: getattr(file, name) for name, _ in FORMS_OF_TEXT[1:]}
@@ -76,16 +77,16 @@ def checked(profile: Profile, file: LockFile, places: tuple[Place, ...] = ()) ->
     if bad := next((name for name in file.without if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name)), ""):
         raise BadInput(f"package {bad!r} that the lock is without", expected="a package's name", hint=hint)
     # What is installed is what reads back from the lock's own text: no other kind of line is in it.
-    file = parse_lock(lock_text(file), where=f"the lock of {profile.id}")
+    file = parse_lock(format_lock(file), where=f"the lock of {profile.id}")
     wanted = profile.cuda.build if profile.cuda else "cpu"
-    if file.profile != profile.id or file.torch != wanted:
+    if file.profile != profile.id or file.torch_build != wanted:
         raise BadInput(
-            f"the lock is of profile '{file.profile}' with torch for {file.torch}",
+            f"the lock is of profile '{file.profile}' with torch for {file.torch_build}",
             expected=f"profile '{profile.id}' with torch for {wanted}",
             hint="envdoctor lock --check",
         )
-    if file.torch != "cpu" and file.torch not in cuda_releases():
-        raise BadInput(f"CUDA {file.torch}", expected="one of: " + ", ".join(cuda_releases()), hint=hint)
+    if file.torch_build != "cpu" and file.torch_build not in cuda_releases():
+        raise BadInput(f"CUDA {file.torch_build}", expected="one of: " + ", ".join(cuda_releases()), hint=hint)
     torch, _, mark = next((p.version for p in file.packages if p.name == "torch"), "").partition("+")
     return Locked(
         profile=profile,
@@ -95,7 +96,7 @@ def checked(profile: Profile, file: LockFile, places: tuple[Place, ...] = ()) ->
         # A marked wheel (`2.13.0+cpu`) is on the PyTorch index alone, whatever folder the lock was made from.
         backend=file.backend or (mark if re.fullmatch(r"cpu|cu\d+", mark) else ""),
         torch=torch,
-        build=file.torch,
+        build=file.torch_build,
         places=places,
     )
 
@@ -127,12 +128,12 @@ def demand_whole(stack: Locked, form: str) -> None:
 def heading(stack: Locked) -> list[str]:
     """What the file is, as lines for comments."""
     whole = f"without {', '.join(stack.file.without)}; " if stack.file.without else ""
-    compiled = f"{len(stack.file.lock.built)} of them compiled on the machine, " if stack.file.lock.built else ""
+    compiled = f"{len(stack.file.built)} of them compiled on the machine, " if stack.file.built else ""
     build = "torch for the CPU" if stack.build == "cpu" else f"torch with CUDA {stack.build}"
     index = f" from the PyTorch index ({stack.backend})" if stack.backend else ""
     return [
         comment(f"Profile {stack.profile.id}: {stack.profile.title}"),
-        f"{len(stack.file.packages)} packages, {compiled}{whole}locked {stack.file.made} as {stack.file.lock.digest}",
+        f"{len(stack.file.packages)} packages, {compiled}{whole}locked {stack.file.made} as {stack.file.digest}",
         f"for {stack.architecture}, glibc {stack.glibc} or newer, Python {stack.file.python}, {build}{index}",
     ]
 

@@ -1,4 +1,4 @@
-"""One at a time: whoever changes an environment holds its lock, and a second one is told by whom."""
+"""The lock of an environment: only one process changes it at a time."""
 
 from __future__ import annotations
 
@@ -14,64 +14,59 @@ from typing import TextIO
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.environment.managed import EnvironmentPaths
 
-ORPHAN_SECONDS = 120.0  # how long the uv of an install that was killed is waited for
-BRIEF_SECONDS = 1.5  # how long one that runs is waited for: it may only be looking what is there
+ORPHAN_SECONDS = 120.0  # how long to wait for the uv process of an install that was killed
+RUNNING_SECONDS = 1.5  # how long to wait for a running process, which may only be reading the state
 
 
 @contextmanager
 def environment_lock(paths: EnvironmentPaths) -> Iterator[TextIO]:
-    """Hold the lock of an environment.
+    """Lock an environment.
 
-    uv inherits the open file: as long as it writes, the lock is held, though the install itself may have been killed.
+    uv inherits the open lock file. The environment stays locked while uv runs, even if the install itself is killed.
     """
     paths.make_folder()
-    with _locked(paths) as file:
-        _sign(file)
+    with _acquire(paths) as file:
+        with suppress(OSError):  # On a full disk, lock without the process id, so that `clean` can free space.
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode())
         yield file
 
 
-def _sign(file: TextIO) -> None:
-    """Write down who holds the lock; on a full disk it is held without: `clean` must be able to free some room."""
-    with suppress(OSError):
-        os.ftruncate(file.fileno(), 0)
-        os.write(file.fileno(), str(os.getpid()).encode())
-
-
 def check_unlocked(paths: EnvironmentPaths) -> None:
-    """Say who holds the lock, if somebody does; what else is wrong with it is for whoever takes it to say."""
+    """Raise EnvdoctorError if another process has locked the environment. Ignores other problems with the lock."""
     if paths.folder.is_dir():
         with contextlib.suppress(OSError), environment_lock(paths):
             pass
 
 
-def _locked(paths: EnvironmentPaths) -> TextIO:
-    """The lock file, open and locked; the uv of an install that was killed is waited for."""
+def _acquire(paths: EnvironmentPaths) -> TextIO:
+    """The lock file, open and locked. Waits for the uv process of an install that was killed."""
     started = time.monotonic()
     while True:
         paths.make_folder()
         file = paths.lock_file.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(paths.lock_file, file):
-                return file  # else `uninstall` has just taken the file away
+            if _is_same_file(paths.lock_file, file):
+                return file  # otherwise `uninstall` has just removed the file
         except BlockingIOError:
             file.seek(0)
-            holder = file.read().strip()
-            running = is_running(holder)
-            if time.monotonic() - started > (BRIEF_SECONDS if running else ORPHAN_SECONDS):
+            owner = file.read().strip()
+            running = is_running(owner)
+            if time.monotonic() - started > (RUNNING_SECONDS if running else ORPHAN_SECONDS):
                 file.close()
-                state = "runs" if running else "is gone, but something that it started still runs"
+                state = "is running" if running else "has ended, but a process that it started is still running"
                 raise EnvdoctorError(
-                    f"another install of {paths.venv} is at work: process {holder or 'unknown'}, which {state}",
+                    f"another install of {paths.venv} is in progress: process {owner or 'unknown'}, which {state}",
                     expected="one install at a time",
-                    hint="wait for it to end, then run this again",
+                    hint="wait until it has ended, then run the command again",
                 ) from None
         file.close()
         time.sleep(0.1)
 
 
-def _is_at(path: Path, file: TextIO) -> bool:
-    """Whether the open file is still the one at this path."""
+def _is_same_file(path: Path, file: TextIO) -> bool:
+    """Whether an open file still is the file at this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -79,5 +74,5 @@ def _is_at(path: Path, file: TextIO) -> bool:
 
 
 def is_running(process: str) -> bool:
-    """Whether a process of this number runs; one that has not written its number yet does."""
+    """Whether a process with this id is running. True for an empty id: the process has not written it yet."""
     return not process.isdigit() or Path("/proc", process).exists()

@@ -1,13 +1,13 @@
-"""What every install did, step by step, in a file that only grows.
+"""The journal of all installs of an environment: one line for each start and end of a step.
 
-One JSON object a line, flushed to the disk before the step goes on, so that after a kill or a power failure the file
-says how far it came:
+Each line is a JSON object and is flushed to disk before the step continues, so that the journal is correct after a
+kill or a power failure:
 
     {"install": "20261121-153012-4711", "step": "sync", "event": "start", "at": "2026-11-21T15:30:13+00:00",
      "process": 4711, "command": ["uv", "pip", "sync"], "log": ".../install-cpu-20261121-153012.log", "offset": 812}
     {"install": "20261121-153012-4711", "step": "sync", "event": "end", "exit_code": 0, "seconds": 1.9}
 
-Times of day are for people. Durations are measured on a clock that nobody can set.
+Durations come from the monotonic clock.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import msgspec
 
 from envdoctor.core.records import Record
 
-WHOLE = "install"  # the step that stands for all of them
-ROLLBACK = "rollback"  # a step that is all of its journal
-LINES_BYTES = 4 << 20  # of an old journal that are read: thousands of installs
+INSTALL = "install"  # the step that contains all other steps of an install
+ROLLBACK = "rollback"  # the only step of a rollback
+READ_BYTES = 4 << 20  # read from the end of a journal: thousands of installs
 
 
-class Entry(Record, frozen=True, kw_only=True):
-    """One line."""
+class JournalEntry(Record, frozen=True, kw_only=True):
+    """One line of the journal."""
 
     install: str
     step: str
@@ -42,19 +42,19 @@ class Entry(Record, frozen=True, kw_only=True):
     exit_code: int | None = None
     seconds: float | None = None
     log: str = ""
-    offset: int | None = None  # into the log, where the step begins
+    offset: int | None = None  # position in the log at which the step begins
     detail: str = ""
 
 
-class Read(NamedTuple):
-    """A journal as it was found."""
+class JournalContents(NamedTuple):
+    """The entries of a journal file."""
 
-    entries: tuple[Entry, ...]
-    damaged: int  # lines that are none, since the last install of which the end is told
+    entries: tuple[JournalEntry, ...]
+    damaged: int  # unreadable lines after the last recorded end of an install
 
 
 class Journal:
-    """Writes the lines of one install."""
+    """Writes the entries of one install."""
 
     def __init__(self, path: Path, install: str, log: Path) -> None:
         self.path = path
@@ -72,8 +72,8 @@ class Journal:
         offset: int | None = None,
         detail: str = "",
     ) -> None:
-        """Append one line and flush it. OSError where the disk is full or gone."""
-        entry = Entry(
+        """Append one entry and flush it to disk. OSError if the disk is full or unavailable."""
+        entry = JournalEntry(
             install=self.install, step=step, event=event, at=datetime.now(UTC).isoformat(timespec="seconds"),
             process=os.getpid(), command=tuple(command), exit_code=exit_code, seconds=seconds,
             log=str(self.log) if offset is not None else "", offset=offset, detail=detail,
@@ -82,16 +82,16 @@ class Journal:
         line = msgspec.json.encode(data) + b"\n"
         handle = self._open()
         try:
-            if _ends_in_mid_line(handle):
+            if _ends_with_partial_line(handle):
                 line = b"\n" + line
-            while line:  # a disk that fills takes what fits, and refuses the rest
+            while line:  # a disk that is almost full writes only a part
                 line = line[os.write(handle, line) :]
             os.fdatasync(handle)
         finally:
             os.close(handle)
 
     def _open(self) -> int:
-        """The file, made where there is none; a folder or a broken link in its place is moved aside."""
+        """Open or create the file. A folder or a broken link at its path is renamed first."""
         flags, mode = os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666
         try:
             return os.open(self.path, flags, mode)
@@ -103,54 +103,51 @@ class Journal:
 
     @contextmanager
     def step(self, name: str, *, command: Sequence[str] = (), detail: str = "") -> Iterator[None]:
-        """Journal a step's start and its end; one that raises ends with what it raised."""
+        """Write the start and the end of a step. The end of a failed step contains the error."""
         started = time.monotonic()
         self.write(name, "start", command=command, detail=detail, offset=_size(self.log))
         try:
             yield
         except BaseException as error:
-            with suppress(OSError):  # a disk that is full has ended the step, and that is to be told
-                self.write(name, "end", exit_code=1, seconds=_since(started), detail=_told(error))
+            with suppress(OSError):  # a full disk must not hide the original error
+                detail = str(getattr(error, "message", "") or type(error).__name__)[:500]
+                self.write(name, "end", exit_code=1, seconds=_since(started), detail=detail)
             raise
-        with suppress(OSError):  # what was done is done; where the disk is full, the next step says so
+        with suppress(OSError):  # the step succeeded; if the disk is full, the next step fails
             self.write(name, "end", exit_code=0, seconds=_since(started))
 
 
-def read_journal(path: Path) -> Read:
-    """The lines of a journal, however damaged it is."""
+def read_journal(path: Path) -> JournalContents:
+    """The readable entries of a journal, which may be damaged or missing."""
     try:
         with path.open("rb") as file:
-            start = max(0, os.fstat(file.fileno()).st_size - LINES_BYTES)
+            start = max(0, os.fstat(file.fileno()).st_size - READ_BYTES)
             file.seek(start)
-            lines = file.read(LINES_BYTES).split(b"\n")[1 if start else 0 :]
+            lines = file.read(READ_BYTES).split(b"\n")[1 if start else 0 :]
     except OSError:
-        return Read((), 0)
+        return JournalContents((), 0)
     entries, damaged = [], 0
     for line in filter(None, lines):
         try:
-            entries.append(msgspec.json.decode(line, type=Entry))
+            entries.append(msgspec.json.decode(line, type=JournalEntry))
             damaged = 0 if _is_end(entries[-1]) else damaged
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             damaged += 1
-    return Read(tuple(entries), damaged)
+    return JournalContents(tuple(entries), damaged)
 
 
-def unfinished(entries: Sequence[Entry]) -> Entry | None:
-    """The last line of the last install, if that install never said how it ended."""
+def unfinished_install(entries: Sequence[JournalEntry]) -> JournalEntry | None:
+    """The last entry, if the last install has no end in the journal."""
     last = entries[-1] if entries else None
     return last if last and not _is_end(last) else None
 
 
-def _is_end(entry: Entry) -> bool:
-    return entry.event == "end" and entry.step in (WHOLE, ROLLBACK)
+def _is_end(entry: JournalEntry) -> bool:
+    return entry.event == "end" and entry.step in (INSTALL, ROLLBACK)
 
 
 def _since(started: float) -> float:
     return round(time.monotonic() - started, 3)
-
-
-def _told(error: BaseException) -> str:
-    return str(getattr(error, "message", "") or type(error).__name__)[:500]
 
 
 def _size(path: Path) -> int:
@@ -160,7 +157,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _ends_in_mid_line(handle: int) -> bool:
-    """Whether the last line was cut off: what is appended must not become part of it."""
+def _ends_with_partial_line(handle: int) -> bool:
+    """Whether the last line is incomplete: an appended entry must not become a part of it."""
     size = os.fstat(handle).st_size
     return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -1,96 +1,87 @@
-"""The drift guard: an environment is what its lock says, with the torch that was chosen, and it holds together."""
+"""Checks of an installed environment: packages and torch build match the lock, and the rules report no error."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.errors import Refused
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.environment.managed import WheelUsed
-from envdoctor.locking.audit import ASKED_FOR
-from envdoctor.locking.resolve import Lock
+from envdoctor.locking.audit import IGNORED_RULES
+from envdoctor.locking.lock import Lock
 from envdoctor.rules import RULES, evaluate
 
+UNCHANGED = "the current environment was not changed"
 
-def guard_versions(venv: Path, lock: Lock, wheels: Iterable[WheelUsed] = ()) -> None:
-    """Refuse an environment whose packages are not exactly the lock's."""
-    if wrong := drift(venv, lock, wheels):
+
+def check_versions(venv: Path, lock: Lock, wheels: Iterable[WheelUsed] = ()) -> None:
+    """Refuse an environment whose packages differ from the lock."""
+    if differences := drift(venv, lock, wheels):
         raise Refused(
-            f"the environment in {venv} is not what the lock says: {'; '.join(wrong[:5])}",
+            f"the environment in {venv} does not match the lock: {'; '.join(differences[:5])}",
             expected="every package at its locked version, and no other",
-            hint="envdoctor install again; the current environment was not touched",
+            hint=f"envdoctor install again; {UNCHANGED}",
         )
 
 
 def drift(venv: Path, lock: Lock, wheels: Iterable[WheelUsed] = ()) -> list[str]:
-    """How the packages of an environment differ from the lock's and from the wheels that were added."""
+    """The differences between the packages of an environment and those of the lock and the added wheels."""
     found = {}
     for info in venv.glob("lib/python*/site-packages/*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        found[normalised(name)] = version
-    wanted = {normalised(package.name): package.version for package in lock.packages}
-    wanted |= {normalised(wheel.name): wheel.file.split("-")[1] for wheel in wheels}
-    wrong = [
+        found[canonicalize_name(name)] = version
+    expected = {canonicalize_name(package.name): package.version for package in lock.packages}
+    expected |= {canonicalize_name(wheel.name): str(parse_wheel_filename(wheel.file)[1]) for wheel in wheels}
+    differences = [
         f"{name}: {found.get(name, 'missing')}, locked {version}"
-        for name, version in wanted.items()
-        if name not in found or not _is_same(found[name], version)
+        for name, version in expected.items()
+        if name not in found or not _is_same_version(found[name], version)
     ]
-    return sorted(wrong + [f"{name} {found[name]}: not in the lock" for name in found.keys() - wanted.keys()])
+    return sorted(differences + [f"{name} {found[name]}: not in the lock" for name in found.keys() - expected.keys()])
 
 
-def _is_same(one: str, other: str) -> bool:
-    """Whether two spellings are of one version; what is none, as `foo.dist-info` has, is the same as nothing."""
+def _is_same_version(one: str, other: str) -> bool:
+    """Whether two spellings are the same version. False for an invalid version, as in `foo.dist-info`."""
     try:
         return Version(one) == Version(other)
     except InvalidVersion:
         return False
 
 
-def normalised(name: str) -> str:
-    """A distribution's name as package indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def guard_build(stack: Stack, lock: Lock) -> None:
-    """Refuse a torch that is not the build that the lock was made for: a CPU build in the place of a CUDA one."""
+def check_torch_build(stack: Stack, lock: Lock) -> None:
+    """Refuse a torch of another build than the locked one, such as a CPU build instead of a CUDA build."""
     torch = stack.torch.value
     if torch is None:
-        return  # a stack without torch: its lock has none
+        return  # the lock has no torch
     build = torch.cuda.value or "cpu"
     if torch.cuda.state != "unreadable" and build != lock.torch_build:
         raise Refused(
-            f"torch {torch.version.value} is the {_named(build)} (read from {torch.cuda.source})",
-            expected=f"the {_named(lock.torch_build)}, as locked",
-            hint="envdoctor install again; the current environment was not touched",
+            f"torch {torch.version.value} is the {_describe_build(build)} (read from {torch.cuda.source})",
+            expected=f"the {_describe_build(lock.torch_build)}, as locked",
+            hint=f"envdoctor install again; {UNCHANGED}",
         )
 
 
-def guard_coherence(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Refuse a stack that the rules say will fail here; what is left are their warnings.
-
-    Only rules on stacks count: what is wrong with the machine is wrong without this stack, too.
-    """
-    told = tuple(each for each in found if each.status in ("error", "warning") and each.id not in ASKED_FOR)
-    if errors := [each for each in told if each.status == "error"]:
+def check_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Refuse a stack for which the rules report an error. Returns the warnings."""
+    relevant = tuple(f for f in findings if f.status in ("error", "warning") and f.id not in IGNORED_RULES)
+    if errors := [finding for finding in relevant if finding.status == "error"]:
         raise Refused(
-            "the packages do not hold together: " + "; ".join(f"{e.id} {e.message}" for e in errors[:3]),
-            expected="a stack that the rules have nothing against on this machine",
-            hint=f"envdoctor explain {errors[0].id}; the current environment was not touched",
+            "the packages are incompatible: " + "; ".join(f"{f.id} {f.message}" for f in errors[:3]),
+            expected="packages for which the rules report no error on this machine",
+            hint=f"envdoctor explain {errors[0].id}; {UNCHANGED}",
         )
-    return told
+    return relevant
 
 
-def guard_stack(stack: Stack, machine: Machine) -> tuple[Finding, ...]:
-    """The same for an environment that was looked into."""
-    about_stacks = (
-        each for each in evaluate(machine, stack) if each.id in RULES and RULES[each.id].needs_environment
-    )
-    return guard_coherence(about_stacks)
+def check_stack(stack: Stack, machine: Machine) -> tuple[Finding, ...]:
+    """Check an installed environment with the rules that depend on the packages. Returns the warnings."""
+    return check_findings(f for f in evaluate(machine, stack) if f.id in RULES and RULES[f.id].needs_environment)
 
 
-def _named(build: str) -> str:
+def _describe_build(build: str) -> str:
     return "CPU build" if build == "cpu" else f"CUDA {build} build"

@@ -1,10 +1,10 @@
-"""What an install will do, before anything is done. Pure; printable as the commands a person would type."""
+"""The plan of an install: its steps, which can also be printed as shell commands. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,21 +13,22 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths
-from envdoctor.install.build_jobs import ONE_JOB, Jobs
-from envdoctor.locking.resolve import Lock
+from envdoctor.install.build_jobs import ONE_JOB, BuildJobs
+from envdoctor.locking.lock import Lock
 from envdoctor.profiles import Build, Profile, Wheel
 from envdoctor.profiles.direct_wheels import by_distribution
 from envdoctor.redact.variables import redact_variable
 
 MINUTE = 60.0
-BUILD_SECONDS = 24 * 60 * MINUTE  # the user is told how long it takes, and has Ctrl-C
+OFFLINE = {"UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+BUILD_SECONDS = 24 * 60 * MINUTE  # the estimated duration is printed, and Ctrl-C ends it
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One step: what it is for, uv's arguments, and how long it may take in seconds.
+    """One step: its title, uv's arguments, and its time limit in seconds.
 
-    One with `wheels` takes the first of them that fits the torch which the steps before have installed; one with
-    `built` compiles that distribution with these variables, unless such a wheel was taken.
+    A step with `wheels` installs the first wheel that is compatible with the installed torch. A step with `built`
+    compiles that distribution with the variables of `environment`, unless such a wheel was installed.
     """
 
     name: str
@@ -40,31 +41,31 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """The steps that build an environment beside `venv`, which then takes its place."""
+    """The steps that build an environment next to `venv` and then swap it in."""
 
     profile: str
     venv: str
     lock: Lock
-    request: str  # digest of what was asked for
+    request: str  # digest of the inputs, see `request_digest`
     disk_gb: float
     environment: dict[str, str]  # package sources for uv
-    arguments: tuple[str, ...]  # and what uv takes of them only as arguments
+    arguments: tuple[str, ...]  # package sources that uv only accepts as arguments
     required_probes: tuple[str, ...]
-    run_environment: dict[str, str]  # variables for what will run in the environment
-    fallbacks: dict[str, str]  # attention to use where no wheel of a distribution fits
-    glibc: str  # of the machine: a lock names the oldest it is good for
-    system: tuple[str, ...]  # what it needs of the system, by the names of knowledge/system_packages.toml
+    run_environment: dict[str, str]  # variables for programs in the environment
+    fallbacks: dict[str, str]  # attention implementation if no wheel of a distribution fits
+    glibc: str  # of the machine, which may be newer than that of the lock
+    system: tuple[str, ...]  # needs of the system, by the names of knowledge/system_packages.toml
     steps: tuple[Step, ...]
     sources: Sources
     build: Build | None = None
-    jobs: Jobs = ONE_JOB
-    direct: dict[str, str] = {}  # files of [[wheels]] that are at hand, by sha256
-    install_system: bool = False  # what is missing of it, too
-    adopt: bool = False  # whatever environment is there may be replaced
+    jobs: BuildJobs = ONE_JOB
+    direct: dict[str, str] = {}  # paths of downloaded [[wheels]], by sha256
+    install_system: bool = False  # install missing system packages
+    adopt: bool = False  # replace an environment that envdoctor did not create
 
     @property
     def building(self) -> Path:
-        """Where it is built."""
+        """The folder of the new environment until it is swapped in."""
         return EnvironmentPaths(Path(self.venv)).building
 
 
@@ -75,21 +76,27 @@ def plan_install(
     sources: Sources,
     *,
     glibc: str = "",
-    kept: str = "",
+    profile_lock: str = "",
     adopt: bool = False,
-    jobs: Jobs = ONE_JOB,
+    install_system: bool = False,
+    jobs: BuildJobs = ONE_JOB,
+    offline: bool = False,
+    direct: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan for a new environment beside the one that is there. `kept` is the digest of the profile's own lock."""
+    """The plan for a new environment. `profile_lock` is the digest of the profile's own lock.
+
+    `offline` disables uv's network access; `direct` maps the hashes of [[wheels]] to downloaded files.
+    """
     building = EnvironmentPaths(venv).building
     interpreter = str(building / "bin/python")
     arguments = sync_arguments(lock, sources)
     steps = [
-        # Relocatable: its scripts find their Python by their own place, so the finished folder can be moved.
+        # Relocatable: scripts find their Python relative to their own path, so the folder can be renamed.
         Step(name="venv", title=f"Create an environment with Python {lock.python}", deadline=15 * MINUTE,
              arguments=("venv", "--python", lock.python, "--relocatable", "--no-project", str(building))),
         Step(name="sync", title=f"Install {len(lock.packages) - len(lock.built)} packages", deadline=120 * MINUTE,
              arguments=("pip", "sync", "--python", interpreter, *arguments, str(building / LOCK_FILE))),
-        *(Step(name=f"wheel {name}", title=f"Add the wheel of {name} that fits", deadline=10 * MINUTE, wheels=wheels,
+        *(Step(name=f"wheel {name}", title=f"Add a compatible wheel of {name}", deadline=10 * MINUTE, wheels=wheels,
                arguments=("pip", "install", "--python", interpreter, "--no-deps", "--no-index", "--offline"))
           for name, wheels in by_distribution(profile.wheels)),
         *build_steps(profile.build, lock, building, jobs, arguments),
@@ -100,9 +107,9 @@ def plan_install(
         profile=profile.id,
         venv=str(venv),
         lock=lock,
-        request=request_digest(profile, lock.platform.partition("-")[0], lock.python, kept),
+        request=request_digest(profile, lock.architecture, lock.python, profile_lock),
         disk_gb=profile.when.disk_gb,
-        environment=uv_environment(sources),
+        environment=uv_environment(sources) | (OFFLINE if offline else {}),
         arguments=arguments,
         required_probes=profile.verify.required,
         run_environment=profile.environment,
@@ -114,18 +121,20 @@ def plan_install(
         adopt=adopt,
         build=profile.build,
         jobs=jobs,
+        direct=dict(direct or {}),
+        install_system=install_system,
     )
 
 
 def build_steps(
-    build: Build | None, lock: Lock, building: Path, jobs: Jobs, arguments: Sequence[str]
+    build: Build | None, lock: Lock, building: Path, jobs: BuildJobs, arguments: Sequence[str]
 ) -> Iterator[Step]:
-    """A step for each package that is compiled, in the profile's order; everything else stays a wheel."""
+    """A step for each package to compile, in the profile's order. BadInput if lock and profile differ in them."""
     packages = {package.name: package for package in lock.built}
-    if other := set(packages) ^ set(build.packages if build else ()):
+    if differing := set(packages) ^ set(build.packages if build else ()):
         raise BadInput(
-            f"the lock of '{lock.profile}' and [build] of the profile differ in {', '.join(sorted(other))}",
-            expected="a lock of the profile as it is now",
+            f"the lock of '{lock.profile}' and [build] of the profile differ in {', '.join(sorted(differing))}",
+            expected="a lock of the current profile",
             hint=f"envdoctor lock --profile {lock.profile}, or envdoctor install --upgrade",
         )
     for name in build.packages if build else ():
@@ -139,31 +148,31 @@ def build_steps(
 
 
 def build_file(building: Path, name: str) -> Path:
-    """The requirements file of one build, with the hash of its source."""
+    """The path of the requirements file of one build, which contains the hash of its source."""
     return building / f"envdoctor-build-{name}.txt"
 
 
 def sync_arguments(lock: Lock, sources: Sources) -> tuple[str, ...]:
-    """What uv is told when it takes the wheels of a lock: these and no others, and never a source to compile."""
+    """uv's arguments to install exactly the wheels of a lock, and never a source distribution."""
     backend = ("--torch-backend", lock.backend) if lock.backend else ()
     return ("--require-hashes", "--only-binary", ":all:", *backend, *uv_arguments(sources))
 
 
-def request_digest(profile: Profile, architecture: str, python: str, kept: str = "") -> str:
-    """A short name of everything that decides what an install makes, but for what the sources offer today.
+def request_digest(profile: Profile, architecture: str, python: str, profile_lock: str = "") -> str:
+    """A short hash of all inputs that determine the installed packages, except the content of the package sources.
 
-    `kept` is the digest of the profile's own lock: a newer one is taken by the next install.
+    `profile_lock` is the digest of the profile's own lock: an install with a newer lock replaces the environment.
     """
     specs = [[pin.spec for pin in pins] for pins in (profile.requirements, profile.constraints)]
     choices: tuple[object, ...] = (profile.cuda, profile.wheels, profile.sources, profile.exclude_newer)
-    if made := profile.build:
-        choices += ((made.packages, made.environment),)
-    asked = msgspec.json.encode((profile.id, architecture, python, kept, specs, choices), order="sorted")
-    return hashlib.sha256(asked).hexdigest()[:16]
+    if build := profile.build:
+        choices += ((build.packages, build.environment),)
+    request = msgspec.json.encode((profile.id, architecture, python, profile_lock, specs, choices), order="sorted")
+    return hashlib.sha256(request).hexdigest()[:16]
 
 
 def shell_lines(plan: Plan) -> list[str]:
-    """The plan as shell commands, credentials of package sources left out."""
+    """The plan as shell commands, without the credentials of package sources."""
     paths = EnvironmentPaths(Path(plan.venv))
     building, venv = shlex.quote(str(paths.building)), shlex.quote(plan.venv)
     lock_file = shlex.quote(str(paths.building / LOCK_FILE))
@@ -173,7 +182,7 @@ def shell_lines(plan: Plan) -> list[str]:
     ]
     lock = [f"cat > {lock_file} <<'LOCK'", *plan.lock.text.splitlines(), "LOCK"]
     commands = [line for step in plan.steps for line in _lines(step, plan)]
-    # An environment that is there already is kept beside the new one, as `venv.~1~`.
+    # An existing environment is kept next to the new one, as `venv.~1~`.
     move = f"mv -T --backup=numbered {building} {venv}"
     return [*exports, commands[0], *lock, *commands[1:], move]
 
@@ -185,16 +194,13 @@ def _lines(step: Step, plan: Plan) -> list[str]:
 
 
 def _build_lines(step: Step, plan: Plan) -> list[str]:
-    """A build by hand; without uv's cache, which would hand out what was compiled against another torch."""
+    """The commands of a build. uv's cache is disabled, since it may return a wheel compiled against another torch."""
     package = next(package for package in plan.lock.built if package.name == step.built)
     file = shlex.quote(str(build_file(plan.building, step.built)))
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(step.environment.items()))
-    told = [f"# unless one of the wheels of {step.built} was added:"] if _has_wheels(plan, step.built) else []
-    return [*told, f"echo '{package.line}' > {file}", f"{variables} {_uv_line(step)} --no-cache"]
-
-
-def _has_wheels(plan: Plan, name: str) -> bool:
-    return any(wheel.name == name for step in plan.steps for wheel in step.wheels)
+    has_wheels = any(wheel.name == step.built for other in plan.steps for wheel in other.wheels)
+    comments = [f"# unless one of the wheels of {step.built} was added:"] if has_wheels else []
+    return [*comments, f"echo '{package.line}' > {file}", f"{variables} {_uv_line(step)} --no-cache"]
 
 
 def _uv_line(step: Step) -> str:
@@ -202,12 +208,12 @@ def _uv_line(step: Step) -> str:
 
 
 def _wheel_lines(step: Step) -> list[str]:
-    """The step for one that is to be chosen by hand: each candidate with its conditions."""
-    lines = [f"# {step.name}: the first that fits"]
+    """The candidates for a wheel as comments, each with its conditions: the user chooses one."""
+    lines = [f"# {step.name}: install the first compatible one"]
     for wheel in step.wheels:
-        built = ", ".join(
-            f"{what} {value}"
-            for what, value in (
+        conditions = ", ".join(
+            f"{name} {value}"
+            for name, value in (
                 ("Python", wheel.python), (wheel.architecture, "only" if wheel.architecture else ""),
                 ("torch", wheel.torch), ("CUDA", wheel.cuda), ("C++11 ABI", wheel.abi),
             )
@@ -215,7 +221,7 @@ def _wheel_lines(step: Step) -> list[str]:
         )  # fmt: skip
         file = shlex.quote(wheel.file)
         lines += [
-            f"# for {built}:",
+            f"# for {conditions}:",
             f"#   curl -fL -C - -o {file} {shlex.quote(redact_variable('', wheel.url))}",
             f"#   echo '{wheel.sha256}  {wheel.file}' | sha256sum --check && {_uv_line(step)} ./{file}",
         ]

@@ -1,4 +1,4 @@
-"""How far an install is: bytes from what uv prints, the rate from what the machine receives."""
+"""The progress of an install: sizes from uv's output, the transfer rate from the network interfaces."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ import time
 from pathlib import Path
 
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-WINDOW_SECONDS = 2.0  # that a rate is taken over
+WINDOW_SECONDS = 2.0  # of one measurement of the rate
 
 
 class DownloadTracker:
-    """Bytes downloaded, read from what uv prints: `Downloading torch (182.9MiB)`, later ` Downloaded torch`.
+    """Downloaded bytes, parsed from uv's output: `Downloading torch (182.9MiB)`, later ` Downloaded torch`.
 
-    uv tells of a wheel only when all of it is there, so the rate is that of the machine's network interfaces: it
-    shows that something comes, and that nothing does.
+    uv reports a wheel only when its download is complete. The rate is therefore that of the machine's network
+    interfaces, which also shows a stalled download.
     """
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self.finished: set[str] = set()
-        self.doing = ""
-        self.begun = ""  # a line whose end is not there yet
+        self.current_line = ""
+        self._partial_line = ""
         self._last = (time.monotonic(), received_bytes())
         self._rate: float | None = None
 
     @property
     def total(self) -> int:
-        """Bytes of all announced downloads."""
+        """Bytes of all downloads."""
         return sum(self.sizes.values())
 
     @property
     def done(self) -> int:
-        """Bytes of the finished ones."""
+        """Bytes of the finished downloads."""
         return sum(size for name, size in self.sizes.items() if name in self.finished)
 
     def read(self, text: str) -> None:
-        """Take in what is new of uv's output."""
-        text, _, self.begun = (self.begun + text).rpartition("\n")
+        """Parse new output of uv."""
+        text, _, self._partial_line = (self._partial_line + text).rpartition("\n")
         for name, size, unit in re.findall(r"Downloading (\S+) \(([\d.]+)([KMG]?i?B)\)", text):
             self.sizes[name] = int(float(size) * SIZES.get(unit, 1))
         self.finished.update(re.findall(r"Downloaded (\S+)", text))
         if lines := [line.strip() for line in text.splitlines() if line.strip()]:
-            self.doing = lines[-1]
+            self.current_line = lines[-1]
 
     def rate(self) -> float | None:
-        """Bytes a second that the machine receives; None while nothing is downloaded, or before it was measured."""
+        """Bytes per second that the machine receives; None without a download or before the first measurement."""
         if not self.sizes or self.sizes.keys() <= self.finished:
             return None
         now = time.monotonic()
@@ -58,7 +58,7 @@ class DownloadTracker:
 
 
 def received_bytes() -> int | None:
-    """Bytes received over all interfaces but loopback, from /proc/net/dev."""
+    """Bytes received over all interfaces except loopback, from /proc/net/dev."""
     try:
         return parse_received(Path("/proc/net/dev").read_text())
     except (OSError, ValueError):
@@ -66,6 +66,6 @@ def received_bytes() -> int | None:
 
 
 def parse_received(text: str) -> int:
-    """The sum over lines like `  eth0: 1296 12 0 0 0 0 0 0 ...`, of which the first number is bytes received."""
+    """The sum of the first numbers, the received bytes, of lines like `  eth0: 1296 12 0 0 0 0 0 0 ...`."""
     rows = (line.partition(":") for line in text.splitlines() if ":" in line)
     return sum(int(numbers.split()[0]) for name, _, numbers in rows if name.strip() != "lo")

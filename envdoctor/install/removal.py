@@ -6,7 +6,7 @@ from pathlib import Path
 
 from envdoctor.core.records import Record
 from envdoctor.environment.managed import EnvironmentPaths, size_on_disk
-from envdoctor.install.swap import remove
+from envdoctor.install.swap import remove_environment
 
 
 class RemovalResult(Record, frozen=True):
@@ -31,7 +31,7 @@ class Removal:
         """Remove a folder."""
         self.count(path)
         if not self.dry_run:
-            remove(path)
+            remove_environment(path)
 
     def count(self, path: Path) -> None:
         """Count a folder that the caller removes."""

@@ -1,4 +1,4 @@
-"""Let a finished environment take the place of the current one; go back to the one before; clear up after a kill."""
+"""Swap a finished environment in, swap back to the previous one, and recover after a crash."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from envdoctor.environment.managed import (
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one atomic step; False where the C library or the file system cannot (NFS, musl)."""
+    """Swap two folders atomically. False if the C library or the file system does not support it (musl, NFS)."""
     at_working_directory, rename_exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: renameat2(2)
     try:
         rename = ctypes.CDLL(None).renameat2
     except AttributeError:
         return False
-    encoded = os.fsencode(one), os.fsencode(other)
-    return bool(rename(at_working_directory, encoded[0], at_working_directory, encoded[1], rename_exchange) == 0)
+    paths = os.fsencode(one), os.fsencode(other)
+    return bool(rename(at_working_directory, paths[0], at_working_directory, paths[1], rename_exchange) == 0)
 
 
 def flush_file_system(folder: Path) -> None:
-    """Wait until a file system has on its disk what was written to it, one by one: before that, a power failure
-    leaves files of the right names and no content, which no marker may vouch for. Without syncfs(2) it is skipped.
+    """Wait until all files of a file system are on disk, so that the install record is not written before them.
+
+    Without syncfs(2) this does nothing.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -43,9 +44,9 @@ def flush_file_system(folder: Path) -> None:
 
 
 def swap_in(paths: EnvironmentPaths) -> None:
-    """The environment in `building` becomes the current one, in one step where the system can; the other waits there.
+    """Make the environment in `building` the current one, atomically if the system supports it.
 
-    What was current is then in `building`, or in `outgoing`; `retain_previous` moves it on.
+    The replaced environment is then in `building` or in `outgoing`, until `retain_previous` moves it.
     """
     if not paths.venv.exists() or not any(paths.venv.iterdir()):
         paths.building.rename(paths.venv)  # rename(2) replaces an empty folder
@@ -59,19 +60,19 @@ def swap_in(paths: EnvironmentPaths) -> None:
 
 
 def retain_previous(paths: EnvironmentPaths) -> None:
-    """What was current a moment ago becomes the previous one; the one before that goes."""
-    old = next((place for place in (paths.outgoing, paths.building) if place.exists()), None)
-    if old is None:
+    """Move the replaced environment to `previous`. Its former content is removed, or kept if it is foreign."""
+    replaced = next((folder for folder in (paths.outgoing, paths.building) if folder.exists()), None)
+    if replaced is None:
         return
     if is_foreign(paths.previous):
         paths.previous.rename(paths.next_adopted_environment)
-    remove(paths.previous)
-    old.rename(paths.previous)
+    remove_environment(paths.previous)
+    replaced.rename(paths.previous)
     paths.adoption_marker.unlink(missing_ok=True)
 
 
 def swap_back(paths: EnvironmentPaths) -> None:
-    """The previous environment and the current one change places."""
+    """Exchange the previous and the current environment."""
     if not paths.venv.exists():
         paths.previous.rename(paths.venv)
     elif not exchange(paths.previous, paths.venv):
@@ -81,62 +82,59 @@ def swap_back(paths: EnvironmentPaths) -> None:
 
 
 def recover_swap(paths: EnvironmentPaths) -> str:
-    """Put right what a kill in the middle of a swap left; what was found, in words, or nothing.
+    """Complete or undo a swap that was killed. Returns a message, or an empty string if there was none.
 
-    An environment that was current is never removed here: it comes back, or becomes the previous one.
+    Never removes an environment that was the current one: it is restored, or becomes the previous one.
     """
-    for doomed in paths.folder.glob("removing-*"):
-        shutil.rmtree(doomed, ignore_errors=True)
+    for folder in paths.folder.glob("removing-*"):
+        shutil.rmtree(folder, ignore_errors=True)
     if paths.outgoing.exists() and not paths.venv.exists():
         paths.outgoing.rename(paths.venv)
-        return "it was killed in the middle of the swap; the environment from before is back in its place"
-    if paths.outgoing.exists() or (paths.building.exists() and _is_old(paths)):
+        return "it was killed during the swap; the previous environment was restored"
+    if paths.outgoing.exists() or (paths.building.exists() and _contains_replaced(paths)):
         retain_previous(paths)
-        return "the swap itself was complete; the environment from before is kept for rollback"
+        return "the swap was complete; the previous environment is kept for rollback"
     return ""
 
 
-def remove_unfinished(paths: EnvironmentPaths) -> str:
-    """Remove a half-built environment; what was found, in words, or nothing."""
+def remove_unfinished(paths: EnvironmentPaths) -> None:
+    """Remove an incomplete environment from `building`."""
     paths.adoption_marker.unlink(missing_ok=True)
-    if not paths.building.exists():
-        return ""
-    remove(paths.building)
-    return "its half-built environment was removed; what it had downloaded is in uv's cache"
+    remove_environment(paths.building)
 
 
 def reuse_finished_build(paths: EnvironmentPaths, request: str, lock: str) -> bool:
-    """Whether `building` holds a whole environment for this request and lock: a kill kept it from being swapped in.
+    """Whether `building` contains a finished environment for this request and lock, left by a killed install.
 
-    It is marked anew with what it will replace: there may have been a rollback since.
+    Updates the environment that it replaces in its install record: a rollback may have changed it since.
     """
-    made = read_install_record(paths.building)
-    if made is None or not made.request or (made.request, made.lock) != (request, lock):
+    record = read_install_record(paths.building)
+    if record is None or not record.request or (record.request, record.lock) != (request, lock):
         return False
-    write_install_record(paths.building, msgspec.structs.replace(made, replaces=current_environment_id(paths)))
+    write_install_record(paths.building, msgspec.structs.replace(record, replaces=current_environment_id(paths)))
     return True
 
 
 def current_environment_id(paths: EnvironmentPaths) -> str:
-    """The id of the environment that is current, for the one that will take its place."""
+    """The id of the current environment, FOREIGN if envdoctor did not create it, empty if there is none."""
     current = read_install_record(paths.venv)
     return current.id if current else FOREIGN if is_foreign(paths.venv) else ""
 
 
-def _is_old(paths: EnvironmentPaths) -> bool:
-    """Whether `building` holds what was current before: killed right after the exchange."""
+def _contains_replaced(paths: EnvironmentPaths) -> bool:
+    """Whether `building` contains the replaced environment: the install was killed right after the exchange."""
     current, built = read_install_record(paths.venv), read_install_record(paths.building)
-    if current is None:  # before an exchange with a stranger's environment, or there is no current one
+    if current is None:  # before an exchange with a foreign environment, or without a current one
         return False
     if paths.adoption_marker.exists() and current.replaces == FOREIGN:
         return is_foreign(paths.building)
     return built is not None and bool(built.id) and built.id == current.replaces
 
 
-def remove(folder: Path) -> None:
-    """Remove an environment. First it loses its name, so that a half-removed one is never taken for a whole."""
+def remove_environment(folder: Path) -> None:
+    """Remove an environment. It is renamed first, so that a partially removed one never looks complete."""
     if not folder.exists() and not folder.is_symlink():
         return
-    doomed = folder.with_name(f"removing-{os.getpid()}-{folder.name}")
-    folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    renamed = folder.with_name(f"removing-{os.getpid()}-{folder.name}")
+    folder.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)

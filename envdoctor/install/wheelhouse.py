@@ -1,4 +1,4 @@
-"""A folder with every wheel of a lock, for machines without a network, and its manifest, which is written last."""
+"""A wheelhouse: a folder with all wheels of a lock and a manifest, for an install without a network."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from envdoctor.core.records import Record
 from envdoctor.download.partial_file import disk_errors, is_partial, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources
 from envdoctor.download.wheel_archive import find_wheel_problems
-from envdoctor.locking.lock_files import LockFile, parse_lock
+from envdoctor.locking.lock import Lock
+from envdoctor.locking.lock_files import parse_lock
 
 MANIFEST = "envdoctor-wheelhouse.json"
 MANIFEST_SCHEMA = 1
-WHAT = "a wheelhouse as `envdoctor fetch` writes it"
-SOURCES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-INSTALLABLE = (".whl", *SOURCES)  # what an installer would take from a folder
+FORMAT = "a wheelhouse as `envdoctor fetch` writes it"
+SOURCE_ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+INSTALLABLE = (".whl", *SOURCE_ARCHIVES)  # files that an installer would use
 FAULTS_SHOWN = 3
 
 
 class WheelhouseFile(Record, frozen=True):
-    """One file of a wheelhouse. `direct`: not of the lock, but one of the profile's [[wheels]]."""
+    """One file of a wheelhouse. `direct` marks a wheel of the profile's [[wheels]], which is not in the lock."""
 
     name: str
     sha256: str
@@ -36,24 +37,24 @@ class WheelhouseFile(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """What a wheelhouse holds and for whom."""
+    """The content of a wheelhouse, and the profile and platform that it is for."""
 
     schema: int
     envdoctor: str
-    made: str  # when, in UTC
+    made: str  # ISO 8601, UTC
     profile: str
     platform: str
     python: str
     digest: str  # of the lock
-    lock: str  # its text
+    lock: str  # the text of the lock file
     files: tuple[WheelhouseFile, ...]
 
 
 class Wheelhouse(Record, frozen=True, kw_only=True):
-    """A wheelhouse that was checked file by file: the lock, the sources that use nothing else, the direct wheels."""
+    """A checked wheelhouse: its lock, package sources that use only this folder, and its direct wheels."""
 
     folder: str
-    lock: LockFile
+    lock: Lock
     sources: Sources
     direct: dict[str, str]  # path by sha256
     files: int
@@ -61,22 +62,22 @@ class Wheelhouse(Record, frozen=True, kw_only=True):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest whole or not at all; the user's umask decides who may read it."""
-    place = folder / MANIFEST
+    """Write the manifest atomically, with the permissions of the user's umask."""
+    path = folder / MANIFEST
     temporary = folder / f".{MANIFEST}.{os.getpid()}"
-    with disk_errors(place):
+    with disk_errors(path):
         try:
             with temporary.open("wb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(place)
+            temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
-    """A wheelhouse of a profile; every file is held against the manifest, its hash, and what a wheel may hold."""
+    """Read the wheelhouse of a profile and check each file: manifest, size, hash and content."""
     folder = expanded(folder).absolute()
     manifest = read_manifest(folder)
     if manifest is None:
@@ -87,13 +88,13 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
             expected=f"those of '{profile}'",
             hint=f"envdoctor install --profile {manifest.profile} --from {folder}",
         )
-    lock = _lock_of(folder, manifest)
+    lock = _read_lock(folder, manifest)
     _check_names(folder, manifest, {package.sha256 for package in lock.packages if package.built})
     _check_files(folder, manifest.files, profile)
-    link = folder.as_uri() if "," in str(folder) else str(folder)  # uv's list of folders has commas in between
+    link = folder.as_uri() if "," in str(folder) else str(folder)  # uv separates folders by commas
     return Wheelhouse(
         folder=str(folder),
-        # Without its backend: where nothing is looked up, no index of PyTorch's has a say.
+        # Without a backend, since --torch-backend would make uv query the PyTorch index.
         lock=msgspec.structs.replace(lock, backend=""),
         sources=Sources(no_index=True, find_links=(link,), origins={"no-index": "--from", "find-links": "--from"}),
         direct={file.sha256: str(folder / file.name) for file in manifest.files if file.direct},
@@ -103,37 +104,37 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none."""
-    place = folder / MANIFEST
-    if not place.exists():
+    """The manifest of a folder; None if there is none."""
+    path = folder / MANIFEST
+    if not path.exists():
         return None
     hint = "envdoctor fetch --profile NAME --dest DIR"
-    text = read_text(place, what=WHAT, hint=hint)
+    text = read_text(path, what=FORMAT, hint=hint)
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{place} is not JSON: {error}", expected=WHAT, hint=hint) from error
-    newer = data.get("schema") if isinstance(data, dict) else None
-    if isinstance(newer, int) and newer > MANIFEST_SCHEMA:
+        raise BadInput(f"{path} is not JSON: {error}", expected=FORMAT, hint=hint) from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if isinstance(schema, int) and schema > MANIFEST_SCHEMA:
         raise BadInput(
-            f"{place} has schema {newer}",
-            expected=f"at most {MANIFEST_SCHEMA}, which this envdoctor reads",
+            f"{path} has schema {schema}",
+            expected=f"at most {MANIFEST_SCHEMA}, the newest schema that this envdoctor supports",
             hint="python -m pip install --upgrade envdoctor",
         )
-    return convert(data, Manifest, where=str(place), what=WHAT, hint=hint)
+    return convert(data, Manifest, where=str(path), what=FORMAT, hint=hint)
 
 
-def _lock_of(folder: Path, manifest: Manifest) -> LockFile:
-    """The lock of a manifest, held against the rest of it."""
+def _read_lock(folder: Path, manifest: Manifest) -> Lock:
+    """The lock of a manifest, checked against the other fields and the listed files."""
     where = f"the lock in {folder / MANIFEST}"
     lock = parse_lock(manifest.lock, where=where)
-    told = (manifest.digest, manifest.profile, manifest.platform, manifest.python)
-    found = (lock.lock.digest, lock.profile, lock.platform, lock.python)
-    if told != found:
-        raise _bad(where, f"is {' '.join(found)}", f"{' '.join(told)}, as the manifest says", lock.profile)
+    expected = (manifest.digest, manifest.profile, manifest.platform, manifest.python)
+    found = (lock.digest, lock.profile, lock.platform, lock.python)
+    if expected != found:
+        raise _damaged(where, f"is {' '.join(found)}", f"{' '.join(expected)}, as in the manifest", lock.profile)
     present = {file.sha256 for file in manifest.files}
     if missing := [package for package in lock.packages if package.sha256 not in present]:
-        raise _bad(
+        raise _damaged(
             str(folder / MANIFEST),
             f"lists no file for {missing[0].name} {missing[0].version}",
             f"a file with sha256 {missing[0].sha256}",
@@ -143,28 +144,30 @@ def _lock_of(folder: Path, manifest: Manifest) -> LockFile:
 
 
 def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
-    """Wheels alone, and the sources that the lock says are built."""
+    """Check that the manifest lists wheels and, for packages to compile, source archives, each once."""
     names = [file.name for file in manifest.files]
     for name, sha256 in ((file.name, file.sha256) for file in manifest.files):
         try:
             path_in_folder(folder, name)
         except BadInput as error:
             where = str(folder / MANIFEST)
-            raise _bad(where, f"names {name!r}", "plain names of wheels in its folder", manifest.profile) from error
-        installable = name.endswith(SOURCES if sha256 in sources else ".whl")
+            raise _damaged(
+                where, f"names {name!r}", "plain names of wheels in its folder", manifest.profile
+            ) from error
+        installable = name.endswith(SOURCE_ARCHIVES if sha256 in sources else ".whl")
         if not installable or names.count(name) > 1:
             times = f"lists {name!r} {names.count(name)} times"
-            raise _bad(str(folder / MANIFEST), times, "wheels, each once", manifest.profile)
-    for extra in foreign_files(folder, names):
+            raise _damaged(str(folder / MANIFEST), times, "wheels, each once", manifest.profile)
+    for extra in unlisted_files(folder, names):
         raise BadInput(
             f"{extra} is not in {MANIFEST}",
-            expected="nothing to install beside the files of the manifest",
+            expected="no installable files other than those of the manifest",
             hint=f"mv {extra} elsewhere, or envdoctor fetch --profile {manifest.profile} --dest {folder}",
         )
 
 
-def foreign_files(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Files that an installer would take from this folder, beside the named ones; parts of downloads are none."""
+def unlisted_files(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Installable files of a folder that are not among `names`. Partial downloads are ignored."""
     known = set(names)
     return sorted(
         path
@@ -174,13 +177,12 @@ def foreign_files(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def _check_files(folder: Path, files: tuple[WheelhouseFile, ...], profile: str) -> None:
-    """All files at once: hashing lets other threads run."""
+    """Check all files in parallel: hashing releases the GIL."""
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
     try:
-        # The largest first, so that none is left alone at the end.
         work = [pool.submit(_check_file, folder, file, profile) for file in sorted(files, key=lambda f: -f.size)]
-        for each in work:
-            each.result()
+        for future in work:
+            future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -190,19 +192,19 @@ def _check_file(folder: Path, file: WheelhouseFile, profile: str) -> None:
     try:
         size = path.stat().st_size
         if size != file.size:
-            raise _bad(str(path), f"has {size} bytes", f"{file.size} bytes, as the manifest says", profile)
+            raise _damaged(str(path), f"has {size} bytes", f"{file.size} bytes, as in the manifest", profile)
         digest = sha256_of(path)
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        raise _bad(str(path), why, "the file that the manifest lists", profile) from error
+        reason = f"cannot be read: {error.strerror}"
+        raise _damaged(str(path), reason, "the file that the manifest lists", profile) from error
     if digest != file.sha256:
-        raise _bad(str(path), f"has sha256 {digest}", f"sha256 {file.sha256}, as the manifest says", profile)
-    if path.name.endswith(".whl"):  # what a source may hold is uv's to judge as it unpacks
+        raise _damaged(str(path), f"has sha256 {digest}", f"sha256 {file.sha256}, as in the manifest", profile)
+    if path.name.endswith(".whl"):  # uv checks source archives when it unpacks them
         check_archive(path)
 
 
 def check_archive(path: Path) -> None:
-    """Refuse a wheel whose members climb out, hide, or are not in its RECORD."""
+    """Refuse a wheel with files outside its folders or missing from its RECORD."""
     if faults := list(find_wheel_problems(path)):
         more = f" and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise BadInput(
@@ -212,22 +214,22 @@ def check_archive(path: Path) -> None:
         )
 
 
-def _bad(what: str, observed: str, expected: str, profile: str) -> BadInput:
+def _damaged(subject: str, observed: str, expected: str, profile: str) -> BadInput:
     return BadInput(
-        f"{what} {observed}",
+        f"{subject} {observed}",
         expected=expected,
-        hint=f"envdoctor fetch --profile {profile} --dest DIR, where there is a network, then copy DIR again",
+        hint=f"envdoctor fetch --profile {profile} --dest DIR on a machine with a network, then copy DIR again",
     )
 
 
 def _without_manifest(folder: Path, profile: str) -> BadInput:
     try:
         wheels = len([path for path in folder.iterdir() if path.name.endswith(".whl")])
-        seen = f"has {wheels} wheels and no {MANIFEST}"
+        observed = f"has {wheels} wheels and no {MANIFEST}"
     except OSError as error:
-        seen = f"cannot be read: {error.strerror}"
+        observed = f"cannot be read: {error.strerror}"
     return BadInput(
-        f"{folder} {seen}",
-        expected=f"{WHAT}; a plain folder of wheels is named by PIP_FIND_LINKS",
+        f"{folder} {observed}",
+        expected=f"{FORMAT}; for a plain folder of wheels, set PIP_FIND_LINKS",
         hint=f"envdoctor fetch --profile {profile} --dest {folder}",
     )

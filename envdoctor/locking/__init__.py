@@ -1,1 +1,1 @@
-"""Resolving a profile with uv, and its lock files."""
+"""Dependency resolution with uv, and lock files."""

@@ -14,11 +14,10 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.reporter import Reporter
 from envdoctor.download.http_client import new_http_client
 from envdoctor.download.sources import Sources
-from envdoctor.locking import lock_files as locks
-from envdoctor.locking.lock_files import LockFile
-from envdoctor.locking.resolve import TORCH_FAMILY, Lock, Package, Target, resolve
+from envdoctor.locking.lock import Lock, Package, Target
+from envdoctor.locking.resolve import TORCH_FAMILY, resolve
 from envdoctor.locking.torch_index import published_sizes, resolve_published
-from envdoctor.locking.wheel_urls import SIZES_SECONDS, locate_some, sized
+from envdoctor.locking.wheel_urls import SIZES_SECONDS, locate_available_files, with_file_sizes
 from envdoctor.profiles import Profile
 
 # A lock created without the PyTorch index omits the packages that only this index has, and the CUDA libraries that
@@ -26,18 +25,16 @@ from envdoctor.profiles import Profile
 CUDA_LIBRARIES = ("nvidia-", "cuda-")
 
 
-def create_lock(
-    profile: Profile, target: Target, sources: Sources, reporter: Reporter
-) -> tuple[LockFile | None, str]:
+def create_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> tuple[Lock | None, str]:
     """A complete lock, or a partial one if only the PyTorch index is unreachable; else None and the reason."""
     resolution = resolve(profile, target, sources, reporter.attempt)
     if resolution.lock:
-        return locks.file_of(resolution.lock), ""
+        return resolution.lock, ""
     reason = "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
     if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
         return None, reason
     if published := resolve_published(profile, target, sources):
-        return locks.file_of(published), ""
+        return published, ""
     without_torch = _without_torch_build(profile)
     pypi_lock = resolve(without_torch, target, sources, reporter.attempt, any_torch=True).lock
     if pypi_lock is None:
@@ -55,7 +52,7 @@ def _without_torch_build(profile: Profile) -> Profile:
     return msgspec.structs.replace(profile, requirements=requirements, constraints=constraints, sources=configured)
 
 
-def _partial_lock(profile: Profile, lock: Lock) -> LockFile:
+def _partial_lock(profile: Profile, lock: Lock) -> Lock:
     """The lock without the packages that only the PyTorch index has."""
     packages = [p for p in lock.packages if p.name not in TORCH_FAMILY and not p.name.startswith(CUDA_LIBRARIES)]
     required = {Requirement(pin.spec).name for pin in profile.requirements}
@@ -70,19 +67,19 @@ def _partial_lock(profile: Profile, lock: Lock) -> LockFile:
         backend=next((source.backend for source in profile.sources if source.backend), ""),
     )
     without = tuple(sorted(omitted | (required & set(TORCH_FAMILY))))
-    return msgspec.structs.replace(locks.file_of(partial), without=without)
+    return msgspec.structs.replace(partial, without=without)
 
 
-def with_sizes(file: LockFile, old: LockFile | None, sources: Sources, reporter: Reporter) -> LockFile:
+def with_sizes(lock: Lock, old: Lock | None, sources: Sources, reporter: Reporter) -> Lock:
     """The lock with the size of each wheel, where a source or the old lock has it."""
-    known = published_sizes(file.backend, file.python, file.platform.partition("-")[0])
-    known |= {p.sha256: p.size for p in (*(old.packages if old else ()), *file.packages) if p.size}
-    unknown = tuple(package for package in file.packages if not known.get(package.sha256))
+    known = published_sizes(lock.backend, lock.python, lock.architecture)
+    known |= {p.sha256: p.size for p in (*(old.packages if old else ()), *lock.packages) if p.size}
+    unknown = tuple(package for package in lock.packages if not known.get(package.sha256))
     if unknown:
         reporter.phase(f"Requesting the sizes of {len(unknown)} wheels")
-        known |= _request_sizes(file.lock, unknown, sources)
-    packages = tuple(msgspec.structs.replace(p, size=known.get(p.sha256, 0)) for p in file.packages)
-    return msgspec.structs.replace(file, packages=packages)
+        known |= _request_sizes(lock, unknown, sources)
+    packages = tuple(msgspec.structs.replace(p, size=known.get(p.sha256, 0)) for p in lock.packages)
+    return msgspec.structs.replace(lock, packages=packages)
 
 
 def _request_sizes(lock: Lock, packages: Sequence[Package], sources: Sources) -> dict[str, int]:
@@ -93,7 +90,7 @@ def _request_sizes(lock: Lock, packages: Sequence[Package], sources: Sources) ->
     for group, backend in ((rest, ""), (family, lock.backend)):
         with suppress(EnvdoctorError):  # without sizes only the required disk space is unknown
             part = msgspec.structs.replace(lock, packages=group, backend=backend)
-            files = locate_some(part, sources) if group else []
+            files = locate_available_files(part, sources) if group else []
             client = new_http_client(sources, end=time.monotonic() + SIZES_SECONDS)
-            found |= {file.sha256: file.size for file in sized(client, files) if file.size}
+            found |= {file.sha256: file.size for file in with_file_sizes(client, files) if file.size}
     return found

@@ -1,4 +1,4 @@
-"""Locks that travel with a profile: which wheels, by version and hash, one file per architecture and Python.
+"""Lock files: one for each profile, architecture and Python version.
 
     # profile: x86-cu128-vllm
     # platform: x86_64-manylinux_2_31
@@ -7,18 +7,19 @@
     # made: 2026-11-21
     accelerate==1.11.0 --hash=sha256:b298... # 375777
 
-The bundled ones travel with the package; those of a user's own profile lie beside its file. No address is in a lock:
-the wheels come from whatever sources the user has. The number behind a hash is the file's size in bytes, where it is
-known: a comment to uv and pip, and no part of the digest. `# without:` names packages that the PyTorch index alone
-has, when it could not be reached as the lock was made; such a lock proves the rest, and cannot be installed by
-itself. What is compiled on the machine stands behind `# built:`, with the hash of its source.
+The locks of bundled profiles are part of the package. The locks of a user's `mine.toml` are in `mine.locks` next to
+it. A lock contains no URLs: the wheels come from the package sources that the user has configured.
+
+The number after a hash is the size of the file in bytes, if known. uv and pip ignore it, and it is not part of the
+digest. `# without:` lists packages that only the PyTorch index provides and that were left out because the index was
+unreachable; such a partial lock cannot be installed on its own. A line that starts with `# built:` is a package that
+is compiled on the machine, with the hash of its source distribution.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
@@ -30,128 +31,108 @@ from packaging.utils import canonicalize_name
 from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput, cannot_write
-from envdoctor.core.records import Record
-from envdoctor.locking.resolve import BUILT_MARK, Lock, Package, Target
+from envdoctor.locking.lock import BUILT_MARK, Lock, Package, Target
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.profiles.checks import BACKEND, NAME
 
-LOCKED = "the bundled lock"  # as the source of a package
-WHAT = "a lock as `envdoctor lock` writes it"
+LOCK_SOURCE = "the bundled lock"  # the source of a package that was read from a lock file
+FORMAT = "a lock as `envdoctor lock` writes it"
 HINT = "envdoctor lock --check"
-HEAD = re.compile(r"# (profile|platform|python|torch|backend|made|without): *(.*)")
-HEADS = (
+HEADER_LINE = re.compile(r"# (profile|platform|python|torch|backend|made|without): *(.*)")
+HEADERS = (
     ("profile", NAME, "the id of a profile"),
     ("platform", r"[a-z0-9_]{2,16}-manylinux_2_[0-9]{1,3}", "a platform such as x86_64-manylinux_2_31"),
     ("python", r"3\.[0-9]{1,2}", "a version such as 3.12"),
     ("torch", r"cpu|[0-9]+\.[0-9]+", "cpu or a CUDA version such as 12.8"),
-    ("backend", BACKEND, "cpu, cu128 and the like"),
+    ("backend", BACKEND, "cpu, cu128 or another backend of the PyTorch index"),
     ("made", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date"),
     ("without", r"[a-z0-9 -]*", "names of packages"),
 )
+REQUIRED_HEADERS = ("profile", "platform", "python", "torch", "made")
 PIN = re.compile(
     r"([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)(?: +# ([0-9]{1,15}))?", re.ASCII
 )
 
 
-class LockFile(Record, frozen=True, kw_only=True):
-    """A lock as it lies in a file."""
-
-    profile: str
-    platform: str
-    python: str
-    torch: str  # "cpu" or the CUDA version
-    backend: str = ""  # of the PyTorch index, where torch came from it
-    made: str  # date
-    without: tuple[str, ...] = ()  # packages left out, since their only source could not be reached
-    packages: tuple[Package, ...]
-
-    @property
-    def lock(self) -> Lock:
-        """As the resolver gives one."""
-        return Lock(self.profile, self.platform, self.python, self.backend, self.torch, self.packages)
-
-
 def lock_folder(profile: str) -> Path:
-    """Where the locks of a profile lie, given by name or file: of a user's `mine.toml` in `mine.locks` beside it."""
+    """The folder of a profile's locks. The profile is given by name or file."""
     path = profile_file(profile)
-    return bundled("profiles") / "locks" / path.stem if is_bundled(path) else path.with_suffix(".locks")
+    return bundled("profiles") / "locks" / path.stem if is_bundled_profile(path) else path.with_suffix(".locks")
 
 
-def is_bundled(profile: Path) -> bool:
-    """Whether the file of a profile is one of those that travel with the package."""
+def is_bundled_profile(profile: Path) -> bool:
+    """Whether a profile file is part of the package."""
     return profile.resolve().parent == bundled("profiles").resolve()
 
 
 def lock_path(profile: str, platform: str, python: str) -> Path:
-    """The file of one lock; the glibc in `platform` is the oldest it was made for, so any newer one fits."""
+    """The path of one lock. Its name omits the glibc version: a lock also fits machines with a newer glibc."""
     return lock_folder(profile) / f"{platform.partition('-')[0]}-{python}.txt"
 
 
-def lock_files(profile: str) -> list[Path]:
-    """Every lock of a profile."""
+def list_lock_files(profile: str) -> list[Path]:
+    """All lock files of a profile."""
     return sorted(lock_folder(profile).glob("*.txt"))
 
 
-def file_of(lock: Lock) -> LockFile:
-    """A lock that was made now, as a file."""
-    return LockFile(
-        profile=lock.profile,
-        platform=lock.platform,
-        python=lock.python,
-        torch=lock.torch_build,
-        backend=lock.backend,
-        made=f"{datetime.now(UTC):%Y-%m-%d}",
-        packages=lock.packages,
-    )
-
-
-def lock_text(file: LockFile) -> str:
-    """The lock as a file."""
-    heads = {
-        "profile": file.profile, "platform": file.platform, "python": file.python, "torch": file.torch,
-        "backend": file.backend, "made": file.made, "without": " ".join(file.without),
+def format_lock(lock: Lock) -> str:
+    """The lock in the format of a lock file."""
+    headers = {
+        "profile": lock.profile, "platform": lock.platform, "python": lock.python, "torch": lock.torch_build,
+        "backend": lock.backend, "made": lock.made, "without": " ".join(lock.without),
     }  # fmt: skip
-    lines = [f"# {name}: {value}" for name, value in heads.items() if value]
-    for package in file.packages:
+    lines = [f"# {name}: {value}" for name, value in headers.items() if value]
+    for package in lock.packages:
         size = f" # {package.size}" if package.size else ""
         lines.append(f"{BUILT_MARK if package.built else ''}{package.line}{size}")
     return "\n".join(lines) + "\n"
 
 
-def parse_lock(text: str, *, where: str) -> LockFile:
-    """A lock from its text; any other line is refused with its number."""
-    heads: dict[str, str] = {}
+def parse_lock(text: str, *, where: str) -> Lock:
+    """Read a lock from its text. BadInput with the line number if a line is neither a header nor a package."""
+    headers: dict[str, str] = {}
     packages = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if head := HEAD.fullmatch(line):
-            heads[head[1]] = head[2].strip()
+        if header := HEADER_LINE.fullmatch(line):
+            headers[header[1]] = header[2].strip()
         elif pin := PIN.fullmatch(line.removeprefix(BUILT_MARK).strip()):
             hashes = re.findall(r"[0-9a-f]{64}", pin[3])
             built, size = line.startswith(BUILT_MARK), int(pin[4] or 0)
-            packages.append(Package(pin[1], pin[2], "", hashes[0], LOCKED, size, built=built))
+            packages.append(Package(pin[1], pin[2], "", hashes[0], LOCK_SOURCE, size, built=built))
         elif line.strip():
             raise BadInput(
                 f"{where}, line {number}: {line[:80]!r}",
-                expected=f"name==version --hash=sha256:..., in {WHAT}",
+                expected=f"name==version --hash=sha256:..., in {FORMAT}",
                 hint=HINT,
             )
-    missing = [name for name in ("profile", "platform", "python", "torch", "made") if name not in heads]
-    if missing:
-        raise BadInput(f"{where} says no {missing[0]}", expected=WHAT, hint=HINT)
-    for name, form, expected in HEADS:
-        if not re.fullmatch(form, heads.get(name, "")):
-            raise BadInput(f"{where} says {name}: {heads[name][:80]!a}", expected=f"{expected}, in {WHAT}", hint=HINT)
-    without = tuple(heads.pop("without", "").split())
-    return LockFile(without=without, packages=tuple(packages), **heads)
+    if missing := [name for name in REQUIRED_HEADERS if name not in headers]:
+        raise BadInput(f"{where} has no header '{missing[0]}'", expected=FORMAT, hint=HINT)
+    for name, pattern, expected in HEADERS:
+        if not re.fullmatch(pattern, headers.get(name, "")):
+            raise BadInput(
+                f"{where} has the header {name}: {headers[name][:80]!a}",
+                expected=f"{expected}, in {FORMAT}",
+                hint=HINT,
+            )
+    return Lock(
+        profile=headers["profile"],
+        platform=headers["platform"],
+        python=headers["python"],
+        backend=headers.get("backend", ""),
+        torch_build=headers["torch"],
+        packages=tuple(packages),
+        made=headers["made"],
+        without=tuple(headers.get("without", "").split()),
+    )
 
 
-def read_lock(path: Path) -> LockFile | None:
-    """A lock from its file; None where there is none."""
-    return parse_lock(read_text(path, what=WHAT, hint=HINT), where=str(path)) if path.exists() else None
+def read_lock(path: Path) -> Lock | None:
+    """Read a lock file; None if it does not exist."""
+    return parse_lock(read_text(path, what=FORMAT, hint=HINT), where=str(path)) if path.exists() else None
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a lock's head says that it leaves packages out; reads no further, unlike `read_lock`."""
+    """Whether a lock leaves packages out. Reads only the headers, unlike `read_lock`."""
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             return any(line.startswith("# without:") for line in takewhile(lambda line: line.startswith("#"), lines))
@@ -159,109 +140,86 @@ def is_partial(path: Path) -> bool:
         return False
 
 
-def write_lock(path: Path, file: LockFile) -> None:
-    """A lock into its file; the folder is made."""
+def write_lock(path: Path, lock: Lock) -> None:
+    """Write a lock file and create its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(lock_text(file), encoding="utf-8")
+        path.write_text(format_lock(lock), encoding="utf-8")
     except OSError as error:
         raise cannot_write(
             path,
             error,
-            expected="a folder of yours: the locks of a profile lie beside its file",
-            hint=f"copy the profile to a folder of yours, then envdoctor lock --profile ./{file.profile}.toml",
+            expected="a writable folder: the locks of a profile are next to its file",
+            hint=f"copy the profile to your own folder, then envdoctor lock --profile ./{lock.profile}.toml",
         ) from error
 
 
-def kept_lock(profile: str, target: Target, python: str) -> LockFile | None:
-    """The lock of a profile (by name or file) that fits a target and a Python.
+def find_lock(profile: str, target: Target, python: str) -> Lock | None:
+    """The lock of a profile (by name or file) for a target and a Python version.
 
-    None where there is none, where it is of another architecture or Python than its file's name says, and where the
-    target's glibc is too old for it.
+    None if there is none, if its headers contradict its file name, or if the target's glibc is too old.
     """
-    found = read_lock(lock_path(profile, target.platform, python))
-    return found if found and found.python == python and fits_platform(found, target) else None
+    lock = read_lock(lock_path(profile, target.platform, python))
+    return lock if lock and lock.python == python and fits_platform(lock, target) else None
 
 
-def fits_platform(file: LockFile, target: Target) -> bool:
-    """Whether a lock is for the target's architecture and for a glibc that is not newer than its."""
-    return file.platform.startswith(f"{target.architecture}-") and _glibc(file.platform) <= _glibc(target.platform)
+def fits_platform(lock: Lock, target: Target) -> bool:
+    """Whether a lock is for the target's architecture, and for the same or an older glibc."""
+    return lock.architecture == target.architecture and _glibc_minor(lock.platform) <= _glibc_minor(target.platform)
 
 
-def unmet(profile: Profile, file: LockFile) -> Iterator[str]:
-    """What the profile asks for and the lock does not meet, in words: the profile has changed since it was made."""
-    versions = {package.name: package.version for package in file.packages}
-    by_address = {canonicalize_name(wheel.name) for wheel in profile.wheels}
+def unmet_requirements(profile: Profile, lock: Lock) -> Iterator[str]:
+    """Requirements of the profile that the lock does not meet, as messages: the profile changed after locking."""
+    versions = {package.name: package.version for package in lock.packages}
+    direct = {canonicalize_name(wheel.name) for wheel in profile.wheels}
     to_build = set(profile.build.packages if profile.build else ())
-    for package in file.packages:
+    for package in lock.packages:
         if package.built != (package.name in to_build):
             yield f"{package.name} is {'built' if package.built else 'a wheel'} in the lock, not in the profile"
     yield from (f"{name} is built, and not in the lock" for name in sorted(to_build - set(versions)))
-    for pin, requirement in _applying(profile, file):
+    for pin, requirement in _applicable(profile, lock):
         name = canonicalize_name(requirement.name)
         if name not in versions:
-            if pin in profile.requirements and name not in {*file.without, *by_address}:
+            if pin in profile.requirements and name not in {*lock.without, *direct}:
                 yield f"{pin.spec} is not in the lock"
         elif not requirement.specifier.contains(versions[name], prereleases=True):
             yield f"{pin.spec}, but the lock has {versions[name]}"
 
 
-def _applying(profile: Profile, file: LockFile) -> Iterator[tuple[Pin, Requirement]]:
-    """What the profile asks for on a lock's target."""
-    for pin in (*profile.requirements, *profile.constraints):
-        requirement = Requirement(pin.spec)
-        if requirement.marker is None or requirement.marker.evaluate(_marker_values(file)):
-            yield pin, requirement
+def pin_to_lock(profile: Profile, lock: Lock) -> Profile:
+    """The profile with the locked versions as additional constraints.
+
+    A locked version that contradicts the profile's own requirements is not added.
+    """
+    specifiers: dict[str, SpecifierSet] = {}
+    for _, requirement in _applicable(profile, lock):
+        name = canonicalize_name(requirement.name)
+        specifiers[name] = specifiers.get(name, SpecifierSet()) & requirement.specifier
+    pins = tuple(
+        Pin(f"{package.name}=={package.version}", why=f"locked on {lock.made}")
+        for package in lock.packages
+        if specifiers.get(package.name, SpecifierSet()).contains(package.version, prereleases=True)
+    )
+    return msgspec.structs.replace(profile, constraints=(*profile.constraints, *pins))
 
 
-def _marker_values(file: LockFile) -> dict[str, str]:
-    """What a marker can ask of a lock's target."""
-    return {
-        "python_version": file.python,
-        "python_full_version": f"{file.python}.0",
-        "platform_machine": file.platform.partition("-")[0],
+def _applicable(profile: Profile, lock: Lock) -> Iterator[tuple[Pin, Requirement]]:
+    """The requirements and constraints of the profile whose markers apply to the lock's platform and Python."""
+    values = {
+        "python_version": lock.python,
+        "python_full_version": f"{lock.python}.0",
+        "platform_machine": lock.architecture,
         "platform_system": "Linux",
         "sys_platform": "linux",
         "os_name": "posix",
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
     }
+    for pin in (*profile.requirements, *profile.constraints):
+        requirement = Requirement(pin.spec)
+        if requirement.marker is None or requirement.marker.evaluate(values):
+            yield pin, requirement
 
 
-def held(profile: Profile, file: LockFile) -> Profile:
-    """The profile with every version of its lock as a constraint: what is locked stays what it was.
-
-    Save what the profile asks for in another version by now.
-    """
-    asked: dict[str, SpecifierSet] = {}
-    for _, requirement in _applying(profile, file):
-        name = canonicalize_name(requirement.name)
-        asked[name] = asked.get(name, SpecifierSet()) & requirement.specifier
-    pins = tuple(
-        Pin(f"{package.name}=={package.version}", why=f"locked on {file.made}")
-        for package in file.packages
-        if asked.get(package.name, SpecifierSet()).contains(package.version, prereleases=True)
-    )
-    return msgspec.structs.replace(profile, constraints=(*profile.constraints, *pins))
-
-
-def _glibc(platform: str) -> int:
+def _glibc_minor(platform: str) -> int:
     return int(platform.rpartition("_")[2])
-
-
-def difference(old: LockFile | None, new: LockFile) -> list[str]:
-    """What changed, as a changelog: `torch 2.8.0 -> 2.9.0`, `+ ray 2.54.0`, `- xformers 0.0.32`."""
-    before = {package.name: package for package in old.packages} if old else {}
-    after = {package.name: package for package in new.packages}
-    lines = []
-    for name in sorted(before.keys() | after.keys()):
-        one, other = before.get(name), after.get(name)
-        if one is None and other:
-            lines.append(f"+ {name} {other.version}")
-        elif other is None and one:
-            lines.append(f"- {name} {one.version}")
-        elif one and other and one.version != other.version:
-            lines.append(f"{name} {one.version} -> {other.version}")
-        elif one and other and one.sha256 != other.sha256:
-            lines.append(f"{name} {one.version}: another wheel")
-    return lines

@@ -1,21 +1,21 @@
-"""Resolve a profile for a target: uv does the solving, for the target's platform and Python, not for this machine's.
+"""Resolve a profile for a target platform and Python with uv. The target may differ from this machine.
 
-The profile's sources are tried in order, and for each the Python versions on offer. An attempt counts only if torch
-came out as the build that the profile names: on aarch64 the same pins "resolve" to a CPU torch without a word.
+The sources of the profile are tried in order, each with the offered Python versions. An attempt only succeeds if
+torch is the build that the profile names: on aarch64 the same requirements silently resolve to a CPU build of torch.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -24,93 +24,23 @@ from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Machine, Record
 from envdoctor.core.reporter import ResolveAttempt
 from envdoctor.download.sources import Sources, source_name, uv_arguments, uv_environment
-from envdoctor.locking.uv import is_unreachable, looks_up, reason, run_uv, unreachable
+from envdoctor.locking.lock import Lock, Package, Target
+from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv, summarize_error
 from envdoctor.profiles import Pin, Profile, Source
 
 RESOLVE_SECONDS = 180.0
 
-# uv's words for a wheel that a cut-off date leaves out since its index does not say when it was uploaded.
-UNDATED = re.compile(r"is missing an upload date|has no publish time")
+# uv's messages for a wheel that --exclude-newer omits because the index gives no upload date.
+NO_UPLOAD_DATE = re.compile(r"is missing an upload date|has no publish time")
 
-# What the PyTorch index has builds of its own of. Its upload dates are those of the last upload: triton 3.4.0 for
-# aarch64, of August 2025, has January 2026 there. The pins of the profile and of torch hold these to their time.
+# The packages that the PyTorch index builds itself. --exclude-newer does not apply to them: the index reports the
+# date of the last upload, which for triton 3.4.0 on aarch64 (August 2025) is January 2026. The requirements of the
+# profile and of torch determine their versions.
 TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
-
-BUILT_MARK = "# built: "  # before what is compiled on the machine, in the text of a lock
-
-# manylinux platforms that uv can resolve for (uv pip compile --help).
-GLIBC_MINORS = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
-
-
-class Target(Record, frozen=True):
-    """What is resolved for."""
-
-    architecture: str
-    glibc: str
-    pythons: tuple[str, ...]  # in order of preference
-
-    @property
-    def platform(self) -> str:
-        """uv's name of the platform: the newest manylinux that this glibc runs."""
-        minor = int(self.glibc.split(".")[1])
-        fitting = next((known for known in GLIBC_MINORS if known <= minor), 17)
-        return f"{self.architecture}-manylinux_2_{fitting}"
-
-
-class Package(Record, frozen=True):
-    """One file of a lock: a wheel, or the source that is `built` on the machine."""
-
-    name: str
-    version: str
-    wheel: str
-    sha256: str
-    source: str
-    size: int = 0  # bytes, 0 where it is not known
-    built: bool = False  # `wheel` is a source distribution
-
-    @property
-    def line(self) -> str:
-        """As a line of a requirements file."""
-        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
-
-
-class Lock(Record, frozen=True):
-    """Every wheel that would be installed, with its hash."""
-
-    profile: str
-    platform: str
-    python: str
-    backend: str  # of the PyTorch index, empty if torch came from the configured sources
-    torch_build: str  # "cpu" or the CUDA version
-    packages: tuple[Package, ...]
-
-    @property
-    def text(self) -> str:
-        """A requirements file with hashes: names, versions and hashes only, no addresses.
-
-        What is built comes in a step of its own, after the wheels: to an installer its lines are comments.
-        """
-        return "".join(f"{BUILT_MARK if p.built else ''}{p.line}\n" for p in self.packages)
-
-    @property
-    def built(self) -> tuple[Package, ...]:
-        """What is compiled on the machine."""
-        return tuple(package for package in self.packages if package.built)
-
-    @property
-    def download(self) -> int:
-        """Bytes of all files, 0 where the size of one is not known."""
-        sizes = [package.size for package in self.packages]
-        return sum(sizes) if all(sizes) else 0
-
-    @property
-    def digest(self) -> str:
-        """A short name of exactly these wheels."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
 
 class Resolution(Record, frozen=True):
-    """The outcome for one profile: a lock or none, and everything that was tried."""
+    """The result for one profile: the lock, if any, and all attempts."""
 
     profile: str
     platform: str
@@ -118,39 +48,36 @@ class Resolution(Record, frozen=True):
     attempts: tuple[ResolveAttempt, ...]
 
 
-def target_of(machine: Machine, profile: Profile) -> Target:
-    """What to resolve for on this machine: the profile's Pythons, those at hand first.
+def target_for_machine(machine: Machine, profile: Profile, python: str = "") -> Target:
+    """The target for a machine, with one Python version if `python` is not empty.
 
-    A machine that recorded no interpreters gets the profile's order.
+    Otherwise the Python versions of the profile with an installed interpreter come first. For a machine without
+    recorded interpreters, the order of the profile applies.
     """
-    architecture, glibc = machine.system.architecture.value, machine.system.glibc.value
-    if not architecture or not glibc or not re.fullmatch(r"2\.\d+", glibc):
-        raise BadInput(
-            f"architecture {architecture!r} and glibc {glibc!r} of the machine do not name a wheel platform",
-            expected="an architecture and a glibc 2.x (musl has no wheels of these stacks)",
-            hint="--fact system.architecture=x86_64 --fact system.glibc=2.35",
-        )
-    at_hand = [python.version for python in machine.pythons.value or ()]
-    wanted = [version for version in dict.fromkeys(at_hand) if version in profile.python.versions]
-    return Target(architecture, glibc, tuple(wanted) or profile.python.versions)
-
-
-def target_for(machine: Machine, profile: Profile, python: str) -> Target:
-    """As `target_of`, restricted to one Python version if `python` is not empty."""
-    target = target_of(machine, profile)
     if python and python not in profile.python.versions:
         raise BadInput(
             f"--python {python}",
             expected="one of " + ", ".join(profile.python.versions),
             hint=f"envdoctor profiles show {profile.id}",
         )
-    return msgspec.structs.replace(target, pythons=(python,)) if python else target
+    architecture, glibc = machine.system.architecture.value, machine.system.glibc.value
+    if not architecture or not glibc or not re.fullmatch(r"2\.\d+", glibc):
+        raise BadInput(
+            f"architecture {architecture!r} and glibc {glibc!r} of the machine do not name a wheel platform",
+            expected="an architecture and a glibc 2.x (these stacks have no wheels for musl)",
+            hint="--fact system.architecture=x86_64 --fact system.glibc=2.35",
+        )
+    if python:
+        return Target(architecture, glibc, (python,))
+    installed = [interpreter.version for interpreter in machine.pythons.value or ()]
+    offered = [version for version in dict.fromkeys(installed) if version in profile.python.versions]
+    return Target(architecture, glibc, tuple(offered) or profile.python.versions)
 
 
-def own_target(machine: Machine, profile: Profile) -> Target:
-    """What a profile was made for: its architecture (the machine's, if among them), Ubuntu 22.04, its Pythons."""
-    here = machine.system.architecture.value
-    architecture = here if here in profile.when.architectures else profile.when.architectures[0]
+def default_target(machine: Machine, profile: Profile) -> Target:
+    """The target of a profile: its architecture (the machine's, if listed), Ubuntu 22.04's glibc, its Pythons."""
+    local = machine.system.architecture.value
+    architecture = local if local in profile.when.architectures else profile.when.architectures[0]
     glibc = max(profile.when.glibc, "2.35", key=lambda version: int(version.split(".")[1]))
     return Target(architecture, glibc, profile.python.versions)
 
@@ -163,9 +90,9 @@ def resolve(
     *,
     any_torch: bool = False,
 ) -> Resolution:
-    """Try each source with each Python until one gives a coherent lock.
+    """Try each source with each Python version until one gives a lock.
 
-    With `any_torch` the build of torch does not count: for a lock that leaves torch out.
+    `any_torch` accepts any build of torch, for a lock that will leave torch out.
     """
     attempts: list[ResolveAttempt] = []
     lock = None
@@ -181,107 +108,107 @@ def resolve(
     return Resolution(profile.id, target.platform, lock, tuple(attempts))
 
 
-def failure(resolution: Resolution, sources: Sources) -> EnvdoctorError:
-    """The error for a profile without a lock; exit code 3 when a source could not be reached."""
-    tried: dict[str, list[str]] = {}  # by how it went, the Pythons that it went so for
+def resolution_error(resolution: Resolution, sources: Sources) -> EnvdoctorError:
+    """The error for a profile without a lock. The exit code is 3 if a source was unreachable, otherwise 1."""
+    pythons_by_result: dict[str, list[str]] = {}
     for attempt in resolution.attempts:
-        reason_given = f" ({attempt.reason})" if attempt.reason else ""
-        tried.setdefault(f"from {attempt.source}: {attempt.outcome}{reason_given}", []).append(attempt.python)
-    story = "; ".join(f"Python {', '.join(pythons)} {how}" for how, pythons in tried.items())
-    out_of_reach = any(attempt.outcome == "unreachable" for attempt in resolution.attempts)
+        reason = f" ({attempt.reason})" if attempt.reason else ""
+        pythons_by_result.setdefault(f"from {attempt.source}: {attempt.outcome}{reason}", []).append(attempt.python)
+    summary = "; ".join(f"Python {', '.join(pythons)} {result}" for result, pythons in pythons_by_result.items())
+    unreachable = any(attempt.outcome == "unreachable" for attempt in resolution.attempts)
+    hint = f"envdoctor profiles show {resolution.profile}"
+    if unreachable and "certificate" in summary:
+        hint = "name your network's certificate authority: export PIP_CERT=/path/to/ca.pem"
+    elif unreachable:
+        hint = (
+            "check the network or name a mirror: export PIP_INDEX_URL=ADDRESS or PIP_FIND_LINKS=/folder/of/wheels, "
+            f"then envdoctor resolve --profile {resolution.profile}"
+        )
     error = EnvdoctorError(
-        f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {story}",
-        expected="a source that has these wheels; asked were " + ", ".join(sources.names()),
-        hint=_hint(resolution.profile, story) if out_of_reach else f"envdoctor profiles show {resolution.profile}",
+        f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {summary}",
+        expected="a source that has these wheels; the configured sources are " + ", ".join(sources.names()),
+        hint=hint,
     )
-    if not out_of_reach:
+    if not unreachable:
         error.exit_code = 1
     return error
-
-
-def _hint(profile: str, story: str) -> str:
-    """What to try when a source does not answer."""
-    if "certificate" in story:
-        return "name your network's certificate authority: export PIP_CERT=/path/to/ca.pem"
-    return (
-        "check the network or name a mirror: export PIP_INDEX_URL=ADDRESS or PIP_FIND_LINKS=/folder/of/wheels, then "
-        f"envdoctor resolve --profile {profile}"
-    )
 
 
 def _attempt(
     profile: Profile, target: Target, source: Source, python: str, sources: Sources, *, any_torch: bool
 ) -> tuple[Lock | None, ResolveAttempt]:
-    label = describe(source, sources)
+    label = describe_source(source, sources)
     output, pylock = _compile(profile, target, source, python, sources, dated=True)
-    if pylock is None and UNDATED.search(output):
-        # Many mirrors give no upload dates. Then the pins and constraints alone hold the stack together.
+    if pylock is None and NO_UPLOAD_DATE.search(output):
+        # Many mirrors give no upload dates. Then the requirements and constraints alone determine the versions.
         label += f", without the cut-off {profile.exclude_newer} (a source gives no upload dates)"
         output, pylock = _compile(profile, target, source, python, sources, dated=False)
     if pylock is None:
         if is_unreachable(output):
-            return None, ResolveAttempt(label, python, "unreachable", unreachable(output))
-        return None, ResolveAttempt(label, python, "no solution", reason(output))
+            return None, ResolveAttempt(label, python, "unreachable", describe_unreachable(output))
+        return None, ResolveAttempt(label, python, "no solution", summarize_error(output))
     packages = tuple(_packages(pylock, target.platform, python, sources, source.backend))
     if unhashed := [package.wheel for package in packages if not package.sha256]:
         return None, ResolveAttempt(label, python, "no solution", f"the source gives no SHA-256 of {unhashed[0]}")
-    build = torch_build(packages)
-    wanted = profile.cuda.build if profile.cuda else "cpu"
-    if build != wanted and not any_torch:
-        return None, ResolveAttempt(
-            label, python, "wrong build", f"torch would be the {_named(build)}, not the {_named(wanted)}"
-        )
-    lock = Lock(profile.id, target.platform, python, source.backend, build, packages)
+    build = torch_build_of(packages)
+    expected = profile.cuda.build if profile.cuda else "cpu"
+    if build != expected and not any_torch:
+        reason = f"torch would be the {_describe_build(build)}, not the {_describe_build(expected)}"
+        return None, ResolveAttempt(label, python, "wrong build", reason)
+    made = f"{datetime.now(UTC):%Y-%m-%d}"
+    lock = Lock(profile.id, target.platform, python, source.backend, build, packages, made)
     return lock, ResolveAttempt(label, python, "resolved")
 
 
-def describe(source: Source, sources: Sources) -> str:
-    """A source in words."""
+def describe_source(source: Source, sources: Sources) -> str:
+    """A source as text."""
     if source.kind == "torch-index":
         return f"the PyTorch index ({source.backend}) with {' + '.join(sources.names())}"
     return " + ".join(sources.names())
 
 
-def torch_build(packages: Iterable[Package]) -> str:
-    """ "cpu", the CUDA version, or another mark (`rocm6.4`) of the torch in a lock, read from names and versions.
+def torch_build_of(packages: Iterable[Package]) -> str:
+    """The build of torch: "cpu", the CUDA version, or another local version such as `rocm6.4`.
 
-    The PyTorch index marks its builds (`2.8.0+cu129`, `2.13.0+cpu`). PyPI's CUDA builds have no mark but require the
-    CUDA runtime as a package: `nvidia-cuda-runtime-cu12 12.8.90`, from CUDA 13 on `nvidia-cuda-runtime 13.0.96`.
+    The PyTorch index appends the build to the version (`2.8.0+cu129`, `2.13.0+cpu`). PyPI's CUDA builds have no local
+    version, but require the CUDA runtime: `nvidia-cuda-runtime-cu12 12.8.90`, from CUDA 13 on
+    `nvidia-cuda-runtime 13.0.96`.
     """
-    by_name = {package.name: package.version for package in packages}
-    local = by_name.get("torch", "").partition("+")[2]
+    versions = {package.name: package.version for package in packages}
+    local = versions.get("torch", "").partition("+")[2]
     if local == "cpu":
         return local
-    if marked := re.fullmatch(r"cu(\d+)(\d)", local):
-        return f"{marked[1]}.{marked[2]}"
-    for name, version in by_name.items():
+    if cuda := re.fullmatch(r"cu(\d+)(\d)", local):
+        return f"{cuda[1]}.{cuda[2]}"
+    for name, version in versions.items():
         if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name):
             return ".".join(version.split(".")[:2])
     return local or "cpu"
 
 
-def _named(build: str) -> str:
+def _describe_build(build: str) -> str:
     return "CPU build" if build == "cpu" else f"CUDA {build} build" if build[0].isdigit() else f"{build} build"
 
 
 def _compile(
     profile: Profile, target: Target, source: Source, python: str, sources: Sources, *, dated: bool
 ) -> tuple[str, dict[str, Any] | None]:
-    """uv's output, and the lock as data if there is one: the wheels that it chose, and the sources to be built."""
+    """Run `uv pip compile`. Returns its output, and the chosen files as pylock data (PEP 751) if it succeeded."""
     built = set(profile.build.packages if profile.build else ())
-    # A wheel that does not fit must never end in a surprise source build.
-    wheels = [pin.spec for pin in profile.requirements if name_of(pin) not in built]
-    # What is built may be another's dependency, too (Hydra's antlr4): it is asked for below, and left out here.
-    left_out = [f"{name}; python_version < '0'" for name in sorted(built)]
-    questions: list[tuple[list[str], tuple[str, ...]]] = [(wheels, ("--only-binary", ":all:"))]
-    if built:  # and nothing is built for this: without dependencies uv 0.13.8 wants no metadata, but an interpreter
-        from_source = [pin.spec for pin in profile.requirements if name_of(pin) in built]
-        named = (part for name in sorted(built) for part in ("--no-binary", name))
-        questions.append((from_source, ("--no-deps", "--python", sys.executable, *named)))
+    wheels = [pin.spec for pin in profile.requirements if requirement_name(pin) not in built]
+    # A package to compile may also be a dependency of a wheel, such as Hydra's antlr4. The override excludes it here;
+    # the second run resolves it.
+    excluded = [f"{name}; python_version < '0'" for name in sorted(built)]
+    # --only-binary: never compile a package unexpectedly because no wheel fits.
+    runs: list[tuple[list[str], list[str], tuple[str, ...]]] = [(wheels, excluded, ("--only-binary", ":all:"))]
+    if built:  # Without dependencies, uv 0.13.8 builds nothing to get metadata, but requires an interpreter.
+        from_source = [pin.spec for pin in profile.requirements if requirement_name(pin) in built]
+        no_binary = (part for name in sorted(built) for part in ("--no-binary", name))
+        runs.append((from_source, [], ("--no-deps", "--python", sys.executable, *no_binary)))
     outputs, packages = [], []
-    for specs, options in questions:
-        output, pylock = _ask_uv(
-            specs, options, left_out if specs is wheels else [],
+    for specs, overrides, options in runs:
+        output, pylock = _run_compile(
+            specs, options, overrides,
             profile=profile, target=target, source=source, python=python, sources=sources, dated=dated,
         )  # fmt: skip
         outputs.append(output)
@@ -293,75 +220,74 @@ def _compile(
     return "\n".join(outputs), {"packages": packages}
 
 
-def name_of(pin: Pin) -> str:
-    """The distribution that a requirement is of."""
+def requirement_name(pin: Pin) -> str:
+    """The normalized distribution name of a requirement."""
     return canonicalize_name(Requirement(pin.spec).name)
 
 
-def _ask_uv(
+def _run_compile(
     specs: Sequence[str], options: Sequence[str], overrides: Sequence[str], *, profile: Profile, target: Target,
     source: Source, python: str, sources: Sources, dated: bool,
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
-    """One question to uv for these requirements, and its answer as a pylock.toml (PEP 751)."""
-    import tomllib
-
+    """One run of `uv pip compile`: its output, and its pylock.toml (PEP 751) if it succeeded."""
     with tempfile.TemporaryDirectory(prefix="envdoctor-resolve-") as folder:
-        wanted, out = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
-        wanted.write_text("".join(f"{spec}\n" for spec in specs))
-        limits = Path(folder, "constraints.txt")
-        limits.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
-        instead = Path(folder, "overrides.txt")
-        instead.write_text("".join(f"{spec}\n" for spec in overrides))
+        requirements_file, pylock_file = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
+        requirements_file.write_text("".join(f"{spec}\n" for spec in specs))
+        constraints_file = Path(folder, "constraints.txt")
+        constraints_file.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
+        overrides_file = Path(folder, "overrides.txt")
+        overrides_file.write_text("".join(f"{spec}\n" for spec in overrides))
         command: Sequence[str | Path] = [
-            "pip", "compile", wanted, "--constraints", limits, "--overrides", instead,
-            "--output-file", out, "--format", "pylock.toml",
+            "pip", "compile", requirements_file, "--constraints", constraints_file, "--overrides", overrides_file,
+            "--output-file", pylock_file, "--format", "pylock.toml",
             "--python-version", python, "--python-platform", target.platform,
             *options, "--no-header", *uv_arguments(sources),
             *(["--torch-backend", source.backend] if source.backend else []),
-            *(_cut_off(profile.exclude_newer, source) if dated and profile.exclude_newer else []),
+            *(_exclude_newer(profile.exclude_newer, source) if dated and profile.exclude_newer else []),
         ]  # fmt: skip
-        # For binary-only resolution uv needs no interpreter of the target's version.
-        environment = looks_up() | uv_environment(sources)
+        # For a resolution with wheels only, uv does not need an interpreter of the target's version.
+        environment = lookup_environment() | uv_environment(sources)
         result = run_uv(command, environment=environment, deadline=RESOLVE_SECONDS)
         if not result.ok:
             return result.output if not result.timed_out else "operation timed out", None
-        return result.output, tomllib.loads(out.read_text())
+        return result.output, tomllib.loads(pylock_file.read_text())
 
 
-def _cut_off(day: str, source: Source) -> list[str]:
+def _exclude_newer(day: str, source: Source) -> list[str]:
     exempt = [f"{name}=false" for name in TORCH_FAMILY] if source.backend else []
-    return ["--exclude-newer", day, *(part for each in exempt for part in ("--exclude-newer-package", each))]
+    return ["--exclude-newer", day, *(part for value in exempt for part in ("--exclude-newer-package", value))]
 
 
 def _packages(
     pylock: dict[str, Any], platform: str, python: str, sources: Sources, backend: str
 ) -> Iterable[Package]:
-    """The files of a pylock.toml (PEP 751), one a package; `sha256` is empty where the source gives none."""
+    """One file for each package of a pylock.toml (PEP 751). `sha256` is empty if the source gives none."""
     ranks = {tag: rank for rank, tag in enumerate(_tags(platform, python))}
     for entry in sorted(pylock.get("packages", ()), key=lambda entry: str(entry["name"])):
-        # uv lists every wheel that fits, in no order of merit; no wheel of what is to be built.
-        wheel = entry.get("sdist") or min(entry["wheels"], key=lambda wheel: _merit(_file_name(wheel), ranks))
+        # uv lists all compatible wheels of a package in no particular order.
+        wheel = entry.get("sdist") or min(entry["wheels"], key=lambda wheel: _rank(_file_name(wheel), ranks))
         yield Package(
             name=entry["name"],
             version=entry["version"],
             wheel=_file_name(wheel),
             sha256=wheel["hashes"].get("sha256", ""),
-            source=source_name(_address(wheel), sources, backend),
+            source=source_name(file_location(wheel), sources, backend),
             size=wheel.get("size", 0),
             built="sdist" in entry,
         )
 
 
-def _address(wheel: dict[str, Any]) -> str:
-    return str(wheel.get("url") or wheel.get("path"))
+def file_location(entry: dict[str, Any]) -> str:
+    """The URL or path of a file in a pylock.toml."""
+    return str(entry.get("url") or entry.get("path"))
 
 
 def _file_name(wheel: dict[str, Any]) -> str:
-    return unquote(Path(urlsplit(_address(wheel)).path).name)
+    return unquote(Path(urlsplit(file_location(wheel)).path).name)
 
 
-def _merit(file_name: str, ranks: dict[Tag, int]) -> tuple[int, int]:
-    """How well a wheel fits, the least being the best: by its most specific tag, then the highest build number."""
+def _rank(file_name: str, ranks: dict[Tag, int]) -> tuple[int, int]:
+    """The sort key of a wheel, best first: by its most specific tag, then by the highest build number."""
     try:
         _, _, build, tags = parse_wheel_filename(file_name)
     except InvalidWheelFilename:
@@ -370,7 +296,7 @@ def _merit(file_name: str, ranks: dict[Tag, int]) -> tuple[int, int]:
 
 
 def _tags(platform: str, python: str) -> Iterable[Tag]:
-    """The tags that fit a target such as `x86_64-manylinux_2_35`, the most specific first, as pip orders them."""
+    """The compatible tags of a platform such as `x86_64-manylinux_2_35`, most specific first, in pip's order."""
     architecture, _, newest = platform.partition("-")
     legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
     names = [

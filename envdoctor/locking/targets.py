@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from envdoctor.locking.resolve import Target
+from envdoctor.locking.lock import Target
 from envdoctor.profiles import Profile, read_candidates, read_profile
 
 

@@ -1,4 +1,4 @@
-"""uv, as this tool calls it: found beside this interpreter, run in a neutral folder, its complaints understood."""
+"""Run uv from a neutral folder and parse its error messages."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import Finished, run
 from envdoctor.redact.variables import redact_variable
 
-# What uv prints when a source cannot be reached or does not let us in, as against an answer that is no.
+# uv's messages for a source that is unreachable or denies access, unlike a failed resolution.
 UNREACHABLE = re.compile(
     r"Failed to fetch|error sending request|dns error|Connection refused|connection closed|operation timed out"
     r"|request or response body error|Could not connect|tls handshake|client error \(Connect\)"
     r"|due to network timeout",
     re.IGNORECASE,
 )
-LOCKED_OUT = re.compile(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
+ACCESS_DENIED = re.compile(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
 CANNOT_WRITE = re.compile(
     r"Failed to initialize cache|No space left on device|Disk quota exceeded|Read-only file system|Input/output error"
 )
-REASON_LENGTH = 500
+SUMMARY_LENGTH = 500
 
 
 @cache
 def find_uv() -> str:
-    """The uv of this tool's own environment, else the one on PATH."""
+    """The uv of envdoctor's own environment, otherwise the one on PATH."""
     try:
         import uv
 
@@ -39,15 +39,15 @@ def find_uv() -> str:
         found = shutil.which("uv")
     if not found:
         raise EnvdoctorError(
-            "uv was found neither beside this Python nor on PATH",
+            "uv was found neither in envdoctor's environment nor on PATH",
             expected="the package uv, which envdoctor depends on",
             hint="python -m pip install uv",
         )
     return found
 
 
-def looks_up() -> dict[str, str]:
-    """For a uv that only looks up: unless the user says otherwise, a source that fails twice is named at once."""
+def lookup_environment() -> dict[str, str]:
+    """Variables for a uv command that only queries package sources: by default, report a failing source quickly."""
     return {"UV_HTTP_RETRIES": os.environ.get("UV_HTTP_RETRIES") or "1", "UV_PYTHON_DOWNLOADS": "never"}
 
 
@@ -60,10 +60,10 @@ def run_uv(
     poll: Callable[[str], None] | None = None,
     keep_open: Sequence[int] = (),
 ) -> Finished:
-    """Run uv where no project of the user's can bend it: its folder is empty, so no pyproject.toml is found."""
+    """Run uv in an empty folder, so that no pyproject.toml of the user changes its behaviour."""
     fixed = {"UV_NO_COLOR": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as neutral:
-        done = run(
+        finished = run(
             [find_uv(), *arguments],
             env=fixed | dict(environment),
             cwd=Path(neutral),
@@ -72,61 +72,63 @@ def run_uv(
             poll=poll,
             keep_open=keep_open,
         )
-    if not done.ok and log is None:  # who keeps a log says there what went wrong
-        refuse_a_broken_cache(done.output)
-    return done
+    if not finished.ok and log is None:  # a caller with a log file reports the error itself
+        check_cache_writable(finished.output)
+    return finished
 
 
-def refuse_a_broken_cache(output: str) -> None:
-    """EnvdoctorError where uv could not write: that is no answer to what it was asked."""
-    complaint = parse_complaint(output)
-    told = [*complaint["error"], *complaint["cause"]]
-    if any(CANNOT_WRITE.search(each) for each in told):
+def check_cache_writable(output: str) -> None:
+    """Raise EnvdoctorError if uv failed because it could not write its cache."""
+    messages = parse_messages(output)
+    errors = [*messages["error"], *messages["cause"]]
+    if any(CANNOT_WRITE.search(message) for message in errors):
         raise EnvdoctorError(
-            f"uv cannot write its cache: {told[-1]}",
-            expected="a folder of yours, with room: uv unpacks what it downloads there",
-            hint="export UV_CACHE_DIR=/a/folder/of/yours, then run this again",
+            f"uv cannot write its cache: {errors[-1]}",
+            expected="a writable folder with free space: uv unpacks downloads there",
+            hint="export UV_CACHE_DIR=/path/to/a/writable/folder, then run the command again",
         )
 
 
 def is_unreachable(output: str) -> bool:
-    """Whether uv failed because a source could not be reached, or did not let us in."""
-    return UNREACHABLE.search(output) is not None or _locked_out(output) is not None
+    """Whether uv failed because a source was unreachable or denied access."""
+    return UNREACHABLE.search(output) is not None or _access_denied(output) is not None
 
 
-def _locked_out(output: str) -> re.Match[str] | None:
-    """A 401 or 403 after which a package was missing; uv tells of it in a hint only."""
-    hints = " ".join(parse_complaint(output)["hint"])
-    return LOCKED_OUT.search(hints) if "was not found in the package registry" in " ".join(output.split()) else None
+def _access_denied(output: str) -> re.Match[str] | None:
+    """A response 401 or 403, after which a package was missing. uv reports it only in a hint."""
+    hints = " ".join(parse_messages(output)["hint"])
+    missing = "was not found in the package registry" in " ".join(output.split())
+    return ACCESS_DENIED.search(hints) if missing else None
 
 
-def unreachable(output: str) -> str:
-    """Which address does not answer or how, without credentials, and the deepest cause that uv tells."""
-    if locked_out := _locked_out(output):
-        return f"{redact_variable('', locked_out[1])} answers {locked_out[2]}: check its user name and password"
+def describe_unreachable(output: str) -> str:
+    """The URL that failed, without credentials, with the HTTP status or the deepest cause that uv reports."""
+    if denied := _access_denied(output):
+        return f"{redact_variable('', denied[1])} returned {denied[2]}: check its user name and password"
     found = re.search(r"(?:Failed to fetch|for url)[:\s]*[(`]?(https?://[^\s`)]+)", output)
     package = re.search(r"Failed to download `([^`]+)`", output)
     url = redact_variable("", found[1]) if found else f"the source of {package[1]}" if package else "a source"
     if status := re.search(r"HTTP status \w+ error \((\d{3} [^)]+)\)", output):
-        return f"{url} answers {status[1]}"
-    causes = parse_complaint(output)["cause"]
-    return f"{url} does not answer" + (f" ({redact_variable('', causes[-1])})" if causes else "")
+        return f"{url} returned {status[1]}"
+    causes = parse_messages(output)["cause"]
+    return f"{url} is unreachable" + (f" ({redact_variable('', causes[-1])})" if causes else "")
 
 
-def reason(output: str) -> str:
-    """uv's complaint on one line: the error (unless it is the general one), the first cause, the first hint."""
-    complaint = parse_complaint(redact_variable("", output))
-    error = [line for line in complaint["error"] if not line.startswith("No solution found")]
-    told = ": ".join([*error[:1], *complaint["cause"][:1]])
-    if not told:
-        last = [line.strip() for line in redact_variable("", output).splitlines() if line.strip()]
-        told = (complaint["error"] or last[-1:] or ["uv gave no reason"])[0]
-    told = told if len(told) <= REASON_LENGTH else told[:REASON_LENGTH].rpartition(" ")[0] + " ..."
-    return " ".join([told, *(f"({hint})" for hint in complaint["hint"][:1])])
+def summarize_error(output: str) -> str:
+    """uv's error on one line: the error (unless it is generic), the first cause and the first hint."""
+    messages = parse_messages(redact_variable("", output))
+    errors = [line for line in messages["error"] if not line.startswith("No solution found")]
+    summary = ": ".join([*errors[:1], *messages["cause"][:1]])
+    if not summary:
+        lines = [line.strip() for line in redact_variable("", output).splitlines() if line.strip()]
+        summary = (messages["error"] or lines[-1:] or ["uv gave no reason"])[0]
+    if len(summary) > SUMMARY_LENGTH:
+        summary = summary[:SUMMARY_LENGTH].rpartition(" ")[0] + " ..."
+    return " ".join([summary, *(f"({hint})" for hint in messages["hint"][:1])])
 
 
-def parse_complaint(output: str) -> dict[str, list[str]]:
-    """uv's errors, causes and hints, each on one line.
+def parse_messages(output: str) -> dict[str, list[str]]:
+    """uv's errors, causes, hints and warnings, each joined to one line.
 
     error: No solution found when resolving dependencies
       cause: Because only a==1 is available and you require a>=3, we can conclude that your requirements
@@ -134,17 +136,17 @@ def parse_complaint(output: str) -> dict[str, list[str]]:
 
     hint: `a` was filtered by `exclude-newer`
 
-    uv 0.8 wraps them at 80 columns and draws a cross for `error:`, `╰─▶` and `Caused by:` for `cause:`.
+    uv 0.8 wraps lines at 80 columns, prints a cross for `error:`, and `╰─▶` or `Caused by:` for `cause:`.
     """
-    found: dict[str, list[str]] = {"error": [], "cause": [], "hint": [], "warning": []}
+    messages: dict[str, list[str]] = {"error": [], "cause": [], "hint": [], "warning": []}
     current: list[str] | None = None
     for line in output.splitlines():
         plain = re.sub(r"^\s*(?:[├╰]─▶|Caused by:)", "cause:", re.sub(r"^\s*\u00d7", "error:", line))
         if head := re.match(r"\s*(error|cause|hint|warning): *(.*)", plain):
-            current = found[head[1]]
+            current = messages[head[1]]
             current.append(head[2].strip())
         elif current and line[:1].isspace():
             current[-1] = f"{current[-1]} {line.strip(' │')}".strip()
         elif line.strip():
             current = None
-    return found
+    return messages

@@ -13,7 +13,7 @@ from envdoctor.commands.profiles import ProfileEntry, ProfileList
 from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.records import Finding
-from envdoctor.locking.resolve import Lock
+from envdoctor.locking.lock import Lock
 from envdoctor.output.console import table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
 

@@ -32,8 +32,9 @@ from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 from envdoctor.core.processes import cleaned_environment
 from envdoctor.download.sources import read_sources, uv_environment
 from envdoctor.install.plan import sync_arguments
-from envdoctor.locking.lock_files import file_of, kept_lock, lock_folder, lock_path, write_lock
-from envdoctor.locking.resolve import Lock, Target, resolve, target_of
+from envdoctor.locking.lock import Lock, Target
+from envdoctor.locking.lock_files import find_lock, lock_folder, lock_path, write_lock
+from envdoctor.locking.resolve import resolve, target_for_machine
 from envdoctor.locking.uv import find_uv
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import profile_file, read_profile
@@ -106,11 +107,11 @@ def without_wheels(profile: str, home: Path) -> str:
 def read_lock_of_profile(profile: str, python: str) -> Lock:
     """The lock that both will install."""
     read = read_profile(profile)
-    target = target_of(read_recorded("h200"), read)
-    file = kept_lock(profile, target, python)
-    if file is None:
+    target = target_for_machine(read_recorded("h200"), read)
+    lock = find_lock(profile, target, python)
+    if lock is None:
         sys.exit(f"{profile} has no lock for {target.platform} and Python {python}")
-    return file.lock
+    return lock
 
 
 def run_bare(lock: Lock, home: Path, *more: str) -> float:
@@ -161,7 +162,7 @@ def make_small_profile(home: Path) -> str:
     path = write_profile(home / "mine.toml", "alpha", "torch==9.9.0+cpu")
     found = resolve(read_profile(str(path)), Target("x86_64", "2.35", (PYTHON,)), read_sources())
     assert found.lock, found.attempts
-    write_lock(lock_path(str(path), found.lock.platform, PYTHON), file_of(found.lock))
+    write_lock(lock_path(str(path), found.lock.platform, PYTHON), found.lock)
     return str(path)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from envdoctor.core.processes import cleaned_environment
 from envdoctor.download.sources import read_sources
 from envdoctor.locking import uv
-from envdoctor.locking.resolve import resolve, target_of
+from envdoctor.locking.resolve import resolve, target_for_machine
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
 
@@ -64,7 +64,7 @@ def catch(profile_name: str, machine: str, folder: Path) -> list[Caught]:
     profile = read_profile(profile_name)
     uv.run = recorded
     try:
-        resolution = resolve(profile, target_of(read_recorded(machine), profile), read_sources())
+        resolution = resolve(profile, target_for_machine(read_recorded(machine), profile), read_sources())
     finally:
         uv.run = start
     if resolution.lock is None:

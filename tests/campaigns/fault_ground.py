@@ -24,11 +24,11 @@ from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile,
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
 from envdoctor.install.lock_check import drift
 from envdoctor.install.lock_choice import read_environment_lock
-from envdoctor.locking.lock_files import file_of, lock_path, write_lock
+from envdoctor.locking.lock_files import lock_path, write_lock
 
 MAIN = "from envdoctor.cli import main\nmain()"
 # The pauses before a source is asked again are for networks; a server on loopback is back at once or never.
-HASTE = "import envdoctor.install.install as i\ni.PAUSES = (0.1, 0.1)"
+HASTE = "import envdoctor.install.install as i\ni.RETRY_DELAYS = (0.1, 0.1)"
 
 
 # Kills an install after a record of its journal.
@@ -193,7 +193,7 @@ class Field:
     def _lock_profile(self, ground: Ground) -> None:
         """A lock beside the profile, so that no fault has to wait for a resolver."""
         lock = ground.plan().lock
-        write_lock(lock_path(str(ground.profile), lock.platform, PYTHON), file_of(lock))
+        write_lock(lock_path(str(ground.profile), lock.platform, PYTHON), lock)
 
     def ground(self, *, over: bool = True, cold: bool = False) -> Ground:
         """A new home; `over`: with the first environment in it; `cold`: with a cache of its own, which is empty."""

@@ -74,10 +74,10 @@ def _kill(name: str, number: int, step: str, event: str, *, over: bool) -> Fault
         if killed.code != -signal.SIGKILL:
             return Row(name, message=f"it was not killed: {killed}")
         whole = step == "install" and event == "end"
-        told = "unchanged" if whole else f"ended without a word after the {event} of '{step}'"
+        told = "unchanged" if whole else f"did not complete: its last record is the {event} of '{step}'"
         row = ground.fault(None, name, told)
         again = ground.complete()
-        if "without a word" in again.said:
+        if "did not complete" in again.said:
             row.message = f"it is told again and again: {again.said[-300:]}"
         return row
 

@@ -123,7 +123,9 @@ def second_one(field: Field) -> Row:
         said = end(other.begin())
         web.stalled = False
         done = end(first)
-        row = ground.fault(said, "a second install while one runs", f"is at work: process {first.pid}, which runs")
+        row = ground.fault(
+            said, "a second install while one runs", f"is in progress: process {first.pid}, which is running"
+        )
     if done.code:
         row.next = f"the first one failed: {done.said[-400:]}"
     return row
@@ -143,7 +145,7 @@ def _ten(field: Field, name: str, *, over: bool) -> Row:
     ground = field.ground(over=over)
     ended = [end(process) for process in [ground.begin(form="json") for _ in range(10)]]
     built = [each for each in ended if each.code == 0 and not each.data["unchanged"]]
-    refused = [each for each in ended if each.code == 3 and "is at work: process" in each.said]
+    refused = [each for each in ended if each.code == 3 and "is in progress: process" in each.said]
     found = [each for each in ended if each.code == 0 and each.data["unchanged"]]
     row = ground.fault(Ended(0, f"{len(built)} built"), name, "^1 built")
     if len(built) + len(refused) + len(found) != 10:
@@ -181,7 +183,7 @@ def building_deleted(field: Field) -> Row:
         shutil.rmtree(ground.paths.building)
         web.stalled = False
         said = end(process)
-    return ground.fault(said, "what is being built is deleted", r"building|not what the lock says|No such file")
+    return ground.fault(said, "what is being built is deleted", r"building|does not match the lock|No such file")
 
 
 def beside_deleted(field: Field) -> Row:

@@ -25,14 +25,14 @@ class Always(list[Any]):
 
 
 SERVERS: dict[str, tuple[Callable[[Files], object], str]] = {
-    "drops every connection": (lambda files: setattr(files, "cut", Always([0])), "source of .* does not answer"),
-    "truncates every file": (lambda files: setattr(files, "cut", Always([200])), "source of .* does not answer"),
+    "drops every connection": (lambda files: setattr(files, "cut", Always([0])), "source of .* is unreachable"),
+    "truncates every file": (lambda files: setattr(files, "cut", Always([200])), "source of .* is unreachable"),
     "stalls in every file": (
         lambda files: setattr(files, "stall", Always([200])),
-        "source of .* does not answer .*timeout",
+        "source of .* is unreachable .*timeout",
     ),
     "has lost every file": (lambda files: setattr(files, "folder", Path("/nowhere")), "alpha was not found"),
-    "answers 503": (lambda files: setattr(files, "answers", Always([(503, {})])), "answers 503"),
+    "answers 503": (lambda files: setattr(files, "answers", Always([(503, {})])), "returned 503"),
 }
 
 
