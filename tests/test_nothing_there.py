@@ -15,10 +15,10 @@ AUDITED = {
     "requirements.txt": ("", "there is no requirement in requirements.txt"),
     "comments.txt": ("\n# nothing yet\n--no-index\n", "there is no requirement in comments.txt (3 lines)"),
     "letter.txt": (LETTER, "there is no requirement in letter.txt (2 lines)"),
-    "SETUP.md": ("", "there is no step to follow in SETUP.md"),
+    "SETUP.md": ("", "there is no install step in SETUP.md"),
     "prose.md": (
         "# Title\n\nNo command.\n\n```bash\necho hi\n```\n",
-        "there is no step to follow in prose.md (7 lines)",
+        "there is no install step in prose.md (7 lines)",
     ),
     "lock.txt": (LOCK_HEAD, "there is no package in lock.txt (5 lines)"),
 }

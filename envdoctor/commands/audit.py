@@ -1,4 +1,4 @@
-"""`envdoctor audit`: a lock, an environment, a requirements file or a setup guide against what no metadata says."""
+"""`envdoctor audit`: checks a lock file, an environment, a requirements file or a setup guide."""
 
 from __future__ import annotations
 
@@ -18,126 +18,131 @@ from envdoctor.environment.select import select_stack
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock
 from envdoctor.machine.select import select_machine
-from envdoctor.manifests import RunbookAudit, Step, audit_runbook
+from envdoctor.manifests import GuideAudit, Step, audit_guide
 from envdoctor.rules import evaluate
 
-GUIDES = {".md", ".markdown", ".mdx", ".rst", ".qmd"}
-WHAT = "a lock, a requirements file, a setup guide in Markdown, or the folder of an environment"
+GUIDE_SUFFIXES = {".md", ".markdown", ".mdx", ".rst", ".qmd"}
+EXPECTED = "a lock file, a requirements file, a setup guide in Markdown, or the folder of an environment"
 HINT = "envdoctor audit SETUP.md"
-# A requirements file is audited as the shortest guide that installs it; its lines then begin after these.
-BEFORE = ("```bash", "cat > requirements.txt <<'EOF'")
-AFTER = ("EOF", "uv pip install -r requirements.txt", "```")
+# A requirements file is audited as a guide that installs it. The lines of the file start after this header.
+REQUIREMENTS_HEADER = ("```bash", "cat > requirements.txt <<'EOF'")
+REQUIREMENTS_FOOTER = ("EOF", "uv pip install -r requirements.txt", "```")
 
 
-class Audited(Record, frozen=True, kw_only=True):
-    """What an audit says of one thing."""
+class AuditResult(Record, frozen=True, kw_only=True):
+    """The result of an audit."""
 
     name: str
     kind: Literal["guide", "requirements", "lock", "environment"]
     findings: tuple[Finding, ...]
     steps: tuple[Step, ...] = ()  # of a guide
-    requirements: tuple[str, ...] = ()  # pins that work together, where some had to change
+    requirements: tuple[str, ...] = ()  # pins that work together, if there are findings
     written: tuple[str, ...] = ()  # files that --fix wrote
 
 
 def run(target: str, recorded: str, facts: list[str], fix: str) -> CommandResult:
-    """Judge one thing; with `fix` a folder to write the corrected requirements and the profile into."""
+    """Audit a file or folder. `fix` is a folder to write the corrected requirements and profile to."""
     machine = select_machine(recorded, facts) if recorded or facts else None
-    audited = _audited(target, machine, fix)
-    bad = any(finding.status in ("error", "crashed") for finding in audited.findings)
-    return CommandResult(audited, EXIT_NO if bad else EXIT_OK)
+    result = _audit(target, machine, fix)
+    failed = any(finding.status in ("error", "crashed") for finding in result.findings)
+    return CommandResult(result, EXIT_NO if failed else EXIT_OK)
 
 
-def _audited(target: str, machine: Machine | None, fix: str) -> Audited:
+def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
     path = Path(target)
     if is_folder(path):
-        _refuse_to_fix("an environment", fix)
-        return _environment(target, machine)
-    text = read_text(path, what=WHAT, hint=HINT)
-    if path.suffix.lower() in GUIDES or "```" in text:
-        return _guide(text, target, machine, fix, kind="guide")
+        _reject_fix("an environment", fix)
+        return _audit_environment(target, machine)
+    text = read_text(path, what=EXPECTED, hint=HINT)
+    if path.suffix.lower() in GUIDE_SUFFIXES or "```" in text:
+        return _audit_guide(text, target, machine, fix, kind="guide")
     if text.startswith("# profile:"):
-        _refuse_to_fix("a lock", fix)
-        return _lock(text, target, machine)
-    return _guide(text, target, machine, fix, kind="requirements")
+        _reject_fix("a lock file", fix)
+        return _audit_lock(text, target, machine)
+    return _audit_guide(text, target, machine, fix, kind="requirements")
 
 
-def _refuse_to_fix(what: str, fix: str) -> None:
+def _reject_fix(kind: str, fix: str) -> None:
     if fix:
-        raise BadInput(f"--fix with {what}", expected="a guide or a requirements file", hint=HINT)
+        raise BadInput(f"--fix does not support {kind}", expected="a guide or a requirements file", hint=HINT)
 
 
-def _environment(target: str, machine: Machine | None) -> Audited:
+def _audit_environment(target: str, machine: Machine | None) -> AuditResult:
     stack = select_stack(target, "", search=False)
     if not (stack and stack.distributions.value):
-        raise _nothing("package", target)
+        raise _empty_target("package", target)
     findings = evaluate(machine or select_machine("", ()), stack)
-    return Audited(name=target, kind="environment", findings=tuple(f for f in findings if f.status != "unknown"))
+    return AuditResult(name=target, kind="environment", findings=tuple(f for f in findings if f.status != "unknown"))
 
 
-def _lock(text: str, target: str, machine: Machine | None) -> Audited:
+def _audit_lock(text: str, target: str, machine: Machine | None) -> AuditResult:
     lock = locks.parse_lock(text, where=target)
     if not lock.packages:
-        raise _nothing("package", target, text)
-    told = (_at_line(finding, text) for finding in audit_lock(lock, machine))
-    return Audited(name=target, kind="lock", findings=tuple(told))
+        raise _empty_target("package", target, text)
+    findings = tuple(_locate_in_lock(finding, text) for finding in audit_lock(lock, machine))
+    return AuditResult(name=target, kind="lock", findings=findings)
 
 
-def _at_line(finding: Finding, text: str) -> Finding:
-    """A finding on a lock with the line of the package that it names first."""
+def _locate_in_lock(finding: Finding, text: str) -> Finding:
+    """Set the line of the first package that the finding names."""
     lines = text.splitlines()
     words = re.findall(r"[a-z0-9][\w.-]*", finding.message.lower())
     number = next((n for word in words for n, line in enumerate(lines, 1) if line.startswith(f"{word}==")), 0)
     return msgspec.structs.replace(finding, line=number)
 
 
-def _guide(
+def _audit_guide(
     text: str, target: str, machine: Machine | None, fix: str, *, kind: Literal["guide", "requirements"]
-) -> Audited:
-    wrapped = text if kind == "guide" else "\n".join((*BEFORE, text.rstrip("\n"), *AFTER)) + "\n"
-    told = audit_runbook(wrapped, name=Path(target).name, machine=machine)
-    if not told.judged and not told.findings:
-        raise _nothing("requirement" if kind == "requirements" else "step to follow", target, text)
-    findings = told.findings if kind == "guide" else tuple(_unwrapped(finding) for finding in told.findings)
-    return Audited(
+) -> AuditResult:
+    is_guide = kind == "guide"
+    lines = (text,) if is_guide else (*REQUIREMENTS_HEADER, text.rstrip("\n"), *REQUIREMENTS_FOOTER, "")
+    result = audit_guide("\n".join(lines), name=Path(target).name, machine=machine)
+    if not result.checked and not result.findings:
+        raise _empty_target("install step" if is_guide else "requirement", target, text)
+    findings = result.findings if is_guide else tuple(_subtract_header(finding) for finding in result.findings)
+    return AuditResult(
         name=target,
         kind=kind,
         findings=findings,
-        steps=told.steps if kind == "guide" else (),
-        requirements=told.requirements if findings else (),
-        written=_write(told, Path(target), Path(fix)) if fix else (),
+        steps=result.steps if is_guide else (),
+        requirements=result.requirements if findings else (),
+        written=_write_corrections(result, Path(target), Path(fix)) if fix else (),
     )
 
 
-def _unwrapped(finding: Finding) -> Finding:
-    """A finding on the guide around a requirements file, with the file's own line numbers."""
+def _subtract_header(finding: Finding) -> Finding:
+    """Convert the line numbers of the generated guide to those of the requirements file."""
 
-    def own(text: str) -> str:
-        return re.sub(r"\bline (\d+)", lambda found: f"line {max(int(found[1]) - len(BEFORE), 1)}", text)
+    def file_line(line: int) -> int:
+        return max(line - len(REQUIREMENTS_HEADER), 1)
 
-    shown = tuple(msgspec.structs.replace(each, source=own(each.source)) for each in finding.evidence)
-    line = max(finding.line - len(BEFORE), 1)
-    return msgspec.structs.replace(finding, line=line, message=own(finding.message), evidence=shown)
+    def convert(text: str) -> str:
+        return re.sub(r"\bline (\d+)", lambda match: f"line {file_line(int(match[1]))}", text)
+
+    evidence = tuple(msgspec.structs.replace(item, source=convert(item.source)) for item in finding.evidence)
+    return msgspec.structs.replace(
+        finding, line=file_line(finding.line), message=convert(finding.message), evidence=evidence
+    )
 
 
-def _nothing(what: str, target: str, text: str = "") -> BadInput:
-    """Where there is nothing to judge, "nothing wrong found" would be no answer."""
+def _empty_target(content: str, target: str, text: str = "") -> BadInput:
+    """The error for a target without content, for which "no problems found" would be misleading."""
     size = f" ({len(text.splitlines())} lines)" if text else ""
-    return BadInput(f"there is no {what} in {target}{size}", expected=WHAT, hint=HINT)
+    return BadInput(f"there is no {content} in {target}{size}", expected=EXPECTED, hint=HINT)
 
 
-def _write(told: RunbookAudit, source: Path, folder: Path) -> tuple[str, ...]:
-    """The corrected pins as a requirements file and as a profile."""
+def _write_corrections(result: GuideAudit, source: Path, folder: Path) -> tuple[str, ...]:
+    """Write the corrected pins as a requirements file and as a profile. Returns the paths."""
     if not is_folder(folder):
         raise BadInput(
-            f"--fix {folder} is no folder",
-            expected="a folder to write into",
+            f"--fix {folder}: not a folder",
+            expected="a folder to write the corrected files to",
             hint=f"mkdir -p {shlex.quote(str(folder))}",
         )
     requirements = folder / f"{source.stem}.requirements.txt"
-    write_file(requirements, "\n".join(told.requirements) + "\n", hint=HINT)
-    if not told.profile_toml:
+    write_file(requirements, "\n".join(result.requirements) + "\n", hint=HINT)
+    if not result.profile_toml:
         return (str(requirements),)
     profile = folder / f"{source.stem}.toml"
-    write_file(profile, told.profile_toml, hint=HINT)
+    write_file(profile, result.profile_toml, hint=HINT)
     return (str(requirements), str(profile))

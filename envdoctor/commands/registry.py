@@ -56,7 +56,7 @@ COMMANDS = (
         "resolve.ResolveResult": "profiles.resolved_all", "resolve.Matrix": "locks.matrix",
     }),
     Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.locked_all"}),
-    Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.Audited": "audit.audited"}),
+    Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.AuditResult": "audit.render_audit"}),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.Exported": "locks.exported", **WRITTEN,
     }, has_json=False),

@@ -1,4 +1,4 @@
-"""Setup guides in Markdown: followed in order as one environment, and judged against what is true today."""
+"""Audits setup guides: interprets their commands in order, and checks them against the current release tables."""
 
 from __future__ import annotations
 
@@ -13,97 +13,96 @@ from envdoctor.manifests.actions import (
     Action,
     Clone,
     Download,
-    Environment,
-    Image,
     Install,
-    Modules,
+    InstallSystemPackages,
+    LoadModules,
     Run,
-    System,
+    SelectEnvironment,
+    SetVariables,
     Uninstall,
-    Variables,
+    UseImage,
 )
-from envdoctor.manifests.case import open_case
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
-from envdoctor.manifests.corrected import corrected_pins, main_environment, profile_toml
+from envdoctor.manifests.context import build_context
+from envdoctor.manifests.corrected_pins import corrected_pins, main_environment, profile_toml
 from envdoctor.manifests.guide import parse_guide
-from envdoctor.manifests.journey import State
-from envdoctor.manifests.stack import stack_of
+from envdoctor.manifests.interpreter import EnvironmentState
+from envdoctor.manifests.records import build_stack
 
-__all__ = ["GUIDE_RULES", "RunbookAudit", "Step", "audit_runbook"]
+__all__ = ["GUIDE_RULES", "GuideAudit", "Step", "audit_guide"]
 
 
 class Step(Record, frozen=True):
-    """One step of a guide: where it stands, the command, and what it does."""
+    """One step of a guide: its line, its command, and what it does."""
 
     line: int
     command: str
     does: str
 
 
-class RunbookAudit(Record, frozen=True, kw_only=True):
-    """What an audit of a guide says."""
+class GuideAudit(Record, frozen=True, kw_only=True):
+    """The result of auditing a guide."""
 
     name: str
     architecture: str
     steps: tuple[Step, ...]
-    judged: int  # requirements that the steps name, other steps, and pieces of Python
+    checked: int  # number of requirements, other steps, and Python blocks
     findings: tuple[Finding, ...]  # in the order of the lines
-    environment: Stack  # what the guide ends up with today
+    environment: Stack  # the environment that the guide creates today
     requirements: tuple[str, ...]  # exact pins that work together
-    profile_toml: str  # the same as a profile; empty where the guide installs nothing
+    profile_toml: str  # the pins as a profile; empty if the guide installs nothing
 
 
-def audit_runbook(text: str, *, name: str, machine: Machine | None = None, today: date | None = None) -> RunbookAudit:
-    """Follow a guide and judge each step; nothing of it is run and nothing is fetched.
+def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: date | None = None) -> GuideAudit:
+    """Audit a guide. Runs no command of it and downloads nothing.
 
-    `machine` stands for the one that the guide is meant for; without one its own words decide. `today` is the day for
-    which open bounds are resolved. Raises BadInput for texts above 4 MiB.
+    `machine` is the machine that the guide is for. Without one, the text of the guide determines it. Open version
+    ranges are resolved for the day `today`. Raises BadInput for texts of more than 4 MiB.
     """
     if len(text) > FILE_BYTES or len(text.encode("utf-8", "replace")) > FILE_BYTES:
         raise BadInput(
             f"{name} has more than {FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
         )
-    day = (today or date.today()).isoformat()
-    case = open_case(parse_guide(text, name), machine, day)
-    pins = corrected_pins(case)
-    where = main_environment(case)
-    return RunbookAudit(
+    context = build_context(parse_guide(text, name), machine, (today or date.today()).isoformat())
+    actions = context.guide.actions
+    pins = corrected_pins(context)
+    environment = main_environment(context)
+    return GuideAudit(
         name=name,
-        architecture=case.platform,
-        steps=tuple(Step(each.line, each.command, _does(each)) for each in case.guide.actions if each.command),
-        judged=sum(len(each.wanted) if isinstance(each, Install) else 1 for each in case.guide.actions)
-        + len(case.guide.code),
-        findings=tuple(evaluate_guide(case)),
-        environment=stack_of(where.state if where else State()),
-        requirements=tuple(each.spec for each in pins),
-        profile_toml=profile_toml(case, pins, name),
+        architecture=context.platform,
+        steps=tuple(Step(action.line, action.command, _describe(action)) for action in actions if action.command),
+        checked=sum(len(action.requirements) if isinstance(action, Install) else 1 for action in actions)
+        + len(context.guide.python_blocks),
+        findings=tuple(evaluate_guide(context)),
+        environment=build_stack(environment.state if environment else EnvironmentState()),
+        requirements=tuple(pin.spec for pin in pins),
+        profile_toml=profile_toml(context, pins, name),
     )
 
 
-def _does(action: Action) -> str:
-    """What a step does, in words."""
-    return next(words(action) for kind, words in _WORDS if isinstance(action, kind))
+def _describe(action: Action) -> str:
+    return next(describe(action) for kind, describe in _DESCRIPTIONS if isinstance(action, kind))
 
 
-def _installs(action: Install) -> str:
-    names = ", ".join(each.text for each in action.wanted[:12]) or "nothing that is named here"
+def _describe_install(action: Install) -> str:
+    names = ", ".join(requirement.text for requirement in action.requirements[:12]) or "no named packages"
     return f"installs {names} with {action.tool}"
 
 
-def _enters(action: Environment) -> str:
+def _describe_environment(action: SelectEnvironment) -> str:
     python = f" with Python {action.python}" if action.python else ""
-    return f"{'makes' if action.new else 'enters'} the environment {action.name}{python}"
+    return f"{'creates' if action.new else 'activates'} the environment {action.name}{python}"
 
 
-_WORDS: tuple[tuple[type, Callable[[Any], str]], ...] = (
-    (Install, _installs),
-    (Environment, _enters),
-    (Image, lambda a: f"{'runs in' if a.entered else 'fetches'} the image {a.name}:{a.tag}"),
+_DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
+    (Install, _describe_install),
+    (SelectEnvironment, _describe_environment),
+    (UseImage, lambda a: f"{'runs in' if a.is_entered else 'pulls'} the image {a.name}:{a.tag}"),
     (Uninstall, lambda a: f"removes {', '.join(a.names)}"),
     (Download, lambda a: f"downloads {a.file}"),
-    (Modules, lambda a: f"loads {', '.join(a.names)}"),
-    (System, lambda a: f"installs {', '.join(a.names[:12])} with the system's package manager"),
-    (Variables, lambda a: f"sets {', '.join(name for name, _ in a.values)}"),
-    (Clone, lambda a: f"fetches {a.address or a.reference}"),
+    (LoadModules, lambda a: f"loads the modules {', '.join(a.names)}"),
+    (InstallSystemPackages, lambda a: f"installs the system packages {', '.join(a.names[:12])}"),
+    (SetVariables, lambda a: f"sets {', '.join(name for name, _ in a.values)}"),
+    (Clone, lambda a: f"clones {a.url}" if a.url else f"checks out {a.reference}"),
     (Run, lambda a: f"runs {a.module or ' '.join(a.words[:2])}"),
 )

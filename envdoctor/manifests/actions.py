@@ -1,96 +1,96 @@
-"""What the commands of a guide do, as plain values."""
+"""The actions of a guide's commands, as plain values."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from envdoctor.manifests.requirement import Wanted
+from envdoctor.manifests.requirement import InstallRequirement
 
 
 class Install(NamedTuple):
-    """An installation into the current environment."""
+    """Installs packages into the current environment."""
 
     line: int
     command: str
     tool: str  # uv, pip, conda
-    wanted: tuple[Wanted, ...]
-    constraints: tuple[Wanted, ...] = ()
+    requirements: tuple[InstallRequirement, ...]
+    constraints: tuple[InstallRequirement, ...] = ()
     index_url: str = ""  # replaces PyPI
     extra_indexes: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
-    backend: str = ""  # uv's --torch-backend
+    torch_backend: str = ""  # --torch-backend of uv
     channels: tuple[str, ...] = ()  # conda
     upgrade: bool = False
     reinstall: bool = False
     no_deps: bool = False
-    no_isolation: bool = False
+    no_build_isolation: bool = False
     only_binary: bool = False
     pre: bool = False
-    until: str = ""  # --exclude-newer
+    exclude_newer: str = ""
     target: str = ""  # --python of uv, -n of conda
-    variables: tuple[tuple[str, str], ...] = ()  # given to this one command
-    options: tuple[str, ...] = ()
-    bare_bounds: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()  # set for this command only
+    config_settings: tuple[str, ...] = ()
+    unquoted_bounds: tuple[str, ...] = ()  # requirements whose `<` or `>` the shell reads as a redirection
 
 
 class Uninstall(NamedTuple):
-    """Packages are removed."""
+    """Removes packages."""
 
     line: int
     command: str
     names: tuple[str, ...]
 
 
-class Environment(NamedTuple):
-    """A new environment (`python` may be empty), or with `new` False an existing one that is entered."""
+class SelectEnvironment(NamedTuple):
+    """Creates an environment and activates it, or activates an existing one if `new` is False."""
 
     line: int
     command: str
-    tool: str  # uv, venv, conda
+    tool: str  # uv, venv, conda; "leave" at the end of a Dockerfile
     name: str
     python: str = ""
     new: bool = True
-    seeded: bool = False  # holds pip and setuptools
+    seeded: bool = False  # contains pip and setuptools
 
 
-class Image(NamedTuple):
-    """A container image that the following steps run in (`pull` alone enters none)."""
+class UseImage(NamedTuple):
+    """A container image. The following steps run in it unless it is only pulled."""
 
     line: int
     command: str
     name: str
     tag: str
-    building: bool = False  # FROM of a Dockerfile
-    entered: bool = True
+    in_dockerfile: bool = False
+    is_entered: bool = True
 
 
 class Download(NamedTuple):
-    """A file is fetched."""
+    """Downloads a file."""
 
     line: int
     command: str
-    address: str
+    url: str
     file: str
 
 
-class Modules(NamedTuple):
-    """Environment modules of a cluster."""
+class LoadModules(NamedTuple):
+    """Loads environment modules of a cluster."""
 
     line: int
     command: str
     names: tuple[str, ...]
 
 
-class System(NamedTuple):
-    """Packages of the operating system."""
+class InstallSystemPackages(NamedTuple):
+    """Installs packages of the operating system."""
 
     line: int
     command: str
     names: tuple[str, ...]
 
 
-class Variables(NamedTuple):
-    """Variables for all that follows."""
+class SetVariables(NamedTuple):
+    """Sets environment variables for all following steps."""
 
     line: int
     command: str
@@ -98,16 +98,16 @@ class Variables(NamedTuple):
 
 
 class Clone(NamedTuple):
-    """A repository is fetched; `reference` is empty for its main branch."""
+    """Clones a repository, or checks out a reference of it; `reference` is empty for the main branch."""
 
     line: int
     command: str
-    address: str
+    url: str
     reference: str = ""
 
 
 class Run(NamedTuple):
-    """A program is started: `module` of -m, `code` of -c, or `words`."""
+    """Runs a program: `module` of -m, `code` of -c, or `words`."""
 
     line: int
     command: str
@@ -116,4 +116,15 @@ class Run(NamedTuple):
     code: str = ""
 
 
-Action = Install | Uninstall | Environment | Image | Download | Modules | System | Variables | Clone | Run
+Action = (
+    Install
+    | Uninstall
+    | SelectEnvironment
+    | UseImage
+    | Download
+    | LoadModules
+    | InstallSystemPackages
+    | SetVariables
+    | Clone
+    | Run
+)

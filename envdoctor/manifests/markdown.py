@@ -1,6 +1,4 @@
-"""The code of a Markdown file, with line numbers: fenced, indented and HTML blocks, and commands in numbered
-lists.
-"""
+"""Code blocks of a Markdown file with line numbers: fenced, indented, HTML, and inline code in numbered lists."""
 
 from __future__ import annotations
 
@@ -11,22 +9,22 @@ from typing import NamedTuple
 
 Line = tuple[int, str]
 
-COMMANDS = frozenset({
-    "uv", "uvx", "pip", "pip3", "python", "python3", "conda", "mamba", "micromamba", "apt", "apt-get",
-    "docker", "podman",
-    "module", "ml", "export", "git", "wget", "curl", "sudo", "source", "huggingface-cli", "hf", "torchrun",
-    "accelerate",
-    "srun", "sbatch", "salloc", "apptainer", "singularity", "enroot", "vllm", "pipx", "poetry", "dnf", "yum",
+SHELL_COMMANDS = frozenset({
+    "uv", "uvx", "pip", "pip3", "python", "python3", "conda", "mamba", "micromamba", "apt", "apt-get", "docker",
+    "podman", "module", "ml", "export", "git", "wget", "curl", "sudo", "source", "huggingface-cli", "hf", "torchrun",
+    "accelerate", "srun", "sbatch", "salloc", "apptainer", "singularity", "enroot", "vllm", "pipx", "poetry", "dnf",
+    "yum",
 })  # fmt: skip
-_INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker",
-"module",
-               "export", "git", "wget", "huggingface-cli")  # fmt: skip
+_INLINE_COMMANDS = frozenset({
+    "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
+    "export", "git", "wget", "huggingface-cli",
+})  # fmt: skip
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(.*)")
-_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+")
+_LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+")
 _NUMBERED = re.compile(r"[ \t>]*\d{1,9}[.)]\s")
-_SPAN = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
+_INLINE_CODE = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
 # Words that turn a command in a list into a warning against it.
-_AGAINST = re.compile(
+_NEGATION = re.compile(
     r"\b(?:never|not|don't|avoid|nicht|kein\w*|nie|niemals|statt|instead|rather|nunca|jamais|ne|evit\w+)\b"
     r"|不要|切勿|别|避免|❌|не ",
     re.IGNORECASE,
@@ -34,12 +32,12 @@ _AGAINST = re.compile(
 
 
 class Block(NamedTuple):
-    """One piece of code. `before` is the nearest text above it, which may name a file."""
+    """A block of code. `preceding_text` is the nearest text above it, which may contain a file name."""
 
     language: str
     info: str
     lines: tuple[Line, ...]
-    before: str = ""
+    preceding_text: str = ""
 
     @property
     def text(self) -> str:
@@ -48,27 +46,27 @@ class Block(NamedTuple):
 
 
 def parse_blocks(text: str) -> list[Block]:
-    """All code of a Markdown text in order.
+    """The code blocks of a Markdown text in order.
 
     1. `pip install torch`        -> a block of one command
     ```bash                       -> a block in the language bash
     """
     lines = text.removeprefix("\ufeff").split("\n")
-    return list(_Reader([line.rstrip("\r") for line in lines]).blocks())
+    return list(_MarkdownParser([line.rstrip("\r") for line in lines]).blocks())
 
 
-class _Reader:
-    """Walks through the lines once."""
+class _MarkdownParser:
+    """Parses the lines in one pass. `index` is the next line."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
-        self.at = 0
-        self.before = ""
+        self.index = 0
+        self.preceding_text = ""
 
     def blocks(self) -> Iterator[Block]:
-        while self.at < len(self.lines):
-            line = self.lines[self.at]
-            if fence := _opening(line):
+        while self.index < len(self.lines):
+            line = self.lines[self.index]
+            if fence := _opening_fence(line):
                 yield self._fenced(*fence)
             elif "<pre" in line.lower():
                 yield self._html()
@@ -76,66 +74,65 @@ class _Reader:
                 yield self._indented()
             else:
                 yield from self._inline(line)
-                self.before = line.strip() or self.before
-                self.at += 1
+                self.preceding_text = line.strip() or self.preceding_text
+                self.index += 1
 
-    def _fenced(self, mark: str, info: str, prefix: int) -> Block:
-        self.at += 1
-        found: list[Line] = []
-        while self.at < len(self.lines):
-            line = self.lines[self.at]
-            bare = line.lstrip(" \t>")
-            self.at += 1
-            if bare.startswith(mark) and not bare.strip().strip(mark[0]):
+    def _fenced(self, fence: str, info: str, prefix: int) -> Block:
+        self.index += 1
+        code: list[Line] = []
+        while self.index < len(self.lines):
+            line = self.lines[self.index]
+            stripped = line.lstrip(" \t>")
+            self.index += 1
+            if stripped.startswith(fence) and not stripped.strip().strip(fence[0]):
                 break
-            found.append((self.at, _without(line, prefix)))
+            code.append((self.index, _remove_prefix(line, prefix)))
         words = info.replace("{", " ").replace("}", " ").split()
         language = words[0].lstrip(".").lower() if words else ""
-        return Block(language, info, tuple(found), self.before)
+        return Block(language, info, tuple(code), self.preceding_text)
 
     def _html(self) -> Block:
-        found: list[Line] = []
-        while self.at < len(self.lines):
-            line = self.lines[self.at]
-            self.at += 1
-            found.append((self.at, html.unescape(re.sub(r"<[^<>]{0,200}>", "", line))))
+        code: list[Line] = []
+        while self.index < len(self.lines):
+            line = self.lines[self.index]
+            self.index += 1
+            code.append((self.index, html.unescape(re.sub(r"<[^<>]{0,200}>", "", line))))
             if "</pre" in line.lower():
                 break
-        return Block("", "", tuple(found), self.before)
+        return Block("", "", tuple(code), self.preceding_text)
 
     def _indented(self) -> Block:
-        found: list[Line] = []
-        while self.at < len(self.lines) and self.lines[self.at].startswith(("    ", "\t")):
-            found.append((self.at + 1, self.lines[self.at].strip()))
-            self.at += 1
-        return Block("", "", tuple(found), self.before)
+        code: list[Line] = []
+        while self.index < len(self.lines) and self.lines[self.index].startswith(("    ", "\t")):
+            code.append((self.index + 1, self.lines[self.index].strip()))
+            self.index += 1
+        return Block("", "", tuple(code), self.preceding_text)
 
     def _inline(self, line: str) -> Iterator[Block]:
-        found = _SPAN.search(line) if _NUMBERED.match(line) else None
-        if found and not re.search(r"\w{3}", found[2]) and not _AGAINST.search(line[: found.start()]):
-            words = found[1].split()
-            if len(words) > 1 and words[0] in _INSTALLERS:
-                yield Block("bash", "", ((self.at + 1, found[1]),), self.before)
+        """A command at the end of a numbered list item, unless the item warns against it."""
+        match = _INLINE_CODE.search(line) if _NUMBERED.match(line) else None
+        if match and not re.search(r"\w{3}", match[2]) and not _NEGATION.search(line[: match.start()]):
+            words = match[1].split()
+            if len(words) > 1 and words[0] in _INLINE_COMMANDS:
+                yield Block("bash", "", ((self.index + 1, match[1]),), self.preceding_text)
 
 
-def _opening(line: str) -> tuple[str, str, int] | None:
-    """The fence, its info string, and how far its content is indented; None for other lines."""
-    bare = line.lstrip(" \t>")
-    marker = _MARKER.match(bare)
-    if marker:
-        bare = bare[marker.end() :]
-    found = _FENCE.fullmatch(bare)
-    if not found or (found[1][0] == "`" and "`" in found[2]):
+def _opening_fence(line: str) -> tuple[str, str, int] | None:
+    """The fence, its info string, and the width of its prefix; None for other lines."""
+    stripped = line.lstrip(" \t>")
+    if marker := _LIST_MARKER.match(stripped):
+        stripped = stripped[marker.end() :]
+    match = _FENCE.fullmatch(stripped)
+    if not match or (match[1][0] == "`" and "`" in match[2]):
         return None
-    return found[1], found[2].strip(), len(line) - len(bare)
+    return match[1], match[2].strip(), len(line) - len(stripped)
 
 
-def _without(line: str, prefix: int) -> str:
-    """A line of code without the indentation and quote marks that its fence has."""
-    head = line[:prefix]
-    return line[prefix:] if not head.strip(" \t>") else line.lstrip(" \t>")
+def _remove_prefix(line: str, width: int) -> str:
+    """A line of code without the indentation and quote marks of its fence."""
+    return line[width:] if not line[:width].strip(" \t>") else line.lstrip(" \t>")
 
 
 def _is_command(line: str) -> bool:
     words = line.strip().removeprefix("$ ").split(None, 2)
-    return len(words) > 1 and (words[0] in COMMANDS or "=" in words[0])
+    return len(words) > 1 and (words[0] in SHELL_COMMANDS or "=" in words[0])

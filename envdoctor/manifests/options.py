@@ -1,72 +1,66 @@
-"""Options of pip, uv and conda: which take a value, and what the ones mean that matter here."""
+"""Parser for the command-line options of pip, uv, conda and other installers."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-_WITH_VALUE = frozenset({
+_OPTIONS_WITH_VALUE = frozenset({
     "-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints", "-i", "--index-url",
-    "--extra-index-url",
-    "-f", "--find-links", "--torch-backend", "--index", "--default-index", "-p", "--python",
-    "--python-version", "--prefix",
-    "-t", "--target", "-e", "--editable", "--config-settings", "-C", "--exclude-newer", "--index-strategy",
-    "--no-binary",
-    "--only-binary", "--platform", "--abi", "--implementation", "-d", "--dest", "--cache-dir", "--timeout",
-    "--retries",
-    "--trusted-host", "--root", "--src", "-P", "--upgrade-package", "--reinstall-package",
-    "--no-build-isolation-package",
-    "--python-platform", "--resolution", "--prerelease", "--link-mode", "--prompt", "--proxy", "--extra", "--group",
-    "--report", "--upgrade-strategy", "--no-build-package", "--override", "--overrides", "--keyring-provider",
-    "--directory",
-    "--global-option", "--build-option", "-n", "--name", "--channel", "--file", "-b", "--branch", "--depth", "-o",
-    "--output", "-O", "--output-document", "--project", "--env-file", "--platforms", "--token",
+    "--extra-index-url", "-f", "--find-links", "--torch-backend", "--index", "--default-index", "-p", "--python",
+    "--python-version", "--prefix", "-t", "--target", "-e", "--editable", "--config-settings", "-C",
+    "--exclude-newer", "--index-strategy", "--no-binary", "--only-binary", "--platform", "--abi", "--implementation",
+    "-d", "--dest", "--cache-dir", "--timeout", "--retries", "--trusted-host", "--root", "--src", "-P",
+    "--upgrade-package", "--reinstall-package", "--no-build-isolation-package", "--python-platform", "--resolution",
+    "--prerelease", "--link-mode", "--prompt", "--proxy", "--extra", "--group", "--report", "--upgrade-strategy",
+    "--no-build-package", "--override", "--overrides", "--keyring-provider", "--directory", "--global-option",
+    "--build-option", "-n", "--name", "--channel", "--file", "-b", "--branch", "--depth", "-o", "--output", "-O",
+    "--output-document", "--project", "--env-file", "--platforms", "--token",
 })  # fmt: skip
 
 
 class Options(NamedTuple):
-    """A command line by its parts: values in order, and what belongs to no option."""
+    """A parsed command line: option values in order, flags, and positional arguments."""
 
     values: dict[str, list[str]]
     flags: frozenset[str]
-    rest: list[str]
+    arguments: list[str]
 
     def all(self, *names: str) -> tuple[str, ...]:
-        """Every value of an option under any of its names."""
+        """All values of an option under any of its names."""
         return tuple(value for name in names for value in self.values.get(name, []))
 
     def last(self, *names: str) -> str:
-        """The value that wins."""
-        found = self.all(*names)
-        return found[-1] if found else ""
+        """The last value of an option, which takes precedence; empty if the option is not given."""
+        return next(reversed(self.all(*names)), "")
 
     def has(self, *names: str) -> bool:
-        """Whether a flag is there."""
+        """Whether a flag is given."""
         return any(name in self.flags for name in names)
 
 
 def parse_options(
-    words: tuple[str, ...], *, valued: frozenset[str] = frozenset(), plain: frozenset[str] = frozenset()
+    words: tuple[str, ...], *, with_value: frozenset[str] = frozenset(), without_value: frozenset[str] = frozenset()
 ) -> Options:
-    """`-U torch --index-url=X` as a flag, a value and the rest. `valued` and `plain` say what differs here."""
+    """Parse a command line such as `-U torch --index-url=X`.
+
+    `with_value` and `without_value` list options of this program that differ from the common ones.
+    """
     values: dict[str, list[str]] = {}
     flags: set[str] = set()
-    rest: list[str] = []
-    known = (_WITH_VALUE | valued) - plain
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
+    arguments: list[str] = []
+    takes_value = (_OPTIONS_WITH_VALUE | with_value) - without_value
+    remaining = iter(words)
+    for word in remaining:
         name, equals, value = word.partition("=")
         if not word.startswith("-") or word == "-":
-            rest.append(word)
+            arguments.append(word)
         elif equals and word.startswith("--"):
             values.setdefault(name, []).append(value)
-        elif word in known:
-            values.setdefault(word, []).append(words[at] if at < len(words) else "")
-            at += 1
-        elif word[:2] in known and not word.startswith("--"):
+        elif word in takes_value:
+            values.setdefault(word, []).append(next(remaining, ""))
+        elif word[:2] in takes_value and not word.startswith("--"):
             values.setdefault(word[:2], []).append(word[2:])
         else:
             flags.add(word)
             flags.update(f"-{letter}" for letter in word[1:] if not word.startswith("--") and len(word) > 2)
-    return Options(values, frozenset(flags), rest)
+    return Options(values, frozenset(flags), arguments)

@@ -1,4 +1,4 @@
-"""What an install command asks for: `trl[vllm]>=0.23.1`, a wheel's address, a repository, a folder."""
+"""Parsers for the arguments of install commands: requirements, wheels, repositories, folders, conda packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from envdoctor.knowledge.releases import normalize_name
 
-_NAMED = re.compile(
+_REQUIREMENT = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
 )
 _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
@@ -17,54 +17,54 @@ _CONDA = re.compile(r"(?:([\w\-./]+)::)?([A-Za-z0-9_.\-]+)\s*(?:(==|>=|<=|!=|=|>
 _ARCHITECTURES = ("x86_64", "aarch64")
 
 
-class Wanted(NamedTuple):
-    """One thing to install. `specifier` is PEP 440; `address` a wheel, an archive, `git+https://` or a folder."""
+class InstallRequirement(NamedTuple):
+    """A package to install. `specifier` is PEP 440; `url` is a wheel, an archive, `git+https://` or a folder."""
 
     name: str
     specifier: str = ""
     extras: tuple[str, ...] = ()
-    address: str = ""
+    url: str = ""
     text: str = ""
     line: int = 0
     marker: str = ""
 
     @property
     def pin(self) -> str:
-        """The one version that is asked for; empty where there is a choice."""
-        found = re.fullmatch(r"===?([^*,]+)", self.specifier)
-        return found[1] if found else ""
+        """The exact version; empty if the specifier is a range."""
+        match = re.fullmatch(r"===?([^*,]+)", self.specifier)
+        return match[1] if match else ""
 
     @property
     def wheel(self) -> str:
-        """The wheel's file name, if it is one."""
-        found = _WHEEL.search(self.address)
-        return unquote(found[1]) if found else ""
+        """The file name of the wheel; empty if `url` is not a wheel."""
+        match = _WHEEL.search(self.url)
+        return unquote(match[1]) if match else ""
 
 
-def parse_wanted(text: str, line: int) -> Wanted | None:
-    """One argument of `pip install` or one line of a requirements file; None for what is neither.
+def parse_install_requirement(text: str, line: int) -> InstallRequirement | None:
+    """Parse an argument of `pip install` or a line of a requirements file; None if it is neither.
 
     `torch==2.8.0`, `flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl`, `git+https://...@v1`, `.`
     """
     text = text.strip().strip("'\"")
     if not text or text.startswith("-") or len(text) > 500:
         return None
-    if _is_address(text):
-        return _by_address(text, line)
-    found = _NAMED.fullmatch(text.partition(" #")[0].partition(" --hash")[0].strip())
-    if not found:
+    if _is_url(text):
+        return _parse_url(text, line)
+    match = _REQUIREMENT.fullmatch(text.partition(" #")[0].partition(" --hash")[0].strip())
+    if not match:
         return None
-    extras = tuple(normalize_name(part) for part in (found[2] or "").split(",") if part.strip())
-    name, marker = normalize_name(found[1]), (found[5] or "").strip()
-    if found[3]:
-        return Wanted(name, "", extras, found[3], text, line, marker)
-    specifier = "".join((found[4] or "").split())
+    extras = tuple(normalize_name(part) for part in (match[2] or "").split(",") if part.strip())
+    name, marker = normalize_name(match[1]), (match[5] or "").strip()
+    if match[3]:
+        return InstallRequirement(name, "", extras, match[3], text, line, marker)
+    specifier = "".join((match[4] or "").split())
     if specifier and not re.match(r"[=<>~!]", specifier):
         return None
-    return Wanted(name, specifier, extras, "", text, line, marker)
+    return InstallRequirement(name, specifier, extras, "", text, line, marker)
 
 
-def _is_address(text: str) -> bool:
+def _is_url(text: str) -> bool:
     return (
         "://" in text
         or text.endswith((".whl", ".tar.gz", ".zip"))
@@ -73,48 +73,55 @@ def _is_address(text: str) -> bool:
     )
 
 
-def _by_address(text: str, line: int) -> Wanted:
+def _parse_url(text: str, line: int) -> InstallRequirement:
     wheel = _WHEEL.search(text)
     if wheel:
-        name, _, rest = unquote(wheel[1]).partition("-")
-        version = rest.partition("-")[0]
-        return Wanted(normalize_name(name), f"=={version}" if rest.count("-") >= 3 else "", (), text, text, line)
+        name, _, tags = unquote(wheel[1]).partition("-")
+        version = tags.partition("-")[0]
+        specifier = f"=={version}" if tags.count("-") >= 3 else ""
+        return InstallRequirement(normalize_name(name), specifier, (), text, text, line)
     egg = _EGG.search(text)
     tail = text.partition("#")[0].rstrip("/").rpartition("/")[2]
     name = egg[1] if egg else re.sub(r"(\.git)?(@.*)?$", "", tail.removesuffix(".tar.gz").removesuffix(".zip"))
     name = name.partition("[")[0]
-    return Wanted(normalize_name(name) if re.match(r"[A-Za-z0-9]", name) else "", "", (), text, text, line)
+    return InstallRequirement(
+        normalize_name(name) if re.match(r"[A-Za-z0-9]", name) else "", "", (), text, text, line
+    )
 
 
-def parse_conda(text: str, line: int) -> Wanted | None:
-    """A conda match specification: `pytorch-cuda=12.4`, `conda-forge::pytorch>=2.5`, `python 3.11`."""
-    found = _CONDA.fullmatch(text.strip().strip("'\"").replace(" ", "=", 1)[:200])
-    if not found:
+def parse_conda_spec(text: str, line: int) -> InstallRequirement | None:
+    """Parse a conda match specification: `pytorch-cuda=12.4`, `conda-forge::pytorch>=2.5`, `python 3.11`."""
+    match = _CONDA.fullmatch(text.strip().strip("'\"").replace(" ", "=", 1)[:200])
+    if not match:
         return None
-    operator, version = found[3] or "", (found[4] or "").rstrip("*").rstrip(".")
-    exact = "==" if operator == "==" else f"=={version}.*" if version else ""
-    specifier = f"=={version}" if operator == "==" else exact if operator == "=" else f"{operator}{version}"
-    return Wanted(normalize_name(found[2]), specifier if version else "", (), "", text.strip(), line)
+    operator, version = match[3] or "", (match[4] or "").rstrip("*").rstrip(".")
+    if not version:
+        specifier = ""
+    elif operator == "=":
+        specifier = f"=={version}.*"
+    else:
+        specifier = f"{operator}{version}"
+    return InstallRequirement(normalize_name(match[2]), specifier, (), "", text.strip(), line)
 
 
 class WheelName(NamedTuple):
-    """A wheel's file name by its parts."""
+    """The parts of a wheel's file name."""
 
     name: str
     version: str
-    pythons: str
-    abi: str
-    platform: str
+    python_tag: str
+    abi_tag: str
+    platform_tag: str
 
 
 def parse_wheel_name(text: str) -> WheelName | None:
-    """`flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl` by its parts; None for a name that pip refuses."""
+    """Parse `flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl`; None if pip rejects the name."""
     parts = text.removesuffix(".whl").split("-")
     if not text.endswith(".whl") or len(parts) not in (5, 6) or not re.match(r"\d", parts[1]):
         return None
     return WheelName(normalize_name(parts[0]), parts[1], parts[-3], parts[-2], parts[-1])
 
 
-def architecture_of(text: str) -> str:
-    """The processor that a wheel's name or an address is for."""
+def wheel_architecture(text: str) -> str:
+    """The CPU architecture in the name or URL of a wheel; empty if there is none."""
     return next((name for name in _ARCHITECTURES if name in text), "aarch64" if "arm64" in text else "")

@@ -1,4 +1,4 @@
-"""An audit for people: what is wrong, line by line, and the pins to write instead."""
+"""Human-readable output of `envdoctor audit`: findings by line, and corrected requirements."""
 
 from __future__ import annotations
 
@@ -6,36 +6,34 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from envdoctor.commands.audit import Audited
+from envdoctor.commands.audit import AuditResult
 from envdoctor.core.records import Finding
 
-MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
+STATUS_MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
 
 
-def audited(data: Audited) -> list[RenderableType]:
-    """Findings in the order of the lines, then the corrected requirements."""
-    read = f"{len(data.steps)} steps followed, " if data.steps else ""
+def render_audit(result: AuditResult) -> list[RenderableType]:
+    """Findings in the order of the lines, then the corrected requirements and the written files."""
+    steps = f"{len(result.steps)} steps, " if result.steps else ""
     parts: list[RenderableType] = [
-        Text.assemble((data.name, "title"), f"  {data.kind}: {read}{len(data.findings)} findings")
+        Text.assemble((result.name, "title"), f"  {result.kind}: {steps}{len(result.findings)} findings")
     ]
-    if not data.findings:
-        parts.append(Text.assemble(("  ✓ ", "ok"), "nothing wrong found"))
-    for finding in data.findings:
-        parts += _finding(finding)
-    if data.requirements:
-        parts += [
-            Text("\nRequirements that work together", style="title"),
-            *(_indent(Text(r)) for r in data.requirements),
-        ]
-    return [*parts, *(Text.assemble(("✓ ", "ok"), f"wrote {path}") for path in data.written)]
+    if not result.findings:
+        parts.append(Text.assemble(("  ✓ ", "ok"), "no problems found"))
+    for finding in result.findings:
+        parts += _render_finding(finding)
+    if result.requirements:
+        parts.append(Text("\nRequirements that work together", style="title"))
+        parts += [_indent(Text(requirement)) for requirement in result.requirements]
+    return [*parts, *(Text.assemble(("✓ ", "ok"), f"wrote {path}") for path in result.written)]
 
 
-def _finding(finding: Finding) -> list[RenderableType]:
-    where = f"line {finding.line}: " if finding.line else ""
+def _render_finding(finding: Finding) -> list[RenderableType]:
+    line = f"line {finding.line}: " if finding.line else ""
     head = Text.assemble(
-        (f"  {MARKS.get(finding.status, '?')} ", finding.status),
+        (f"  {STATUS_MARKS.get(finding.status, '?')} ", finding.status),
         (f"{finding.id} ", "title"),
-        where,
+        line,
         finding.message,
         (f"  [{finding.cause}]", "dim"),
     )
@@ -45,7 +43,7 @@ def _finding(finding: Finding) -> list[RenderableType]:
     if finding.fix:
         parts.append(_indent(Text(finding.fix)))
     parts += [_indent(Text(f"$ {command}", style="command")) for command in finding.commands]
-    parts += [_indent(Text(f"{e.fact}: {e.value} ({e.source})", style="dim")) for e in finding.evidence]
+    parts += [_indent(Text(f"{item.fact}: {item.value} ({item.source})", style="dim")) for item in finding.evidence]
     if finding.url:
         parts.append(_indent(Text(finding.url, style="dim")))
     return parts

@@ -1,24 +1,24 @@
 """Rules on setup guides."""
 
 from envdoctor.core.records import Finding
-from envdoctor.manifests.case import Case
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     builds,
-    code,
     flags,
     machine,
     names,
     pins,
-    replaced,
+    python_code,
+    replacements,
     wheels,
 )
+from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import GUIDE_RULES, run_rule
 
 __all__ = ["GUIDE_RULES", "evaluate_guide"]
 
 
-def evaluate_guide(case: Case) -> list[Finding]:
+def evaluate_guide(context: GuideContext) -> list[Finding]:
     """Run all rules on a followed guide. Findings are in the order of its lines, without repetitions."""
-    findings = [finding for rule in GUIDE_RULES.values() for finding in run_rule(rule, case)]
+    findings = [finding for rule in GUIDE_RULES.values() for finding in run_rule(rule, context)]
     unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
     return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))

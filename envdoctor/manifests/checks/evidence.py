@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from envdoctor.core.records import Evidence
-from envdoctor.manifests.case import Case
+from envdoctor.manifests.context import GuideContext
 
 
-def line_of(case: Case, start: int, text: str) -> int:
+def line_of(context: GuideContext, start: int, text: str) -> int:
     """The line of a word in a command that spans several lines; `start` if it is not found."""
-    lines = case.guide.lines
+    lines = context.guide.lines
     bare = text.strip()
     for number in range(max(start, 1), min(start + 40, len(lines) + 1)):
         if bare and bare in lines[number - 1]:
@@ -18,9 +18,9 @@ def line_of(case: Case, start: int, text: str) -> int:
     return start
 
 
-def guide_evidence(case: Case, fact: str, value: str, line: int) -> Evidence:
+def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> Evidence:
     """A text of the guide as evidence."""
-    return Evidence(fact, value, f"{case.guide.name}, line {line}")
+    return Evidence(fact, value, f"{context.guide.name}, line {line}")
 
 
 def table_evidence(fact: str, value: str, source: str, date: str = "") -> Evidence:

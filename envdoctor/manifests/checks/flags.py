@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.manifests.actions import Variables
-from envdoctor.manifests.case import Case
+from envdoctor.manifests.actions import SetVariables
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
-from envdoctor.manifests.checks.replaced import done_names
-from envdoctor.manifests.sources import source_of
+from envdoctor.manifests.checks.replacements import requirement_arguments
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.torch_sources import torch_source
 from envdoctor.rules.registry import Problem, rule
 
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
@@ -23,20 +23,20 @@ _NEAR = 12  # lines above a command that speak of it
 
 
 @rule("RUN020", kind="guide", severity="warning", cause="torch-cpu-build", url=UV_TORCH)
-def config_setting_does_nothing(case: Case) -> Iterator[Problem]:
+def config_setting_does_nothing(context: GuideContext) -> Iterator[Problem]:
     """`--config-settings vllm:torch-backend=auto` is accepted and does nothing: torch comes from PyPI all the
     same.
     """
-    for done in case.journey.installed:
-        for value in done.step.options:
+    for install in context.trace.installs:
+        for value in install.action.config_settings:
             if "torch-backend" in value or "torch_backend" in value:
-                line = line_of(case, done.step.line, value)
+                line = line_of(context, install.action.line, value)
                 backend = value.rpartition("=")[2] or "auto"
                 yield Problem(
                     "warning",
                     f"--config-settings {value} is accepted and does nothing: no build reads it",
                     (
-                        guide_evidence(case, "--config-settings", value, line),
+                        guide_evidence(context, "--config-settings", value, line),
                         table_evidence(
                             "--config-settings torch-backend",
                             "no effect",
@@ -45,37 +45,43 @@ def config_setting_does_nothing(case: Case) -> Iterator[Problem]:
                         ),
                     ),
                     f"Use uv's own option: --torch-backend={backend}.",
-                    (f"uv pip install {done_names(done)} --torch-backend={backend}",),
+                    (f"uv pip install {requirement_arguments(install)} --torch-backend={backend}",),
                     line=line,
                 )
 
 
 @rule("RUN021", kind="guide", severity=("error", "warning"), cause="torch-cpu-build", url=UV_TORCH)
-def backend_is_detected_where_there_is_no_gpu(case: Case) -> Iterator[Problem]:
-    """`--torch-backend=auto` looks for a driver, and takes the CPU index where it sees none: login node, docker
+def backend_is_detected_where_there_is_no_gpu(context: GuideContext) -> Iterator[Problem]:
+    """`--torch-backend=auto` looks for a driver, and takes the CPU index location it sees none: login node, docker
     build.
     """
-    for done in case.journey.installed:
-        if source_of(done.step).backend != "auto":
+    for install in context.trace.installs:
+        if torch_source(install.action).backend != "auto":
             continue
-        line = line_of(case, done.step.line, "torch-backend")
-        where = "a docker build" if done.before.building else "a login node" if _on_login_node(case, line) else ""
-        if where:
+        line = line_of(context, install.action.line, "torch-backend")
+        location = (
+            "a docker build"
+            if install.before.in_dockerfile
+            else "a login node"
+            if _on_login_node(context, line)
+            else ""
+        )
+        if location:
             yield Problem(
-                "error" if done.before.building else "warning",
-                f"--torch-backend=auto in {where} sees no driver and takes the CPU build of torch",
+                "error" if install.before.in_dockerfile else "warning",
+                f"--torch-backend=auto in {location} sees no driver and takes the CPU build of torch",
                 (
-                    guide_evidence(case, "--torch-backend", "auto", line),
+                    guide_evidence(context, "--torch-backend", "auto", line),
                     table_evidence("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
                 ),
                 "Name the build: --torch-backend=cu128, or what fits the driver of the machine that runs it.",
-                (done.step.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
+                (install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
                 line=line,
             )
 
 
-def _on_login_node(case: Case, line: int) -> bool:
-    above = case.guide.lines[max(0, line - _NEAR - 1) : line]
+def _on_login_node(context: GuideContext, line: int) -> bool:
+    above = context.guide.lines[max(0, line - _NEAR - 1) : line]
     return any(_LOGIN.search(text) for text in above)
 
 
@@ -86,31 +92,31 @@ def _on_login_node(case: Case, line: int) -> bool:
     cause="silent-slow-path",
     url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
 )
-def variable_is_read_by_nothing(case: Case) -> Iterator[Problem]:
+def variable_is_read_by_nothing(context: GuideContext) -> Iterator[Problem]:
     """A variable is set that no release of the library reads: what it is meant to switch stays as it is."""
     known = {row.name: row for row in guide_tables().switch}
-    for line, name, value in _assigned(case):
+    for line, name, value in _assigned(context):
         row = known.get(name)
         if row:
             yield Problem(
                 "warning",
                 f"{name}={value}: nothing reads this variable",
-                (guide_evidence(case, name, value, line), table_evidence(name, "not read", row.source, row.date)),
+                (guide_evidence(context, name, value, line), table_evidence(name, "not read", row.source, row.date)),
                 f"Use {row.instead}.",
                 line=line,
             )
 
 
-def _assigned(case: Case) -> Iterator[tuple[int, str, str]]:
-    """Variables that commands and Python code of the guide set."""
-    for action in case.guide.actions:
-        if isinstance(action, Variables):
-            yield from ((line_of(case, action.line, name), name, value) for name, value in action.values)
-    for command in case.guide.commands:
+def _assigned(context: GuideContext) -> Iterator[tuple[int, str, str]]:
+    """SetVariables that commands and Python code of the guide set."""
+    for action in context.guide.actions:
+        if isinstance(action, SetVariables):
+            yield from ((line_of(context, action.line, name), name, value) for name, value in action.values)
+    for command in context.guide.commands:
         if command.words != ("export",):
             yield from ((command.line, name, value) for name, value in command.assignments)
-    for code in case.guide.code:
-        for number, text in code.lines:
+    for block in context.guide.python_blocks:
+        for number, text in block:
             found = re.search(
                 r"environ(?:\[|\.setdefault\()\s*['\"](\w+)['\"]\s*(?:\]\s*=|,)\s*['\"]?([^'\")]{0,80})", text
             )
@@ -125,15 +131,15 @@ def _assigned(case: Case) -> Iterator[tuple[int, str, str]]:
     cause="dependency-pin-violated",
     url="https://www.gnu.org/software/bash/manual/html_node/Redirections.html",
 )
-def shell_takes_the_bound_as_a_redirection(case: Case) -> Iterator[Problem]:
+def shell_takes_the_bound_as_a_redirection(context: GuideContext) -> Iterator[Problem]:
     """`pip install trl>=0.23` without quotes: the shell writes to a file named `=0.23` and installs without the
     bound.
 
     With `<` it looks for a file to read from and stops.
     """
-    for done in case.journey.installed:
-        for word in done.step.bare_bounds:
-            line = line_of(case, done.step.line, word)
+    for install in context.trace.installs:
+        for word in install.action.unquoted_bounds:
+            line = line_of(context, install.action.line, word)
             reads = "<" in word
             what = (
                 "reads from a file of that name and stops"
@@ -143,7 +149,7 @@ def shell_takes_the_bound_as_a_redirection(case: Case) -> Iterator[Problem]:
             yield Problem(
                 "error" if reads else "warning",
                 f"{word} is not quoted: the shell {what}",
-                (guide_evidence(case, "argument", word, line),),
+                (guide_evidence(context, "argument", word, line),),
                 f"Quote it: '{word}'.",
                 (f"uv pip install '{word}'",),
                 line=line,

@@ -1,4 +1,4 @@
-"""Which wheels the releases of flash-attn have, as far as they were read."""
+"""Wheels of the flash-attn releases on GitHub."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ NEWEST = "2.8.3"  # the release whose assets were read one by one, 2026-11-21
 
 
 def has_release_wheel(version: str, torch: str, python: str, platform: str, abi: str = "") -> bool | None:
-    """Whether a release has a wheel for torch ("2.8"), Python, processor and C++ ABI ("TRUE"); None where it is
-    not known.
+    """Whether a release has a wheel for torch ("2.8"), Python, CPU architecture and C++ ABI ("TRUE").
 
-    v2.8.3: x86_64 torch 2.4 to 2.8, Python 3.9 to 3.12 (3.13 from torch 2.5), both ABIs; torch 2.9 Python 3.12 TRUE
-    only, for x86_64 and, as the only one there, for aarch64.
+    None if that is not known. Wheels of v2.8.3 for x86_64: torch 2.4 to 2.8, both ABIs, Python 3.9 to 3.12 (3.13 from
+    torch 2.5). For x86_64 and aarch64: torch 2.9, Python 3.12, ABI TRUE.
     """
     if not torch or not version:
         return None
@@ -28,6 +27,5 @@ def has_release_wheel(version: str, torch: str, python: str, platform: str, abi:
         return (not python or python == "3.12") and abi != "FALSE"
     if platform == "aarch64":
         return False
-    oldest = "3.9"
-    newest = 12 if minor_of(torch) == "2.4" else 13
-    return not python or (int(oldest[2:]) <= int(python.partition(".")[2] or 0) <= newest)
+    newest_minor = 12 if minor_of(torch) == "2.4" else 13
+    return not python or (9 <= int(python.partition(".")[2] or 0) <= newest_minor)

@@ -1,4 +1,4 @@
-"""Small guides that each hold one fault: text, the check that must speak, its line and its cause."""
+"""Small guides with one fault each: text, the rule that detects it, its line and its cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Fault(NamedTuple):
     id: str
     line: int
     cause: str
-    said: str = ""  # part of the message, or of the fix
+    expected_text: str = ""  # part of the message or of the fix
 
 
 def sh(*lines: str, title: str = "# H100") -> str:

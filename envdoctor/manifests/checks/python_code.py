@@ -1,0 +1,293 @@
+"""Checks on the Python code of a guide: unknown arguments, and settings that silently change the result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.markdown import Line
+from envdoctor.rules.registry import Problem, rule
+
+TRL = "https://huggingface.co/docs/trl/grpo_trainer"
+_CALL = re.compile(r"\b(GRPOConfig|GRPOTrainer)\s*\(")
+_MAX_CALL_LINES = 200
+_GPT_OSS = re.compile(r"gpt[-_]oss", re.IGNORECASE)
+
+
+class _Argument(NamedTuple):
+    """A keyword argument of a call in the guide."""
+
+    line: int
+    owner: str  # GRPOConfig or GRPOTrainer
+    name: str
+    value: str
+
+
+def _arguments(context: GuideContext) -> list[_Argument]:
+    """Keyword arguments of GRPOConfig and GRPOTrainer in the Python code of the guide."""
+    return [argument for block in context.guide.python_blocks for argument in _parse_calls(block)]
+
+
+def _parse_calls(lines: tuple[Line, ...]) -> Iterator[_Argument]:
+    for index, (_, text) in enumerate(lines):
+        call = _CALL.search(text)
+        if not call:
+            continue
+        depth, offset = 0, call.end() - 1
+        for number, line in lines[index : index + _MAX_CALL_LINES]:
+            depth_before = depth
+            code = line[offset:].partition("#")[0]
+            depth += sum((character in "([{") - (character in ")]}") for character in code)
+            if depth_before <= 1 or offset:
+                for match in re.finditer(r"(?:^|[(,])\s*(\w+)\s*=(?!=)\s*([^,]{0,200})", code):
+                    yield _Argument(number, call[1], match[1], match[2].strip().rstrip(")").strip())
+            offset = 0
+            if depth <= 0:
+                break
+
+
+@rule("RUN070", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=TRL)
+def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
+    """GRPOConfig or GRPOTrainer is called with an argument that this TRL release does not accept, or ignores."""
+    trl = context.version("trl")
+    for line, owner, name, value in _arguments(context):
+        for row in guide_tables().argument:
+            if (row.owner, row.name) != (owner, name):
+                continue
+            unknown = not row.absent or (bool(trl) and bool(satisfies(trl, row.absent)))
+            ignored = bool(row.silent and trl and satisfies(trl, row.silent))
+            if not unknown and not ignored:
+                continue
+            release = f"TRL {trl}" if trl and (row.absent or ignored) else "any TRL release"
+            yield Problem(
+                "error" if unknown else "warning",
+                f"{owner}({name}={value[:40]}): {release} "
+                + ("does not accept it: TypeError" if unknown else "accepts and ignores it"),
+                (
+                    guide_evidence(context, name, value[:80], line),
+                    table_evidence(
+                        f"{owner}.{name}",
+                        f"absent in TRL {row.absent or 'of all versions'}",
+                        "read in TRL's wheels 0.22.2, 0.23.1, 0.27.1, 1.16.0",
+                        "2026-11-21",
+                    ),
+                ),
+                f"Use {row.instead}.",
+                line=line,
+                cause="dependency-pin-violated" if unknown else "silent-wrong-result",
+            )
+
+
+@rule("RUN071", kind="guide", severity="error", cause="library-too-old", url=TRL)
+def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Problem]:
+    """loss_type names a loss that was added in a later TRL release than the one in the guide."""
+    trl = context.version("trl")
+    for line, owner, name, value in _arguments(context):
+        row = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
+        if owner == "GRPOConfig" and name == "loss_type" and row and trl and satisfies(trl, f"<{row.first}"):
+            yield Problem(
+                "error",
+                f"loss_type={value} was added in TRL {row.first}; the guide installs {trl}",
+                (guide_evidence(context, name, value, line),),
+                f'Use "dapo" or "dr_grpo", or TRL {row.first}.',
+                (f"uv pip install 'trl>={row.first}'",),
+                line=line,
+            )
+
+
+def _code_lines(context: GuideContext) -> list[tuple[int, str]]:
+    """The lines of Python code and the commands of the guide."""
+    code = [line for block in context.guide.python_blocks for line in block]
+    return code + [(command.line, str(command)) for command in context.guide.commands]
+
+
+def _first(context: GuideContext, pattern: str) -> tuple[int, str] | None:
+    return next(
+        ((line, text) for line, text in _code_lines(context) if re.search(pattern, text.partition("#")[0])), None
+    )
+
+
+@rule(
+    "RUN072",
+    kind="guide",
+    severity="error",
+    cause="silent-wrong-result",
+    url="https://huggingface.co/docs/transformers/model_doc/gpt_oss",
+)
+def flash_attention_drops_the_attention_sinks_of_gpt_oss(context: GuideContext) -> Iterator[Problem]:
+    """With FlashAttention 2 or 3, transformers 4.55 to 4.57 silently drops the attention sinks of gpt-oss."""
+    used = _first(context, r"flash_attention_[23]|ATTN_IMPL\w*\s*=\s*['\"]?flash")
+    versions = (
+        context.version("transformers"),
+        *(
+            environment.packages["transformers"].version
+            for environment in context.environments
+            if "transformers" in environment.packages
+        ),
+    )
+    version = next((version for version in versions if version and satisfies(version, ">=4.55,<5")), "")
+    if used and version and _first(context, _GPT_OSS.pattern + "|GPT[-_]OSS|Gpt[-_]?Oss"):
+        yield Problem(
+            "error",
+            f"gpt-oss with FlashAttention on transformers {version}: the attention sinks are silently dropped",
+            (
+                guide_evidence(context, "attn_implementation", used[1].strip()[:100], used[0]),
+                table_evidence(
+                    "s_aux", "passed only if the function takes it", "source of transformers 4.57", "2026-11-21"
+                ),
+            ),
+            'Train with attn_implementation="eager" or flex. kernels-community/vllm-flash-attn3 has no backward.',
+            line=used[0],
+        )
+
+
+@rule(
+    "RUN073",
+    kind="guide",
+    severity="error",
+    cause="silent-wrong-result",
+    url="https://github.com/huggingface/trl/issues/5312",
+)
+def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iterator[Problem]:
+    """With vllm_enable_sleep_mode, TRL 0.27 to 1.9 reloads the initial checkpoint at every wake-up of vLLM."""
+    trl = context.version("trl")
+    for line, owner, name, value in _arguments(context):
+        if (
+            owner == "GRPOConfig"
+            and name == "vllm_enable_sleep_mode"
+            and value == "True"
+            and trl
+            and satisfies(trl, ">=0.27,<1.10")
+        ):
+            yield Problem(
+                "error",
+                f"sleep mode of TRL {trl} reloads the initial checkpoint at every wake-up",
+                (
+                    guide_evidence(context, name, value, line),
+                    table_evidence(
+                        "sleep mode", "TRL 0.27 to 1.9", "vllm_generation.py in TRL's wheels", "2026-11-21"
+                    ),
+                ),
+                "Do not set it, or use TRL 1.10 or newer.",
+                ("uv pip install 'trl>=1.10'",),
+                line=line,
+            )
+
+
+def _line_and_value(argument: _Argument | None) -> tuple[int, str]:
+    return (argument.line, argument.value) if argument else (0, "")
+
+
+@rule(
+    "RUN074",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="silent-wrong-result",
+    url="https://github.com/huggingface/trl/releases",
+)
+def liger_loss_ignores_the_importance_sampling_ratio(context: GuideContext) -> Iterator[Problem]:
+    """Before TRL 0.29 the Liger loss ignores vLLM's importance-sampling ratio. Before liger 0.6.4 it lacks dapo."""
+    trl, liger = context.version("trl"), context.version("liger-kernel")
+    config = {argument.name: argument for argument in _arguments(context) if argument.owner == "GRPOConfig"}
+    line, value = _line_and_value(config.get("use_liger_loss"))
+    if not line and satisfies(trl, "==0.27.*"):
+        line, value = _line_and_value(config.get("use_liger_kernel"))
+    if value != "True" or not trl:
+        return
+    if satisfies(trl, "<0.29") and _line_and_value(config.get("use_vllm"))[1] == "True":
+        yield Problem(
+            "warning",
+            f"the Liger loss of TRL {trl} ignores the importance-sampling ratio of vLLM's samples",
+            (guide_evidence(context, "use_liger_loss", value, line),),
+            "Do not set it with vLLM, or use TRL 0.29 and liger-kernel 0.7.",
+            line=line,
+        )
+    loss = (_line_and_value(config.get("loss_type"))[1] or "dapo").strip("'\"")
+    if liger and satisfies(liger, "<0.6.4") and loss == "dapo":
+        yield Problem(
+            "error",
+            f"liger-kernel {liger} does not implement the loss dapo, which this run uses",
+            (guide_evidence(context, "use_liger_loss", value, line),),
+            "Use liger-kernel 0.6.4 or newer.",
+            ("uv pip install 'liger-kernel>=0.6.4'",),
+            line=line,
+            cause="library-too-old",
+        )
+
+
+@rule(
+    "RUN075",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="silent-slow-path",
+    url="https://huggingface.co/docs/transformers/quantization/mxfp4",
+)
+def mxfp4_checkpoint_is_dequantized_or_rejected(context: GuideContext) -> Iterator[Problem]:
+    """gpt-oss is stored in MXFP4: bitsandbytes 4-bit rejects it, and Triton before 3.4 lacks it."""
+    used = _first(context, _GPT_OSS.pattern)
+    if not used or _first(context, r"dequantize\s*=\s*True|-BF16|-bf16"):
+        return
+    triton = context.version("triton")
+    quantization = _first(context, r"load_in_4bit\s*=\s*True")
+    if quantization:
+        yield Problem(
+            "error",
+            "bitsandbytes 4-bit rejects a gpt-oss checkpoint, because it is already quantized to MXFP4",
+            (guide_evidence(context, "quantization", quantization[1].strip()[:80], quantization[0]),),
+            "Use Mxfp4Config(dequantize=True) for training, or a bf16 checkpoint.",
+            line=quantization[0],
+            cause="dependency-pin-violated",
+        )
+    if triton and satisfies(triton, "<3.4"):
+        package = next(
+            environment.state.packages["triton"]
+            for environment in context.environments
+            if "triton" in environment.state.packages
+        )
+        yield Problem(
+            "warning",
+            f"Triton {triton} does not support MXFP4: gpt-oss is dequantized and takes 39 GiB instead of 12.8",
+            (guide_evidence(context, "triton", package.reason, package.line),),
+            "Use torch 2.8 or newer, which requires Triton 3.4.",
+            ("uv pip install torch==2.8.0 --torch-backend=cu128",),
+            line=package.line or used[0],
+        )
+
+
+@rule(
+    "RUN076",
+    kind="guide",
+    severity="error",
+    cause="silent-wrong-result",
+    url="https://github.com/huggingface/peft/releases/tag/v0.17.0",
+)
+def lora_of_expert_layers_is_not_supported(context: GuideContext) -> Iterator[Problem]:
+    """target_parameters, which selects the expert layers of gpt-oss, needs PEFT 0.17 or newer and no dropout."""
+    targets = _first(context, r"target_parameters\s*=")
+    dropout = _first(context, r"lora_dropout\s*=\s*0?\.\d*[1-9]")
+    peft = context.version("peft")
+    if not targets:
+        return
+    if dropout:
+        yield Problem(
+            "error",
+            "lora_dropout with target_parameters: PEFT does not support dropout for parameters",
+            (guide_evidence(context, "lora_dropout", dropout[1].strip()[:60], dropout[0]),),
+            "Set lora_dropout=0.",
+            line=dropout[0],
+        )
+    if peft and satisfies(peft, "<0.17"):
+        yield Problem(
+            "error",
+            f"PEFT {peft} does not have target_parameters",
+            (guide_evidence(context, "target_parameters", targets[1].strip()[:60], targets[0]),),
+            "Use PEFT 0.17 or newer.",
+            ("uv pip install 'peft>=0.17'",),
+            line=targets[0],
+            cause="library-too-old",
+        )

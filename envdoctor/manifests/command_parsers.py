@@ -1,0 +1,398 @@
+"""Converts commands to actions, with one parser for each program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from envdoctor.manifests.actions import (
+    Action,
+    Clone,
+    Download,
+    Install,
+    InstallSystemPackages,
+    LoadModules,
+    Run,
+    SelectEnvironment,
+    SetVariables,
+    Uninstall,
+    UseImage,
+)
+from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.options import Options, parse_options
+from envdoctor.manifests.project_files import parse_environment_yml
+from envdoctor.manifests.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
+from envdoctor.manifests.shell import Command, parse_commands
+
+Files = dict[str, tuple[Line, ...]]
+_WRAPPERS = frozenset(
+    {"sudo", "env", "nohup", "srun", "exec", "command", "time", "nice", "xargs", "stdbuf", "proxychains4"}
+)
+_SHELLS = frozenset({"bash", "sh", "zsh"})
+_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?|py")
+_PIP = re.compile(r"pip(?:3(?:\.\d+)?)?")
+_DOCKER_WITH_VALUE = frozenset({
+    "-v", "--volume", "--name", "--shm-size", "--ipc", "-w", "--workdir", "--gpus", "--mount", "--entrypoint",
+    "--ulimit", "--network", "--net", "-u", "--user", "--platform", "--cpus", "-m", "--memory", "--env", "--runtime",
+    "--device", "--security-opt", "--cap-add", "-h", "--hostname", "--restart", "--pid", "--publish", "--add-host",
+    "-e", "-p",
+})  # fmt: skip
+_DOCKER_WITHOUT_VALUE = frozenset({"-t", "-i", "-d", "-P", "-n", "-c", "-f", "-r", "-C", "-b", "-O", "-o"})
+_MAX_REQUIREMENTS = 2000
+_MAX_DEPTH = 3  # of nested commands, such as `bash -c` inside `docker run`
+
+
+def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Action]:
+    """The actions of a command; none for commands that do not affect an environment."""
+    words = command.words
+    while words and words[0].rpartition("/")[2] in _WRAPPERS:
+        words = _after_wrapper(words)
+    if not words:
+        return
+    name = words[0].rpartition("/")[2]
+    command = command._replace(words=(name, *words[1:]))
+    inner = _inner_script(command)
+    if inner and depth < _MAX_DEPTH:
+        for inner_command in parse_commands(((command.line, inner),), {}):
+            yield from parse_actions(inner_command, files, depth + 1)
+        return
+    parser = PARSERS.get(name) or (_pip if _PIP.fullmatch(name) else _python if _PYTHON.fullmatch(name) else None)
+    if parser:
+        yield from parser(command, files)
+
+
+def _after_wrapper(words: tuple[str, ...]) -> tuple[str, ...]:
+    rest = words[1:]
+    while rest and (rest[0].startswith("-") or re.match(r"[A-Za-z_]\w*=", rest[0])):
+        rest = rest[1:]
+    return rest
+
+
+def _inner_script(command: Command) -> str:
+    """The script of `bash -lc "..."`; empty for other commands."""
+    if command.name not in _SHELLS:
+        return ""
+    flag = next((index for index, word in enumerate(command.words) if re.fullmatch(r"-\w*c", word)), 0)
+    return command.words[flag + 1] if flag and flag + 1 < len(command.words) else ""
+
+
+def parse_requirement_lines(
+    lines: tuple[Line, ...], files: Files, depth: int = 0
+) -> tuple[list[InstallRequirement], list[str]]:
+    """The requirements and options (`--index-url X`) of a requirements file and of the files that it includes."""
+    requirements: list[InstallRequirement] = []
+    options: list[str] = []
+    for number, raw in lines:
+        text = raw.partition(" #")[0].strip().rstrip("\\").strip()
+        if text.startswith(("-r ", "--requirement ")) and depth < _MAX_DEPTH:
+            included = files.get(_file_name(text.split()[1]), ())
+            more, more_options = parse_requirement_lines(included, files, depth + 1)
+            requirements, options = requirements + more, options + more_options
+        elif text.startswith("-"):
+            options += text.split()
+        elif text and not text.startswith("#") and (requirement := parse_install_requirement(text, number)):
+            requirements.append(requirement)
+    return requirements, options
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _parse_names(names: Iterable[str], line: int) -> list[InstallRequirement]:
+    return [requirement for name in names if (requirement := parse_install_requirement(name, line))]
+
+
+def _pip(command: Command, files: Files) -> Iterator[Action]:
+    options = parse_options(command.words[1:])
+    verb, *names = options.arguments or [""]
+    if verb in ("install", "download", "sync"):
+        yield _install(command, options, names, "pip", files)
+    elif verb in ("uninstall", "remove"):
+        yield _uninstall(command, names)
+
+
+def _uninstall(command: Command, names: list[str]) -> Uninstall:
+    requirements = _parse_names(names, command.line)
+    return Uninstall(command.line, str(command), tuple(requirement.name for requirement in requirements))
+
+
+def _uv(command: Command, files: Files) -> Iterator[Action]:
+    words = command.words[1:]
+    if not words:
+        return
+    if words[0] == "pip":
+        yield from _uv_pip(command, files)
+        return
+    options = parse_options(words[1:], with_value=frozenset({"--with"}), without_value=frozenset({"-o", "-d", "-e"}))
+    if words[0] == "venv":
+        name = options.arguments[0] if options.arguments else ".venv"
+        python = _python_version(options.last("-p", "--python"))
+        yield SelectEnvironment(command.line, str(command), "uv", name, python, seeded=options.has("--seed"))
+    elif words[0] == "add":
+        yield _install(command, options, options.arguments, "uv", files)
+    elif words[0] == "run":
+        names = [name for value in options.all("--with") for name in value.split(",")]
+        if names:
+            yield _install(command, options, names, "uv", files)
+        yield from parse_actions(command._replace(words=tuple(options.arguments) or ("true",)), files, _MAX_DEPTH)
+    elif words[0] == "python" and len(words) > 2:
+        yield Run(command.line, str(command), command.words)
+
+
+def _uv_pip(command: Command, files: Files) -> Iterator[Action]:
+    options = parse_options(command.words[2:])
+    verb, *names = options.arguments or [""]
+    listed = options.all("-r", "--requirement")
+    if verb == "install":
+        yield _install(command, options, names, "uv", files, requirement_files=listed)
+    elif verb == "sync":
+        yield _install(command, options, [], "uv", files, requirement_files=(*listed, *names))
+    elif verb == "uninstall":
+        yield _uninstall(command, names)
+
+
+def _install(
+    command: Command,
+    options: Options,
+    names: list[str],
+    tool: str,
+    files: Files,
+    *,
+    requirement_files: tuple[str, ...] = (),
+) -> Install:
+    requirements = _parse_names(names, command.line)
+    file_options: list[str] = []
+    for path in requirement_files or options.all("-r", "--requirement", "--requirements"):
+        listed, listed_options = parse_requirement_lines(files.get(_file_name(path), ()), files)
+        requirements, file_options = requirements + listed, file_options + listed_options
+    requirements += _parse_names(options.all("-e", "--editable"), command.line)
+    constraints: list[InstallRequirement] = []
+    for path in options.all("-c", "--constraint", "--constraints", "--override", "--overrides"):
+        constraints += parse_requirement_lines(files.get(_file_name(path), ()), files)[0]
+    in_file = parse_options(tuple(file_options))
+    index = options.last("-i", "--index-url") or options.last("--default-index")
+    extra_indexes = (*options.all("--index", "--extra-index-url"), *in_file.all("--extra-index-url"))
+    variables = dict(command.assignments)
+    return Install(
+        command.line,
+        str(command),
+        tool,
+        _deduplicate(requirements),
+        _deduplicate(constraints),
+        index_url=index or in_file.last("-i", "--index-url"),
+        extra_indexes=tuple(re.sub(r"^[\w-]+=(?=http)", "", url) for url in extra_indexes),  # uv: --index NAME=URL
+        find_links=options.all("-f", "--find-links") + in_file.all("-f", "--find-links"),
+        torch_backend=options.last("--torch-backend") or variables.get("UV_TORCH_BACKEND", ""),
+        upgrade=options.has("-U", "--upgrade") or "--upgrade-package" in options.values,
+        reinstall=options.has("--force-reinstall", "--reinstall"),
+        no_deps=options.has("--no-deps", "--no-dependencies"),
+        no_build_isolation=options.has("--no-build-isolation") or "--no-build-isolation-package" in options.values,
+        only_binary=bool(options.last("--only-binary")) or options.has("--no-build"),
+        pre=options.has("--pre") or options.last("--prerelease") in ("allow", "if-necessary-or-explicit"),
+        exclude_newer=options.last("--exclude-newer")[:10] or variables.get("UV_EXCLUDE_NEWER", "")[:10],
+        target=options.last("-p", "--python") if tool == "uv" else "",
+        variables=command.assignments,
+        config_settings=options.all("--config-settings", "-C"),
+        unquoted_bounds=command.unquoted_bounds,
+    )
+
+
+def _deduplicate(requirements: list[InstallRequirement]) -> tuple[InstallRequirement, ...]:
+    """The requirements without duplicates, up to a maximum. Of duplicates the first remains."""
+    by_text = {requirement.text: requirement for requirement in reversed(requirements[:_MAX_REQUIREMENTS])}
+    return tuple(by_text.values())[::-1]
+
+
+def _python(command: Command, files: Files) -> Iterator[Action]:
+    words = command.words[1:]
+    if words[:1] == ("-m",) and len(words) > 1:
+        module, rest = words[1], words[2:]
+        if module == "pip":
+            yield from _pip(command._replace(words=("pip", *rest)), files)
+        elif module in ("venv", "virtualenv"):
+            options = parse_options(rest)
+            version = _python_version(command.words[0])
+            name = options.arguments[0] if options.arguments else ".venv"
+            yield SelectEnvironment(command.line, str(command), "venv", name, version, seeded=True)
+        else:
+            yield Run(command.line, str(command), words, module=module)
+    elif words[:1] == ("-c",) and len(words) > 1:
+        yield Run(command.line, str(command), words, code=words[1])
+    elif words[:1] == ("setup.py",):
+        project = InstallRequirement(".", url=".", text=".", line=command.line)
+        yield Install(
+            command.line,
+            str(command),
+            "pip",
+            (project,),
+            no_build_isolation=True,
+            variables=command.assignments,
+        )
+    elif words:
+        yield Run(command.line, str(command), words)
+
+
+def _conda(command: Command, files: Files) -> Iterator[Action]:
+    options = parse_options(
+        command.words[1:],
+        with_value=frozenset({"-c", "--channel", "-n", "--name", "-f", "--file", "--solver"}),
+        without_value=frozenset({"-d", "-C", "-P", "-O"}),
+    )
+    arguments, name = options.arguments, options.last("-n", "--name", "-p", "--prefix")
+    if arguments[:1] == ["env"]:
+        arguments = arguments[1:]
+    if not arguments:
+        return
+    line, text = command.line, str(command)
+    verb, *specs = arguments
+    if verb == "activate":
+        yield SelectEnvironment(line, text, "conda", specs[0] if specs else "base", new=False)
+    elif verb == "run":
+        words = command.words[command.words.index("run") + 1 :]
+        yield from parse_actions(command._replace(words=_after_conda_options(words)), files, _MAX_DEPTH)
+    elif verb in ("create", "install", "update"):
+        requirements = [requirement for spec in specs if (requirement := parse_conda_spec(spec, line))]
+        channels = options.all("-c", "--channel")
+        path = options.last("-f", "--file")
+        file = parse_environment_yml(files.get(_file_name(path), ())) if path else None
+        if file:
+            requirements, channels = file.packages, tuple(file.channels)
+            name = name or file.name
+        if verb == "create":
+            pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
+            python = next(pythons, "").strip("=<>~.*")
+            yield SelectEnvironment(line, text, "conda", name, ".".join(python.split(".")[:2]), seeded=True)
+        packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
+        if packages:
+            yield Install(line, text, "conda", packages, channels=channels, target=name)
+        if file and file.pip_packages:
+            pip_options = parse_options(tuple(file.pip_options))
+            install = _install(command._replace(words=("pip",)), pip_options, [], "pip", files)
+            yield install._replace(requirements=tuple(file.pip_packages))
+
+
+def _after_conda_options(words: tuple[str, ...]) -> tuple[str, ...]:
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        index += 2 if words[index] in ("-n", "--name", "-p", "--prefix") else 1
+    return words[index:]
+
+
+def _docker(command: Command, files: Files) -> Iterator[Action]:
+    verb = command.words[1] if len(command.words) > 1 else ""
+    options = parse_options(command.words[2:], with_value=_DOCKER_WITH_VALUE, without_value=_DOCKER_WITHOUT_VALUE)
+    if verb not in ("run", "pull", "create") or not options.arguments:
+        return
+    name, tag = split_image(options.arguments[0])
+    yield UseImage(command.line, str(command), name, tag, is_entered=verb != "pull")
+    program = options.arguments[1:]
+    if verb == "run" and program:
+        start = command.words.index(program[0])
+        yield from parse_actions(command._replace(words=command.words[start:]), files, 1)
+
+
+def _apptainer(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    for word in command.words[1:]:
+        if word.startswith("docker://"):
+            name, tag = split_image(word.removeprefix("docker://").replace("#", "/"))
+            yield UseImage(
+                command.line,
+                str(command),
+                name,
+                tag,
+                is_entered="pull" not in command.words and "build" not in command.words,
+            )
+
+
+def split_image(text: str) -> tuple[str, str]:
+    """Split `nvcr.io/nvidia/pytorch:24.10-py3` into name and tag."""
+    name, _, tag = text.partition("@")[0].rpartition(":")
+    return (name, tag) if name and "/" not in tag else (text.partition("@")[0], "")
+
+
+def _apt(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    words = [word for word in command.words[1:] if not word.startswith("-")]
+    if words[:1] == ["install"]:
+        yield InstallSystemPackages(command.line, str(command), tuple(words[1:]))
+
+
+def _download(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    if command.name == "wget":
+        output_options = ("-O", "--output-document")
+        with_value, without_value = {"-P", "-O"}, {"-o", "-c", "-n", "-p", "-r", "-d"}
+    else:
+        output_options = ("-o", "--output")
+        with_value, without_value = {"-o"}, {"-O", "-f", "-i", "-p", "-n", "-r"}
+    options = parse_options(
+        command.words[1:], with_value=frozenset(with_value), without_value=frozenset(without_value)
+    )
+    for url in (word for word in options.arguments if "://" in word or word.endswith(".whl")):
+        file = options.last(*output_options) or url.partition("?")[0].rpartition("/")[2]
+        yield Download(command.line, str(command), url, file)
+
+
+def _module(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    words = command.words[1:]
+    if command.name == "module" and words[:1] not in (("load",), ("add",), ("swap",)):
+        return
+    names = words[1:] if command.name == "module" or words[:1] == ("load",) else words
+    yield LoadModules(command.line, str(command), tuple(names))
+
+
+def _export(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    pairs = [word.partition("=") for word in command.words[1:] if "=" in word]
+    values = (*command.assignments, *((name, value) for name, _, value in pairs))
+    if command.name == "setenv" and len(command.words) > 2:
+        values = ((command.words[1], command.words[2]),)
+    if values:
+        yield SetVariables(command.line, str(command), values)
+
+
+def _git(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    options = parse_options(command.words[1:], without_value=frozenset({"-c", "-C", "-n", "-f", "-e", "-p"}))
+    if options.arguments[:1] == ["clone"] and len(options.arguments) > 1:
+        yield Clone(command.line, str(command), options.arguments[1], options.last("-b", "--branch"))
+    elif options.arguments[:1] in (["checkout"], ["switch"]) and len(options.arguments) > 1:
+        yield Clone(command.line, str(command), "", options.arguments[1])
+
+
+def _source(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    path = command.words[1] if len(command.words) > 1 else ""
+    if path.endswith("/bin/activate"):
+        yield SelectEnvironment(command.line, str(command), "venv", path.removesuffix("/bin/activate"), new=False)
+    elif path == "activate":
+        yield SelectEnvironment(
+            command.line, str(command), "conda", command.words[2] if len(command.words) > 2 else "", new=False
+        )
+
+
+def _virtualenv(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    options = parse_options(command.words[1:])
+    name = options.arguments[0] if options.arguments else ".venv"
+    yield SelectEnvironment(
+        command.line, str(command), "venv", name, _python_version(options.last("-p", "--python")), seeded=True
+    )
+
+
+def _run(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
+    words = command.words
+    module = next((words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m"), "")
+    yield Run(command.line, str(command), words, module=module)
+
+
+def _python_version(text: str) -> str:
+    match = re.search(r"(\d\.\d+)", text)
+    return match[1] if match else ""
+
+
+PARSERS: dict[str, Callable[[Command, Files], Iterator[Action]]] = {
+    "uv": _uv, "conda": _conda, "mamba": _conda, "micromamba": _conda, "docker": _docker, "podman": _docker,
+    "apptainer": _apptainer, "singularity": _apptainer, "enroot": _apptainer, "apt": _apt, "apt-get": _apt,
+    "wget": _download,
+    "curl": _download, "module": _module, "ml": _module, "export": _export, "setenv": _export, "ENV": _export,
+    "ARG": _export,
+    "git": _git, "source": _source, ".": _source, "virtualenv": _virtualenv, "huggingface-cli": _run, "hf": _run,
+    "torchrun": _run, "accelerate": _run, "vllm": _run, "trl": _run, "./configure": _run, "sh": _run, "bash": _run,
+    "ninja": _run, "make": _run, "cmake": _run, "nvidia-smi": _run, "deepspeed": _run, "ray": _run,
+}  # fmt: skip

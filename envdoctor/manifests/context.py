@@ -1,0 +1,41 @@
+"""The input of the guide checks: the guide, its trace, and its final environments with corrections."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from envdoctor.core.records import Machine
+from envdoctor.manifests.corrections import CorrectedEnvironment, correct_environment
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
+from envdoctor.manifests.records import build_machine
+from envdoctor.manifests.resolver import ResolverTarget
+
+
+class GuideContext(NamedTuple):
+    """A guide under examination."""
+
+    guide: Guide
+    trace: GuideTrace
+    environments: list[CorrectedEnvironment]
+
+    @property
+    def platform(self) -> str:
+        """The CPU architecture that the guide is for."""
+        return self.trace.platform
+
+    def version(self, name: str) -> str:
+        """The version of a package in the last environment that contains it; empty if there is none."""
+        states = (environment.state for environment in reversed(self.environments))
+        return next((state.packages[name].version for state in states if name in state.packages), "")
+
+
+def build_context(guide: Guide, machine: Machine | None, today: str) -> GuideContext:
+    """Interpret the guide and correct the environments that it creates."""
+    trace = interpret_guide(guide, machine, today)
+    target_machine = machine or build_machine(trace)
+    environments = [
+        correct_environment(target_machine, state, ResolverTarget(trace.platform, state.python, state.glibc, today))
+        for state in trace.final_states
+    ]
+    return GuideContext(guide, trace, environments)

@@ -1,0 +1,234 @@
+"""Evaluates the version rules on the environments of a guide, and searches releases that satisfy the rules."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from envdoctor.core.records import Machine, Stack
+from envdoctor.knowledge.published import find_release, releases_in_range
+from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
+from envdoctor.manifests.interpreter import EnvironmentState
+from envdoctor.manifests.records import build_stack
+from envdoctor.manifests.requirement import InstallRequirement
+from envdoctor.manifests.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
+
+# Rule families on package versions. Other checks cover files, GPUs and the driver.
+_FAMILIES = ("PKG", "HF", "TRL", "VLLM001", "VLLM003", "FA", "BNB", "VERL", "DS", "RAY", "CUDNN", "KERN")
+# Wheels have a check of their own that reads the file name, and the package list of a guide is never complete.
+_EXCLUDED_RULES = frozenset({"PKG007", "FA001", "FA003", "PKG014"})
+_MAX_CANDIDATES = 60
+_MAX_TRIALS = 6
+_MAX_RESOLUTIONS = 60
+_MAX_SUBSTITUTIONS = 12
+_MAX_DROP_ROUNDS = 6
+_PERIOD_DAYS = 30  # the guide is assumed to be written at most this long after its newest pin
+
+Packages = dict[str, ResolvedPackage]
+
+
+class Violation(NamedTuple):
+    """A rule and one problem that it reported."""
+
+    rule: Rule
+    problem: Problem
+
+
+class Substitution(NamedTuple):
+    """A version to pin in place of the resolved one, and the violation that it avoids."""
+
+    package: ResolvedPackage
+    version: str  # empty if no release avoids the violation
+    violation: Violation
+    pinned: bool  # the guide itself names the version of the package
+
+
+class CorrectedEnvironment(NamedTuple):
+    """A final environment of a guide, packages that satisfy the rules, and the substitutions for them.
+
+    `substitutions` correct the environment as it resolves today. `all_pins` also contains those for `packages`, which
+    are releases contemporary with the guide.
+    """
+
+    state: EnvironmentState
+    packages: Packages
+    substitutions: list[Substitution]
+    all_pins: list[Substitution]
+
+
+def evaluate_version_rules(machine: Machine, stack: Stack) -> list[Violation]:
+    """The errors and warnings of the version rules, errors first."""
+    violations: list[Violation] = []
+    for rule in RULES.values():
+        if not rule.id.startswith(_FAMILIES) or rule.id in _EXCLUDED_RULES or not rule.needs_environment:
+            continue
+        try:
+            violations += [Violation(rule, problem) for problem in rule.check(machine, stack)]
+        except NotReadableError:
+            continue
+    serious = [violation for violation in violations if violation.problem.status in ("error", "warning")]
+    return sorted(serious, key=lambda violation: violation.problem.status != "error")
+
+
+def correct_environment(machine: Machine, state: EnvironmentState, target: ResolverTarget) -> CorrectedEnvironment:
+    """Substitute releases until the rules report no problem, or no substitution helps."""
+    target = target._replace(period_end=estimate_period_end(state))
+    search = _ReleaseSearch(machine, state, target)
+    packages, substitutions = search.substitute_all(dict(state.packages))
+    packages, contemporary = search.substitute_contemporary(packages)
+    return CorrectedEnvironment(state, packages, substitutions, [*substitutions, *contemporary])
+
+
+class _ReleaseSearch:
+    """Resolves the requirements of the guide again as one command, with one more pin for each trial."""
+
+    def __init__(self, machine: Machine, state: EnvironmentState, target: ResolverTarget) -> None:
+        self.machine = machine
+        self.state = state
+        self.target = target
+        self.pins: dict[str, str] = {}
+        self.resolutions = 0
+        self.dropped: set[str] = set()  # pins of the guide that contradict its other pins
+        self.resolve(state.packages, {})
+
+    def violations(self, packages: Packages) -> list[Violation]:
+        return evaluate_version_rules(self.machine, build_stack(self.state, packages))
+
+    def resolve(self, packages: Packages, pins: dict[str, str]) -> Packages:
+        """Resolve all packages that the guide names, with `pins`; empty if that is impossible.
+
+        If ranges contradict each other, the range of the guide is dropped and the one of the dependency is kept.
+        """
+        self.resolutions += 1
+        named = {
+            name: package
+            for name, package in self.state.requested.items()
+            if not _is_nightly(package) and name not in self.dropped
+        }
+        for _ in range(_MAX_DROP_ROUNDS):
+            fixed = {
+                name: package for name, package in named.items() if package.origin != "PyPI" and name not in pins
+            }
+            specifiers = {
+                name: f"=={package.version}" if name in fixed else package.specifier
+                for name, package in named.items()
+            }
+            specifiers |= {name: f"=={version}" for name, version in pins.items()}
+            requirements = [InstallRequirement(name, specifier) for name, specifier in specifiers.items()]
+            resolver = Resolver(self.target, fixed, upgrade=False, with_dependencies=True)
+            resolution = resolver.resolve(requirements)
+            conflicting = {conflict.name for conflict in resolution.conflicts}
+            dropped = {name for name in conflicting if name in named and name not in pins}
+            if pins and any(named[name].pinned for name in dropped):
+                return {}
+            self.dropped |= {name for name in dropped if named[name].pinned}
+            if not dropped:
+                break
+            named = {name: package for name, package in named.items() if name not in dropped}
+        if resolution.conflicts:
+            return {}
+        current = packages | self.state.packages | self.state.requested
+        return {
+            name: _with_version(current.get(name, package), package.version)
+            for name, package in resolution.packages.items()
+        }
+
+    def substitute_contemporary(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
+        """Resolve the guide with releases of its own time only. Used for the pins that the audit recommends."""
+        self.target = self.target._replace(exclude_newer=min(self.target.exclude_newer, self.target.period_end))
+        contemporary = self.resolve(packages, self.pins)
+        if not contemporary:
+            return packages, []
+        contemporary, substitutions = self.substitute_all(contemporary)
+        errors = [violation for violation in self.violations(contemporary) if violation.problem.status == "error"]
+        if not errors or len(errors) <= len(self.violations(packages)):
+            return contemporary, substitutions
+        return packages, []
+
+    def substitute_all(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
+        """Substitute releases until the rules report no problem, or no substitution helps."""
+        substitutions: list[Substitution] = []
+        handled: set[str] = set()
+        for _ in range(_MAX_SUBSTITUTIONS):
+            violation = next((v for v in self.violations(packages) if v.problem.message not in handled), None)
+            if violation is None:
+                break
+            handled.add(violation.problem.message)
+            substitution, packages = self.substitute(packages, violation)
+            substitutions += [substitution] if substitution else []
+        return packages, substitutions
+
+    def substitute(self, packages: Packages, violation: Violation) -> tuple[Substitution | None, Packages]:
+        """Substitute one of the packages that the rule names. Packages that the guide does not pin come first."""
+        names = [item.fact for item in violation.problem.evidence if item.fact in packages]
+        unpinned_first = sorted(
+            names, key=lambda name: (packages[name].pinned, packages[name].reason.startswith("required by"))
+        )
+        count = len(self.violations(packages))
+        for name in unpinned_first:
+            for version in self._versions_without(violation, packages, name):
+                trial = self.resolve(packages, self.pins | {name: version})
+                if trial and len(self.violations(trial)) < count:
+                    self.pins[name] = version
+                    return Substitution(packages[name], version, violation, packages[name].pinned), trial
+        if not unpinned_first:
+            return None, packages
+        pinned = all(packages[name].pinned for name in names)
+        return Substitution(packages[unpinned_first[0]], "", violation, pinned), packages
+
+    def _versions_without(self, violation: Violation, packages: Packages, name: str) -> list[str]:
+        """Versions of a package for which the rule reports fewer problems, newest first."""
+        package = packages[name]
+        specifier = "" if package.pinned else package.specifier
+        versions: list[str] = []
+        count = self._count(violation.rule, packages)
+        for version in _candidate_versions(name, specifier, public_part(package.version), self.target):
+            trial = packages | {name: package._replace(version=version)}
+            if self._count(violation.rule, trial) < count:
+                versions.append(version)
+            if len(versions) >= _MAX_TRIALS or self.resolutions > _MAX_RESOLUTIONS:
+                break
+        return versions
+
+    def _count(self, rule: Rule, packages: Packages) -> int:
+        return sum(violation.rule.id == rule.id for violation in self.violations(packages))
+
+
+def _is_nightly(package: ResolvedPackage) -> bool:
+    return "nightly" in package.origin or is_prerelease(package.version)
+
+
+def _with_version(package: ResolvedPackage, version: str) -> ResolvedPackage:
+    """The same package, with its origin and CUDA build, at another version."""
+    return package if package.version == version else package._replace(version=version)
+
+
+def _candidate_versions(name: str, specifier: str, current: str, target: ResolverTarget) -> list[str]:
+    """The newest release of each minor version, because the rules distinguish minor versions.
+
+    Releases contemporary with the guide come first. Later ones were never tested with its pins.
+    """
+    candidates: list[tuple[bool, str]] = []
+    seen: set[tuple[str, bool]] = set()
+    for row in releases_in_range(name, specifier, target.exclude_newer):
+        is_later = row.date > target.period_end
+        minor = minor_of(row.version)
+        key = (row.version if minor in ("", "0.0") else minor, is_later)
+        if key not in seen and satisfies(row.version, f"!={current}"):
+            candidates.append((is_later, row.version))
+        seen.add(key)
+    candidates.sort(key=lambda candidate: candidate[0])
+    return [version for _, version in candidates[:_MAX_CANDIDATES]]
+
+
+def estimate_period_end(state: EnvironmentState) -> str:
+    """The last day of releases contemporary with the exact pins of the guide; "9" if it has fewer than two."""
+    days = [
+        row.date
+        for package in state.packages.values()
+        if package.pinned and (row := find_release(package.name, public_part(package.version)))
+    ]
+    if len(days) < 2:
+        return "9"
+    return (date.fromisoformat(max(days)) + timedelta(days=_PERIOD_DAYS)).isoformat()

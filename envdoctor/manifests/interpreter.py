@@ -1,0 +1,362 @@
+"""Interprets a guide: applies its actions in order, and records the state of each environment."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from envdoctor.core.records import Machine
+from envdoctor.knowledge.guides import guide_tables, system_of_image
+from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.actions import (
+    Download,
+    Install,
+    InstallSystemPackages,
+    LoadModules,
+    SelectEnvironment,
+    SetVariables,
+    Uninstall,
+    UseImage,
+)
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.requirement import InstallRequirement, parse_wheel_name
+from envdoctor.manifests.resolver import Resolution, ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.manifests.torch_sources import cuda_name, torch_cuda, torch_source
+
+_CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
+_COMPANIONS = ("torchvision", "torchaudio")
+IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
+
+
+class EnvironmentState(NamedTuple):
+    """An environment after a step of the guide."""
+
+    name: str = ""
+    tool: str = ""  # uv, venv, conda, image; empty: the system's Python
+    python: str = ""
+    python_line: int = 0
+    seeded: bool = True  # contains pip and setuptools
+    image: str = ""
+    image_line: int = 0
+    in_dockerfile: bool = False  # an image build has no access to the driver
+    system: str = ""
+    glibc: str = ""
+    toolkit: str = ""  # CUDA toolkit with nvcc: "12.8"; "?" if its version is unknown; empty: none
+    image_cuda: str = ""  # CUDA version in the name of the image
+    packages: dict[str, ResolvedPackage] = {}
+    requested: dict[str, ResolvedPackage] = {}  # packages that the guide names, also if a later step removed them
+
+
+class InstallStep(NamedTuple):
+    """An install action with the environment before and after it."""
+
+    action: Install
+    before: EnvironmentState
+    after: EnvironmentState
+    resolution: Resolution
+    variables: dict[str, str]
+    system_packages: frozenset[str]  # installed by earlier steps
+
+
+class GuideTrace(NamedTuple):
+    """The result of interpreting a guide. `final_states` holds its environments in order of first use."""
+
+    platform: str
+    driver: str
+    today: str
+    installs: tuple[InstallStep, ...]
+    final_states: tuple[EnvironmentState, ...]
+
+
+class GuideInterpreter:
+    """Applies the actions of a guide. The facts of `machine` take precedence over those in the guide."""
+
+    def __init__(self, guide: Guide, machine: Machine | None, today: str) -> None:
+        self.guide = guide
+        self.today = today
+        stated = guide.stated_machine
+        architecture = machine.system.architecture.value if machine else ""
+        self.platform = {"arm64": "aarch64"}.get(architecture or "", architecture or stated.architecture)
+        self.driver = (machine.driver.version.value if machine else "") or stated.driver
+        glibc = (machine.system.glibc.value if machine else "") or ""
+        self.states: dict[str, EnvironmentState] = {"": EnvironmentState(glibc=glibc)}
+        self.current = ""  # key of the active environment
+        self.outside_dockerfile = ""  # key of the environment to return to at the end of a Dockerfile
+        self.variables: dict[str, str] = {}
+        self.system_packages: set[str] = set()
+        self.installs: list[InstallStep] = []
+
+    def run(self) -> GuideTrace:
+        """Apply all actions."""
+        for action in self.guide.actions:
+            if isinstance(action, Install):
+                self._install(action)
+            elif isinstance(action, SelectEnvironment):
+                self._select_environment(action)
+            elif isinstance(action, UseImage):
+                self._use_image(action)
+            elif isinstance(action, Uninstall):
+                packages = self._state.packages.items()
+                self._update(packages={name: package for name, package in packages if name not in action.names})
+            elif isinstance(action, SetVariables):
+                self.variables.update(action.values)
+                self._detect_toolkit(
+                    " ".join(value for name, value in action.values if "CUDA" in name or name == "PATH")
+                )
+            elif isinstance(action, LoadModules):
+                self._detect_toolkit(" ".join(action.names))
+            elif isinstance(action, InstallSystemPackages):
+                self._install_system_packages(action)
+            elif isinstance(action, Download) and action.file.endswith(".run"):
+                self._detect_toolkit(action.file)
+        final_states = tuple(state for state in self.states.values() if state.packages)
+        return GuideTrace(self.platform, self.driver, self.today, tuple(self.installs), final_states)
+
+    @property
+    def _state(self) -> EnvironmentState:
+        return self.states[self.current]
+
+    def _update(self, **fields: Any) -> None:
+        self.states[self.current] = self._state._replace(**fields)
+
+    def _detect_toolkit(self, text: str) -> None:
+        """Record a CUDA toolkit that a path, a module or an installer file names."""
+        match = re.search(r"cuda[a-z]*[-_/]?(\d{2})[.\-_](\d)", text, re.IGNORECASE)
+        if match:
+            self._update(toolkit=f"{match[1]}.{match[2]}")
+        elif re.search(r"\bcuda\b|nvhpc", text, re.IGNORECASE) and not self._state.toolkit:
+            self._update(toolkit="?")
+
+    def _install_system_packages(self, action: InstallSystemPackages) -> None:
+        self.system_packages.update(action.names)
+        for name in action.names:
+            if match := re.match(r"cuda-(?:toolkit|nvcc|compiler)-(\d+)-(\d+)", name):
+                self._update(toolkit=f"{match[1]}.{match[2]}")
+            elif match := re.fullmatch(r"python(3\.\d+)(?:-\w+)?", name):
+                self._update(python=match[1], python_line=action.line)
+            elif name in ("cuda", "cuda-toolkit"):
+                self._update(toolkit="?")
+            elif name == "nvidia-cuda-toolkit":
+                row = next((row for row in guide_tables().ubuntu_cuda if row.system == self._state.system), None)
+                self._update(toolkit=row.cuda if row else "?")
+
+    def _select_environment(self, action: SelectEnvironment) -> None:
+        """Activate a new or an existing environment. A new one inherits system and toolkit of the active one."""
+        key = f"{action.tool if action.tool == 'conda' else 'venv'}:{action.name.removeprefix('./')}"
+        if action.tool == "leave":
+            self.current = self.outside_dockerfile
+            return
+        base = self._state
+        if action.new:
+            if base.image and not base.in_dockerfile and self._has_heading(base.image_line, action.line):
+                self.current = ""  # a new section of the guide does not continue inside the container
+                base = self._state
+            self.states[key] = EnvironmentState(
+                name=action.name,
+                tool=action.tool,
+                python=action.python or ("" if action.tool == "conda" else base.python),
+                python_line=action.line,
+                seeded=action.seeded,
+                image=base.image,
+                image_line=base.image_line,
+                in_dockerfile=base.in_dockerfile,
+                system=base.system,
+                glibc=base.glibc,
+                toolkit=base.toolkit,
+                image_cuda=base.image_cuda,
+            )
+            self.current = key
+        elif key in self.states:
+            self.current = key
+        elif action.tool == "conda" or self.current == "":
+            self.states[key] = base._replace(name=action.name, tool=action.tool)
+            self.current = key
+
+    def _has_heading(self, first: int, last: int) -> bool:
+        lines = self.guide.lines[first:last]
+        return any(line.startswith("## ") or (line.startswith("# ") and first < 0) for line in lines)
+
+    def _use_image(self, action: UseImage) -> None:
+        if not action.is_entered:
+            return
+        if action.in_dockerfile and not self._state.in_dockerfile:
+            self.outside_dockerfile = self.current
+        prefix = f"image:{action.name}:{action.tag}:"
+        same_image = (key for key in self.states if key.startswith(prefix) and not action.in_dockerfile)
+        self.current = next(same_image, f"{prefix}{action.line}")
+        self.states.setdefault(self.current, image_state(action))
+
+    def _install(self, action: Install) -> None:
+        if action.target and action.tool == "conda" and f"conda:{action.target}" in self.states:
+            self.current = f"conda:{action.target}"
+        before = self._state
+        variables = self.variables | dict(action.variables)
+        is_uv = action.tool == "uv"
+        action = action._replace(
+            torch_backend=action.torch_backend or variables.get("UV_TORCH_BACKEND", "") if is_uv else "",
+            index_url=action.index_url or variables.get("UV_INDEX_URL" if is_uv else "PIP_INDEX_URL", ""),
+            extra_indexes=action.extra_indexes or tuple(variables.get("PIP_EXTRA_INDEX_URL", "").split()),
+            exclude_newer=action.exclude_newer or variables.get("UV_EXCLUDE_NEWER", "")[:10],
+        )
+        resolution = self._resolve(action, before)
+        resolved = {name: self._with_cuda(package, action) for name, package in resolution.packages.items()}
+        for requirement in action.requirements:
+            if requirement.url and requirement.name:
+                resolved[requirement.name] = _package_at_url(requirement)
+        resolved |= _newly_named(action, resolved, before.packages)
+        packages = before.packages | resolved
+        toolkit = before.toolkit
+        if action.tool == "conda" and not packages.keys().isdisjoint({"cuda-toolkit", "cuda-nvcc", "cuda"}):
+            toolkit = toolkit or "?"
+        names = [requirement.name for requirement in action.requirements]
+        requested = _merge_requested(before.requested, {name: packages[name] for name in names if name in packages})
+        self._update(packages=packages, requested=requested, toolkit=toolkit)
+        self.installs.append(
+            InstallStep(
+                action,
+                before,
+                self._state,
+                resolution._replace(packages=resolved),
+                variables,
+                frozenset(self.system_packages),
+            )
+        )
+
+    def _resolve(self, action: Install, before: EnvironmentState) -> Resolution:
+        exclude_newer = min(self.today, action.exclude_newer or "9")
+        if action.tool == "conda":
+            return Resolution(_resolve_conda(action, exclude_newer), ())
+        target = ResolverTarget(
+            self.platform, before.python, before.glibc, exclude_newer, source=torch_source(action)
+        )
+        upgrade = action.upgrade or action.reinstall
+        resolver = Resolver(target, before.packages, upgrade=upgrade, with_dependencies=not action.no_deps)
+        return resolver.resolve(action.requirements, action.constraints)
+
+    def _with_cuda(self, package: ResolvedPackage, action: Install) -> ResolvedPackage:
+        """torch, torchvision and torchaudio with the CUDA version of their build."""
+        source = torch_source(action)
+        if package is self._state.packages.get(package.name) or action.tool == "conda":
+            return package
+        if package.name in _COMPANIONS:
+            return package._replace(cuda=source.cuda, origin=str(source))
+        if package.name != "torch":
+            return package
+        is_cpu = source.backend == "auto" and self._state.in_dockerfile
+        cuda = "cpu" if is_cpu else torch_cuda(package.version, source, self.platform, self.driver)
+        version = f"{package.version}.dev0" if source.nightly and not package.pinned else package.version
+        return package._replace(cuda=cuda, origin=str(source), version=version)
+
+
+def _merge_requested(
+    before: dict[str, ResolvedPackage], named: dict[str, ResolvedPackage]
+) -> dict[str, ResolvedPackage]:
+    """A later mention of a package replaces an earlier one if it is a pin, or if the earlier one was not."""
+    return before | {
+        name: package
+        for name, package in named.items()
+        if package.pinned or not (name in before and before[name].pinned)
+    }
+
+
+def _newly_named(
+    action: Install, resolved: dict[str, ResolvedPackage], installed: dict[str, ResolvedPackage]
+) -> dict[str, ResolvedPackage]:
+    """Installed dependencies that the guide now names itself, with the requirement that names them."""
+    packages = {}
+    for requirement in action.requirements:
+        package = installed.get(requirement.name)
+        if package and package is resolved.get(requirement.name) and package.reason.startswith("required by"):
+            packages[requirement.name] = package._replace(
+                line=requirement.line,
+                reason=requirement.text,
+                pinned=bool(requirement.pin),
+                specifier=requirement.specifier,
+            )
+    return packages
+
+
+def image_state(action: UseImage) -> EnvironmentState:
+    """The initial state of a container, as far as the name and tag of its image determine it."""
+    image = f"{action.name}:{action.tag}"
+    system = system_of_image(image)
+    state = EnvironmentState(image, "image", image=image, image_line=action.line, in_dockerfile=action.in_dockerfile)
+    if system:
+        # Images on systems with an older Python contain another Python, whose version is not known.
+        python = system.python if satisfies(system.python, ">=3.10") else ""
+        state = state._replace(system=system.name, glibc=system.glibc, python=python, python_line=action.line)
+    match = re.search(r"cuda-?(\d{2})\.(\d)", image)
+    if not match and action.name.endswith("cuda"):
+        match = re.match(r"(\d{2})\.(\d)", action.tag)
+    cuda = f"{match[1]}.{match[2]}" if match else ""
+    name, version = "torch", ""
+    if action.name.endswith("nvidia/pytorch"):
+        row = next((row for row in guide_tables().ngc if action.tag.startswith(row.tag)), None)
+        cuda = ".".join(row.cuda.split(".")[:2]) if row else ""
+        version = f"{row.torch}+nv{row.tag}" if row else ""
+        state = state._replace(python=row.python if row else "", python_line=action.line)
+    elif action.name.endswith("pytorch/pytorch") and (release := re.match(r"\d+\.\d+\.\d+", action.tag)):
+        version = release[0]
+    elif action.name.endswith("vllm-openai") and (release := re.match(r"v?(\d+\.\d+\.\d+\S*)", action.tag)):
+        name, version = "vllm", release[1]
+    package_cuda = cuda if name == "torch" else ""
+    packages = (
+        {name: ResolvedPackage(name, version, action.line, image, True, package_cuda, IMAGE_ORIGIN)}
+        if version
+        else {}
+    )
+    has_nvcc = "devel" in action.tag or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
+    toolkit = cuda or "?" if has_nvcc else ""
+    return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
+
+
+def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:
+    packages: dict[str, ResolvedPackage] = {}
+    names = {requirement.name for requirement in action.requirements}
+    toolkits = (
+        requirement.specifier
+        for requirement in {requirement.name: requirement for requirement in action.requirements}.values()
+        if requirement.name in ("pytorch-cuda", "cudatoolkit")
+    )
+    toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
+    torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)
+    for requirement in action.requirements:
+        name = _CONDA_NAMES.get(requirement.name, requirement.name)
+        limit = "<=2.5.1" if name == "torch" and "pytorch" in action.channels else ""
+        specifier = ",".join(part for part in (requirement.specifier, limit) if part)
+        releases = releases_in_range(name, specifier, exclude_newer)
+        version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
+        if version:
+            packages[name] = ResolvedPackage(
+                name,
+                version,
+                requirement.line,
+                requirement.text,
+                pinned=bool(requirement.specifier),
+                cuda=torch_build if name == "torch" else "",
+                origin="conda",
+                specifier=requirement.specifier,
+            )
+    return packages
+
+
+def _package_at_url(requirement: InstallRequirement) -> ResolvedPackage:
+    wheel = parse_wheel_name(requirement.wheel) if requirement.wheel else None
+    version = wheel.version if wheel else ""
+    build = re.search(r"\+(cu\d{2,3}|cpu)", version)
+    return ResolvedPackage(
+        wheel.name if wheel else requirement.name,
+        version,
+        requirement.line,
+        requirement.text,
+        pinned=bool(wheel),
+        cuda=cuda_name(build[1]) if build and public_part(version) else "",
+        origin="a direct URL",
+        wheel=requirement.wheel,
+    )
+
+
+def interpret_guide(guide: Guide, machine: Machine | None, today: str) -> GuideTrace:
+    """Interpret a guide for a machine; without one, for the machine that the guide names."""
+    return GuideInterpreter(guide, machine, today).run()

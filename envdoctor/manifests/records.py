@@ -1,0 +1,118 @@
+"""Converts the state of a guide's environment into the records that the rules examine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envdoctor.core.records import (
+    CudaToolkit,
+    Distribution,
+    Driver,
+    Fact,
+    Limits,
+    Machine,
+    Memory,
+    Stack,
+    Storage,
+    System,
+    TorchBuild,
+    absent,
+    known,
+    unreadable,
+)
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, GuideTrace
+from envdoctor.manifests.resolver import ResolvedPackage
+
+# Rules treat the source as a pasted list: versions are known, files are not.
+SOURCE = "report of a guide"
+_NOT_IN_GUIDE: Fact[Any] = unreadable(SOURCE, "not in the guide")
+
+
+def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | None = None) -> Stack:
+    """The environment as a stack. `packages` replaces the packages of the state."""
+    packages = state.packages if packages is None else packages
+    distributions = {
+        name: Distribution(name=name, version=package.version, source=package.wheel or package.origin)
+        for name, package in packages.items()
+        if package.version
+    }
+    return Stack(
+        origin=SOURCE,
+        kind=known("conda" if state.tool == "conda" else "venv" if state.tool else "system", SOURCE),
+        python=_NOT_IN_GUIDE,
+        python_version=known(state.python, SOURCE) if state.python else _NOT_IN_GUIDE,
+        headers=_NOT_IN_GUIDE,
+        distributions=known(distributions, SOURCE),
+        shadowed=_NOT_IN_GUIDE,
+        torch=_build_torch(packages["torch"]) if "torch" in packages else absent(SOURCE),
+        extensions=_NOT_IN_GUIDE,
+        cuda_available=_NOT_IN_GUIDE,
+        uses=known((), SOURCE),
+    )
+
+
+def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:
+    version, cuda = torch.version, _NOT_IN_GUIDE
+    if torch.cuda == "cpu":
+        local, cuda = "+cpu", absent(SOURCE)
+    elif torch.cuda:
+        local, cuda = f"+cu{torch.cuda.replace('.', '')}", known(torch.cuda, SOURCE)
+    else:
+        local = ""
+    if "+" not in version:
+        version += local
+    build = TorchBuild(
+        version=known(version, SOURCE),
+        cuda=cuda,
+        hip=absent(SOURCE),
+        cxx11_abi=_cxx11_abi(torch),
+        architectures=_NOT_IN_GUIDE,
+    )
+    return known(build, SOURCE)
+
+
+def _cxx11_abi(torch: ResolvedPackage) -> Fact[bool]:
+    if torch.origin in (IMAGE_ORIGIN, "conda") or satisfies(torch.version, "==2.6.*"):
+        return _NOT_IN_GUIDE
+    return known(bool(satisfies(torch.version, ">=2.7")), "PyTorch's builds: the new C++ ABI from 2.7, on PyPI")
+
+
+def build_machine(trace: GuideTrace) -> Machine:
+    """The machine of a guide: its architecture and driver. All other facts are unreadable."""
+    return Machine(
+        origin=SOURCE,
+        system=System(
+            architecture=known(trace.platform, SOURCE),
+            os=_NOT_IN_GUIDE,
+            kernel=_NOT_IN_GUIDE,
+            glibc=_NOT_IN_GUIDE,
+            cpu_model=_NOT_IN_GUIDE,
+            cpu_count=_NOT_IN_GUIDE,
+            container=_NOT_IN_GUIDE,
+            wsl=absent(SOURCE),
+        ),
+        memory=Memory(total=_NOT_IN_GUIDE, available=_NOT_IN_GUIDE, cgroup_limit=_NOT_IN_GUIDE),
+        storage=Storage(places=_NOT_IN_GUIDE),
+        limits=Limits(
+            open_files=_NOT_IN_GUIDE, processes=_NOT_IN_GUIDE, locked_memory=_NOT_IN_GUIDE, stack=_NOT_IN_GUIDE
+        ),
+        pythons=_NOT_IN_GUIDE,
+        driver=Driver(
+            version=known(trace.driver, SOURCE) if trace.driver else _NOT_IN_GUIDE,
+            library=_NOT_IN_GUIDE,
+            cuda=_NOT_IN_GUIDE,
+            module=_NOT_IN_GUIDE,
+        ),
+        gpus=_NOT_IN_GUIDE,
+        cuda=CudaToolkit(
+            nvcc=_NOT_IN_GUIDE,
+            nvcc_version=_NOT_IN_GUIDE,
+            cuda_home=_NOT_IN_GUIDE,
+            ptxas_version=_NOT_IN_GUIDE,
+            compiler=_NOT_IN_GUIDE,
+        ),
+        environment=_NOT_IN_GUIDE,
+        interfaces=_NOT_IN_GUIDE,
+        slurm=_NOT_IN_GUIDE,
+    )

@@ -1,0 +1,264 @@
+"""Resolves the requirements of an install step from the built-in release tables, without network access."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from envdoctor.knowledge.published import PublishedRelease, published_releases, releases_in_range
+from envdoctor.knowledge.releases import optional_specifier, parse_requirement, requirements_of_release
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.requirement import InstallRequirement
+from envdoctor.manifests.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
+
+_MAX_ROUNDS = 300
+_NEEDS_CUDA_BUILD = TORCH_FAMILY - {"triton", "pytorch-triton", "torchao", "torchdata", "torchtext"}
+
+
+class ResolvedPackage(NamedTuple):
+    """A package of an environment: its version, and the requirement and line of the guide that it comes from."""
+
+    name: str
+    version: str
+    line: int
+    reason: str  # the requirement as written, or "required by vllm"
+    pinned: bool = False  # the guide names exactly this version
+    cuda: str = ""  # of torch and its companions: "12.8", "cpu"
+    origin: str = "PyPI"
+    specifier: str = ""  # as written in the guide
+    wheel: str = ""  # file name, if the guide names a wheel
+
+
+class Bound(NamedTuple):
+    """A version range of a package. `required_by` is empty for ranges of the guide itself."""
+
+    specifier: str
+    required_by: str
+    line: int
+    text: str
+
+
+class Conflict(NamedTuple):
+    """Version ranges of a package that no release satisfies together."""
+
+    name: str
+    bounds: tuple[Bound, ...]
+
+
+class ResolverTarget(NamedTuple):
+    """The environment that packages are resolved for. Dates are ISO days; "9" means no limit."""
+
+    platform: str = "x86_64"
+    python: str = ""
+    glibc: str = ""
+    exclude_newer: str = "9"
+    period_end: str = "9"  # releases up to this day are contemporary with the guide
+    source: TorchSource = TorchSource()
+
+
+class Resolution(NamedTuple):
+    """The result of one install step."""
+
+    packages: dict[str, ResolvedPackage]
+    conflicts: tuple[Conflict, ...]
+
+
+class _Reason(NamedTuple):
+    """The requirement because of which a package is resolved."""
+
+    line: int
+    text: str
+    pinned: bool = False
+    specifier: str = ""
+
+    def package(self, name: str, version: str) -> ResolvedPackage:
+        return ResolvedPackage(name, version, self.line, self.text, self.pinned, specifier=self.specifier)
+
+
+class _Dependency(NamedTuple):
+    name: str
+    specifier: str
+
+
+class Resolver:
+    """A greedy resolver. If a release contradicts a pin, it tries an older release of the requiring package."""
+
+    def __init__(
+        self, target: ResolverTarget, installed: dict[str, ResolvedPackage], *, upgrade: bool, with_dependencies: bool
+    ) -> None:
+        self.target = target
+        self.installed = installed
+        self.upgrade = upgrade
+        self.with_dependencies = with_dependencies
+        self.excluded: dict[str, set[str]] = {}
+        self.conflicts: dict[str, Conflict] = {}
+
+    def resolve(
+        self, requirements: Iterable[InstallRequirement], constraints: Iterable[InstallRequirement] = ()
+    ) -> Resolution:
+        """Resolve requirements and their dependencies. Packages that are not in the tables are left out."""
+        named = [requirement for requirement in requirements if not requirement.url]
+        limits = [constraint for constraint in constraints if constraint.specifier]
+        for _ in range(_MAX_ROUNDS):
+            packages = self._resolve_once(named, limits)
+            if packages is not None:
+                return Resolution(packages, tuple(self.conflicts.values()))
+        packages = self._resolve_once(named, limits, last_round=True) or {}
+        return Resolution(packages, tuple(self.conflicts.values()))
+
+    def _resolve_once(
+        self,
+        requirements: list[InstallRequirement],
+        constraints: list[InstallRequirement],
+        *,
+        last_round: bool = False,
+    ) -> dict[str, ResolvedPackage] | None:
+        """One pass; None if it excluded a release and must be repeated."""
+        bounds: dict[str, list[Bound]] = {}
+        for requirement in (*requirements, *constraints):
+            bound = Bound(requirement.specifier, "", requirement.line, requirement.text)
+            bounds.setdefault(requirement.name, []).append(bound)
+        pins_first = sorted(requirements, key=lambda requirement: not requirement.pin)
+        queue = [requirement.name for requirement in pins_first]
+        reasons = {
+            requirement.name: _Reason(
+                requirement.line, requirement.text, bool(requirement.pin), requirement.specifier
+            )
+            for requirement in reversed(pins_first)
+        }
+        requested = {requirement.name: requirement for requirement in requirements}
+        resolved: dict[str, ResolvedPackage] = {}
+        while queue:
+            name = queue.pop(0)
+            package = self._select_release(
+                name, bounds[name], reasons[name], upgrade=name in requested and self.upgrade
+            )
+            if package is None:
+                if (
+                    name not in self.conflicts
+                    and not last_round
+                    and self._backtrack(name, bounds, resolved, requested)
+                ):
+                    return None
+                if (package := self._select_despite_conflict(name, bounds[name], reasons[name])) is None:
+                    continue
+            if name in resolved and resolved[name].version == package.version:
+                continue
+            resolved[name] = package
+            if not self.with_dependencies or (package is self.installed.get(name) and name not in requested):
+                continue
+            requiring = f"{name} {package.version}"
+            for dependency in self._dependencies_of(package, requested.get(name)):
+                text = f"{requiring} requires {dependency.name}{dependency.specifier}"
+                bound = Bound(dependency.specifier, name, package.line, text)
+                current = bounds.setdefault(dependency.name, [])
+                if bound not in current:
+                    bounds[dependency.name] = [*(other for other in current if other.required_by != name), bound]
+                    reasons.setdefault(dependency.name, _Reason(package.line, f"required by {requiring}"))
+                    queue.append(dependency.name)
+        return resolved
+
+    def _dependencies_of(self, package: ResolvedPackage, requirement: InstallRequirement | None) -> list[_Dependency]:
+        dependencies = [
+            _Dependency(parsed.name, parsed.specifier)
+            for text in requirements_of_release(package.name, package.version)
+            if (parsed := parse_requirement(text))
+        ]
+        extras = requirement.extras if requirement else ()
+        version = public_part(package.version)
+        dependencies += [_Dependency(extra, optional_specifier(package.name, version, extra)) for extra in extras]
+        return [
+            dependency
+            for dependency in dependencies
+            if (dependency.specifier or dependency.name not in extras)
+            and published_releases(dependency.name)
+            and not self._is_for_x86_only(dependency)
+        ]
+
+    def _is_for_x86_only(self, dependency: _Dependency) -> bool:
+        """The tables contain the requirements of x86_64. On Arm, dependencies without a wheel are not required."""
+        if self.target.platform != "aarch64" or dependency.name in _NEEDS_CUDA_BUILD:
+            return False
+        releases = releases_in_range(dependency.name, dependency.specifier)
+        return not any(row.has_wheel("aarch64") or row.kind == "source" for row in releases)
+
+    def _select_release(
+        self, name: str, bounds: list[Bound], reason: _Reason, *, upgrade: bool
+    ) -> ResolvedPackage | None:
+        """The installed release if it satisfies all bounds, else the newest one; None if there is none."""
+        specifiers = [bound.specifier for bound in bounds if bound.specifier]
+        installed = self.installed.get(name)
+        if installed and not upgrade and _accepts(installed.version, specifiers):
+            return installed
+        releases = [
+            row
+            for row in releases_in_range(name, ",".join(specifiers), self.target.exclude_newer)
+            if self._is_available(name, row) and row.version not in self.excluded.get(name, ())
+        ]
+        if releases:
+            with_wheel = [
+                row for row in releases if row.has_wheel(self.target.platform, self.target.python, self.target.glibc)
+            ]
+            return reason.package(name, (with_wheel or releases)[0].version)
+        pins = (_pinned_version(bound.specifier) for bound in bounds if not bound.required_by)
+        pin = next((pin for pin in pins if pin), "")
+        if pin and not published_releases(name):
+            return reason.package(name, pin)
+        if pin and ("+" in pin or "dev" in pin) and _accepts(pin, specifiers):
+            return reason.package(name, pin)
+        return None
+
+    def _is_available(self, name: str, row: PublishedRelease) -> bool:
+        """Whether the torch source of the step has this release."""
+        source = self.target.source
+        if name not in _NEEDS_CUDA_BUILD or not source.cuda or not source.has_priority or source.nightly:
+            return True
+        return (
+            name != "torch"
+            or torch_has_build(row.version, source.cuda, self.target.platform) is not False
+            or source.cuda == "cpu"
+        )
+
+    def _backtrack(
+        self,
+        name: str,
+        bounds: dict[str, list[Bound]],
+        resolved: dict[str, ResolvedPackage],
+        requested: dict[str, InstallRequirement],
+    ) -> bool:
+        """Exclude the release of a package that requires `name`; False if all those packages are pinned."""
+        for bound in reversed(bounds[name]):
+            package = resolved.get(bound.required_by)
+            is_pinned = bound.required_by in requested and requested[bound.required_by].pin
+            if not package or is_pinned or package is self.installed.get(bound.required_by):
+                continue
+            excluded = self.excluded.get(package.name, set()) | {package.version}
+            specifier = ",".join(other.specifier for other in bounds[package.name] if other.specifier)
+            releases = releases_in_range(package.name, specifier, self.target.exclude_newer)
+            if any(row.version not in excluded for row in releases):
+                self.excluded[package.name] = excluded
+                return True
+        self.conflicts[name] = Conflict(name, tuple(bounds[name]))
+        return False
+
+    def _select_despite_conflict(self, name: str, bounds: list[Bound], reason: _Reason) -> ResolvedPackage | None:
+        """The version pinned in the guide, else the newest release in the range of the guide."""
+        specifier = next((bound.specifier for bound in bounds if not bound.required_by and bound.specifier), "")
+        if pin := _pinned_version(specifier):
+            return reason.package(name, pin)
+        releases = releases_in_range(name, specifier, self.target.exclude_newer)
+        return reason.package(name, releases[0].version) if releases else None
+
+
+def _pinned_version(specifier: str) -> str:
+    match = re.fullmatch(r"===?([^*,]+)", specifier)
+    return match[1] if match else ""
+
+
+def _accepts(version: str, specifiers: list[str]) -> bool:
+    """Whether a version satisfies all ranges. `==2.8.0` accepts 2.8.0+cu128."""
+    return all(
+        satisfies(version if "+" in specifier else public_part(version), specifier) is not False
+        for specifier in specifiers
+    )

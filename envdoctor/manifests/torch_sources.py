@@ -1,0 +1,104 @@
+"""The index that an install step takes torch from, and the CUDA version of its builds."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from envdoctor.knowledge.cuda import cuda_of_driver, driver_key
+from envdoctor.knowledge.guides import cuda_on_pypi
+from envdoctor.knowledge.torch_builds import KnownBuild, known_builds
+from envdoctor.knowledge.versions import cuda_of_local, major_minor, minor_of, satisfies
+from envdoctor.manifests.actions import Install
+
+_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]*)")
+TORCH_FAMILY = frozenset(
+    {"torch", "torchvision", "torchaudio", "triton", "pytorch-triton", "torchtext", "torchdata", "torchao"}
+)
+# Packages on the PyTorch index: the torch family, the dependencies of torch, and a few others.
+ON_TORCH_INDEX = TORCH_FAMILY | frozenset({
+    "numpy", "pillow", "sympy", "jinja2", "networkx", "filelock", "fsspec", "typing-extensions", "setuptools",
+    "mpmath", "markupsafe", "requests", "packaging", "wheel", "xformers", "torchtune", "torchrec", "fbgemm-gpu",
+    "torchcodec", "torchserve", "certifi", "charset-normalizer", "idna", "urllib3", "tqdm", "vllm", "ninja",
+})  # fmt: skip
+
+
+class TorchSource(NamedTuple):
+    """An index for torch. `backend` is cu128, cpu, rocm6.2 or auto; empty for PyPI."""
+
+    backend: str = ""
+    nightly: bool = False
+    has_priority: bool = False  # PyPI is used only for packages that this index does not have
+    is_exclusive: bool = False  # PyPI is not used at all
+
+    def __str__(self) -> str:
+        """The name of the index."""
+        if not self.backend:
+            return "PyPI"
+        return f"the PyTorch {'nightly ' if self.nightly else ''}index {self.backend}"
+
+    @property
+    def cuda(self) -> str:
+        """CUDA version of its builds: "12.8", "cpu"; empty for PyPI and for `auto`."""
+        return cuda_name(self.backend)
+
+
+def cuda_name(backend: str) -> str:
+    """`cu128` -> `12.8`; CPU and ROCm backends -> `cpu`; empty for anything else."""
+    match = re.fullmatch(r"cu(\d{1,2})(\d)", backend)
+    if match:
+        return f"{match[1]}.{match[2]}"
+    return "cpu" if backend.startswith(("cpu", "rocm")) else ""
+
+
+def torch_source(action: Install) -> TorchSource:
+    """The index that an install action takes torch from."""
+    if action.torch_backend:
+        return TorchSource(action.torch_backend, has_priority=True)
+    for url in (action.index_url, *action.extra_indexes, *action.find_links):
+        if match := _INDEX.search(url):
+            is_exclusive = url == action.index_url
+            has_priority = is_exclusive or action.tool == "uv"
+            return TorchSource(match[2], bool(match[1]), has_priority, is_exclusive)
+    return TorchSource()
+
+
+def torch_has_build(version: str, cuda: str, platform: str) -> bool | None:
+    """Whether the PyTorch index has a build; None for releases that are not in the table."""
+    rows = [row for row in known_builds() if row.torch == minor_of(version) and row.platform == platform]
+    if not rows:
+        return False if platform == "aarch64" and satisfies(version, "<2.5") else None
+    return any(row.cuda == cuda for row in rows)
+
+
+def cuda_builds(version: str, platform: str) -> list[str]:
+    """CUDA versions for which the PyTorch index has a build of a torch release."""
+    return [row.cuda for row in known_builds() if row.torch == minor_of(version) and row.platform == platform]
+
+
+def torch_cuda(version: str, source: TorchSource, platform: str, driver: str = "") -> str:
+    """CUDA version of the torch build that a source provides: "12.8", "cpu"; empty if it is not known."""
+    if from_version := cuda_of_local(version):
+        return from_version
+    if source.backend == "auto":
+        return _newest_cuda_build(version, platform, driver)
+    if source.backend and (source.has_priority or torch_has_build(version, source.cuda, platform)):
+        return source.cuda
+    return cuda_on_pypi(version, platform)
+
+
+def _newest_cuda_build(version: str, platform: str, driver: str) -> str:
+    limit = major_minor(cuda_of_driver(driver)) if driver and cuda_of_driver(driver) else (99, 0)
+    supported = [cuda for cuda in cuda_builds(version, platform) if major_minor(cuda) <= limit]
+    return max(supported, key=major_minor, default=cuda_on_pypi(version, platform))
+
+
+def aarch64_build(version: str, driver: str, vllm: str) -> KnownBuild | None:
+    """The newest CUDA build of a torch release for aarch64.
+
+    A driver before 580 and vLLM before 0.20 need a build for CUDA 12.
+    """
+    rows = [row for row in known_builds() if row.torch == minor_of(version) and row.platform == "aarch64"]
+    needs_cuda_12 = (driver and driver_key(driver) < (580,)) or (vllm and satisfies(vllm, "<0.20"))
+    compatible = [row for row in rows if not needs_cuda_12 or row.cuda.startswith("12.")]
+    return (compatible or rows)[-1] if rows else None
