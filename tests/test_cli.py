@@ -149,7 +149,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "abi of nobody's": (["abi", "~no-such-user"], "~no-such-user is no folder"),
     "venv of nobody's": (["check", "--venv", "~no-such-user/v"], "--venv ~no-such-user/v: No such file"),
     "Python of nobody's": (["check", "--python", "~no-such-user/p"], "--python ~no-such-user/p: No such file"),
-    "data at nobody's": (["train", "tes", "--set", "data=~no-such-user/x"], "there is no such file"),
+    "data at nobody's": (["train", "tes", "--set", "data=~no-such-user/x"], "no such file"),
     "setting of another type": (["train", "sort", "--set", "steps=many"], "steps=many"),
     "setting out of range": (["train", "sort", "--set", "steps=-3"], "steps = -3"),
     "setting without a value": (["train", "sort", "--set", "steps"], "KEY=VALUE"),

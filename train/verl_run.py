@@ -24,7 +24,7 @@ from run.directory import RunDirectory, replace_nonfinite
 from run.program import make_parser, run_check, run_to_exit_status
 from settings import BadInput, Recipe, list_recipes, read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts, find_reward
-from verl_engine.dataset import check_data, check_held_out, count_steps
+from verl_engine.dataset import check_data, check_held_out_count, count_steps
 
 if TYPE_CHECKING:
     from verl_engine.process import Children
@@ -39,7 +39,7 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
     settled, summary = check_data(settled | paths | {"reward_function": find_reward(settled["reward_function"])})
     if "train_rows" in summary:
         summary["steps"] = count_steps(settled, summary["train_rows"])
-        check_held_out(settled, summary["held_out_rows"])
+        check_held_out_count(settled, summary["held_out_rows"])
     return settled, summary
 
 
@@ -127,7 +127,7 @@ def train(run: RunDirectory, resume: str | None, *, dry: bool) -> int:  # noqa: 
     else:
         summary |= wait_for_data(run.path / "data")
     steps = count_steps(settings, summary["train_rows"])
-    check_held_out(settings, summary["held_out_rows"])
+    check_held_out_count(settings, summary["held_out_rows"])
     if first_step >= steps:
         raise BadInput(
             f"{checkpoint} is at the run's end, step {steps}", expected="an earlier one, or more epochs",

@@ -1,4 +1,4 @@
-"""Decision data of an invented storage plant, in the format of the real files."""
+"""Synthetic decision data of a storage plant, in the format of the real files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OLDER_HEADER = ["dataset", "timestep", "tes_energy", "timestamp", "prompt", "opt
 HEADER = ["timestep", "timestamp", "prompt", "optimal_action"]
 Q = [f"q_action_{action}" for action in range(4)]
 
-# ruff: noqa: RUF001, PLR0917  (the plant's own words; a prompt has this many facts)
+# ruff: noqa: RUF001, PLR0917  (the wording of the plant's prompts; a prompt has this many facts)
 BODY = """Objective:
 - Minimise total CO₂ emissions = electricity consumption × time-varying CO₂ intensity over the horizon.
 
@@ -46,7 +46,7 @@ HARMONY = "<|start|>system<|message|>You are.<|end|><|start|>user<|message|>{bod
 
 
 def make_prompt(date: str, hour: int, energy: float, loads: list[float], co2: list[float], form: str = PLAIN) -> str:
-    """A prompt whose hours before `hour` are past."""
+    """Return a prompt for this hour."""
     lines = [f"  - {past:02d}:00: past hour -> omitted (state uses zero)" for past in range(8, hour)]
     for number, (load, factor) in enumerate(zip(loads, co2, strict=True)):
         now = "  ←Now!!!" if number == 0 else ""
@@ -55,7 +55,7 @@ def make_prompt(date: str, hour: int, energy: float, loads: list[float], co2: li
 
 
 def make_rows(date: str, seed: int = 0, form: str = PLAIN) -> list[dict[str, Any]]:
-    """The ten business hours of one day."""
+    """Return rows for the ten business hours of one day."""
     rng = random.Random(seed)
     loads = [rng.uniform(20, 45) for _ in range(10)]
     co2 = [rng.uniform(0.2, 0.45) for _ in range(10)]
@@ -90,7 +90,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]], header: list[str] | None 
 
 
 def write_weeks(folder: Path, *, harmony_of_last: bool = True) -> Path:
-    """Three weeks of one day each, the first in the older columns, the last with its harmony twin."""
+    """Write three weeks of one day each: the first with the older columns, the last also in harmony format."""
     for number, date in enumerate(["2025-04-14", "2025-04-21", "2025-05-05"]):
         header = [*OLDER_HEADER, *Q] if number == 0 else None
         write_rows(folder / f"week_{date[5:]}_q_dataset.csv", make_rows(date, number), header)

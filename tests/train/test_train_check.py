@@ -152,7 +152,7 @@ def test_a_single_file_holds_out_its_last_day(tmp_path: Path) -> None:
 
 def test_a_single_day_leaves_nothing_to_train_on(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "w_q_dataset.csv", make_rows("2025-05-05"))
-    assert "nothing is left to train on" in error_of(check("tes", tmp_path, data=str(file)))["message"]
+    assert "no training rows are left" in error_of(check("tes", tmp_path, data=str(file)))["message"]
 
 
 def test_an_optimal_action_that_is_not_the_best_is_a_remark(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_bad_cell_is_named_by_row_column_and_value(tmp_path: Path, column: str
         ("Current time [h]", "Time", "no current time"),
         ("co2_low5_avg=0.295", "co2_low5_avg=low", "no next-day co2_low5_avg"),
         ("TES capacity [kWh]: 300.0", "TES capacity [kWh]: 0", "must be positive"),
-        ("←Now!!!", "", "Now stands at no hour"),
+        ("←Now!!!", "", "Now marks no hour"),
         ("  - 12:00: load=", "  - 12:00: demand=", "the forecast hours are [10, 11, 13, 14, 15, 16, 17]"),
     ],
 )

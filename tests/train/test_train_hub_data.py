@@ -1,4 +1,4 @@
-"""Rows of the hub's datasets, by the real client, from a hub that runs here; and what goes wrong on the way."""
+"""Hub datasets, read by the real client from a local hub server, and its failures."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def read(data, **changed):
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """A hub with sums as JSON lines."""
+    """Return a hub server with a dataset of sums as JSON lines."""
     with serve_hub() as served:
         add_sums(served)
         yield served
 
 
 def read(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[dict[str, Any]]:
-    """What these calls of `read` find, each in turn in one process."""
+    """Return the results of these calls of `read`, made in turn in one process."""
     found = ask(python, hub, home, f"{READING}\nsay(found=[{calls}])", defaults(task="dataset"), **extra)["found"]
-    assert all(one.get("hint") for one in found if "message" in one)
+    assert all(result.get("hint") for result in found if "message" in result)
     return found
 
 
@@ -72,7 +72,7 @@ def test_jsonl_csv_and_parquet(python: Path, hub: Hub, tmp_path: Path) -> None:
     assert all(token == "" for _, token in hub.requests)
 
 
-def test_a_revision_is_pinned_and_the_commit_is_told(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_a_revision_is_pinned_and_the_commit_is_recorded(python: Path, hub: Hub, tmp_path: Path) -> None:
     repository = hub.repositories["datasets", "o/sums"]
     tagged, newest = read(python, hub, tmp_path, "read('o/sums:main@v1'), read('o/sums:main')")
     assert (len(tagged["prompts"]), tagged["commit"]) == (12, repository.names["v1"])
@@ -80,7 +80,7 @@ def test_a_revision_is_pinned_and_the_commit_is_told(python: Path, hub: Hub, tmp
     assert newest["source"] == "o/sums:main:1"
 
 
-def test_what_is_not_there(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_missing_datasets_splits_and_configurations(python: Path, hub: Hub, tmp_path: Path) -> None:
     hub.add("datasets", "o/empty", {"README.md": "# nothing\n"})
     calls = ("read('o/none'), read('o/sums:main', data_split='dev'), read('o/sums'), read('o/sums:other'), "
              "read('o/sums:main@v9'), read('o/empty')")  # fmt: skip
@@ -105,41 +105,41 @@ def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
     }
     for token, expected in cases.items():
         found = read(python, hub, tmp_path, "read('o/gated:main'), read('o/private:main')", HF_TOKEN=token)
-        for one, words in zip(found, expected, strict=True):
-            assert words in one["message"], (token, one)
-            assert "HF_TOKEN" in one["hint"]
+        for result, words in zip(found, expected, strict=True):
+            assert words in result["message"], (token, result)
+            assert "HF_TOKEN" in result["hint"]
     found = read(python, hub, tmp_path, "read('o/gated:main'), read('o/private:main')", HF_TOKEN="hf_reader")
-    assert [len(one.get("prompts", ())) for one in found] == [20, 20], found
+    assert [len(result.get("prompts", ())) for result in found] == [20, 20], found
 
 
-def test_no_answer_and_then_the_cache(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_without_an_answer_the_cache_is_used(python: Path, hub: Hub, tmp_path: Path) -> None:
     for number, (fault, words) in enumerate({"hang": "did not answer within 2 s", 503: "HTTP 503"}.items()):
         hub.faults.clear()
         hub.fail(".", fault)
         (found,) = read(python, hub, tmp_path / str(number), "read('o/sums:main')")
         assert words in found["message"]
-        assert found["message"].endswith("it is not in the cache, either")
-        assert found["seconds"] < 20, found  # the client alone asks for minutes; importing it takes the rest
-    nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    (refused,) = read(python, hub, tmp_path / "2", "read('o/sums:main')", **nobody)
+        assert found["message"].endswith("the dataset is not in the cache either")
+        assert found["seconds"] < 20, found  # the client alone retries for minutes
+    no_server = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    (refused,) = read(python, hub, tmp_path / "2", "read('o/sums:main')", **no_server)
     assert "the hub cannot be reached at http://127.0.0.1:9: Connection refused" in refused["message"]
     hub.faults.clear()
     read(python, hub, tmp_path / "3", "read('o/sums:main')")
-    (cached,) = read(python, hub, tmp_path / "3", "read('o/sums:main')", **nobody)
+    (cached,) = read(python, hub, tmp_path / "3", "read('o/sums:main')", **no_server)
     assert len(cached["prompts"]) == 20, cached
 
 
-def test_a_hub_that_falls_silent_on_the_way(python: Path, hub: Hub, tmp_path: Path) -> None:
-    """The client has no deadline of its own for the listing of a folder, and asks six times."""
+def test_a_hub_that_stops_answering(python: Path, hub: Hub, tmp_path: Path) -> None:
+    """The client has no deadline for listing a folder, and retries six times."""
     hub.fail("/tree/|/revision/", "hang")
     limited = "import hub\nhub.PATIENCE['GET'] = 0.5\n"
     found = ask(python, hub, tmp_path, f"{READING}\n{limited}say(found=read('o/sums:main'))",
                 defaults(task="dataset"), timeout=120)["found"]  # fmt: skip
-    assert "the hub gave no dataset" in found["message"], found
+    assert "the dataset cannot be loaded from the Hub" in found["message"], found
 
 
-@pytest.mark.long  # test_train_hub_models.py trains on one; here the model is not the hub's, and the name is wrong
-def test_a_run_on_a_dataset_of_the_hub(python: Path, hub: Hub, tmp_path: Path) -> None:
+@pytest.mark.long  # test_train_hub_models.py covers Hub models; here the model is local
+def test_a_run_on_a_hub_dataset(python: Path, hub: Hub, tmp_path: Path) -> None:
     make_models(python, tmp_path)
     local = {"model": str(tmp_path / "qwen2"), "rewards": [], "data": "o/sums:main@v1", "lora_rank": 0}
     done = train(python, hub, tmp_path / "a", local, HF_TOKEN="hf_reader")

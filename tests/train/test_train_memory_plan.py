@@ -349,8 +349,8 @@ def test_lengths_have_the_bounds_of_the_trainer(changed: dict[str, Any], lengths
     ("changed", "seen"),
     [
         ({"max_seq_length": 5000}, "the model has max_position_embeddings = 4096"),
-        ({"max_seq_length": 100}, "max_completion_length = 256 leaves no room for a prompt"),
-        ({"max_completion_length": 4096}, "max_completion_length = 4096 leaves no room for a prompt"),
+        ({"max_seq_length": 100}, "max_completion_length = 256 leaves no tokens for a prompt"),
+        ({"max_completion_length": 4096}, "max_completion_length = 4096 leaves no tokens for a prompt"),
         ({"generation": "vllm-colocate", "vllm_max_model_length": 64}, "vllm_max_model_length = 64 for prompts of"),
     ],
 )

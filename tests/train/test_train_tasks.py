@@ -1,4 +1,4 @@
-"""Rewards, regrets, tokens and splits: pure functions of the trainer."""
+"""Rewards, regret, tokens and splits of the tasks tes and sort; the recipe files."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from settings import RECIPES, list_recipes, read_recipe, resolve_settings, setti
 from tasks.sort import SortTask, split_multisets
 from tasks.tes import TesTask
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
-from verl_engine.check import find_conflicts as verl_contradictions
+from verl_engine.check import contradictions as verl_contradictions
 
 Q = (-8.0, -8.1, -8.5, -30.0)
 
 
-def test_softmax_reward_is_a_share() -> None:
+def test_softmax_rewards_sum_to_one() -> None:
     shares = [softmax_reward(Q, action, 0.1) for action in range(4)]
     assert sum(shares) == pytest.approx(1)
     assert shares[0] / shares[1] == pytest.approx(2.718281828)  # one tau apart
-    assert shares[3] == pytest.approx(0, abs=1e-12)  # and no overflow
+    assert shares[3] == pytest.approx(0, abs=1e-12)  # without overflow
 
 
 def test_softmax_reward_agrees_with_recorded_values() -> None:
-    # A row of the plant's data, whose reward_action columns were made with tau = 0.1
+    # A row of the plant's data; its reward_action columns were computed with tau = 0.1
     q = (-8.227054814840123, -8.377054814840124, -8.5298325926179, -8.682610370395679)
     recorded = (0.7799935119792473, 0.174040077242665, 0.0377697237954805, 0.0081966869826069)
     assert [softmax_reward(q, action, 0.1) for action in range(4)] == pytest.approx(recorded, rel=1e-6)
 
 
-def test_advantage_is_measured_from_the_mean() -> None:
+def test_advantage_reward() -> None:
     assert [advantage_reward((1.0, 2.0, 3.0, 6.0), action) for action in range(4)] == [-2, -1, 0, 3]
 
 
-def test_regret_of_best_other_and_invalid() -> None:
+def test_regret() -> None:
     assert regret(Q, 0) == 0
     assert regret(Q, 2) == pytest.approx(0.5)
     assert regret(Q, None) == regret(Q, 3) == 22
 
 
 @pytest.mark.parametrize(("text", "action"), [("[0]", 0), ("[3]", 3), (" [2]\n", 2)])
-def test_valid_answers(text: str, action: int) -> None:
+def test_valid_actions(text: str, action: int) -> None:
     assert parse_action(text) == action
 
 
 @pytest.mark.parametrize(
     "text", ["", "0", "[4]", "[1][2]", "[ 1 ]", "[1] ok", "[-1]", "[01]", "[\N{ARABIC-INDIC DIGIT ONE}]"]
 )
-def test_invalid_answers(text: str) -> None:
+def test_invalid_actions(text: str) -> None:
     assert parse_action(text) is None
 
 
 def test_both_chat_formats_give_the_same_tokens() -> None:
-    told = [("2025-05-05", 15, 120.5, [30.0, 40.0, 20.0], [0.3, 0.4, 0.2])]
-    plain, harmony = (parse_prompt(make_prompt(*told[0], **form)) for form in ({}, {"form": HARMONY}))
+    facts = ("2025-05-05", 15, 120.5, [30.0, 40.0, 20.0], [0.3, 0.4, 0.2])
+    plain, harmony = (parse_prompt(make_prompt(*facts, **form)) for form in ({}, {"form": HARMONY}))
     assert plain == harmony
     assert tokenise(plain) == [
         "hour15", "stored4", "least0", "most3", "cleaner1", "today4", "tomorrow4", "covered7",
@@ -75,13 +75,12 @@ def test_every_token_has_a_symbol() -> None:
     ("energy", "load", "least", "most"),
     [(150.0, 40.0, 0, 3), (5.0, 40.0, 2, 3), (0.0, 120.0, 3, 3), (280.0, 20.0, 0, 1), (300.0, 0.0, 0, 0)],
 )
-def test_actions_that_the_plant_allows(energy: float, load: float, least: int, most: int) -> None:
+def test_least_and_most_action(energy: float, load: float, least: int, most: int) -> None:
     facts = parse_prompt(make_prompt("2025-05-05", 17, energy, [load], [0.3]))
     assert (least_action(facts), most_action(facts)) == (least, most)
 
 
-def test_the_values_of_actions_never_reach_the_prompt(tmp_path) -> None:
-    """Other q values, other best actions: the same prompts."""
+def test_prompts_do_not_depend_on_action_values(tmp_path) -> None:
     folder = write_weeks(tmp_path)
     settings = read_recipe("tes").settings | {"data": str(folder)}
     prompts = [[row["prompt"] for row in part] for part in (TesTask(settings).train, TesTask(settings).held_out)]
@@ -90,8 +89,8 @@ def test_the_values_of_actions_never_reach_the_prompt(tmp_path) -> None:
         changed = "\n".join([header, *lines]).replace(",-5.", ",-7.").replace(",-25.", ",3.")
         assert changed != file.read_text(encoding="utf-8")
         file.write_text(changed, encoding="utf-8")
-    again = TesTask(settings)
-    assert [[row["prompt"] for row in part] for part in (again.train, again.held_out)] == prompts
+    task = TesTask(settings)
+    assert [[row["prompt"] for row in part] for part in (task.train, task.held_out)] == prompts
 
 
 def test_no_training_row_shares_an_hour_with_the_held_out_file(tmp_path) -> None:
@@ -103,7 +102,7 @@ def test_no_training_row_shares_an_hour_with_the_held_out_file(tmp_path) -> None
         assert not moments[0] & moments[1]
 
 
-def test_held_out_prompts_are_read_without_noise(tmp_path) -> None:
+def test_held_out_prompts_have_no_noise(tmp_path) -> None:
     settings = read_recipe("tes").settings | {"data": str(write_weeks(tmp_path))}
     exact = [" ".join(tokenise(d.facts)) for d in read_split(settings["data"], "").held_out]
     assert [row["prompt"] for row in TesTask(settings).held_out] == exact
@@ -112,11 +111,11 @@ def test_held_out_prompts_are_read_without_noise(tmp_path) -> None:
     assert len({row["source"] for row in unaugmented.train}) == len(unaugmented.train) == 20
 
 
-def test_the_warm_up_of_tes_knows_no_best_action(tmp_path) -> None:
+def test_the_warm_up_of_tes_uses_random_actions(tmp_path) -> None:
     task = TesTask(read_recipe("tes").settings | {"data": str(write_weeks(tmp_path))})
     examples = task.warmup_examples(random.Random(0))
-    answers = [next(examples)[1] for _ in range(4000)]
-    assert {answer: answers.count(answer) > 850 for answer in set(answers)} == dict.fromkeys(
+    completions = [next(examples)[1] for _ in range(4000)]
+    assert {text: completions.count(text) > 850 for text in set(completions)} == dict.fromkeys(
         ["[ 0 ]", "[ 1 ]", "[ 2 ]", "[ 3 ]"], True
     )
 
@@ -131,7 +130,7 @@ def test_baselines_of_tes(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_held_out_digits_share_no_multiset_with_training(seed: int) -> None:
+def test_training_and_held_out_prompts_share_no_multiset(seed: int) -> None:
     task = SortTask(read_recipe("sort").settings | {"seed": seed})
     trained = {row["answer"] for row in task.train}
     held_out = {row["answer"] for row in task.held_out}
@@ -141,7 +140,7 @@ def test_held_out_digits_share_no_multiset_with_training(seed: int) -> None:
     assert not {next(examples)[1].replace(" ", "") for _ in range(2000)} & held_out
 
 
-def test_every_multiset_is_somewhere() -> None:
+def test_the_split_contains_every_multiset() -> None:
     training, held_out = split_multisets(3, 20, seed=0)
     assert len({*training, *held_out}) == len(training) + len(held_out) == 220
 
@@ -156,15 +155,15 @@ def test_sort_scores() -> None:
 
 
 @pytest.mark.parametrize("name", list_recipes())
-def test_each_recipe_file_is_whole(name: str) -> None:
+def test_each_recipe_file_is_valid(name: str) -> None:
     recipe = read_recipe(name)
     assert recipe.name == name
     assert recipe.summary
     assert "\n" not in recipe.summary
     table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
     file = "verl_settings.toml" if table.get("engine") == "verl" else "settings.toml"
-    own = {"find_conflicts": verl_contradictions} if table.get("engine") == "verl" else {}
-    settled = resolve_settings(recipe, {}, file=file, **own)
+    options = {"find_conflicts": verl_contradictions} if table.get("engine") == "verl" else {}
+    settled = resolve_settings(recipe, {}, file=file, **options)
     assert set(settled) == set(setting_definitions(file))
     assert recipe.settings.items() <= settled.items()
     assert set(table) <= {"name", "summary", "engine", "settings"}

@@ -69,7 +69,7 @@ def test_assignments_are_read_by_verls_own_vocabulary() -> None:
         ({"recipe": "verl-sft", "settings": []}, "[] (list)"),
         ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "model = ./nowhere: it is no folder"),
         ({"recipe": "verl-ppo", "settings": {"reward_function": "nowhere.py:score"}}, "there is no file"),
-        ({"recipe": "verl-sft", "settings": {"data": "nowhere.jsonl"}}, "there is no such file"),
+        ({"recipe": "verl-sft", "settings": {"data": "nowhere.jsonl"}}, "no such file"),
     ],
 )
 def test_what_cannot_be_used_is_told(request_: dict[str, Any], seen: str) -> None:

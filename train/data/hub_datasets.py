@@ -1,4 +1,4 @@
-"""Rows of a dataset of the hub: asked for with a deadline, read at one commit by `datasets`, or refused with why."""
+"""Read a dataset of the Hub at one commit. Requests have a deadline; without an answer the local cache is used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 import hub
-from data.files import HUB_NAME, WHERE_DATA, Raw, cut
+from data.files import EXPECTED_DATA, HUB_NAME, RawRow, cut
 from settings import BadInput
 
 
-def read_hub(data: str, split: str) -> Iterator[Raw]:
-    """Every row of a split; of what is cached where the hub does not answer."""
+def read_hub(data: str, split: str) -> Iterator[RawRow]:
+    """Yield every row of a split, from the cache if the Hub does not answer."""
     name, config, revision = parse_name(data)
     commit, trouble = find_commit(data)
     try:
@@ -24,22 +24,22 @@ def read_hub(data: str, split: str) -> Iterator[Raw]:
             hub.stay_offline()
         table = datasets.load_dataset(name, config, split=split, revision=commit or revision or None)
     except Exception as error:
-        raise explain(error, trouble, data, split) from None
+        raise explain_error(error, trouble, data, split) from None
     if trouble:
         print(f"note: {data} is read from the cache: {trouble.reason}", flush=True)
     for number, columns in enumerate(table, 1):
-        yield Raw(f"{data} row {number}", f"{data}:{number}", data, dict(columns))
+        yield RawRow(f"{data} row {number}", f"{data}:{number}", data, dict(columns))
 
 
 def parse_name(data: str) -> tuple[str, str | None, str]:
-    """("openai/gsm8k", "main", "v1") of "openai/gsm8k:main@v1"."""
-    matched = HUB_NAME.fullmatch(data)
-    return (matched[1], matched[2], matched[3] or "") if matched else (data, None, "")
+    """Return (name, config, revision): ("openai/gsm8k", "main", "v1") for "openai/gsm8k:main@v1"."""
+    match = HUB_NAME.fullmatch(data)
+    return (match[1], match[2], match[3] or "") if match else (data, None, "")
 
 
 @functools.cache
 def find_commit(data: str) -> tuple[str, hub.HubError | None]:
-    """(the commit that will be read, None); ("", trouble) where the hub does not answer and the cache is left."""
+    """Return (the commit to read, None), or ("", the trouble) if the Hub does not answer."""
     name, _, revision = parse_name(data)
     if hub.offline():
         return "", None
@@ -51,38 +51,37 @@ def find_commit(data: str) -> tuple[str, hub.HubError | None]:
         unknown = "--set data=OWNER/NAME, or export HF_TOKEN=..."
         hints = {"does not know": unknown, "no revision": f"--set data={name}"}
         hint = next((hint for words, hint in hints.items() if words in trouble.reason), trouble.hint)
-        problem = f"settings: data = {data}: no such file here, and of the hub's datasets: {trouble.reason}"
-        raise BadInput(problem, expected=WHERE_DATA, hint=hint) from None
+        problem = f"settings: data = {data}: no such file, and the Hub has no such dataset: {trouble.reason}"
+        raise BadInput(problem, expected=EXPECTED_DATA, hint=hint) from None
 
 
-def explain(error: Exception, trouble: hub.HubError | None, data: str, split: str) -> BadInput:
-    """What the client's error means; the hub's own trouble, if it had any."""
+def explain_error(error: Exception, trouble: hub.HubError | None, data: str, split: str) -> BadInput:
+    """Return the cause of an error of `datasets`; trouble with the Hub takes precedence."""
     name, config, revision = parse_name(data)
-    said = cut(f"{type(error).__name__}: {' '.join(str(error).split())}", 400)
-    given = ", ".join([*([repr(name), repr(config)] if config else [repr(name)]), f"split={split!r}",
-                       *([f"revision={revision!r}"] if revision else [])])  # fmt: skip
-    fetch = (
-        f'where the hub can be reached: python -c "from datasets import load_dataset; load_dataset({given})'
-        ".to_json('rows.jsonl')\"; then --set data=rows.jsonl"
+    message = cut(f"{type(error).__name__}: {' '.join(str(error).split())}", 400)
+    arguments = [repr(name), *([repr(config)] if config else []), f"split={split!r}"]
+    arguments += [f"revision={revision!r}"] if revision else []
+    download = (
+        'on a machine with access to the Hub: python -c "from datasets import load_dataset; '
+        f"load_dataset({', '.join(arguments)}).to_json('rows.jsonl')\"; then --set data=rows.jsonl"
     )
-    configs = names_after(r"available configs: |Available: ", said)
-    splits = names_after("Should be one of ", said)
-    rows = "Parquet, JSON lines or CSV files in it"
+    configs = quoted_names(r"available configs: |Available: ", message)
+    splits = quoted_names("Should be one of ", message)
+    no_files = re.search("no.*data files|EmptyDataset|Dataset scripts", message, re.IGNORECASE) is not None
     causes = (
-        (bool(trouble), f"{trouble and trouble.reason}; it is not in the cache, either", fetch),
+        (bool(trouble), f"{trouble and trouble.reason}; the dataset is not in the cache either", download),
         (bool(configs), f"it has the configurations {', '.join(configs)}",
          f"--set data={name}:{''.join(configs[:1])}"),
         (bool(splits), f"it has the splits {', '.join(splits)}", f"--set data_split={''.join(splits[:1])}"),
-        ("gated dataset" in said, hub.gated(has_token=bool(hub.find_token())), hub.ASK_FOR_ACCESS),
-        (re.search("no.*data files|EmptyDataset|Dataset scripts", said, re.IGNORECASE) is not None,
-         f"it has no {rows}: {said}", "--set data=FILE"),
+        ("gated dataset" in message, hub.gated(has_token=bool(hub.find_token())), hub.ASK_FOR_ACCESS),
+        (no_files, f"it has no Parquet, JSON lines or CSV files: {message}", "--set data=FILE"),
     )  # fmt: skip
-    reason, hint = next(((reason, hint) for applies, reason, hint in causes if applies), (said, fetch))
-    seen = f"settings: data = {data} (split {split}): no such file here, and the hub gave no dataset"
-    return BadInput(f"{seen}: {reason}", expected=WHERE_DATA, hint=hint)
+    reason, hint = next(((reason, hint) for applies, reason, hint in causes if applies), (message, download))
+    problem = f"settings: data = {data} (split {split}): no such file, and the dataset cannot be loaded from the Hub"
+    return BadInput(f"{problem}: {reason}", expected=EXPECTED_DATA, hint=hint)
 
 
-def names_after(words: str, text: str) -> list[str]:
-    """["main", "test"] of "Should be one of ['main', 'test']." after the words "Should be one of "."""
-    found = re.search(rf"(?:{words})\[(.*?)\]", text)
-    return re.findall(r"'([^']+)'", found[1]) if found else []
+def quoted_names(prefix: str, text: str) -> list[str]:
+    """Return ["main", "test"] for the prefix "one of " and the text "one of ['main', 'test']."."""
+    match = re.search(rf"(?:{prefix})\[(.*?)\]", text)
+    return re.findall(r"'([^']+)'", match[1]) if match else []

@@ -1,7 +1,8 @@
-"""Rows of a person's data in one of three formats: tes, gsm8k, or rows with a prompt column.
+"""Parse raw rows in one of three formats: tes, gsm8k, or rows with a prompt column.
 
-A row is {"prompt": text or messages, "source": "file:row", "file": name, "columns": every column as it came,
-"key": what may not stand in both halves}, and by format: "q", "best", "least", "day" (tes) or "reference" (gsm8k).
+A row is {"prompt": text or messages, "source": "file:row", "file": name, "columns": every column unchanged,
+"key": rows with the same key are never split between training and held-out rows}. The formats add "q", "best",
+"least" and "day" (tes) or "reference" (gsm8k).
 """
 
 from __future__ import annotations
@@ -14,161 +15,165 @@ from typing import Any
 
 from data import tes as tes_data
 from data.answers import read_reference
-from data.files import Raw, Source, bad_data, cut, read_files
+from data.files import RawRow, Source, bad_data, cut, read_files
 from data.hub_datasets import find_commit, read_hub
 from data.tes_prompt import least_action
 from settings import BadInput, suggest
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+PROMPT_COLUMNS = ("question", "problem", "instruction", "input", "messages")  # common names, for hints
 
 
 def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
-    """(format, rows, what to tell about the files)."""
+    """Return (format, rows, summary for the run's record)."""
     is_hub = source.kind == "hub"
-    raws = list(read_hub(source.name, settings["data_split"]) if is_hub else read_files(source))
-    if not raws:
+    raw_rows = list(read_hub(source.name, settings["data_split"]) if is_hub else read_files(source))
+    if not raw_rows:
         raise bad_data(source.name, "has no rows", "at least two rows")
-    form = choose_format(source, settings, raws[0])
-    parse = {"tes": _parse_tes, "gsm8k": _parse_gsm8k, "rows": _parse_row}[form]
-    names = list(dict.fromkeys(name for raw in raws for name in raw.columns))
-    rows = [parse(raw, settings) for raw in raws]
-    # A JSONL file may leave a column out: a reward function sees it all the same, as None.
+    data_format = choose_format(source, settings, raw_rows[0])
+    parse = {"tes": _parse_tes, "gsm8k": _parse_gsm8k, "rows": _parse_row}[data_format]
+    names = list(dict.fromkeys(name for raw in raw_rows for name in raw.columns))
+    rows = [parse(raw, settings) for raw in raw_rows]
+    # A line of a JSONL file may omit a column; a reward function then gets None for it.
     rows = [row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows]
-    _refuse_a_mixture(rows)
-    summary = {"format": form, "files": [path.name for path in source.files] or [source.name]}
+    _refuse_mixed_prompts(rows)
+    summary = {"format": data_format, "files": [path.name for path in source.files] or [source.name]}
     if is_hub:
         summary["commit"] = find_commit(source.name)[0]
-    if form == "tes":
+    if data_format == "tes":
         rows, mismatched = _add_decisions(source, rows)
         summary |= {"ignored_twins": source.ignored_twins, "optimal_action_not_best_q": mismatched}
     elif set(tes_data.Q_COLUMNS) <= set(names):
-        rows = [_add_q(raw, row) for raw, row in zip(raws, rows, strict=True)]
-    return form, rows, summary
+        rows = [_add_q(raw, row) for raw, row in zip(raw_rows, rows, strict=True)]
+    return data_format, rows, summary
 
 
-def choose_format(source: Source, settings: dict[str, Any], first: Raw) -> str:
-    """The format asked for, or what names and columns tell."""
-    columns, wanted, prompt = first.columns, settings["data_format"], settings["prompt_column"]
+def choose_format(source: Source, settings: dict[str, Any], first: RawRow) -> str:
+    """Return the requested format, or detect it from the names of the file and the columns."""
+    columns, requested, prompt = first.columns, settings["data_format"], settings["prompt_column"]
     answer = settings["answer_column"]
     is_tes = source.kind == "csv" and ("_q_dataset" in first.file or set(tes_data.COLUMNS) <= set(columns))
     is_gsm8k = "question" in columns and prompt not in columns and "####" in str(columns.get(answer))
-    form = wanted if wanted != "auto" else "tes" if is_tes else "gsm8k" if is_gsm8k else "rows"
-    if form == "tes" and source.kind != "csv":
+    data_format = requested if requested != "auto" else "tes" if is_tes else "gsm8k" if is_gsm8k else "rows"
+    if data_format == "tes" and source.kind != "csv":
         raise bad_data(source.name, f"is {source.kind}, data_format = tes", f"CSV files named {tes_data.PATTERN}")
-    needed = {"tes": tes_data.COLUMNS, "gsm8k": ["question", answer], "rows": [prompt]}[form]
-    missing = [name for name in needed if name not in columns]
+    required = {"tes": tes_data.COLUMNS, "gsm8k": ["question", answer], "rows": [prompt]}[data_format]
+    missing = [name for name in required if name not in columns]
     if missing:
-        found = cut(", ".join(columns))
         raise BadInput(
-            f"{first.place} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
-            f"{suggest(missing[0], list(columns))}; it has: {found}",
-            expected=f"data_format {form}: the column{'s' * (len(needed) > 1)} {', '.join(needed)}",
-            hint=_hint_on_columns(form, list(columns)),
+            f"{first.location} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+            f"{suggest(missing[0], list(columns))}; it has: {cut(', '.join(columns))}",
+            expected=f"data_format {data_format}: the column{'s' * (len(required) > 1)} {', '.join(required)}",
+            hint=_column_hint(data_format, list(columns)),
         )
-    return form
+    return data_format
 
 
-def _hint_on_columns(form: str, columns: list[str]) -> str:
+def _column_hint(data_format: str, columns: list[str]) -> str:
     if len(columns) == 1 and re.search(r"[;\t|]", columns[0]):
-        return "the columns of a CSV file are separated by commas: export the file again"
-    usual = ("question", "problem", "instruction", "input", "messages")
-    likely = next((name for name in columns if name.lower() in usual), "NAME")
-    return f"--set prompt_column={likely}" if form == "rows" else "correct the file, or --set data_format=rows"
+        return "CSV columns are separated by commas: export the file again"
+    likely = next((name for name in columns if name.lower() in PROMPT_COLUMNS), "NAME")
+    return f"--set prompt_column={likely}" if data_format == "rows" else "correct the file, or --set data_format=rows"
 
 
-def _parse_row(raw: Raw, settings: dict[str, Any]) -> dict[str, Any]:
-    column = settings["prompt_column"]
-    prompt = _parse_prompt(raw, column)
+def _parse_row(raw: RawRow, settings: dict[str, Any]) -> dict[str, Any]:
+    prompt = _parse_prompt(raw, settings["prompt_column"])
     key = prompt.strip() if isinstance(prompt, str) else json.dumps(prompt)
     return {"prompt": prompt, "source": raw.source, "file": raw.file, "key": key, "columns": raw.columns}
 
 
-def _parse_tes(raw: Raw, settings: dict[str, Any]) -> dict[str, Any]:
+def _parse_tes(raw: RawRow, settings: dict[str, Any]) -> dict[str, Any]:
     return _parse_row(raw, settings | {"prompt_column": "prompt"})
 
 
-def _parse_gsm8k(raw: Raw, settings: dict[str, Any]) -> dict[str, Any]:
+def _parse_gsm8k(raw: RawRow, settings: dict[str, Any]) -> dict[str, Any]:
     row = _parse_row(raw, settings | {"prompt_column": "question"})
-    return add_reference(row, raw.place, settings["answer_column"], marked=True)
+    return add_reference(row, raw.location, settings["answer_column"], require_marker=True)
 
 
-def add_reference(row: dict[str, Any], place: str, column: str, *, marked: bool = False) -> dict[str, Any]:
-    """The row with the number that its answer column names; `marked`: after `####`."""
+def add_reference(row: dict[str, Any], location: str, column: str, *, require_marker: bool = False) -> dict[str, Any]:
+    """Return the row with the number of its answer column; `require_marker`: only a number after `####`."""
     cell = row["columns"].get(column)
     number = read_reference(cell)
-    if number is None or (marked and "####" not in str(cell)):
-        expected = ("" if marked else "a number, or ") + "text that ends in `#### NUMBER`"
-        raise bad_data(f"{place}, column {column}:", cut(repr(cell), 120), expected)
+    if number is None or (require_marker and "####" not in str(cell)):
+        expected = ("" if require_marker else "a number, or ") + "text that ends in `#### NUMBER`"
+        raise bad_data(f"{location}, column {column}:", cut(repr(cell), 120), expected)
     return row | {"reference": number}
 
 
-def _parse_prompt(raw: Raw, column: str) -> str | list[dict[str, str]]:
-    place, value = f"{raw.place}, column {column}", raw.columns.get(column)
+def _parse_prompt(raw: RawRow, column: str) -> str | list[dict[str, str]]:
+    location, value = f"{raw.location}, column {column}", raw.columns.get(column)
     if isinstance(value, str) and raw.file.lower().endswith(".csv"):
-        value = _parse_csv_messages(place, value)
+        value = _parse_csv_messages(location, value)
     if isinstance(value, str):
-        return _check_text(place, value)
+        return _check_text(location, value)
     if isinstance(value, (list, tuple)):
-        return _check_messages(place, list(value))
-    raise bad_data(place, f"holds {cut(repr(value), 80)}", 'text, or a list of {"role", "content"} messages')
+        return _check_messages(location, list(value))
+    raise bad_data(location, f"contains {cut(repr(value), 80)}", 'text, or a list of {"role", "content"} messages')
 
 
-def _check_text(place: str, text: str) -> str:
+def _check_text(location: str, text: str) -> str:
     if not text.strip():
-        raise bad_data(place, "is empty", "a prompt")
+        raise bad_data(location, "is empty", "a prompt")
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # JSON can write half of a pair: "\\ud83d"
-        problem = f"holds {text[error.start]!r} at character {error.start + 1}, which no text encoding has"
-        raise bad_data(place, problem, "whole characters") from None
+    except UnicodeEncodeError as error:  # JSON can express half of a surrogate pair: "\\ud83d"
+        problem = f"contains {text[error.start]!r} at character {error.start + 1}, which UTF-8 cannot encode"
+        raise bad_data(location, problem, "valid Unicode characters") from None
     return text
 
 
-def _parse_csv_messages(place: str, text: str) -> Any:
-    """A CSV cell has text alone: messages stand in it as JSON; anything else is a prompt in words."""
+def _parse_csv_messages(location: str, text: str) -> Any:
+    """Parse a CSV cell that contains messages as JSON; return any other text unchanged."""
     if not re.match(r'\s*\[\s*\{\s*"(role|content)"', text):
         return text
     try:
         return json.loads(text)
     except ValueError as error:
-        raise bad_data(place, f"begins as a list of messages and is not JSON: {error}", "messages as JSON") from None
+        problem = f"starts like a list of messages, but is not JSON: {error}"
+        raise bad_data(location, problem, "messages as JSON") from None
 
 
-def _check_messages(place: str, messages: list[Any]) -> list[dict[str, str]]:
+def _check_messages(location: str, messages: list[Any]) -> list[dict[str, str]]:
     if not messages:
-        raise bad_data(place, "is an empty list", "at least one message")
-    kept = []
+        raise bad_data(location, "is an empty list", "at least one message")
+    checked = []
     for number, message in enumerate(messages, 1):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             problem = f"message {number}: {cut(repr(message), 80)}"
-            raise bad_data(f"{place},", problem, f"messages with a role ({', '.join(ROLES)}) and a content")
+            raise bad_data(f"{location},", problem, f"messages with a role ({', '.join(ROLES)}) and a content")
         content = message.get("content")
         if not isinstance(content, str) or not content.strip():
-            raise bad_data(f"{place},", f"message {number}: content is {cut(repr(content), 80)}", "text")
-        more = [name for name, value in message.items() if name not in ("role", "content") and value is not None]
-        if more:
-            problem = f"message {number} has {', '.join(more)}"
-            raise bad_data(f"{place},", problem, "role and content alone: no tools, no images")
-        kept.append({"role": message["role"], "content": _check_text(f"{place}, message {number}", content)})
-    if kept[-1]["role"] != "user":
-        # TRL below 0.25 continues an assistant's message and refuses any other role; later ones open a new turn.
-        raise bad_data(f"{place},", f"the last message is the {kept[-1]['role']}'s", "a last message of the user")
-    return kept
+            raise bad_data(f"{location},", f"message {number}: content is {cut(repr(content), 80)}", "text")
+        extra = [name for name, value in message.items() if name not in ("role", "content") and value is not None]
+        if extra:
+            problem = f"message {number} has {', '.join(extra)}"
+            raise bad_data(f"{location},", problem, "only role and content: no tools, no images")
+        checked.append({"role": message["role"], "content": _check_text(f"{location}, message {number}", content)})
+    if checked[-1]["role"] != "user":
+        # TRL before 0.25 continues an assistant message and refuses other roles; later versions start a new turn.
+        problem = f"the last message has the role {checked[-1]['role']}"
+        raise bad_data(f"{location},", problem, "a last message with the role user")
+    return checked
 
 
-def _refuse_a_mixture(rows: list[dict[str, Any]]) -> None:
-    """TRL looks at the first prompt of a batch and takes the others for the same."""
-    other = next((row for row in rows if type(row["prompt"]) is not type(rows[0]["prompt"])), None)
+def _refuse_mixed_prompts(rows: list[dict[str, Any]]) -> None:
+    """TRL checks only the first prompt of a batch for messages, so all prompts must be of one kind."""
+    first = rows[0]
+    other = next((row for row in rows if type(row["prompt"]) is not type(first["prompt"])), None)
     if other:
         kinds = {str: "text", list: "messages"}
-        problem = f"is {kinds[type(other['prompt'])]}, {rows[0]['source']} {kinds[type(rows[0]['prompt'])]}"
+        problem = f"is {kinds[type(other['prompt'])]}, that of {first['source']} is {kinds[type(first['prompt'])]}"
         raise bad_data(f"{other['source']}: the prompt", problem, "prompts all text, or all messages")
 
 
 def _add_decisions(source: Source, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows with what tes_data reads out of them. The key is the hour: a twin in another chat format has the same."""
+    """Return (rows with the facts of the plant, rows whose optimal_action is not the best q).
+
+    The key is the hour, which is the same for a row and its copy in another chat format.
+    """
     decisions = [decision for path in source.files for decision in tes_data.read_decisions(path)]
-    added = [
+    extended = [
         row | {
             "key": decision.facts.moment,
             "day": decision.facts.date,
@@ -178,11 +183,10 @@ def _add_decisions(source: Source, rows: list[dict[str, Any]]) -> tuple[list[dic
         }
         for row, decision in zip(rows, decisions, strict=True)
     ]  # fmt: skip
-    mismatched = [f"{one.file} row {one.row}" for one in decisions if one.q[one.named_best] < max(one.q)]
-    return added, mismatched
+    return extended, tes_data.mismatched_rows(decisions)
 
 
-def _add_q(raw: Raw, row: dict[str, Any]) -> dict[str, Any]:
+def _add_q(raw: RawRow, row: dict[str, Any]) -> dict[str, Any]:
     q = []
     for column in tes_data.Q_COLUMNS:
         try:
@@ -190,11 +194,11 @@ def _add_q(raw: Raw, row: dict[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):
-            raise bad_data(f"{raw.place}, column {column}:", repr(raw.columns.get(column)), "a finite number")
+            raise bad_data(f"{raw.location}, column {column}:", repr(raw.columns.get(column)), "a finite number")
         q.append(value)
     return row | {"q": q, "best": q.index(max(q))}
 
 
 def unique_files(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Names of the rows' files, in their order."""
+    """Return the names of the rows' files in order."""
     return list(dict.fromkeys(row["file"] for row in rows))

@@ -1,8 +1,8 @@
-"""A prompt of the thermal energy storage data: its facts, read strictly, and the few tokens a tiny model sees.
+"""Parse the prompts of the thermal energy storage data, and encode their facts as tokens for a tiny model.
 
-A model made from scratch cannot learn to read 2,800 characters of prose from 120 rows. What varies between the
-prompts is a handful of numbers; they are read here, and said again as eight relative, quantised tokens. Nothing but
-the prompt goes in: no q value, no reward, no best action.
+A randomly initialised model cannot learn to read 2,800 characters of prose from 120 rows. The prompts differ in a few
+numbers only, which are parsed and encoded as eight relative, quantised tokens. The tokens depend on the prompt alone:
+they contain no q value, reward or best action.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 ACTIONS = 4
-SHARES = [0.0, 1 / 3, 2 / 3, 1.0]  # of the heat pump's rated capacity, by action
+SHARES = [0.0, 1 / 3, 2 / 3, 1.0]  # of the heat pump's rated capacity, per action
 
-# Each fact: its name, and where it stands in the prompt.
+# The pattern of each fact in the prompt.
 # - Current time [h]: 2025-04-14 08:00:00          - load_mean=33.7 kW (average cooling demand for next day)
 # - Current TES energy [kWh]: 150.0                - co2_low5_avg=0.295 kg-CO2/kWh (average of lowest 5 hours ...)
 NUMBER = r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
@@ -31,12 +31,12 @@ FORECAST = re.compile(rf"- (\d\d):00: load={NUMBER} kW, co2={NUMBER} kg-CO2/kWh(
 
 
 class PromptError(ValueError):
-    """A fact that the prompt lacks or that cannot be."""
+    """The prompt lacks a fact, or a fact is impossible."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a prompt says. Energies in kWh, loads in kW, CO2 in kg per kWh; the first forecast hour is now."""
+    """The facts of a prompt. Energies in kWh, loads in kW, CO2 in kg per kWh; the forecast starts with this hour."""
 
     date: str
     hour: int
@@ -51,39 +51,39 @@ class Facts:
 
     @property
     def moment(self) -> str:
-        """Date and hour, the same for a row and for its twin in another chat format."""
+        """Return date and hour, which are the same for a row and its copy in another chat format."""
         return f"{self.date}T{self.hour:02d}"
 
 
 def parse_prompt(prompt: str) -> Facts:
-    """Read every fact, or raise a PromptError that names the missing one."""
-    found = {}
+    """Return every fact, or raise a PromptError that names the missing one."""
+    values = {}
     for name, pattern in FACTS.items():
         matches = pattern.findall(prompt)
         if len(matches) != 1:
             raise PromptError(f"{'no' if not matches else 'more than one'} {name} in the prompt")
-        found[name] = matches[0]
-    date, hour = found["current time"]
+        values[name] = matches[0]
+    date, hour = values["current time"]
     forecast = FORECAST.findall(prompt)
     if not forecast:
         raise PromptError("no forecast hour (- HH:00: load=... kW, co2=... kg-CO2/kWh) in the prompt")
     hours = [int(row[0]) for row in forecast]
     if hours != list(range(int(hour), int(hour) + len(hours))):
-        raise PromptError(f"the forecast hours are {hours}, not those from {int(hour)} on")
+        raise PromptError(f"the forecast hours are {hours}, not consecutive from {int(hour)}")
     marked = [int(row[0]) for row in forecast if row[3]]
     if marked != [int(hour)]:
-        raise PromptError(f"Now stands at {marked or 'no hour'}, the current time is {int(hour)}")
+        raise PromptError(f"Now marks {marked or 'no hour'}, but the current time is {int(hour)}")
     facts = Facts(
         date=date,
         hour=int(hour),
-        energy=float(found["current TES energy"]),
-        capacity=float(found["TES capacity"]),
-        rated=float(found["ASHP rated capacity"]),
+        energy=float(values["current TES energy"]),
+        capacity=float(values["TES capacity"]),
+        rated=float(values["ASHP rated capacity"]),
         loads=tuple(float(row[1]) for row in forecast),
         co2=tuple(float(row[2]) for row in forecast),
-        next_load=float(found["next-day load_mean"]),
-        next_low5=float(found["next-day co2_low5_avg"]),
-        next_min=float(found["next-day co2_min"]),
+        next_load=float(values["next-day load_mean"]),
+        next_low5=float(values["next-day co2_low5_avg"]),
+        next_min=float(values["next-day co2_min"]),
     )
     _check_ranges(facts)
     return facts
@@ -95,27 +95,27 @@ def _check_ranges(facts: Facts) -> None:
             f"TES capacity {facts.capacity} kWh and ASHP rated capacity {facts.rated} kW must be positive"
         )
     if not -1 <= facts.energy <= facts.capacity + 1:
-        raise PromptError(f"current TES energy {facts.energy} kWh lies outside 0 to {facts.capacity}")
+        raise PromptError(f"current TES energy {facts.energy} kWh is outside 0 to {facts.capacity}")
     if min(facts.co2) <= 0 or facts.next_low5 <= 0 or facts.next_min <= 0:
         raise PromptError("a co2 factor is not positive")
     if min(facts.loads) < 0:
         raise PromptError("a load is negative")
 
 
-# Edges between the buckets of a ratio: fine around 1, where the decision turns.
+# Edges between the buckets of a ratio: narrow around 1, where the best action changes.
 RATIO_EDGES = (0.6, 0.75, 0.85, 0.95, 1.05, 1.15, 1.35, 1.7)
 NEED_EDGES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
 
 
 def tokenise(facts: Facts) -> list[str]:
-    """The eight tokens of a prompt, always in this order.
+    """Return the eight tokens of a prompt in a fixed order.
 
     Sample: ["hour8", "stored5", "least0", "most3", "cleaner8", "today5", "tomorrow6", "covered3"]
     """
     now, later = facts.co2[0], facts.co2[1:]
     today = now * len(later) / sum(later) if later else None
-    # Load of the later hours that are dirtier than now: what stored heat could still be worth today.
-    dirtier = sum(load for load, co2 in zip(facts.loads[1:], later, strict=True) if co2 > now)
+    # The load of later hours with more CO2 than now: the stored energy that is still useful today.
+    higher_co2_load = sum(load for load, co2 in zip(facts.loads[1:], later, strict=True) if co2 > now)
     return [
         f"hour{facts.hour}",
         f"stored{min(9, int(10 * max(0.0, facts.energy) / facts.capacity))}",
@@ -124,12 +124,12 @@ def tokenise(facts: Facts) -> list[str]:
         f"cleaner{sum(co2 < now for co2 in later)}",
         f"today{'_none' if today is None else bucket(today, RATIO_EDGES)}",
         f"tomorrow{bucket(now / facts.next_low5, RATIO_EDGES)}",
-        f"covered{bucket(facts.energy / dirtier, NEED_EDGES) if dirtier else '_none'}",
+        f"covered{bucket(facts.energy / higher_co2_load, NEED_EDGES) if higher_co2_load else '_none'}",
     ]
 
 
 def list_symbols() -> list[str]:
-    """Every token that `tokenise` can give."""
+    """Return every token that `tokenise` can return."""
     ratios = range(len(RATIO_EDGES) + 1)
     return [
         *(f"hour{hour}" for hour in range(24)),
@@ -144,7 +144,7 @@ def list_symbols() -> list[str]:
 
 
 def least_action(facts: Facts) -> int:
-    """The lowest action that meets this hour's load together with the stored energy; the highest when none does."""
+    """Return the lowest action that meets this hour's load with the stored energy, or the highest if none does."""
     for action, share in enumerate(SHARES):
         if facts.energy + share * facts.rated >= facts.loads[0]:
             return action
@@ -152,15 +152,15 @@ def least_action(facts: Facts) -> int:
 
 
 def most_action(facts: Facts) -> int:
-    """The highest action whose surplus still fits into the store; 0 when none does."""
-    fits = [
+    """Return the highest action whose surplus fits into the storage, or 0 if none does."""
+    fitting = [
         action
         for action, share in enumerate(SHARES)
         if facts.energy + share * facts.rated - facts.loads[0] <= facts.capacity
     ]
-    return max(fits, default=0)
+    return max(fitting, default=0)
 
 
 def bucket(value: float, edges: tuple[float, ...]) -> int:
-    """How many edges lie at or below the value."""
+    """Return the number of edges at or below the value."""
     return sum(edge <= value for edge in edges)

@@ -85,7 +85,7 @@ def _linear_inputs(shape: ModelShape, batch: MicroBatch, linears: int, *, traine
 def _attention_activations(shape: ModelShape, batch: MicroBatch) -> float:
     size = 4 if batch.precision == "float32" else 2
     saved = _linear_inputs(shape, batch, 1 if shape.family.fused else 3, trained=True)
-    # Query, key, value and result; with a mask, grouped keys and values are expand_user to all heads.
+    # Query, key, value and result; with a mask, grouped keys and values are expanded to all heads.
     key_size = shape.query_size if batch.masked else shape.kv_size
     saved += 2 * (shape.query_size + key_size) * size + (shape.query_size * size if batch.lora else 0)
     if batch.attention != "eager":

@@ -1,4 +1,4 @@
-"""A deadline for code of our own thread: Python's regular expressions look for signals while they match."""
+"""A time limit for a block of Python code. Regular expressions check for signals while they match."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import threading
 from collections.abc import Iterator
 
 
-class TooLong(Exception):  # noqa: N818  (named after what happened)
-    """The deadline has passed."""
+class DeadlineExceeded(Exception):  # noqa: N818  (named after the event)
+    """The time limit has passed."""
 
 
 @contextlib.contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Raise TooLong when the block takes longer. Outside of the main thread, where no signal comes, it has no end."""
+    """Raise DeadlineExceeded if the block takes longer. No limit outside the main thread, which gets no signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
-        raise TooLong
+        raise DeadlineExceeded
 
-    before = signal.signal(signal.SIGALRM, stop)
+    previous = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)

@@ -1,7 +1,7 @@
-"""Rewards by name, added with weights: q-value, gsm8k, format:REGEX, length, and functions of a person's own.
+"""Rewards by name, summed with weights: q-value, gsm8k, format:REGEX, length, and user functions.
 
-A reward gives one number a sample, or None where it does not apply, as TRL has it. Anything else that it does (an
-exception, nan, a wrong length) ends the run with the sample that did it. Standard library only.
+A reward returns one number per sample, or None if it does not apply, as in TRL. Any other result (an exception, NaN
+or Inf, a wrong length) ends the run with an error that names the sample. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any
 
 from data.answers import read_action, read_number
-from rewards.deadline import TooLong, deadline
+from rewards.deadline import DeadlineExceeded, deadline
 from rewards.q_values import q_value_reward
 from rewards.user_function import UserReward, check_user_reward, is_user_reward
 from settings import BadInput, suggest
@@ -25,131 +25,130 @@ from settings import BadInput, suggest
 Row = dict[str, Any]
 Values = list[float | None]
 NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function"]
-LARGEST = 1e18  # TRL compares answers in float32, where the squares of larger ones are infinite, and trains on nan
-PATTERN_SECONDS = 1.0  # for one answer: a pattern that backtracks without end is stopped and named
-HARMONY = "<|channel|>"
+MAX_REWARD = 1e18  # TRL computes in float32, where the squares of larger values are infinite and cause NaN
+PATTERN_SECONDS = 1.0  # per completion: limits patterns with catastrophic backtracking
+HARMONY_MARK = "<|channel|>"
+PER_SAMPLE = ("prompts", "completions", "completion_ids")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples, and what TRL gives with them."""
+    """Samples, and the keyword arguments that TRL passes to reward functions."""
 
     rows: Sequence[Row]
     texts: Sequence[str]
-    given: dict[str, Any]
+    arguments: dict[str, Any]
 
-    def alone(self, number: int) -> Batch:
-        """One of the samples as a batch."""
-        one = slice(number, number + 1)
-        given = {
-            key: value[one] if value is not None and key in ("prompts", "completions", "completion_ids") else value
-            for key, value in self.given.items()
+    def sample(self, number: int) -> Batch:
+        """Return one of the samples as a batch."""
+        part = slice(number, number + 1)
+        arguments = {
+            key: value[part] if value is not None and key in PER_SAMPLE else value
+            for key, value in self.arguments.items()
         }
-        return Batch(self.rows[one], self.texts[one], given)
+        return Batch(self.rows[part], self.texts[part], arguments)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One reward: as the person named it, its column, its weight, and what gives a batch its values."""
+class RewardPart:
+    """One reward: its name in the settings, its column, its weight, and the function that computes it."""
 
-    title: str
+    name: str
     column: str
     weight: float
-    give: Callable[[Batch], object]
+    compute: Callable[[Batch], object]
 
 
 class Rewards:
     """The weighted sum of the rewards that the settings name."""
 
     def __init__(self, settings: dict[str, Any], tokenizer: Any = None) -> None:
-        """`settings` as they are at each call: max_completion_length may be known later than this object."""
+        """`settings` is read at each call, since max_completion_length may be resolved later."""
         self.settings, self.tokenizer = settings, tokenizer
         names, weights = settings["rewards"], parse_weights(settings)
-        columns = name_columns(names)
+        self.fields = name_columns(names)
         self.parts = [
-            Part(name, column, weight, self._choose(name))
-            for name, column, weight in zip(names, columns, weights, strict=True)
+            RewardPart(name, column, weight, self._choose(name))
+            for name, column, weight in zip(names, self.fields, weights, strict=True)
         ]
-        self.fields = columns
 
-    def score(self, rows: Sequence[Row], texts: Sequence[str], **given: Any) -> list[dict[str, Any]]:
-        """{"reward": sum, "reward_NAME": each part before its weight} for every sample.
+    def score(self, rows: Sequence[Row], texts: Sequence[str], **arguments: Any) -> list[dict[str, Any]]:
+        """Return {"reward": sum, "reward_NAME": each part before its weight} for every sample.
 
-        `given` is what TRL gives a reward function: prompts, completions, completion_ids, trainer_state. Each may be
-        missing, as in a look at the held-out rows.
+        `arguments` are those that TRL passes to a reward function: prompts, completions, completion_ids,
+        trainer_state. An evaluation passes none of them.
         """
         if not rows:
             return []
-        batch = Batch(rows, texts, given)
-        parts = [self._run(part, batch) for part in self.parts]
+        batch = Batch(rows, texts, arguments)
+        columns = [self._run(part, batch) for part in self.parts]
+        all_names = " + ".join(part.name for part in self.parts)
         scores = []
-        for number, values in enumerate(zip(*parts, strict=True)):
-            told = [(part.weight, value) for part, value in zip(self.parts, values, strict=True) if value is not None]
-            if not told:
-                problem = "gave None: no reward applies to this sample"
-                raise bad_sample(" + ".join(part.title for part in self.parts), problem, batch, number)
-            total = sum(weight * value for weight, value in told)
-            if not abs(total) <= LARGEST:
-                raise bad_sample(" + ".join(part.title for part in self.parts), f"adds up to {total}", batch, number)
+        for number, values in enumerate(zip(*columns, strict=True)):
+            weighted = [
+                part.weight * value for part, value in zip(self.parts, values, strict=True) if value is not None
+            ]
+            if not weighted:
+                raise sample_error(all_names, "returned None: no reward applies to this sample", batch, number)
+            total = sum(weighted)
+            if not abs(total) <= MAX_REWARD:
+                raise sample_error(all_names, f"has the sum {total}", batch, number)
             scores.append({"reward": total, **dict(zip(self.fields, values, strict=True))})
         return scores
 
-    def read(self, texts: Sequence[str], given: dict[str, Any]) -> list[str]:
-        """The texts that answers are read from: with the marks of the channels, where the tokenizer has them.
+    def decode(self, texts: Sequence[str], arguments: dict[str, Any]) -> list[str]:
+        """Return the texts with the special tokens of harmony channels, for tokenizers that have them.
 
-        TRL decodes without special tokens; of harmony's channels only their bare names would be left.
+        TRL decodes without special tokens, which reduces harmony's channels to their bare names.
         """
-        ids = given.get("completion_ids")
+        ids = arguments.get("completion_ids")
         if self.tokenizer is None or ids is None or not self._has_channels:
             return list(texts)
-        return list(self.tokenizer.batch_decode([list(one) for one in ids], skip_special_tokens=False))
+        return list(self.tokenizer.batch_decode([list(tokens) for tokens in ids], skip_special_tokens=False))
 
     @cached_property
     def _has_channels(self) -> bool:
-        """Looked up once: transformers makes a dictionary of all words for it, 0.14 s for 152,000 of them."""
-        return HARMONY in self.tokenizer.get_vocab()
+        """Cached: get_vocab builds a dictionary of the vocabulary, which takes 0.14 s for 152,000 tokens."""
+        return HARMONY_MARK in self.tokenizer.get_vocab()
 
-    def _run(self, part: Part, batch: Batch) -> Values:
+    def _run(self, part: RewardPart, batch: Batch) -> Values:
         try:
-            values = part.give(batch)
+            values = part.compute(batch)
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
-            number, cause = _find_the_sample(part, batch, error)
-            raise bad_sample(part.title, f"raised {cause}", batch, number) from error
-        return check_values(part.title, values, batch)
+            number, cause = _find_failing_sample(part, batch, error)
+            raise sample_error(part.name, f"raised {cause}", batch, number) from error
+        return check_values(part.name, values, batch)
 
     def _choose(self, name: str) -> Callable[[Batch], object]:
-        own = {"q-value": self._give_q_value, "gsm8k": self._give_gsm8k, "length": self._give_length}
-        if name in own:
-            return own[name]
+        builtin = {"q-value": self._q_value, "gsm8k": self._gsm8k, "length": self._length}
+        if name in builtin:
+            return builtin[name]
         if name.startswith("format:"):
             pattern = compile_pattern(name)
             return lambda batch: [_match(name, pattern, batch, number) for number in range(len(batch.texts))]
         function = UserReward(name, self._encode)
-        return lambda batch: function.give(batch.rows, batch.texts, batch.given)
+        return lambda batch: function.compute(batch.rows, batch.texts, batch.arguments)
 
-    def _give_q_value(self, batch: Batch) -> Values:
+    def _q_value(self, batch: Batch) -> Values:
         return [
             q_value_reward(row["q"], read_action(text), self.settings) if "q" in row else None
-            for row, text in zip(batch.rows, self.read(batch.texts, batch.given), strict=True)
+            for row, text in zip(batch.rows, self.decode(batch.texts, batch.arguments), strict=True)
         ]
 
-    def _give_gsm8k(self, batch: Batch) -> Values:
+    def _gsm8k(self, batch: Batch) -> Values:
         return [
             float(read_number(text) == row["reference"]) if "reference" in row else None
-            for row, text in zip(batch.rows, self.read(batch.texts, batch.given), strict=True)
+            for row, text in zip(batch.rows, self.decode(batch.texts, batch.arguments), strict=True)
         ]
 
-    def _give_length(self, batch: Batch) -> Values:
-        ids = batch.given.get("completion_ids")
-        counts = [len(one) for one in ids] if ids is not None else [self._count(text) for text in batch.texts]
-        most, share = self.settings["max_completion_length"], self.settings["overlong_from"]
-        return [None if count is None else overlong_penalty(count, most, share) for count in counts]
-
-    def _count(self, text: str) -> int | None:
-        ids = self._encode(text)
-        return None if ids is None else len(ids)
+    def _length(self, batch: Batch) -> Values:
+        ids = batch.arguments.get("completion_ids")
+        if ids is None:
+            ids = [self._encode(text) for text in batch.texts]
+        limit, share = self.settings["max_completion_length"], self.settings["overlong_from"]
+        return [None if tokens is None else overlong_penalty(len(tokens), limit, share) for tokens in ids]
 
     def _encode(self, text: str) -> list[int] | None:
         if self.tokenizer is None:
@@ -157,48 +156,48 @@ class Rewards:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _find_the_sample(part: Part, batch: Batch, error: BaseException) -> tuple[int | None, str]:
-    """The first sample that raises alone; none where only the whole batch does."""
+def _find_failing_sample(part: RewardPart, batch: Batch, error: BaseException) -> tuple[int | None, str]:
+    """Return (the first sample that raises alone, its error), or (None, error) if only the whole batch raises."""
     for number in range(len(batch.rows)):
         try:
-            part.give(batch.alone(number))
-        except (Exception, SystemExit) as again:
-            return number, describe(again)
-    return None, f"{describe(error)} (on the batch of {len(batch.rows)}, on no sample alone)"
+            part.compute(batch.sample(number))
+        except (Exception, SystemExit) as sample_exception:
+            return number, describe_exception(sample_exception)
+    return None, f"{describe_exception(error)} (on the batch of {len(batch.rows)}, but on no single sample)"
 
 
-def overlong_penalty(count: int, most: int, share: float) -> float:
-    """0 up to share * most tokens, then falling evenly to -1 at `most`, where an answer is cut off.
+def overlong_penalty(tokens: int, limit: int, share: float) -> float:
+    """Return 0 up to share * limit tokens, then linearly down to -1 at the limit, where completions are truncated.
 
     The soft overlong punishment of DAPO (https://arxiv.org/abs/2503.14476, equation 13).
     """
-    start = share * most
-    if count >= most:
+    start = share * limit
+    if tokens >= limit:
         return -1.0
-    return 0.0 if count <= start else (start - count) / (most - start)
+    return 0.0 if tokens <= start else (start - tokens) / (limit - start)
 
 
 def check_rewards(settings: dict[str, Any]) -> list[str]:
-    """The rewards, with files of functions made absolute; an error for any that cannot be."""
+    """Return the names of the rewards with absolute paths of user files; raise BadInput for an invalid one."""
     parse_weights(settings)
     checked = []
     for name in settings["rewards"]:
         if name.startswith("format:"):
-            try_pattern(name, compile_pattern(name))
+            check_pattern(name, compile_pattern(name))
         elif name not in ("q-value", "gsm8k", "length"):
             if not is_user_reward(name):
                 raise BadInput(
                     f"settings: rewards: unknown reward {name!r}{suggest(name, NAMES)}",
-                    expected=f"of {', '.join(NAMES)} or FILE.py:function",
+                    expected=f"one or more of {', '.join(NAMES)} or FILE.py:function",
                     hint="--set rewards=NAME,NAME",
                 )
-            name = check_user_reward(name)  # noqa: PLW2901  (the same reward, with its whole path)
+            name = check_user_reward(name)  # noqa: PLW2901  (the same reward with an absolute path)
         checked.append(name)
     return checked
 
 
 def parse_weights(settings: dict[str, Any]) -> list[float]:
-    """One weight a reward: 1 each unless told."""
+    """Return one weight per reward; the default is 1."""
     names, given = settings["rewards"], settings["reward_weights"]
     hint = f"--set reward_weights={','.join('1' for _ in names)}"
     if not given:
@@ -208,55 +207,56 @@ def parse_weights(settings: dict[str, Any]) -> list[float]:
     except (TypeError, ValueError):
         weights = [math.nan]
     if not all(math.isfinite(weight) for weight in weights):
-        raise BadInput(f"settings: reward_weights = {given}", expected="numbers", hint=hint)
+        raise BadInput(f"settings: reward_weights = {given}", expected="finite numbers", hint=hint)
     if len(weights) != len(names):
         raise BadInput(
             f"settings: reward_weights has {len(weights)} numbers, rewards has {len(names)} names",
-            expected="one weight a reward, in their order",
+            expected="one weight per reward, in the same order",
             hint=hint,
         )
     return weights
 
 
 def name_columns(names: Sequence[str]) -> list[str]:
-    """Columns of the parts: reward_q_value, reward_format, reward_FUNCTION; the second of a name ends in _2.
+    """Return the columns of the parts: reward_q_value, reward_format, reward_FUNCTION.
 
-    So does one that the trainer has itself: reward_std, and what ends in _smooth, which is drawn as another's curve.
+    A duplicate gets a number: reward_FUNCTION_2. So does a name that the trainer uses itself: reward_std, and names
+    that end in _smooth, which are drawn as smoothed curves.
     """
     columns: list[str] = []
     for name in names:
         base = "reward_" + (name.split(":")[0] if name.startswith("format:") else name.rpartition(":")[2])
         base = re.sub(r"\W", "_", base)
-        taken = [*columns, "reward_std", *([base] if base.endswith("_smooth") else [])]
+        used = [*columns, "reward_std", *([base] if base.endswith("_smooth") else [])]
         numbered = (f"{base}_{number}" for number in itertools.count(2))
-        columns.append(next(name for name in itertools.chain([base], numbered) if name not in taken))
+        columns.append(next(column for column in itertools.chain([base], numbered) if column not in used))
     return columns
 
 
 def compile_pattern(name: str) -> re.Pattern[str]:
-    """The pattern of `format:REGEX`; a dot takes line ends, too."""
+    """Compile the pattern of `format:REGEX`; a dot matches line ends as well."""
     pattern = name.removeprefix("format:")
     try:
         return re.compile(pattern, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         raise BadInput(
-            f"settings: rewards: {name}: {error}", expected="a regular expression of Python",
+            f"settings: rewards: {name}: {error}", expected="a Python regular expression",
             hint=r"--set rewards='format:<think>.*</think>\s*\[\d\]'",
         ) from None  # fmt: skip
 
 
-def try_pattern(name: str, pattern: re.Pattern[str]) -> None:
-    """Refuse a pattern that a long run of one character keeps busy without end, as (a+)+b does."""
-    letters = dict.fromkeys([*"a1 \n", *re.sub(r"\\.", "", pattern.pattern)[:60]])
-    for letter in letters:
+def check_pattern(name: str, pattern: re.Pattern[str]) -> None:
+    """Refuse a pattern with catastrophic backtracking on a long run of one character, such as (a+)+b."""
+    characters = dict.fromkeys([*"a1 \n", *re.sub(r"\\.", "", pattern.pattern)[:60]])
+    for character in characters:
         try:
             with deadline(PATTERN_SECONDS):
-                pattern.fullmatch(letter * 300 + "\0")
-        except TooLong:
+                pattern.fullmatch(character * 300 + "\0")
+        except DeadlineExceeded:
             raise BadInput(
-                f"settings: rewards: {name}: 300 times {letter!r} keep it busy for more than {PATTERN_SECONDS:g} s",
-                expected="a pattern without repetitions within repetitions, such as (a+)+",
-                hint="say a repetition once, or write the check as a function: --set rewards=FILE.py:function",
+                f"settings: rewards: {name}: matching {character!r} * 300 takes more than {PATTERN_SECONDS:g} s",
+                expected="a pattern without nested repetitions such as (a+)+",
+                hint="simplify the pattern, or write the check as a function: --set rewards=FILE.py:function",
             ) from None
 
 
@@ -264,65 +264,66 @@ def _match(name: str, pattern: re.Pattern[str], batch: Batch, number: int) -> fl
     try:
         with deadline(PATTERN_SECONDS):
             return float(pattern.fullmatch(batch.texts[number]) is not None)
-    except TooLong:
-        raise bad_sample(name, f"did not come to an end in {PATTERN_SECONDS:g} s", batch, number) from None
+    except DeadlineExceeded:
+        raise sample_error(name, f"did not finish in {PATTERN_SECONDS:g} s", batch, number) from None
 
 
-def check_values(title: str, values: object, batch: Batch) -> Values:
-    """The values as floats and Nones, one a sample; anything else is an error that names the sample."""
+def check_values(name: str, values: object, batch: Batch) -> Values:
+    """Return the values as floats and Nones, one per sample; anything else is an error that names the sample."""
     if hasattr(values, "tolist"):  # an array or a tensor
         values = values.tolist()
     if not isinstance(values, (list, tuple)):
-        raise bad_sample(title, f"returned {describe_value(values)}, not a list", batch, None)
+        raise sample_error(name, f"returned {describe_value(values)}, not a list", batch, None)
     if len(values) != len(batch.rows):
-        without = len(values) if len(values) < len(batch.rows) else None  # the first sample that got no value
-        raise bad_sample(title, f"returned {len(values)} values for {len(batch.rows)} samples", batch, without)
+        first_missing = len(values) if len(values) < len(batch.rows) else None
+        problem = f"returned {len(values)} values for {len(batch.rows)} samples"
+        raise sample_error(name, problem, batch, first_missing)
     checked: Values = []
     for number, value in enumerate(values):
         plain = value
         with contextlib.suppress(ValueError, RuntimeError, AttributeError, TypeError):
-            plain = value.item()  # type: ignore[attr-defined]  # numpy's and torch's scalars
-        if plain is not None and not isinstance(plain, Real):
-            raise bad_sample(title, f"returned {describe_value(value)} for it", batch, number)
-        if plain is not None and not abs(plain) <= LARGEST:  # nan, too; and of ints any there is
-            raise bad_sample(title, f"returned {describe_value(plain)} for it", batch, number)
+            plain = value.item()  # type: ignore[attr-defined]  # scalars of numpy and torch
+        # The comparison is also false for NaN.
+        if plain is not None and not (isinstance(plain, Real) and abs(plain) <= MAX_REWARD):
+            shown = plain if isinstance(plain, Real) else value
+            raise sample_error(name, f"returned {describe_value(shown)} for it", batch, number)
         checked.append(None if plain is None else float(plain))
     return checked
 
 
-def bad_sample(title: str, problem: str, batch: Batch, number: int | None) -> BadInput:
-    """A reward's fault: which reward, at which step, on which sample."""
-    state, sample = batch.given.get("trainer_state"), ""
-    step = batch.given.get("step") or (state.global_step + 1 if state is not None else None)
-    when = "a look at the held-out rows" if step is None else f"step {step}"
+def sample_error(name: str, problem: str, batch: Batch, number: int | None) -> BadInput:
+    """Return the error of a reward with the step and, if known, the sample."""
+    state, sample = batch.arguments.get("trainer_state"), ""
+    step = batch.arguments.get("step") or (state.global_step + 1 if state is not None else None)
+    phase = "evaluation" if step is None else f"step {step}"
     if number is not None:
         row, text = batch.rows[number], batch.texts[number]
         sample = f"; sample {row.get('source', number)}: prompt {_cut(repr(row['prompt']))}, "
         sample += f"completion {_cut(repr(text))}"
     return BadInput(
-        f"reward {title}, {when}: it {problem}{sample}",
-        expected=f"a list with one number of at most {LARGEST:g} a sample, or None where the reward does not apply",
-        hint="correct the reward, then start again, or go on from a checkpoint with --resume latest",
+        f"reward {name}, {phase}: it {problem}{sample}",
+        expected=f"a list with one number per sample of at most {MAX_REWARD:g}, or None if the reward does not apply",
+        hint="correct the reward, then start again, or continue from a checkpoint with --resume latest",
     )
 
 
-def describe(error: BaseException) -> str:
-    """The exception, and the last line of code it came from."""
-    trace, place = error.__traceback__, ""
+def describe_exception(error: BaseException) -> str:
+    """Return the exception with the file and line that raised it."""
+    trace, location = error.__traceback__, ""
     while trace is not None:
-        place = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
+        location = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return f"{type(error).__name__}: {_cut(' '.join(str(error).split()))}{place}"
+    return f"{type(error).__name__}: {_cut(' '.join(str(error).split()))}{location}"
 
 
 def describe_value(value: object) -> str:
-    """A value and its type."""
+    """Return a value and its type."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no int of more than 4,300 digits
+    except ValueError:  # Python does not format integers of more than 4,300 digits
         text = f"a number of {int(value).bit_length()} bits"  # type: ignore[call-overload]
     return "None" if value is None else f"{_cut(text, 60)} ({type(value).__name__})"
 
 
-def _cut(text: str, most: int = 200) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
+def _cut(text: str, length: int = 200) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."

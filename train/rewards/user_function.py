@@ -1,10 +1,10 @@
-"""A reward function of a person's own, in TRL's signature: checked by reading its source, loaded in the run alone.
+"""User reward functions with TRL's signature. The check parses their source; only the run imports them.
 
     def f(prompts, completions, completion_ids, **columns):   # also trainer_state; every column of the data by name
         return [1.0 if "yes" in text else None for text in completions]   # None: does not apply
 
-Where prompts are messages, so are completions: [{"role": "assistant", "content": text}]. Named as FILE.py:function,
-or as module:function with the module in the working directory or installed in the stack.
+If prompts are messages, so are completions: [{"role": "assistant", "content": text}]. The name is FILE.py:function,
+or module:function for a module in the working directory or installed in the stack.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from settings import BadInput, expand_user, suggest
+from settings import BadInput, suggest
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
-# What TRL gives by these names is not a column; TRL 1.16 gives the two logs, to functions that name them.
-GIVEN = (
+# Arguments of TRL with these names take precedence over columns. TRL 1.16 passes log_extra and log_metric.
+TRL_ARGUMENTS = (
     "prompt",
     "prompts",
     "completion",
@@ -37,18 +37,18 @@ GIVEN = (
 
 
 def is_user_reward(name: str) -> bool:
-    """Whether the name has the form of FILE.py:function or module:function."""
-    where, _, function = name.rpartition(":")
-    return function.isidentifier() and (where.endswith(".py") or bool(MODULE.fullmatch(where)))
+    """Return whether the name has the form FILE.py:function or module:function."""
+    location, _, function = name.rpartition(":")
+    return function.isidentifier() and (location.endswith(".py") or bool(MODULE.fullmatch(location)))
 
 
 def check_user_reward(name: str) -> str:
-    """The name with its file made absolute, since a run may start elsewhere. Nothing of the file is executed.
+    """Return the name with an absolute path, since a run may start in another directory. No code is executed.
 
-    A module that is not in the working directory may be installed in the stack: the run will tell.
+    A module that is not in the working directory may be installed in the stack, which only the run can check.
     """
-    where, _, function = name.rpartition(":")
-    path = expand_user(where) if where.endswith(".py") else _find_module(where)
+    location, _, function = name.rpartition(":")
+    path = expand_user(location) if location.endswith(".py") else _find_module(location)
     if path is None:
         return name
     path = path.resolve()
@@ -59,27 +59,27 @@ def check_user_reward(name: str) -> str:
         reason = getattr(error, "strerror", None) or getattr(error, "msg", None) or error
         raise BadInput(
             f"settings: rewards: {name}: {path} cannot be read: {reason}{line}",
-            expected="a file of Python that defines the function",
+            expected="a Python file that defines the function",
             hint="--set rewards=FILE.py:function",
         ) from None
-    names = _defined(tree.body)
+    names = _defined_names(tree.body)
     if function not in names:
         raise BadInput(
             f"settings: rewards: {name}: {path} defines no {function}{suggest(function, names)}",
-            expected=f"a function of it: {', '.join(names[:10]) or 'it defines none'}",
-            hint=f"--set rewards={where}:{names[0] if names else 'FUNCTION'}",
+            expected=f"one of its functions: {', '.join(names[:10]) or 'none'}",
+            hint=f"--set rewards={location}:{names[0] if names else 'FUNCTION'}",
         )
     return f"{path}:{function}"
 
 
 def _find_module(module: str) -> Path | None:
-    place = Path.cwd().joinpath(*module.split("."))
-    found = (place.with_name(f"{place.name}.py"), place / "__init__.py")
-    return next((path for path in found if path.is_file()), None)
+    path = Path.cwd().joinpath(*module.split("."))
+    candidates = (path.with_name(f"{path.name}.py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _defined(body: list[ast.stmt]) -> list[str]:
-    """Names of functions, and names assigned or imported, at the top level and under its if and try."""
+def _defined_names(body: list[ast.stmt]) -> list[str]:
+    """Return the names that a module defines or imports at its top level, including its if, try and with blocks."""
     names: list[str] = []
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -92,90 +92,90 @@ def _defined(body: list[ast.stmt]) -> list[str]:
         elif isinstance(node, (ast.If, ast.Try, ast.With)):
             handlers = [handler.body for handler in getattr(node, "handlers", [])]
             for inner in (node.body, getattr(node, "orelse", []), *handlers):
-                names += _defined(inner)
+                names += _defined_names(inner)
     return names
 
 
 class UserReward:
-    """A function, loaded at its first use, that is called as TRL calls it."""
+    """A function that is loaded at its first use and called with TRL's arguments."""
 
     def __init__(self, name: str, encode: Callable[[str], list[int] | None]) -> None:
-        """`encode` makes ids of a completion where TRL gave none, in a look at the held-out rows."""
+        """`encode` tokenises completions in an evaluation, where TRL passes no ids."""
         self.name, self._encode = name, encode
         self._function: Callable[..., Any] | None = None
 
-    def give(self, rows: Sequence[dict[str, Any]], texts: Sequence[str], given: dict[str, Any]) -> object:
-        """What the function returns for a batch."""
+    def compute(self, rows: Sequence[dict[str, Any]], texts: Sequence[str], passed: dict[str, Any]) -> object:
+        """Return the result of the function for a batch; `passed` are the arguments from TRL."""
         if self._function is None:
             self._function = load_function(self.name)
-        function, prompts = self._function, given.get("prompts") or [row["prompt"] for row in rows]
-        talks = not isinstance(prompts[0], str)
-        plain = [[{"role": "assistant", "content": text}] if talks else text for text in texts]
+        function, prompts = self._function, passed.get("prompts") or [row["prompt"] for row in rows]
+        are_messages = not isinstance(prompts[0], str)
+        plain = [[{"role": "assistant", "content": text}] if are_messages else text for text in texts]
         columns = {name: [row["columns"].get(name) for row in rows] for name in rows[0].get("columns", {})}
-        arguments = {name: values for name, values in columns.items() if name not in GIVEN} | {
-            "prompts": list(prompts),  # copies: a function may take its lists apart, and others read them after it
-            "completions": list(given.get("completions") or plain),
-            "completion_ids": list(given.get("completion_ids") or [self._encode(text) for text in texts]),
-            "trainer_state": given.get("trainer_state"),
-            "log_extra": given.get("log_extra") or _ignore,
-            "log_metric": given.get("log_metric") or _ignore,
+        arguments = {name: values for name, values in columns.items() if name not in TRL_ARGUMENTS} | {
+            "prompts": list(prompts),  # copies: a function may modify its lists
+            "completions": list(passed.get("completions") or plain),
+            "completion_ids": list(passed.get("completion_ids") or [self._encode(text) for text in texts]),
+            "trainer_state": passed.get("trainer_state"),
+            "log_extra": passed.get("log_extra") or _ignore,
+            "log_metric": passed.get("log_metric") or _ignore,
         }
-        returned = function(**_take(function, arguments))
-        return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
+        result = function(**_accepted_arguments(function, arguments))
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
-def _take(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """All of them for a function with **kwargs, else those that it names."""
+def _accepted_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return all arguments for a function with **kwargs, otherwise those that it names."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return arguments
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return arguments
-    named = {one.name for one in parameters}
-    return {name: value for name, value in arguments.items() if name in named}
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def _ignore(*_: object) -> None:
-    """TRL before 1.0 has no log for rewards, and a look at the held-out rows belongs to no step."""
+    """Stand in for the logs that TRL before 1.0 and evaluations do not have."""
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Import the function; whatever its module does wrong while it is imported is told."""
-    where, _, function = name.rpartition(":")
+    """Import the function; any error of its module becomes a BadInput."""
+    location, _, function = name.rpartition(":")
     try:
-        module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-        found = getattr(module, function)
+        module = _load_file(Path(location)) if location.endswith(".py") else importlib.import_module(location)
+        loaded = getattr(module, function)
     except (Exception, SystemExit) as error:
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise BadInput(
             f"settings: rewards: {name} cannot be imported by {sys.executable}: {cause}",
             expected="a function that this Python can import: FILE.py:function, or module:function installed in it",
-            hint=f'try it: {sys.executable} -c "import runpy; runpy.run_path({where!r})"',
+            hint=f'try it: {sys.executable} -c "import runpy; runpy.run_path({location!r})"',
         ) from error
-    if not callable(found):
+    if not callable(loaded):
         raise BadInput(
-            f"settings: rewards: {name} is a {type(found).__name__}", expected="a function",
+            f"settings: rewards: {name} is a {type(loaded).__name__}", expected="a function",
             hint="--set rewards=FILE.py:function",
         )  # fmt: skip
-    return found
+    return loaded
 
 
 def _load_file(path: Path) -> Any:
-    """The file as a module: within its package where it has one, else under a name that hides none of ours."""
+    """Load the file as a module of its package, or under a unique name so that it cannot hide a trainer module."""
     folder, names = path.parent, [path.stem] if path.stem != "__init__" else []
     while (folder / "__init__.py").is_file():
         names.insert(0, folder.name)
         folder = folder.parent
     if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # last: a file of theirs called settings.py must not hide ours
+        sys.path.append(str(folder))  # last, so that a user file settings.py does not hide the trainer's
     if len(names) > 1 or path.stem == "__init__":
         return importlib.import_module(".".join(names))
     name = f"user_reward_of_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # as dataclasses and pickle want it
+    sys.modules[name] = module  # dataclasses and pickle look it up here
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""The task `sort`: digits in, the same digits in order out. Standard library only."""
+"""The task `sort`: sort the digits of the prompt. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from data.checks import check_prompt_count
 from settings import BadInput
 
 DIGITS = "0123456789"
-MOST_ORDERS = 24  # of a multiset's digits that are prompts: all there are of four
+MAX_ORDERS = 24  # prompts per multiset: all orders of four digits
 
 
 class SortTask:
-    """Prompts `4 1 3 2 =`, answers `1234`; held-out prompts share no digit multiset with any training prompt."""
+    """Prompts `4 1 3 2 =`, completions `1234`; training and held-out prompts share no digit multiset."""
 
     symbols = [*DIGITS, "="]
     # Columns of generations.csv after step, prompt and completion
@@ -29,8 +29,8 @@ class SortTask:
         self.digits = settings["digits"]
         training, held_out = split_multisets(self.digits, settings["held_out_multisets"], settings["seed"])
         order = random.Random(settings["seed"])  # noqa: S311  (no secret)
-        # Every distinct arrangement of a training multiset; of each held-out one, a single arrangement.
-        self.train = [self._row(digits) for multiset in training for digits in _arrangements(multiset, order)]
+        # All orders of each training multiset, but only one order of each held-out multiset.
+        self.train = [self._row(digits) for multiset in training for digits in _orders(multiset, order)]
         self.held_out = [self._row("".join(order.sample(multiset, self.digits))) for multiset in held_out]
         order.shuffle(self.train)
 
@@ -38,13 +38,13 @@ class SortTask:
         return {"prompt": " ".join([*digits, "="]), "answer": "".join(sorted(digits))}
 
     def warmup_examples(self, rng: random.Random) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, answer) pairs for the warm-up, from training prompts alone."""
+        """Yield (prompt, completion) pairs for the warm-up without end, from training prompts only."""
         while True:
             row = rng.choice(self.train)
             yield row["prompt"], " ".join(row["answer"])
 
     def score(self, rows: Sequence[dict[str, Any]], texts: Sequence[str], **_: Any) -> list[dict[str, Any]]:
-        """Each answer's reward and its parts."""
+        """Return the reward and metrics of each completion."""
         return [self._score(row, text) for row, text in zip(rows, texts, strict=True)]
 
     def _score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class SortTask:
         }
 
     def summarise(self, scores: list[dict[str, Any]]) -> dict[str, float]:
-        """Means over a batch of scores."""
+        """Return means over a batch of scores."""
         return {
             "exact_match": _mean(score["exact_match"] for score in scores),
             "parse_rate": _mean(score["parsed"] for score in scores),
@@ -67,18 +67,18 @@ class SortTask:
         }
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """What policies that cannot sort would reach on the held-out prompts."""
-        already = _mean(float("".join(row["prompt"].split()[:-1]) == row["answer"]) for row in self.held_out)
-        orders = _mean(1.0 / _count_arrangements(row["answer"]) for row in self.held_out)
-        return {"copy_the_prompt": {"exact_match": already}, "random_order": {"exact_match": orders}}
+        """Return the exact match of two trivial policies on the held-out prompts."""
+        unchanged = _mean(float("".join(row["prompt"].split()[:-1]) == row["answer"]) for row in self.held_out)
+        random_order = _mean(1.0 / _count_orders(row["answer"]) for row in self.held_out)
+        return {"copy_the_prompt": {"exact_match": unchanged}, "random_order": {"exact_match": random_order}}
 
     def describe(self) -> dict[str, Any]:
-        """Counts for the check and the run's record."""
+        """Return counts for the check and the run's record."""
         return {"train_prompts": len(self.train), "held_out_prompts": len(self.held_out), "digits": self.digits}
 
 
 def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings that fit together, and what they amount to."""
+    """Return (checked settings, counts)."""
     total = count_multisets(settings["digits"])
     if not 1 <= settings["held_out_multisets"] < total:
         raise BadInput(
@@ -89,40 +89,40 @@ def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     if settings["max_completion_length"] <= settings["digits"]:
         raise BadInput(
             f"settings: max_completion_length = {settings['max_completion_length']} for {settings['digits']} digits",
-            expected="room for every digit and the end token",
+            expected="at least one token for each digit and the end token",
             hint=f"--set max_completion_length={settings['digits'] + 2}",
         )
     held_out = settings["held_out_multisets"]
     training, _ = split_multisets(settings["digits"], held_out, settings["seed"])
-    prompts = sum(min(MOST_ORDERS, _count_arrangements(multiset)) for multiset in training)
+    prompts = sum(min(MAX_ORDERS, _count_orders(multiset)) for multiset in training)
     check_prompt_count(prompts, settings, f"of {total - held_out} multisets of {settings['digits']} digits")
     return settings, {"train_multisets": total - held_out, "held_out_multisets": held_out}
 
 
 def count_multisets(digits: int) -> int:
-    """Number of digit multisets of this size: 715 for four."""
+    """Return the number of digit multisets of this size: 715 for four."""
     return sum(1 for _ in itertools.combinations_with_replacement(DIGITS, digits))
 
 
 def split_multisets(digits: int, held_out: int, seed: int) -> tuple[list[str], list[str]]:
-    """Training and held-out multisets (each as its sorted digits), disjoint."""
-    multisets = ["".join(chosen) for chosen in itertools.combinations_with_replacement(DIGITS, digits)]
+    """Return disjoint (training multisets, held-out multisets), each as sorted digits."""
+    multisets = ["".join(combination) for combination in itertools.combinations_with_replacement(DIGITS, digits)]
     random.Random(seed).shuffle(multisets)  # noqa: S311  (no secret)
     return multisets[held_out:], multisets[:held_out]
 
 
-def _arrangements(multiset: str, order: random.Random) -> list[str]:
-    """Distinct orders of the digits, at most 24 (all there are for four digits)."""
+def _orders(multiset: str, order: random.Random) -> list[str]:
+    """Return distinct orders of the digits: all for four digits, at most 24 for more."""
     if len(multiset) <= 4:
-        return sorted({"".join(chosen) for chosen in itertools.permutations(multiset)})
-    return sorted({"".join(order.sample(multiset, len(multiset))) for _ in range(MOST_ORDERS)})
+        return sorted({"".join(combination) for combination in itertools.permutations(multiset)})
+    return sorted({"".join(order.sample(multiset, len(multiset))) for _ in range(MAX_ORDERS)})
 
 
-def _count_arrangements(digits: str) -> int:
+def _count_orders(digits: str) -> int:
     count, left = 1, len(digits)
     for digit in set(digits):
-        for taken in range(digits.count(digit)):
-            count = count * (left - taken) // (taken + 1)
+        for index in range(digits.count(digit)):
+            count = count * (left - index) // (index + 1)
         left -= digits.count(digit)
     return count
 

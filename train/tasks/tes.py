@@ -1,4 +1,4 @@
-"""The task `tes`: choose the heat pump's output for the next hour of a thermal energy storage plant."""
+"""The task `tes`: choose the output of the heat pump for the next hour of a thermal energy storage plant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from settings import BadInput, expand_user
 
 
 class TesTask:
-    """Prompts of eight tokens, answers `[0]` to `[3]`, rewarded by the action's value q among the four."""
+    """Prompts of eight tokens, completions `[0]` to `[3]`, rewarded by the value q of the chosen action."""
 
     symbols = ["[", "]", *(str(action) for action in range(ACTIONS)), *list_symbols()]
     generation_fields = ["source", "answer", "best", "reward", "regret", "accurate", "parsed"]
@@ -42,10 +42,10 @@ class TesTask:
         self.held_out = [_row(decision, decision.facts) for decision in split.held_out]
 
     def _perturb(self, facts: Facts, rng: random.Random) -> Facts:
-        """The same hour as slightly different instruments would have told it; the values q stay.
+        """Add measurement noise to the facts; the values q do not change.
 
-        A gauge of stored heat is right to a few per cent, and so is a forecast; a decision worth taking must not hang
-        on the last digit. Without this, 120 rows are learnt by heart (the recipe has the figures).
+        Gauges of stored heat and forecasts have errors of a few per cent, and a decision must not depend on the last
+        digit. Without this noise the model memorises the 120 rows; the recipe has the figures.
         """
         if not self.settings["augment"]:
             return facts
@@ -60,12 +60,12 @@ class TesTask:
         )
 
     def warmup_examples(self, rng: random.Random) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, answer) pairs that teach the format alone: the action is drawn at random."""
+        """Yield (prompt, completion) pairs without end. The actions are random: they teach only the format."""
         while True:
             yield rng.choice(self.train)["prompt"], f"[ {rng.randrange(ACTIONS)} ]"
 
     def score(self, rows: Sequence[dict[str, Any]], texts: Sequence[str], **_: Any) -> list[dict[str, Any]]:
-        """Each answer's reward and its parts; an invalid answer has the regret of the worst action."""
+        """Return the reward and metrics of each completion; an invalid one has the regret of the worst action."""
         return [self._score(row, text) for row, text in zip(rows, texts, strict=True)]
 
     def _score(self, row: dict[str, Any], completion: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class TesTask:
         }
 
     def summarise(self, scores: list[dict[str, Any]]) -> dict[str, float]:
-        """Means over a batch of scores."""
+        """Return means over a batch of scores."""
         return {
             "reward": _mean([score["reward"] for score in scores]),
             "parse_rate": _mean([score["parsed"] for score in scores]),
@@ -90,36 +90,36 @@ class TesTask:
         }
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Policies without learning, on the held-out rows."""
+        """Return the results of untrained policies on the held-out rows."""
         constant, rows = self._best_constant(), self.held_out
         return {
-            "uniform_random": self._summarise_answers([(row, action) for row in rows for action in range(ACTIONS)]),
-            "always_0": self._summarise_answers([(row, 0) for row in rows]),
+            "uniform_random": self._summarise_actions([(row, action) for row in rows for action in range(ACTIONS)]),
+            "always_0": self._summarise_actions([(row, 0) for row in rows]),
             "best_constant_of_training": {"action": constant}
-            | self._summarise_answers([(row, constant) for row in rows]),
-            "least_action_that_meets_the_load": self._summarise_answers([(row, row["least"]) for row in rows]),
+            | self._summarise_actions([(row, constant) for row in rows]),
+            "least_action_that_meets_the_load": self._summarise_actions([(row, row["least"]) for row in rows]),
         }
 
     def _best_constant(self) -> int:
         means = [_mean([regret(row.q, action) for row in self._training_decisions]) for action in range(ACTIONS)]
         return means.index(min(means))
 
-    def _summarise_answers(self, answers: list[tuple[dict[str, Any], int]]) -> dict[str, float]:
-        return self.summarise([self._score(row, f"[{action}]") for row, action in answers])
+    def _summarise_actions(self, actions: list[tuple[dict[str, Any], int]]) -> dict[str, float]:
+        return self.summarise([self._score(row, f"[{action}]") for row, action in actions])
 
     def describe(self) -> dict[str, Any]:
-        """Counts and files for the run's record."""
+        """Return counts and files for the run's record."""
         return self.summary | {"train_prompts": len(self.train)}
 
 
 def check_tes(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings with an absolute data path, and what the files hold."""
+    """Return (settings with an absolute data path, summary of the files)."""
     if settings["data"]:
         settings = settings | {"data": str(expand_user(settings["data"]).resolve())}
     if settings["max_completion_length"] < 4:
         raise BadInput(
             f"settings: max_completion_length = {settings['max_completion_length']}",
-            expected="at least 4: an answer is [, the action, ] and the end token",
+            expected="at least 4: a completion is [, the action, ] and the end token",
             hint="--set max_completion_length=5",
         )
     summary = read_split(settings["data"], settings["held_out"]).summary
