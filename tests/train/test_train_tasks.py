@@ -14,7 +14,7 @@ from settings import RECIPES, list_recipes, read_recipe, resolve_settings, setti
 from tasks.sort import SortTask, split_multisets
 from tasks.tes import TesTask
 from tes_files import HARMONY, make_prompt, make_rows, write_weeks
-from verl_engine.check import contradictions as verl_contradictions
+from verl_engine.check import find_conflicts as find_verl_conflicts
 
 Q = (-8.0, -8.1, -8.5, -30.0)
 
@@ -162,7 +162,7 @@ def test_each_recipe_file_is_valid(name: str) -> None:
     assert "\n" not in recipe.summary
     table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
     file = "verl_settings.toml" if table.get("engine") == "verl" else "settings.toml"
-    options = {"find_conflicts": verl_contradictions} if table.get("engine") == "verl" else {}
+    options = {"find_conflicts": find_verl_conflicts} if table.get("engine") == "verl" else {}
     settled = resolve_settings(recipe, {}, file=file, **options)
     assert set(settled) == set(setting_definitions(file))
     assert recipe.settings.items() <= settled.items()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from settings import BadInput, suggest
+from settings import BadInput, expand_user, suggest
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 # Arguments of TRL with these names take precedence over columns. TRL 1.16 passes log_extra and log_metric.
