@@ -1,4 +1,4 @@
-"""Which probes run side by side, in which order, and which have the machine for themselves: with real processes."""
+"""Which probes run in parallel, in which order, and which run alone, with real processes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.verify import probe_batches
-from envdoctor.verify import runner as verify
+from envdoctor.verify import probe_batches, runner
 from envdoctor.verify.probe_batches import Capacity, plan_batches
-from envdoctor.verify.probe_process import THREADS, probe_variables
+from envdoctor.verify.probe_process import MAX_THREADS, probe_variables
 from envdoctor.verify.probe_scripts import bundled_probes, read_probes
+from envdoctor.verify.runner import verify_interpreter
 
 GIB = 1 << 30
-# A probe that says when it ran and with how many threads.
+# A probe that reports its start, its end and its number of threads.
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
@@ -25,15 +25,15 @@ SECONDS = {seconds}
 ALONE = {alone}
 began = time.time()
 time.sleep({sleep})
-says = {{"outcome": "passed", "message": "", "numbers": {{"began": began, "ended": time.time()}},
+report = {{"outcome": "passed", "message": "", "numbers": {{"began": began, "ended": time.time()}},
         "versions": {{"threads": os.environ["OMP_NUM_THREADS"]}}}}
-Path(sys.argv[1]).write_text(json.dumps(says))
+Path(sys.argv[1]).write_text(json.dumps(report))
 """
 LARGE = Capacity(cores=16, memory=100 * GIB, gpu_memory=130 * GIB)
 SMALL = Capacity(cores=2, memory=20 * GIB, gpu_memory=130 * GIB)
 
 
-def write(
+def write_probe(
     folder: Path, name: str, *, gpu: bool = False, alone: bool = False, seconds: float = 5, **more: float
 ) -> None:
     values = {"deadline": 60, "sleep": 0.6} | more
@@ -42,43 +42,41 @@ def write(
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
-    """Two for the CPU, four for the GPU, and two that want to be alone."""
-    write(tmp_path, "cpu_long", seconds=20)
-    write(tmp_path, "cpu_short", seconds=1)
+    """Two CPU probes, four GPU probes and two that run alone."""
+    write_probe(tmp_path, "cpu_long", seconds=20)
+    write_probe(tmp_path, "cpu_short", seconds=1)
     for name, seconds in (("gpu_a", 2.0), ("gpu_b", 30.0), ("gpu_c", 10.0), ("gpu_d", 3.0)):
-        write(tmp_path, name, gpu=True, seconds=seconds)
-    write(tmp_path, "alone_gpu", gpu=True, alone=True, seconds=90)
-    write(tmp_path, "alone_cpu", alone=True, seconds=1)
+        write_probe(tmp_path, name, gpu=True, seconds=seconds)
+    write_probe(tmp_path, "alone_gpu", gpu=True, alone=True, seconds=90)
+    write_probe(tmp_path, "alone_cpu", alone=True, seconds=1)
     return tmp_path
 
 
 def run(scripts: Path, capacity: Capacity, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, dict]]:
-    """The names as they started, and each one's window."""
-    monkeypatch.setattr(verify, "read_capacity", lambda _: capacity)
+    """The names in start order, and the begin and end of each probe."""
+    monkeypatch.setattr(runner, "read_capacity", lambda _: capacity)
     started: list[str] = []
     names = [probe.name for probe in read_probes(scripts)]
-    found = verify.verify(Path(sys.executable), names, required=(), driver="", gpus=(), lock="",
+    verification = verify_interpreter(Path(sys.executable), names, required=(), driver="", gpus=(), lock="",
                           on_start=started.append, folder=scripts)  # fmt: skip
-    assert found.passed
-    assert [result.probe for result in found.results] == names
+    assert verification.passed
+    assert [result.probe for result in verification.results] == names
     windows = {
-        result.probe: result.numbers | {"threads": int(result.versions["threads"])} for result in found.results
+        result.probe: result.numbers | {"threads": int(result.versions["threads"])} for result in verification.results
     }
     return started, windows
 
 
 def overlap(windows: dict[str, dict], name: str) -> set[str]:
-    own = windows[name]
+    window = windows[name]
     return {
         other
         for other, times in windows.items()
-        if other != name and times["began"] < own["ended"] and own["began"] < times["ended"]
+        if other != name and times["began"] < window["ended"] and window["began"] < times["ended"]
     }
 
 
-def test_with_room_gpu_probes_run_together_longest_first_and_some_alone_at_the_end(
-    scripts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_machine_runs_gpu_probes_in_parallel(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, windows = run(scripts, LARGE, monkeypatch)
     assert set(started[:6]) == {"gpu_b", "cpu_long", "gpu_c", "gpu_d", "gpu_a", "cpu_short"}
     assert started[6:] == ["alone_gpu", "alone_cpu"]
@@ -89,7 +87,7 @@ def test_with_room_gpu_probes_run_together_longest_first_and_some_alone_at_the_e
     )
 
 
-def test_two_cores_run_gpu_probes_one_by_one_after_those_of_the_cpu(
+def test_two_cores_run_gpu_probes_one_at_a_time_after_cpu_probes(
     scripts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, windows = run(scripts, SMALL, monkeypatch)
@@ -99,9 +97,9 @@ def test_two_cores_run_gpu_probes_one_by_one_after_those_of_the_cpu(
         assert overlap(windows, name) == set(), name
 
 
-def test_the_longest_start_first_where_all_cannot_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longest_probes_start_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("a", 1.0), ("b", 9.0), ("c", 5.0), ("d", 7.0), ("e", 2.0)):
-        write(tmp_path, name, gpu=True, seconds=seconds, sleep=0.2)
+        write_probe(tmp_path, name, gpu=True, seconds=seconds, sleep=0.2)
     started, _ = run(tmp_path, Capacity(cores=6, memory=100 * GIB, gpu_memory=130 * GIB), monkeypatch)
     assert set(started[:3]) == {"b", "d", "c"}
     assert started[3:] == ["e", "a"]
@@ -111,32 +109,32 @@ def test_the_longest_start_first_where_all_cannot_at_once(tmp_path: Path, monkey
     ("capacity", "workers"),
     [
         (LARGE, [8, 1]),
-        (Capacity(16, 100 * GIB, 13 * GIB), [3, 1]),  # a small or a full GPU: three fit
+        (Capacity(16, 100 * GIB, 13 * GIB), [3, 1]),  # three fit into the GPU's free memory
         (Capacity(16, 100 * GIB, 9 * GIB), [4, 2, 1]),
         (Capacity(16, 100 * GIB, 1 * GIB), [4, 1, 1]),
-        (Capacity(16, 100 * GIB, 0), [4, 1, 1]),  # no GPU: each says so in a moment
+        (Capacity(16, 100 * GIB, 0), [4, 1, 1]),  # no GPU: each is unavailable after a moment
         (Capacity(16, 13 * GIB, 130 * GIB), [4, 1]),
         (Capacity(16, 2 * GIB, 130 * GIB), [2, 1, 1]),
         (SMALL, [2, 1, 1]),
     ],
 )
-def test_how_many_at_a_time(tmp_path: Path, capacity: Capacity, workers: list[int]) -> None:
+def test_number_of_workers(tmp_path: Path, capacity: Capacity, workers: list[int]) -> None:
     for number in range(4):
-        write(tmp_path, f"cpu_{number}")
+        write_probe(tmp_path, f"cpu_{number}")
     for number in range(8):
-        write(tmp_path, f"gpu_{number}", gpu=True)
-    write(tmp_path, "alone", gpu=True, alone=True)
+        write_probe(tmp_path, f"gpu_{number}", gpu=True)
+    write_probe(tmp_path, "alone", gpu=True, alone=True)
     assert [batch.workers for batch in plan_batches(read_probes(tmp_path), capacity)] == workers
 
 
-def test_cores_are_shared_out_among_the_probes_that_run(tmp_path: Path) -> None:
+def test_cores_are_divided_among_parallel_probes(tmp_path: Path) -> None:
     cores = len(probe_batches.os.sched_getaffinity(0))
     for workers in (1, 2, 64):
         threads = int(probe_variables(tmp_path, workers)["OMP_NUM_THREADS"])
-        assert threads == min(THREADS, max(1, cores // workers))
+        assert threads == min(MAX_THREADS, max(1, cores // workers))
 
 
-def test_those_that_take_the_whole_gpu_are_alone_and_benchmarks_are_no_proof() -> None:
+def test_bundled_probes_that_run_alone() -> None:
     probes = bundled_probes()
     assert {probe.name for probe in probes if probe.alone} == {"nccl_allreduce", "vllm_generate"}
     assert not any(probe.bench for probe in probes)

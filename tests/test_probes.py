@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from envdoctor.core import processes as process
-from envdoctor.verify import runner as verify
+from envdoctor.verify.probe_process import probe_variables
+from envdoctor.verify.probe_scripts import PROBES_FOLDER, bundled_probes
+from envdoctor.verify.runner import verify_interpreter
 
 PYTHON = Path(sys.executable)
-CPU_PROBES = tuple(probe.name for probe in verify.bundled_probes() if not probe.needs_gpu)
-GPU_PROBES = tuple(probe.name for probe in verify.bundled_probes() if probe.needs_gpu)
+CPU_PROBES = tuple(probe.name for probe in bundled_probes() if not probe.needs_gpu)
+GPU_PROBES = tuple(probe.name for probe in bundled_probes() if probe.needs_gpu)
 
 
 def test_every_bundled_probe_tells_its_summary_and_its_deadline() -> None:
     assert {"torch_matmul", "trl_grpo"} <= set(CPU_PROBES)
     assert {"sdpa", "triton_jit"} <= set(GPU_PROBES)
-    for probe in verify.bundled_probes():
+    for probe in bundled_probes():
         assert probe.summary.endswith(".")
         assert 60 <= probe.deadline <= 600
 
@@ -35,10 +37,10 @@ def fake_torch(folder: Path, cuda: str | None) -> Path:
 def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **variables: str) -> dict:
     """Run a bundled probe in `python` after a patch of its libraries, and read what it wrote."""
     result = folder / "result.json"
-    script = verify.PROBES_FOLDER / f"{name}.py"
+    script = PROBES_FOLDER / f"{name}.py"
     start = f"import sys; sys.path.insert(0, {str(script.parent)!r}); sys.argv = [{str(script)!r}, {str(result)!r}]"
     code = f"{start}\n{patch}\nimport runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    environment = verify.probe_variables(folder) | variables
+    environment = probe_variables(folder) | variables
     finished = process.run([python, "-c", code], deadline=300, env=environment, cwd=folder)
     assert finished.ok, finished.output
     return json.loads(result.read_text())
@@ -61,7 +63,7 @@ def test_a_gpu_probe_names_what_is_missing_without_importing_torch(tmp_path: Pat
 
 @pytest.mark.stack
 def test_all_cpu_probes_pass_in_a_real_stack(stack_python: Path) -> None:
-    verification = verify.verify(stack_python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock="")
+    verification = verify_interpreter(stack_python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock="")
     assert verification.passed, verification.results
     assert {result.probe: result.outcome for result in verification.results} == dict.fromkeys(CPU_PROBES, "passed"), (
         verification.results
@@ -241,9 +243,9 @@ def test_the_arithmetic_of_gpu_probes_on_the_cpu(stack_python: Path, tmp_path: P
 
 def run_arithmetic(python: Path, folder: Path, setup: str, call: str) -> tuple[dict[str, float], list[str]]:
     result = folder / "result.json"
-    start = f"import sys; sys.path.insert(0, {str(verify.PROBES_FOLDER)!r}); sys.argv = ['', {str(result)!r}]"
+    start = f"import sys; sys.path.insert(0, {str(PROBES_FOLDER)!r}); sys.argv = ['', {str(result)!r}]"
     code = start + ON_CPU.format(setup=setup, call=call)
-    finished = process.run([python, "-c", code], deadline=120, env=verify.probe_variables(folder))
+    finished = process.run([python, "-c", code], deadline=120, env=probe_variables(folder))
     assert finished.ok, finished.output
     numbers, faults = json.loads(result.read_text())
     return numbers, faults

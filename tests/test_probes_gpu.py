@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from envdoctor.core import processes as process
-from envdoctor.verify import runner as verify
+from envdoctor.verify.probe_process import probe_variables
+from envdoctor.verify.probe_scripts import PROBES_FOLDER
 
 pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes, and liger and bitsandbytes come from the index
 
@@ -35,8 +36,8 @@ def judge(
 ) -> tuple[dict[str, float], str, dict[str, list[str]]]:
     """Run a probe's core; its numbers, its faults in one line, its lists."""
     report = folder / "report.json"
-    text = SCRIPT.format(probes=str(verify.PROBES_FOLDER), report=str(report), code=code)
-    environment = verify.probe_variables(folder) | variables
+    text = SCRIPT.format(probes=str(PROBES_FOLDER), report=str(report), code=code)
+    environment = probe_variables(folder) | variables
     finished = process.run([python, "-c", text], deadline=200, env=environment, cwd=folder)
     assert finished.ok, finished.output
     numbers, faults, lists = json.loads(report.read_text())

@@ -29,7 +29,7 @@ def test_each_recorded_machine_gets_its_profile(machine: str) -> None:
 @pytest.mark.parametrize("name", profile_names())
 def test_every_bundled_profile_is_whole(name: str) -> None:
     from envdoctor.training.recipes import recipe_names
-    from envdoctor.verify.runner import bundled_probes
+    from envdoctor.verify.probe_scripts import bundled_probes
 
     profile = read_profile(name)
     assert profile.id == name

@@ -76,7 +76,7 @@ def test_an_environment_that_changed_since_is_no_longer_verified(quickstart: Qui
     finally:
         marker.write_text(original)
     assert done.returncode == 1
-    assert "no longer holds" in done.stderr
+    assert "is out of date" in done.stderr
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(quickstart: Quickstart) -> None:

@@ -31,7 +31,7 @@ from envdoctor.verify.bench_records import BenchmarkResult
 from envdoctor.verify.loading.records import LoadResult, LoadTest
 
 FAILING = BenchmarkResult(
-    "gemm", 1, "NVIDIA H200", 512.0, "TFLOP/s", "failing", healthy=gpu_speeds("NVIDIA H200")["gemm"].healthy,
+    "gemm", 1, "NVIDIA H200", 512.0, "TFLOP/s", "failing", healthy=gpu_speeds("NVIDIA H200")["gemm"].expected,
     healthy_from=657.0, causes=("the power cap of 400 W held the clocks", "another process used the GPU"),
 )  # fmt: skip
 CRASHED = BenchmarkResult("d2h", 0, "NVIDIA H200", None, "GB/s", "not-measured", "crashed: was killed by SIGSEGV")
@@ -100,7 +100,7 @@ def test_slow_and_failing_speeds_with_what_they_may_be() -> None:
             "16-bit matrix product failing",
             (
                 "gemm of GPU 1 512 TFLOP/s, failing; healthy from 657 TFLOP/s (NVIDIA H200)\n"
-                "it may be: the power cap of 400 W held the clocks; another process used the GPU"
+                "possible causes: the power cap of 400 W held the clocks; another process used the GPU"
             ),
         ),
         (

@@ -32,7 +32,7 @@ from envdoctor.core.records import (
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.redact.identity import Identity
 from envdoctor.rules import evaluate
-from envdoctor.verify.runner import VERIFICATION_SCHEMA, write_verification
+from envdoctor.verify.stored_results import VERIFICATION_SCHEMA, write_record
 
 US = Identity(
     users=frozenset({"mira"}), hosts=frozenset({"athena"}), secrets=frozenset({"s3cr3t-of-the-environment"})
@@ -134,7 +134,7 @@ def test_everything_that_was_done_last_is_in_it(tmp_path: Path) -> None:
         log="step 1\rstep 2\rstep 3\nTraceback:\n  OutOfMemoryError",
         events=[{"step": n} for n in range(50)],
     )
-    write_verification(tmp_path / "verification.json", verification("off by 0.5"))
+    write_record(tmp_path / "verification.json", verification("off by 0.5"))
     found = Finding(
         "DRV001", "x", "error", "too old", (Evidence("driver.version", "535", "nvml"),), "Upgrade.", ("sudo x",)
     )
@@ -230,7 +230,7 @@ def test_nothing_planted_survives_in_any_place(plant: str, tmp_path: Path) -> No
         log=line,
         events=[{"message": line}, {plant[:60]: 1}] if "\n" not in plant else [{"message": line}],
     )
-    write_verification(tmp_path / "verification.json", verification(line))
+    write_record(tmp_path / "verification.json", verification(line))
     report = report_of(tmp_path, machine, held, found)
     for text in texts(report):
         assert secret not in text

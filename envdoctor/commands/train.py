@@ -28,8 +28,8 @@ from envdoctor.training.runs.directory import (
     resume_hint,
 )
 from envdoctor.training.start import Run
-from envdoctor.verify.runner import read_verification
-from envdoctor.verify.status import require_verified, resolve_interpreter, status_line, verification_path
+from envdoctor.verify.status import require_verified, resolve_interpreter, status_line
+from envdoctor.verify.stored_results import read_verification, verification_path
 
 if TYPE_CHECKING:
     from envdoctor.core.processes import Finished

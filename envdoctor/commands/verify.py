@@ -16,8 +16,12 @@ from envdoctor.explain.log_causes import likely_cause
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import read_profile
-from envdoctor.verify import bench, loading, runner
-from envdoctor.verify.status import read_driver_and_gpus, resolve_interpreter, verification_path
+from envdoctor.verify import loading
+from envdoctor.verify.bench import run_bench
+from envdoctor.verify.probe_scripts import bundled_probes, choose_probes
+from envdoctor.verify.runner import verify_interpreter
+from envdoctor.verify.status import read_driver_and_gpus, resolve_interpreter
+from envdoctor.verify.stored_results import verification_path, write_record
 
 
 class VerifyRequest(Record, frozen=True):
@@ -36,11 +40,11 @@ def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     installed = read_install_record(interpreter.parent.parent)
     # Without an install record, the probes that any training needs are required.
     required = installed.required if installed else read_profile("cpu").verify.required
-    names = runner.choose_probes(
-        runner.bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
+    names = choose_probes(
+        bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
     )
     driver, gpus = read_driver_and_gpus()
-    verification = runner.verify(
+    verification = verify_interpreter(
         interpreter,
         names,
         required=tuple(name for name in required if name in names),
@@ -53,7 +57,7 @@ def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     )
     verification = _with_likely_causes(verification, interpreter)
     if not (request.only or request.skip):
-        runner.write_verification(verification_path(interpreter), verification)
+        write_record(verification_path(interpreter), verification)
     return CommandResult(verification, EXIT_OK if verification.passed else EXIT_NO)
 
 
@@ -74,7 +78,8 @@ def _with_likely_causes(verification: Verification, interpreter: Path) -> Verifi
 def run_benchmark(venv: str, python: str, reporter: Reporter) -> CommandResult:
     """Measure the GPUs and grade the results."""
     reporter.phase("Measuring the GPUs")
-    result = bench.bench(venv, python, on_start=reporter.probe_started, on_result=reporter.probe_ended)
+    interpreter = resolve_interpreter(venv, python)
+    result = run_bench(interpreter, on_start=reporter.probe_started, on_result=reporter.probe_ended)
     return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)
 
 

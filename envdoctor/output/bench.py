@@ -1,4 +1,4 @@
-"""How fast the GPUs are, for people."""
+"""Human output of `envdoctor verify --bench`."""
 
 from __future__ import annotations
 
@@ -19,39 +19,41 @@ NAMES = {
     "allreduce_1gb": "all-reduce, 1 GiB",
 }
 STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "unknown", "not-measured": "error"}
-SHOWN_REASONS = 2  # of what held the clocks, the most frequent
+REASONS_SHOWN = 2  # most frequent throttle reasons
 
 
 def bench(data: BenchmarkReport) -> list[RenderableType]:
-    """A row a measurement, the clocks while it ran, then what is low and why it may be so."""
+    """The measurements, the GPU state during each, then low results with their possible causes."""
     parts: list[RenderableType] = [
         Text.assemble(("Speed", "title"), f"  {', '.join(data.gpus)}, driver {data.driver or 'unknown'}"),
-        _numbers(data),
+        _measurements(data),
     ]
     if any(result.load for result in data.results):
-        parts += [Text("\nWhile they ran", style="title"), _loads(data)]
+        parts += [Text("\nGPU state during the measurements", style="title"), _loads(data)]
     for result in data.results:
-        parts += _explained(result)
+        parts += _causes(result)
     for message in dict.fromkeys(result.message for result in data.results if result.value is None):
         names = dict.fromkeys(NAMES[result.measure] for result in data.results if result.message == message)
         parts.append(Text.assemble(("✗ ", "error"), f"{', '.join(names)}: {message}"))
-    parts += [Text(f"{run.probe}: {_way(run.versions)}", style="dim") for run in data.runs if _way(run.versions)]
+    parts += [
+        Text(f"{run.probe}: {_transport(run.versions)}", style="dim") for run in data.runs if _transport(run.versions)
+    ]
     return [*parts, _verdict(data)]
 
 
-def _numbers(data: BenchmarkReport) -> RenderableType:
-    rows = table("GPU", "what", "measured", "healthy", "grade")
+def _measurements(data: BenchmarkReport) -> RenderableType:
+    rows = table("GPU", "measurement", "measured", "healthy", "grade")
     for result in data.results:
         value = "-" if result.value is None else f"{_rounded(result.value)} {result.unit}"
         healthy = result.healthy
-        span = f"{_rounded(healthy.healthy_from)} to {_rounded(healthy.peak)}" if healthy else "not known"
+        expected = f"{_rounded(healthy.healthy_from)} to {_rounded(healthy.peak)}" if healthy else "unknown"
         grade = Text(result.grade, style=STYLES[result.grade])
-        rows.add_row(_gpu(result), NAMES[result.measure], value, span, grade)
+        rows.add_row(_gpu(result), NAMES[result.measure], value, expected, grade)
     return rows
 
 
 def _loads(data: BenchmarkReport) -> RenderableType:
-    rows = table("GPU", "what", "SM MHz", "mem", "°C", "W", "PCIe", "clocks held by")
+    rows = table("GPU", "measurement", "SM MHz", "mem", "°C", "W", "PCIe", "clocks limited by")
     for result in data.results:
         if load := result.load:
             rows.add_row(
@@ -63,30 +65,31 @@ def _loads(data: BenchmarkReport) -> RenderableType:
 
 def _reasons(load: LoadSummary) -> str:
     shown = [f"{name} {share:.0%}" for name, share in load.throttle_reasons.items() if name != "idle"]
-    return ", ".join(shown[:SHOWN_REASONS]) or "nothing"
+    return ", ".join(shown[:REASONS_SHOWN]) or "nothing"
 
 
-def _explained(result: BenchmarkResult) -> list[RenderableType]:
+def _causes(result: BenchmarkResult) -> list[RenderableType]:
     if not result.causes or result.value is None or result.healthy is None:
         return []
-    share = f", {result.value / result.healthy.typical:.0%} of what is typical" if result.healthy.typical else ""
+    share = f", {result.value / result.healthy.typical:.0%} of the typical speed" if result.healthy.typical else ""
     head = Text.assemble(
-        (f"{result.grade} ", STYLES[result.grade]), f"GPU {_gpu(result)}, {NAMES[result.measure]}{share}; it may be:"
+        (f"{result.grade} ", STYLES[result.grade]),
+        f"GPU {_gpu(result)}, {NAMES[result.measure]}{share}; possible causes:",
     )
     return [head, *(Padding(Text(cause), (0, 0, 0, 4), expand=False) for cause in result.causes)]
 
 
-def _way(versions: dict[str, str]) -> str:
-    """By what the GPUs talked to each other."""
+def _transport(versions: dict[str, str]) -> str:
+    """The transport between the GPUs, and other properties of the benchmark."""
     names = ("transport", "interface", "network", "nccl", "peer_access", "dtype")
     return ", ".join(f"{name.replace('_', ' ')} {versions[name]}" for name in names if name in versions)
 
 
 def _verdict(data: BenchmarkReport) -> RenderableType:
     counts = {grade: sum(result.grade == grade for result in data.results) for grade in STYLES}
-    told = ", ".join(f"{count} {grade}" for grade, count in counts.items() if count) or "nothing measured"
+    summary = ", ".join(f"{count} {grade}" for grade, count in counts.items() if count) or "nothing measured"
     mark = ("✓ ", "ok") if data.passed else ("✗ ", "error")
-    return Text.assemble(mark, told, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))
+    return Text.assemble(mark, summary, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))
 
 
 def _gpu(result: BenchmarkResult) -> str:

@@ -1,4 +1,4 @@
-"""A machine's facts for people: each with its value and where it came from."""
+"""Human output of a machine's facts, each with its value and source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 def machine_tables(machine: Machine) -> list[RenderableType]:
     """The host, the driver and toolkit, and each GPU."""
-    title = machine.name or ("Their machine" if machine.origin.startswith("report") else "This machine")
+    title = machine.name or ("Reported machine" if machine.origin.startswith("report") else "This machine")
     return [
         Text.assemble((title, "title"), f"  {machine.origin}" if machine.origin else ""),
         _host(machine),
@@ -28,7 +28,7 @@ def machine_tables(machine: Machine) -> list[RenderableType]:
 
 
 def show(fact: Fact[T], render: Callable[[T], str] = str) -> Text:
-    """A fact's value, or in which way it has none."""
+    """The value of a fact, otherwise its state and note."""
     if fact.state == "known" and fact.value is not None:
         return Text(render(fact.value))
     style = "unknown" if fact.state == "unreadable" else "dim"
@@ -36,7 +36,7 @@ def show(fact: Fact[T], render: Callable[[T], str] = str) -> Text:
 
 
 def gib(size: int) -> str:
-    """Bytes as GiB, or MiB where they are few."""
+    """Bytes as GiB, below one GiB as MiB."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 
@@ -112,7 +112,7 @@ def _gpu(gpu: Gpu) -> list[RenderableType]:
         ("MIG", gpu.mig, _on),
         ("compute mode", gpu.compute_mode, str),
         ("clocks", gpu.clocks, lambda c: f"SM {c.sm} of {c.max_sm} MHz, memory {c.memory} MHz"),
-        ("clocks held by", gpu.throttle_reasons, lambda r: ", ".join(r) or "nothing"),
+        ("clocks limited by", gpu.throttle_reasons, lambda r: ", ".join(r) or "nothing"),
         ("temperature", gpu.temperature, lambda t: f"{t} °C"),
         ("power", gpu.power, lambda p: f"{p:.0f} W"),
         ("power limit", gpu.power_limit, lambda p: f"{p:.0f} W"),

@@ -89,7 +89,7 @@ def _bench(data: BenchmarkReport) -> Iterator[Remark]:
 
 def _bench_words(result: BenchmarkResult) -> str:
     healthy = f"; healthy from {result.healthy_from:.4g} {result.unit}" if result.healthy_from else ""
-    causes = f"it may be: {'; '.join(result.causes)}" if result.causes else ""
+    causes = f"possible causes: {'; '.join(result.causes)}" if result.causes else ""
     return _lines(f"{result.description}{healthy} ({result.gpu_name})", result.message, causes)
 
 

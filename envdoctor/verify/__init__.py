@@ -1,1 +1,1 @@
-"""VerificationStatus that an environment works: probes, load test, benchmark, stored results."""
+"""Verification of an environment: probes, load test, benchmark, stored results."""

@@ -1,4 +1,4 @@
-"""What `verify --bench` measured, and how it is graded: healthy, slow or failing, with what it may be."""
+"""Records of the GPU benchmark, and the grading of a measurement: healthy, slow or failing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Grade = Literal["healthy", "slow", "failing", "unknown", "not-measured"]
 
 
 class LoadSummary(Record, frozen=True):
-    """A GPU while one measurement ran on it. Clocks in MHz (medians), degrees Celsius and watts (the highest)."""
+    """The state of a GPU during one measurement: median clocks in MHz, highest temperature in °C and power in W."""
 
     samples: int
     sm_clock: float | None = None
@@ -24,36 +24,36 @@ class LoadSummary(Record, frozen=True):
     temperature: float | None = None
     power: float | None = None
     power_limit: float | None = None
-    throttle_reasons: dict[str, float] = {}  # the share of the samples in which each held the clocks
-    pcie: str = ""  # "gen 5 x16 of gen 5 x16", the widest seen
+    throttle_reasons: dict[str, float] = {}  # share of the samples in which each reason limited the clocks
+    pcie: str = ""  # "gen 5 x16 of gen 5 x16", the fastest link of all samples
 
 
 class BenchmarkResult(Record, frozen=True):
-    """One measurement: TFLOP/s of the product, GB/s of all else. `gpu` is NVML's index, None for all together."""
+    """One measurement in TFLOP/s (matrix product) or GB/s. `gpu` is NVML's index, None for all GPUs together."""
 
     measure: Measure
     gpu: int | None
     gpu_name: str
-    value: float | None  # None: it could not be measured, `message` says why
+    value: float | None  # None if the measurement failed; `message` gives the reason
     unit: str
     grade: Grade
     message: str = ""
-    healthy: ExpectedSpeed | None = None  # what it was held against
+    healthy: ExpectedSpeed | None = None  # the speeds that it is graded against
     healthy_from: float | None = None
     failing_below: float | None = None
-    causes: tuple[str, ...] = ()  # what it may be, by the facts that speak for it
+    causes: tuple[str, ...] = ()  # possible causes of a low value, each supported by a fact
     load: LoadSummary | None = None
 
     @property
     def description(self) -> str:
-        """What was measured where, with its grade: `gemm of GPU 0 512 TFLOP/s, failing`."""
+        """The measurement and its grade: `gemm of GPU 0 512 TFLOP/s, failing`."""
         where = "" if self.gpu is None else f" of GPU {self.gpu}"
         value = "" if self.value is None else f" {self.value:.4g} {self.unit},"
         return f"{self.measure}{where}{value} {self.grade.replace('-', ' ')}"
 
 
 class BenchmarkReport(Record, frozen=True):
-    """All measurements of one machine, in one environment."""
+    """All measurements of one machine in one environment."""
 
     schema: int
     python: str
@@ -61,13 +61,13 @@ class BenchmarkReport(Record, frozen=True):
     driver: str
     gpus: tuple[str, ...]
     results: tuple[BenchmarkResult, ...]
-    runs: tuple[ProbeResult, ...]  # the scripts that measured, with their versions, seconds and output
+    runs: tuple[ProbeResult, ...]  # results of the benchmark scripts, with versions, seconds and output
     seconds: float
     lock: str = ""  # digest of the lock that the environment was built from, empty if unknown
 
     @property
     def passed(self) -> bool:
-        """Whether something was measured, nothing is failing, and no script went wrong."""
+        """Whether there is a measurement, none is failing, and every script succeeded or was unavailable."""
         return (
             any(result.value is not None for result in self.results)
             and all(result.grade != "failing" for result in self.results)
@@ -76,7 +76,7 @@ class BenchmarkReport(Record, frozen=True):
 
     @property
     def worst_grade(self) -> Literal["healthy", "slow", "failing", "unknown"]:
-        """The worst grade: failing too where a script went wrong, unknown where nothing could be graded."""
+        """The worst grade: failing also if a script failed, unknown if nothing could be graded."""
         grades = {result.grade for result in self.results}
         if not self.passed:
             return "failing"
@@ -84,7 +84,7 @@ class BenchmarkReport(Record, frozen=True):
 
 
 def summarize_load(samples: Sequence[GpuSample]) -> LoadSummary | None:
-    """What the samples of one GPU come to; None without any."""
+    """Summarise the samples of one GPU; None without samples."""
     if not samples:
         return None
     clocks = [sample.clocks for sample in samples if sample.clocks]
@@ -105,10 +105,10 @@ def summarize_load(samples: Sequence[GpuSample]) -> LoadSummary | None:
 
 
 def expected_speed(measure: Measure, gpu: Gpu) -> ExpectedSpeed | None:
-    """What to hold a measure against: the GPU's row, for host copies else its widest PCIe link; None if unknown."""
+    """The expected speed: the GPU's table row, otherwise for host copies its PCIe link; None if unknown."""
     row = gpu_speeds(gpu.name.value or "").get(measure)
     if measure in ("peer", "allreduce_64mb", "allreduce_1gb") and not _has_nvlink(gpu):
-        return None  # the rows are for NVLink; how fast PCIe peers are is the board's matter
+        return None  # the rows are for NVLink; the speed of PCIe peers depends on the mainboard
     if row is None and measure in ("h2d", "d2h") and gpu.pcie.value:
         return pcie_speed(gpu.pcie.value.max_generation, gpu.pcie.value.max_width)
     return row.expected if row else None
@@ -119,7 +119,7 @@ def _has_nvlink(gpu: Gpu) -> bool:
 
 
 def grade(value: float | None, healthy: ExpectedSpeed | None) -> Grade:
-    """Where a number lies."""
+    """The grade of a value."""
     if value is None:
         return "not-measured"
     if healthy is None:

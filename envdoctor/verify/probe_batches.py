@@ -1,4 +1,4 @@
-"""Which probes run side by side: as many as cores, host memory and GPU memory carry, and some alone."""
+"""Which probes run in parallel, limited by CPU cores, host memory and GPU memory; some probes run alone."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from envdoctor.machine.memory import read_memory
 from envdoctor.verify.probe_process import run_probe
 from envdoctor.verify.probe_scripts import Probe
 
-# Two CPU probes at a time at least: most of a probe is one thread that imports libraries. More would want more
-# memory than small machines have (half a gigabyte each).
-CPU_WORKERS = 2
-# A probe is one thread most of the time, but nvcc, Triton's and inductor's compilers start processes beside it: on
-# 16 cores eight at a time leave a core for each of those.
-CORES_EACH = 2
-# Host memory of a probe that imports torch, has a CUDA context and compiles; its bound (MEMORY_GB) is far above it.
-HOST_MEMORY_EACH = 3 << 30
-# GPU memory of a probe: a CUDA context with cuBLAS's workspace takes about 1 GiB on an H200, the tensors less.
-GPU_MEMORY_EACH = 4 << 30
+# A CPU probe is mostly one thread that imports libraries. Each takes half a gigabyte, so more than two might not fit
+# into the memory of a small machine.
+MIN_CPU_WORKERS = 2
+# Compilers (nvcc, Triton, inductor) start processes of their own, so each probe gets two cores.
+CORES_PER_PROBE = 2
+# Host memory of a probe that imports torch, creates a CUDA context and compiles. Its limit (MEMORY_GB) is far higher.
+HOST_MEMORY_PER_PROBE = 3 << 30
+# A CUDA context with cuBLAS's workspace takes about 1 GiB on an H200; the tensors of a probe take less.
+GPU_MEMORY_PER_PROBE = 4 << 30
 
 
 class Capacity(Record, frozen=True):
-    """What there is to run probes on. Memory in bytes, free; of the GPU with the least, 0 where there is none."""
+    """Cores and free memory in bytes. `gpu_memory`: the smallest of all GPUs, 0 without GPUs."""
 
     cores: int
     memory: int
@@ -35,41 +34,41 @@ class Capacity(Record, frozen=True):
 
 
 class Batch(Record, frozen=True):
-    """Probes to run side by side, in the order in which they start, and how many of them at a time."""
+    """Probes in start order, and how many of them run in parallel."""
 
     probes: tuple[Probe, ...]
     workers: int
 
 
 def read_capacity(gpu_memory: int = 0) -> Capacity:
-    """What this process may use."""
+    """The resources that are available to this process."""
     memory = read_memory()
     sizes = [fact.value for fact in (memory.available, memory.cgroup_limit) if fact.value is not None]
     return Capacity(cores=len(os.sched_getaffinity(0)), memory=min(sizes, default=0), gpu_memory=gpu_memory)
 
 
 def plan_batches(probes: Sequence[Probe], capacity: Capacity) -> tuple[Batch, ...]:
-    """The probes in batches, the longest first in each, and last those that want a machine of their own.
+    """Group the probes into batches, longest probes first, with probes that need the machine alone at the end.
 
-    Where there is room for more than two GPU probes, those of the CPU run among them; else they run before them.
+    If more than two GPU probes fit, CPU probes share their batch. Otherwise the CPU probes run first.
     """
-    host = min(capacity.cores // CORES_EACH, capacity.memory // HOST_MEMORY_EACH)
-    cpu_workers = max(CPU_WORKERS, host)
-    gpu_workers = max(1, min(host, capacity.gpu_memory // GPU_MEMORY_EACH))
-    shared = [probe for probe in probes if not probe.alone]
-    if gpu_workers > CPU_WORKERS:
-        parts = [(shared, gpu_workers)]
+    host_workers = min(capacity.cores // CORES_PER_PROBE, capacity.memory // HOST_MEMORY_PER_PROBE)
+    cpu_workers = max(MIN_CPU_WORKERS, host_workers)
+    gpu_workers = max(1, min(host_workers, capacity.gpu_memory // GPU_MEMORY_PER_PROBE))
+    parallel = [probe for probe in probes if not probe.alone]
+    if gpu_workers > MIN_CPU_WORKERS:
+        groups = [(parallel, gpu_workers)]
     else:
-        parts = [
-            ([probe for probe in shared if not probe.needs_gpu], cpu_workers),
-            ([probe for probe in shared if probe.needs_gpu], gpu_workers),
+        groups = [
+            ([probe for probe in parallel if not probe.needs_gpu], cpu_workers),
+            ([probe for probe in parallel if probe.needs_gpu], gpu_workers),
         ]
-    parts.append(([probe for probe in probes if probe.alone], 1))
-    return tuple(Batch(longest_first(part), min(workers, len(part))) for part, workers in parts if part)
+    groups.append(([probe for probe in probes if probe.alone], 1))
+    return tuple(Batch(longest_first(group), min(workers, len(group))) for group, workers in groups if group)
 
 
 def longest_first(probes: Sequence[Probe]) -> tuple[Probe, ...]:
-    """A long one that starts last would run on when all others have ended."""
+    """Sort by expected duration, so that no long probe runs alone at the end of its batch."""
     return tuple(sorted(probes, key=lambda probe: (-probe.seconds, -probe.deadline)))
 
 
@@ -81,14 +80,14 @@ def run_batch(
     on_start: Callable[[str], None],
     on_result: Callable[[ProbeResult], None],
 ) -> dict[str, ProbeResult]:
-    """Run probes side by side; whatever is raised here, Ctrl-C too, stops them all."""
+    """Run the probes of a batch in parallel. Any exception, including Ctrl-C, stops all of them."""
     events: queue.SimpleQueue[str | ProbeResult | BaseException] = queue.SimpleQueue()
     cancelled = threading.Event()
 
     def work(probe: Probe) -> None:
         events.put(probe.name)
         try:
-            events.put(run_probe(python, probe, scale, cancelled, workers=max(CPU_WORKERS, batch.workers)))
+            events.put(run_probe(python, probe, scale, cancelled, workers=max(MIN_CPU_WORKERS, batch.workers)))
         except BaseException as error:
             events.put(error)
 

@@ -1,4 +1,4 @@
-"""One probe's process: what it may see, when it is stopped, and what its end and its result file mean."""
+"""The process of one probe: its environment variables, its limits, and the outcome from its exit and result file."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from envdoctor.core.records import Outcome, ProbeResult, Record
 from envdoctor.verify import process_memory
 from envdoctor.verify.probe_scripts import Probe
 
-# Threads of one probe at most: on two cores the CPU probes took 31 s of processor time with a thread each, and
-# 43 s with two, which wait for each other by spinning.
-THREADS = 4
-MEMORY_SECONDS = 1.0  # between two looks at a probe's memory
-OUTPUT_LIMIT = 256 * 2**20  # bytes printed; more than that fills a disk before the deadline comes
-RESULT_LIMIT = 2**20
-MESSAGE_LIMIT = 400
+# On two cores, the CPU probes took 31 s of CPU time with one thread each and 43 s with two, which spin while waiting.
+MAX_THREADS = 4
+MEMORY_POLL_SECONDS = 1.0
+MAX_OUTPUT_BYTES = 256 * 2**20  # protects the disk from endless output
+MAX_RESULT_BYTES = 2**20
+MAX_MESSAGE = 400  # characters
 OUTPUT_LINES = 40
 
-# What a death by signal most often means.
+# The most frequent cause of a death by signal.
 SIGNAL_MEANINGS = {
     "SIGKILL": "most often the kernel's out-of-memory killer: dmesg | grep -i oom",
-    "SIGILL": "an instruction that this processor lacks: a build for another one",
+    "SIGILL": "an instruction that this CPU does not support: the binary was built for another CPU",
     "SIGBUS": "most often a full /dev/shm or a truncated file: df -h /dev/shm",
-    "SIGABRT": "a library gave up: its last words are in the output",
-    "SIGSEGV": "a native library read memory that is not its own: often two builds that do not fit together",
+    "SIGABRT": "a library aborted: see its last message in the output",
+    "SIGSEGV": "invalid memory access in a native library: often two incompatible builds",
 }
 
 
-class Reported(Record, frozen=True):
-    """What a probe writes into its result file."""
+class ProbeReport(Record, frozen=True):
+    """The contents of a probe's result file."""
 
     outcome: Literal["passed", "failed", "unavailable"]
     message: str
@@ -47,85 +46,84 @@ class Reported(Record, frozen=True):
     lists: dict[str, tuple[str, ...]] = {}
 
 
-class Stopped(Exception):  # noqa: N818  the name states what was done
-    """A probe was stopped from here; the message says why, empty where it was not its fault."""
+class ProbeStopped(Exception):  # noqa: N818  not an error of the tool
+    """The tool stopped a probe. The message is the reason, empty after a cancellation."""
 
 
-def watcher(probe: Probe, room: Path, cancelled: threading.Event) -> Callable[[str], None]:
-    """What looks at a running probe five times a second, and raises Stopped where it takes too much."""
-    session, looked = 0, time.monotonic()
+def limit_checker(probe: Probe, directory: Path, cancelled: threading.Event) -> Callable[[str], None]:
+    """A function that is called five times a second and raises ProbeStopped if the probe exceeds its limits."""
+    session, last_poll = 0, time.monotonic()
 
-    def watch(_: str) -> None:
-        nonlocal session, looked
+    def check(_: str) -> None:
+        nonlocal session, last_poll
         if cancelled.is_set():
-            raise Stopped
-        if (room / "output.log").stat().st_size > OUTPUT_LIMIT:
-            raise Stopped(f"was stopped after it had printed more than {OUTPUT_LIMIT // 2**20} MB")
-        if time.monotonic() - looked < MEMORY_SECONDS:
+            raise ProbeStopped
+        if (directory / "output.log").stat().st_size > MAX_OUTPUT_BYTES:
+            raise ProbeStopped(f"was stopped after printing more than {MAX_OUTPUT_BYTES // 2**20} MB")
+        if time.monotonic() - last_poll < MEMORY_POLL_SECONDS:
             return
-        looked = time.monotonic()
-        # the path of its result file is on its command line alone, since the room has a name of its own
-        session = session or process_memory.find_session(str(room / "result.json"))
-        held = process_memory.session_memory(session) if session else 0
-        if held > probe.memory:
-            bound = f"{probe.memory / 2**30:.3g} GiB"
-            raise Stopped(f"was stopped when it held {held / 2**30:.3g} GiB of memory, its bound is {bound}")
+        last_poll = time.monotonic()
+        # The path of the result file is unique to this probe's command line.
+        session = session or process_memory.find_session(str(directory / "result.json"))
+        used = process_memory.session_memory(session) if session else 0
+        if used > probe.memory:
+            limit = f"{probe.memory / 2**30:.3g} GiB"
+            raise ProbeStopped(f"was stopped because it used {used / 2**30:.3g} GiB of memory; its limit is {limit}")
 
-    return watch
+    return check
 
 
 def run_probe(
     python: Path, probe: Probe, scale: float, cancelled: threading.Event, *, workers: int = 1
 ) -> ProbeResult:
-    """Run one probe in a temporary directory of its own, `workers` of them at a time."""
+    """Run one probe in its own temporary directory. `workers`: the number of probes that run in parallel."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="envdoctor-", ignore_cleanup_errors=True) as folder:
-        room = Path(folder)
-        log, report = room / "output.log", room / "result.json"
-
+        directory = Path(folder)
+        log, result_file = directory / "output.log", directory / "result.json"
         try:
             finished = process.run(
-                [python, probe.path, report],
+                [python, probe.path, result_file],
                 deadline=probe.deadline * scale,
-                env=probe_variables(room, workers),
-                cwd=room,
+                env=probe_variables(directory, workers),
+                cwd=directory,
                 log=log,
-                poll=watcher(probe, room, cancelled),
+                poll=limit_checker(probe, directory, cancelled),
             )
-        except Stopped as stopped:
+        except ProbeStopped as stopped:
             seconds = round(time.monotonic() - started, 3)
             output = last_lines(log.read_bytes()[-process.TAIL_BYTES :].decode("utf-8", "replace"))
             return ProbeResult(
                 probe=probe.name, outcome="error", message=str(stopped), seconds=seconds, output=output
             )
-        return judge(probe.name, finished, read_report(report))
+        return classify_result(probe.name, finished, read_result_file(result_file))
 
 
-def probe_variables(room: Path, workers: int = 2) -> dict[str, str]:
-    """What a probe's process sees beside the user's own environment: no network, no cache but its own.
+def probe_variables(directory: Path, workers: int = 2) -> dict[str, str]:
+    """Environment variables that are added to the user's: no network, and caches below `directory`.
 
-    The cores are shared out among the `workers` probes that run at a time.
+    The CPU cores are divided among the `workers` probes that run in parallel.
     """
-    threads = min(THREADS, max(1, len(os.sched_getaffinity(0)) // workers))
+    threads = min(MAX_THREADS, max(1, len(os.sched_getaffinity(0)) // workers))
     return {
         "OMP_NUM_THREADS": str(threads),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HOME": str(room / "huggingface"),
-        # kernels of the hub that lie on this machine already are part of the stack: transformers loads them
+        "HF_HOME": str(directory / "huggingface"),
+        # downloaded kernels of the Hugging Face hub are part of the stack: transformers loads them
         "KERNELS_CACHE": os.environ.get("KERNELS_CACHE") or str(hub_cache_directory()),
         "TOKENIZERS_PARALLELISM": "false",
-        "TMPDIR": str(room),
-        "XDG_CACHE_HOME": str(room / "cache"),
-        "TRITON_CACHE_DIR": str(room / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(room / "inductor"),
-        "TORCH_EXTENSIONS_DIR": str(room / "extensions"),
-        "PYTHONFAULTHANDLER": "1",  # a crash leaves a Python stack in the output
-        "PYTHONUNBUFFERED": "1",  # and its last words
-        # Empty means unset. Bytecode is wanted: importing torch takes 3.2 s without and 1.5 s with it, and each
-        # probe and the training after it imports it again. The others would hide _result.py or turn warnings fatal.
+        "TMPDIR": str(directory),
+        "XDG_CACHE_HOME": str(directory / "cache"),
+        "TRITON_CACHE_DIR": str(directory / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor"),
+        "TORCH_EXTENSIONS_DIR": str(directory / "extensions"),
+        "PYTHONFAULTHANDLER": "1",  # prints a Python stack after a crash
+        "PYTHONUNBUFFERED": "1",
+        # Empty means unset. Bytecode files reduce the import of torch from 3.2 s to 1.5 s in later processes. The
+        # other two variables could hide _result.py or turn warnings into errors.
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONSAFEPATH": "",
         "PYTHONWARNINGS": "",
@@ -133,58 +131,60 @@ def probe_variables(room: Path, workers: int = 2) -> dict[str, str]:
 
 
 def hub_cache_directory() -> Path:
-    """Where the user's copies of the Hugging Face hub lie, as huggingface_hub finds it."""
+    """The cache directory of the Hugging Face hub, in huggingface_hub's order of precedence."""
     home = os.environ.get("HF_HOME") or Path(os.environ.get("HOME", "/"), ".cache", "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub"))
 
 
-def read_report(path: Path) -> bytes | None:
-    """What a probe has written, None if nothing."""
+def read_result_file(path: Path) -> bytes | None:
+    """The contents of a result file, None if it does not exist."""
     try:
         with path.open("rb") as file:
-            return file.read(RESULT_LIMIT + 1)
+            return file.read(MAX_RESULT_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError:
         return b""
 
 
-def judge(name: str, finished: process.Finished, report: bytes | None) -> ProbeResult:
-    """Name what happened: how the process ended comes first, then what it wrote.
+def classify_result(name: str, finished: process.Finished, data: bytes | None) -> ProbeResult:
+    """The result of a probe from the exit of its process and the contents of its result file.
 
-    Who crashes, hangs or fails after a result has not passed, whatever the result says; what was shown is kept.
+    A probe that crashes, hangs or fails after it wrote a result has not passed; the numbers of the result are kept.
     """
-    said, problem = _said(report)
-    wrote = f"a result ({said.outcome}: {said.message})" if said else problem
-    outcome, message = judge_ending(finished, wrote)
+    report, problem = _decode_report(data)
+    written = f"a result ({report.outcome}: {report.message})" if report else problem
+    outcome, message = classify_exit(finished, written)
     if outcome is None:
-        outcome, message = (said.outcome, said.message) if said else ("garbage", f"its result file is {problem}")
+        outcome, message = (
+            (report.outcome, report.message) if report else ("garbage", f"its result file is {problem}")
+        )
     return ProbeResult(
         probe=name,
         outcome=outcome,
-        message=message[:MESSAGE_LIMIT],
+        message=message[:MAX_MESSAGE],
         seconds=round(finished.seconds, 3),
-        numbers=said.numbers if said else {},
-        tolerances=said.tolerances if said else {},
-        versions=said.versions if said else {},
-        lists=said.lists if said else {},
+        numbers=report.numbers if report else {},
+        tolerances=report.tolerances if report else {},
+        versions=report.versions if report else {},
+        lists=report.lists if report else {},
         output="" if outcome == "passed" else last_lines(finished.output),
     )
 
 
-def _said(report: bytes | None) -> tuple[Reported | None, str]:
-    """What a probe's result file says, or what is wrong with it."""
-    if report is None:
+def _decode_report(data: bytes | None) -> tuple[ProbeReport | None, str]:
+    """The report in a result file, or the problem with it."""
+    if data is None:
         return None, ""
     try:
-        return parse_report(report), ""
+        return parse_report(data), ""
     except msgspec.MsgspecError as error:
-        return None, f"no result: {error}"
+        return None, f"invalid: {error}"
 
 
-def judge_ending(finished: process.Finished, wrote: str) -> tuple[Outcome | None, str]:
-    """The outcome that the end of the process alone decides, None if it ended well; `wrote`: what, "" for nothing."""
-    after = f", after it had written {wrote}" if wrote else ""
+def classify_exit(finished: process.Finished, written: str) -> tuple[Outcome | None, str]:
+    """The outcome from the exit of the process, None after a normal exit. `written`: describes the result file."""
+    after = f", after it wrote {written}" if written else ""
     if finished.timed_out:
         return "hung", finished.ending + after
     if finished.signal:
@@ -192,19 +192,19 @@ def judge_ending(finished: process.Finished, wrote: str) -> tuple[Outcome | None
         return "crashed", finished.ending + after + (f" ({meaning})" if meaning else "")
     if finished.returncode:
         return "error", parse_exception(finished.output) or finished.ending + after
-    if not wrote:
+    if not written:
         return "no-result", "ended with exit code 0 and wrote no result"
     return None, ""
 
 
-def parse_report(data: bytes) -> Reported:
+def parse_report(data: bytes) -> ProbeReport:
     """Read a probe's result file; raises msgspec.MsgspecError.
 
     {"outcome": "passed", "message": "...", "numbers": {"error": 0.1}, "tolerances": {"error": 1.0}, "versions": {}}
     """
-    if len(data) > RESULT_LIMIT:
-        raise msgspec.DecodeError(f"longer than {RESULT_LIMIT} bytes")
-    return msgspec.json.decode(data, type=Reported)
+    if len(data) > MAX_RESULT_BYTES:
+        raise msgspec.DecodeError(f"longer than {MAX_RESULT_BYTES} bytes")
+    return msgspec.json.decode(data, type=ProbeReport)
 
 
 def parse_exception(output: str) -> str:
@@ -214,7 +214,7 @@ def parse_exception(output: str) -> str:
       File "probe.py", line 3, in <module>
         import trl
     ModuleNotFoundError: No module named 'trl'
-    [W init.cpp:42] some library's farewell
+    [W init.cpp:42] a warning at exit
     """
     lines = [line for line in output.splitlines() if line.strip()]
     heads = [n for n, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
@@ -223,5 +223,5 @@ def parse_exception(output: str) -> str:
 
 
 def last_lines(output: str) -> str:
-    """The end of what was printed."""
+    """The last lines of output."""
     return "\n".join(output.splitlines()[-OUTPUT_LINES:])

@@ -1,4 +1,4 @@
-"""The probe scripts: which there are, what their heads say, which of them are asked for."""
+"""The probe scripts: their list, their declared constants, and the selection of probes to run."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.records import Record
 
 PROBES_FOLDER = PACKAGE / "probes"
-MEMORY_GB = 8  # where a probe does not say how much it may take
+DEFAULT_MEMORY_GB = 8
 
 
 class Probe(Record, frozen=True):
-    """One probe script: its name is its file's, its summary the first line of its docstring."""
+    """One probe script. The name is the file name, the summary is the first line of the docstring."""
 
     name: str
     summary: str
     deadline: float  # seconds
     needs_gpu: bool
     path: str
-    memory: int = MEMORY_GB << 30  # bytes of private memory, its children's too
-    quick: bool = True  # compiles nothing and starts no engine
-    alone: bool = False  # wants the machine for itself: it takes a share of a GPU's memory, or all GPUs
-    seconds: float = 5.0  # what it took where it was measured: the longest start first
-    gpus: int = 1  # that a benchmark needs to measure anything
-    bench: bool = False  # measures speed for `verify --bench`, and is no part of the proof
+    memory: int = DEFAULT_MEMORY_GB << 30  # limit of private memory in bytes, including child processes
+    quick: bool = True  # neither compiles code nor starts an engine
+    alone: bool = False  # must not run in parallel: it reserves GPU memory or uses all GPUs
+    seconds: float = 5.0  # measured duration; longer probes start first
+    gpus: int = 1  # number of GPUs that a benchmark needs
+    bench: bool = False  # a benchmark of `verify --bench`, not part of the verification
 
 
 @cache
 def bundled_probes() -> tuple[Probe, ...]:
-    """All probes that envdoctor brings, those for the CPU first."""
+    """All bundled probes, CPU probes first."""
     return tuple(probe for probe in read_probes(PROBES_FOLDER) if not probe.bench)
 
 
 @cache
 def bundled_benchmarks() -> tuple[Probe, ...]:
-    """The scripts of `verify --bench`, in the order in which they run: the longest last."""
-    found = [probe for probe in read_probes(PROBES_FOLDER) if probe.bench]
-    return tuple(sorted(found, key=lambda probe: probe.seconds))
+    """The scripts of `verify --bench` in the order in which they run, the longest last."""
+    benchmarks = [probe for probe in read_probes(PROBES_FOLDER) if probe.bench]
+    return tuple(sorted(benchmarks, key=lambda probe: probe.seconds))
 
 
 def read_probes(folder: Path) -> tuple[Probe, ...]:
-    """Every script of a folder but its shared modules, which begin with an underscore."""
+    """Every script in a folder, without shared modules, whose names start with an underscore."""
     files = sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
     probes = (parse_probe(path.read_text(encoding="utf-8"), path) for path in files)
     return tuple(sorted(probes, key=lambda probe: (probe.needs_gpu, probe.name)))
 
 
 def parse_probe(source: str, path: Path) -> Probe:
-    """Read a probe's head without running it. Those after NEEDS_GPU may be missing.
+    """Read the constants of a probe without running it. All constants after NEEDS_GPU are optional.
 
     \"\"\"Matrix products and their gradients on the CPU against float64.\"\"\"
     DEADLINE_SECONDS = 120
@@ -80,7 +80,7 @@ def parse_probe(source: str, path: Path) -> Probe:
         deadline=float(constants["DEADLINE_SECONDS"]),
         needs_gpu=bool(constants["NEEDS_GPU"]),
         path=str(path),
-        memory=int(constants.get("MEMORY_GB", MEMORY_GB) * 2**30),
+        memory=int(constants.get("MEMORY_GB", DEFAULT_MEMORY_GB) * 2**30),
         quick=bool(constants.get("QUICK", True)),
         alone=bool(constants.get("ALONE", False)),
         seconds=float(constants.get("SECONDS", 5.0)),
@@ -97,16 +97,18 @@ def choose_probes(
     quick: bool = False,
     required: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The names to run: those of `only`, else all, else the quick ones and the required, in each case without `skip`.
+    """The probes to run: `only`, otherwise all, or with `quick` the quick and required probes; never those of `skip`.
 
-    Raises BadInput for a name that no probe has, and where nothing is left.
+    Raises BadInput for an unknown name, and if no probe remains.
     """
     known = {probe.name: probe for probe in probes}
     for name in (*only, *skip):
         if name not in known:
             raise unknown_name("probe", name, list(known), hint="envdoctor verify --help")
-    wanted = only or [name for name, probe in known.items() if probe.quick or not quick or name in required]
-    chosen = tuple(name for name in dict.fromkeys(wanted) if name not in skip)
+    candidates = only or [name for name, probe in known.items() if probe.quick or not quick or name in required]
+    chosen = tuple(name for name in dict.fromkeys(candidates) if name not in skip)
     if not chosen:
-        raise BadInput("no probe is left to run", expected="one that is not skipped", hint="envdoctor verify --help")
+        raise BadInput(
+            "no probe to run", expected="at least one probe that is not skipped", hint="envdoctor verify --help"
+        )
     return chosen

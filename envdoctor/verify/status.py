@@ -1,4 +1,4 @@
-"""Which environment is meant, and whether it is proven: by which probes, on which driver, for which lock."""
+"""Resolve the interpreter to verify, and report whether its stored results still apply to this machine."""
 
 from __future__ import annotations
 
@@ -18,22 +18,7 @@ from envdoctor.machine.gpu import read_nvml
 from envdoctor.machine.storage import environments_directory
 from envdoctor.verify.stored_results import bench_path, read_bench, read_verification, stale_reason, verification_path
 
-__all__ = [
-    "BenchmarkStatus",
-    "VerificationStatus",
-    "describe_benchmark",
-    "describe_verification",
-    "read_benchmark_status",
-    "read_driver_and_gpus",
-    "read_verification_status",
-    "require_verified",
-    "resolve_interpreter",
-    "status_line",
-    "verification_path",
-    "verification_state",
-]  # fmt: skip
-
-FINE = ("passed", "unavailable")  # outcomes of a probe that blame nothing
+ACCEPTED_OUTCOMES = ("passed", "unavailable")
 
 
 class VerificationStatus(Record, frozen=True, kw_only=True):
@@ -64,148 +49,150 @@ class BenchmarkStatus(Record, frozen=True, kw_only=True):
 
 
 def resolve_interpreter(venv: str, python: str) -> Path:
-    """The interpreter that was asked for: a Python, an environment, or the only environment envdoctor made."""
+    """The interpreter of --python or --venv, otherwise of the only environment that envdoctor manages."""
     if python and venv:
         raise BadInput("--python and --venv are both given", expected="one of them", hint="envdoctor verify --help")
     if python:
-        named = resolve_python_argument(python, os.environ, hint="envdoctor verify --python PATH")
-        return interpreter_of(named) if named.is_dir() else named
+        path = resolve_python_argument(python, os.environ, hint="envdoctor verify --python PATH")
+        return interpreter_of(path) if path.is_dir() else path
     if venv:
         return interpreter_of(expanded(venv).absolute())
-    home = environments_directory(os.environ)
-    made = [path for path in sorted(home.glob("[!.]*")) if read_install_record(path)]
-    if len(made) == 1:
-        return interpreter_of(made[0])
+    directory = environments_directory(os.environ)
+    managed = [path for path in sorted(directory.glob("[!.]*")) if read_install_record(path)]
+    if len(managed) == 1:
+        return interpreter_of(managed[0])
+    names = ": " + ", ".join(path.name for path in managed) if managed else ""
     raise BadInput(
-        f"{len(made)} environments lie in {home}" + (": " + ", ".join(path.name for path in made) if made else ""),
-        expected="--venv PATH or --python PATH to say which",
-        hint="envdoctor install" if not made else f"envdoctor verify --venv {made[0]}",
+        f"{directory} contains {len(managed)} environments{names}",
+        expected="--venv PATH or --python PATH to select one",
+        hint="envdoctor install" if not managed else f"envdoctor verify --venv {managed[0]}",
     )
 
 
 def read_verification_status(interpreter: Path, driver: str, gpus: Sequence[str]) -> VerificationStatus | None:
-    """What the probes showed of an environment, held against this driver and these GPUs; None if nothing is kept."""
+    """The stored verification, compared with this driver and these GPUs; None if there is none."""
     try:
-        found = read_verification(verification_path(interpreter))
+        verification = read_verification(verification_path(interpreter))
     except BadInput:
         return None
-    changed = stale_reason(found, driver, gpus, _lock_of(interpreter))
+    changed = stale_reason(verification, driver, gpus, _lock_of(interpreter))
     return VerificationStatus(
-        state="stale" if changed else "passed" if found.passed else "failed",
-        when=found.when,
-        driver=found.driver,
-        gpus=found.gpus,
-        lock=found.lock,
+        state="stale" if changed else "passed" if verification.passed else "failed",
+        when=verification.when,
+        driver=verification.driver,
+        gpus=verification.gpus,
+        lock=verification.lock,
         changed=changed,
-        passed=sum(result.outcome == "passed" for result in found.results),
-        failed=_failed(found),
-        attention=found.attention,
-        attention_with_sinks=found.attention_with_sinks,
+        passed=sum(result.outcome == "passed" for result in verification.results),
+        failed=_failed_probes(verification),
+        attention=verification.attention,
+        attention_with_sinks=verification.attention_with_sinks,
     )
 
 
 def read_benchmark_status(interpreter: Path, driver: str, gpus: Sequence[str]) -> BenchmarkStatus | None:
-    """What `verify --bench` measured in an environment, held against this driver and these GPUs."""
+    """The stored benchmark, compared with this driver and these GPUs; None if there is none."""
     path = bench_path(interpreter)
-    if not path.exists():  # the tables of speeds are not read for nothing
+    if not path.exists():  # avoids importing the table of GPU speeds
         return None
     try:
-        found = read_bench(path)
+        bench = read_bench(path)
     except BadInput:
         return None
-    changed = stale_reason(found, driver, gpus, _lock_of(interpreter))
+    changed = stale_reason(bench, driver, gpus, _lock_of(interpreter))
     return BenchmarkStatus(
-        state="stale" if changed else found.worst_grade,
-        when=found.when,
-        driver=found.driver,
-        gpus=found.gpus,
-        lock=found.lock,
+        state="stale" if changed else bench.worst_grade,
+        when=bench.when,
+        driver=bench.driver,
+        gpus=bench.gpus,
+        lock=bench.lock,
         changed=changed,
-        low=tuple(result.description for result in found.results if result.grade not in ("healthy", "unknown")),
+        low=tuple(result.description for result in bench.results if result.grade not in ("healthy", "unknown")),
     )
 
 
 def _lock_of(interpreter: Path) -> str:
-    installed = read_install_record(interpreter.parent.parent)
-    return installed.lock if installed else ""
+    record = read_install_record(interpreter.parent.parent)
+    return record.lock if record else ""
 
 
-def _failed(found: Verification) -> tuple[str, ...]:
-    """Probes that came out wrong, and required ones that could not run: `sdpa failed`."""
-    outcomes = {result.probe: result.outcome for result in found.results}
-    lacking = {name: outcomes.get(name, "not run") for name in found.required if outcomes.get(name) != "passed"}
-    wrong = {name: outcome for name, outcome in outcomes.items() if outcome not in FINE}
-    return tuple(f"{name} {outcome}" for name, outcome in (lacking | wrong).items())
+def _failed_probes(verification: Verification) -> tuple[str, ...]:
+    """Failed probes and required probes that did not pass, each with its outcome: `sdpa failed`."""
+    outcomes = {result.probe: result.outcome for result in verification.results}
+    required = {
+        name: outcomes.get(name, "not run") for name in verification.required if outcomes.get(name) != "passed"
+    }
+    failed = {name: outcome for name, outcome in outcomes.items() if outcome not in ACCEPTED_OUTCOMES}
+    return tuple(f"{name} {outcome}" for name, outcome in (required | failed).items())
 
 
-def verification_state(proof: VerificationStatus | None) -> Literal["passed", "failed", "stale", "no"]:
-    """Whether an environment is proven."""
-    return proof.state if proof else "no"
+def verification_state(status: VerificationStatus | None) -> Literal["passed", "failed", "stale", "no"]:
+    """The state of a verification; "no" without one."""
+    return status.state if status else "no"
 
 
-def describe_verification(proof: VerificationStatus | None) -> str:
-    """What the probes showed, for one line."""
-    if proof is None:
+def describe_verification(status: VerificationStatus | None) -> str:
+    """The status of a verification in one line."""
+    if status is None:
         return "not verified: envdoctor verify"
-    if proof.state == "stale":
-        return f"verified {proof.when[:10]}, which no longer holds ({proof.changed}): envdoctor verify"
-    where = f"{proof.when[:10]} on {_place(proof.driver, proof.gpus)}"
-    if proof.state == "failed":
-        return f"not verified {where}: {', '.join(proof.failed)}"
-    attention = f"; attention by {', '.join(proof.attention)}" if proof.attention else ""
-    sinks = f", with sinks by {', '.join(proof.attention_with_sinks)}" if proof.attention_with_sinks else ""
-    probes = "1 probe" if proof.passed == 1 else f"{proof.passed} probes"
-    return f"verified {where}: {probes} passed{attention}{sinks}"
+    if status.state == "stale":
+        return f"verified {status.when[:10]}, out of date ({status.changed}): envdoctor verify"
+    when = f"{status.when[:10]} on {_describe_machine(status.driver, status.gpus)}"
+    if status.state == "failed":
+        return f"verification failed {when}: {', '.join(status.failed)}"
+    attention = f"; attention implementations: {', '.join(status.attention)}" if status.attention else ""
+    sinks = f"; with sinks: {', '.join(status.attention_with_sinks)}" if status.attention_with_sinks else ""
+    probes = "1 probe" if status.passed == 1 else f"{status.passed} probes"
+    return f"verified {when}: {probes} passed{attention}{sinks}"
 
 
-def describe_benchmark(speed: BenchmarkStatus | None) -> str:
-    """What the benchmark showed, for one line; nothing without one."""
-    if speed is None:
+def describe_benchmark(status: BenchmarkStatus | None) -> str:
+    """The status of a benchmark in one line; empty without one."""
+    if status is None:
         return ""
-    if speed.state == "stale":
-        return f"speed measured {speed.when[:10]}, which no longer holds ({speed.changed}): envdoctor verify --bench"
-    low = f": {'; '.join(speed.low)}" if speed.low else ""
-    graded = "not graded: no healthy numbers are known" if speed.state == "unknown" else speed.state
-    return f"speed {graded}{low}, measured {speed.when[:10]} on {_place(speed.driver, speed.gpus)}"
+    if status.state == "stale":
+        return f"benchmark of {status.when[:10]} out of date ({status.changed}): envdoctor verify --bench"
+    low = f": {'; '.join(status.low)}" if status.low else ""
+    grade = "not graded (no expected speeds for these GPUs)" if status.state == "unknown" else status.state
+    return f"speed {grade}{low}, measured {status.when[:10]} on {_describe_machine(status.driver, status.gpus)}"
 
 
-def _place(driver: str, gpus: Sequence[str]) -> str:
+def _describe_machine(driver: str, gpus: Sequence[str]) -> str:
     """`driver 580.159.04, 2 x NVIDIA H200`."""
     if not gpus:
         return f"driver {driver}, no GPU" if driver else "a machine without a GPU"
-    counts = Counter(gpus).items()
-    names = (f"{number} x {name}" if number > 1 else name for name, number in counts)
+    names = (f"{number} x {name}" if number > 1 else name for name, number in Counter(gpus).items())
     return f"driver {driver or 'unknown'}, {', '.join(names)}"
 
 
 def status_line(interpreter: Path) -> str:
-    """What is known of an environment before something is trained in it: proven on what, with which attention."""
+    """The verification and benchmark status of an environment in one line, printed before training."""
     driver, gpus = read_driver_and_gpus()
-    speed = describe_benchmark(read_benchmark_status(interpreter, driver, gpus))
-    return "; ".join(
-        filter(None, (describe_verification(read_verification_status(interpreter, driver, gpus)), speed))
-    )
+    benchmark = describe_benchmark(read_benchmark_status(interpreter, driver, gpus))
+    verification = describe_verification(read_verification_status(interpreter, driver, gpus))
+    return "; ".join(filter(None, (verification, benchmark)))
 
 
 def read_driver_and_gpus() -> tuple[str, tuple[str, ...]]:
-    """The driver's version and the GPUs' names, as they are now."""
+    """The driver version and the GPU names of this machine."""
     nvml = read_nvml()
     names = tuple(gpu.name.value or "unreadable" for gpu in nvml.gpus.value or ())
     return read_driver(nvml).version.value or "", names
 
 
 def require_verified(interpreter: Path) -> Verification:
-    """The verification of an interpreter; refused where it is missing, failed, or of another driver or lock."""
-    hint = f"envdoctor verify --python {interpreter}, or go on without: envdoctor train --unverified"
+    """The stored verification; Refused if it is missing, failed, or was made with another driver, GPU or lock."""
+    hint = f"envdoctor verify --python {interpreter}; to skip this check: envdoctor train --unverified"
     path = verification_path(interpreter)
     if not path.exists():
         raise Refused(f"{interpreter} has not been verified (no {path})", expected="passed probes", hint=hint)
     verification = read_verification(path)
     driver, gpus = read_driver_and_gpus()
-    if stale := stale_reason(verification, driver, gpus, _lock_of(interpreter)):
+    if changed := stale_reason(verification, driver, gpus, _lock_of(interpreter)):
         raise Refused(
-            f"the verification of {interpreter} no longer holds: {stale}", expected="passed probes", hint=hint
+            f"the verification of {interpreter} is out of date: {changed}", expected="passed probes", hint=hint
         )
     if not verification.passed:
-        raise Refused(f"probes did not pass: {', '.join(_failed(verification))}", expected="passed probes", hint=hint)
+        failed = ", ".join(_failed_probes(verification))
+        raise Refused(f"probes did not pass: {failed}", expected="passed probes", hint=hint)
     return verification

@@ -1,4 +1,4 @@
-"""What is kept of an environment's probes and benchmark: where it lies, and what of it no longer holds."""
+"""Stored verification and benchmark results of an environment: their location, and whether they are out of date."""
 
 from __future__ import annotations
 
@@ -21,67 +21,69 @@ if TYPE_CHECKING:
 VERIFICATION_SCHEMA = 1
 BENCH_SCHEMA = 1
 
-Kept = TypeVar("Kept", bound=Record)
+StoredRecord = TypeVar("StoredRecord", bound=Record)
 
 
 def verification_path(interpreter: Path) -> Path:
-    """Where an interpreter's verification is kept: inside an environment of ours, else in our state folder."""
+    """The file of an interpreter's verification: inside a managed environment, otherwise in the state directory."""
     venv = interpreter.parent.parent
     if read_install_record(venv):
         return venv / VERIFICATION
     if (venv / "pyvenv.cfg").exists():
-        interpreter = venv / "bin/python"  # its bin/python3 is the same
+        interpreter = venv / "bin/python"  # bin/python3 is the same interpreter
     name = hashlib.sha256(str(interpreter).encode()).hexdigest()[:16]
     return state_directory() / "verifications" / f"{name}.json"
 
 
 def bench_path(interpreter: Path) -> Path:
-    """Where an interpreter's benchmark is kept: beside its verification."""
+    """The file of an interpreter's benchmark, next to its verification."""
     return verification_path(interpreter).with_suffix(".bench.json")
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Keep a record as JSON, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a record as JSON, atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
-        draft.replace(path)
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+        temporary.replace(path)
     except OSError as error:
         raise EnvdoctorError(f"cannot write {path}: {error.strerror}", expected="a writable folder") from error
 
 
 def read_verification(path: Path) -> Verification:
-    """Read a verification that was kept."""
+    """Read a stored verification."""
     return _read(path, Verification, VERIFICATION_SCHEMA, "verification", "envdoctor verify")
 
 
 def read_bench(path: Path) -> BenchmarkReport:
-    """Read a benchmark that was kept."""
+    """Read a stored benchmark."""
     from envdoctor.verify.bench_records import BenchmarkReport
 
     return _read(path, BenchmarkReport, BENCH_SCHEMA, "benchmark", "envdoctor verify --bench")
 
 
-def _read(path: Path, kind: type[Kept], newest: int, what: str, command: str) -> Kept:
+def _read(path: Path, record_type: type[StoredRecord], newest_schema: int, name: str, command: str) -> StoredRecord:
     try:
         data = path.read_bytes()
         schema = msgspec.json.decode(data).get("schema")
-        if schema != newest:
-            raise BadInput(f"{path} has schema {schema}", expected=f"schema {newest}", hint=command)
-        return msgspec.json.decode(data, type=kind)
+        if schema != newest_schema:
+            raise BadInput(f"{path} has schema {schema}", expected=f"schema {newest_schema}", hint=command)
+        return msgspec.json.decode(data, type=record_type)
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}", expected=f"a {what}", hint=command) from error
+        raise BadInput(f"cannot read {path}: {error.strerror}", expected=f"a {name}", hint=command) from error
     except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is no {what}: {error}", expected=f"what {command} wrote", hint=command) from error
+        raise BadInput(
+            f"{path} is not a {name}: {error}", expected=f"a file written by {command}", hint=command
+        ) from error
 
 
-def stale_reason(kept: Verification | BenchmarkReport, driver: str, gpus: Sequence[str], lock: str) -> str:
-    """Why a result says nothing of this machine and environment any more, empty if it still holds."""
+def stale_reason(result: Verification | BenchmarkReport, driver: str, gpus: Sequence[str], lock: str) -> str:
+    """How this machine or environment differs from that of a stored result; empty if it does not."""
     pairs = (
-        ("driver", kept.driver, driver),
-        ("GPUs", ", ".join(kept.gpus), ", ".join(gpus)),
-        ("lock", kept.lock, lock),
+        ("driver", result.driver, driver),
+        ("GPUs", ", ".join(result.gpus), ", ".join(gpus)),
+        ("lock", result.lock, lock),
     )
-    changed = (f"{what}: {then or 'none'} then, {now or 'none'} now" for what, then, now in pairs if then != now)
-    return "; ".join(changed)
+    changes = (f"{name}: was {old or 'none'}, is {new or 'none'}" for name, old, new in pairs if old != new)
+    return "; ".join(changes)

@@ -1,1 +1,1 @@
-"""No probe: its name begins with an underscore."""
+"""Not a probe: the name starts with an underscore."""

@@ -1,4 +1,4 @@
-"""Writes half a result."""
+"""Writes a truncated result."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Prints what is no text and ends well without a result."""
+"""Prints binary data and exits with code 0 and no result."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Prints for ever."""
+"""Prints forever."""
 
 DEADLINE_SECONDS = 60
 NEEDS_GPU = False

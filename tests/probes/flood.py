@@ -1,4 +1,4 @@
-"""Prints 50 MB through two children and ends well."""
+"""Prints 50 MB from two children."""
 
 import json
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 DEADLINE_SECONDS = 60
 NEEDS_GPU = False
 
-shout = "import sys\nfor _ in range(25): sys.stdout.write(('x' * 99 + '\\n') * 10_000)"
-children = [subprocess.Popen([sys.executable, "-c", shout]) for _ in range(2)]
+code = "import sys\nfor _ in range(25): sys.stdout.write(('x' * 99 + '\\n') * 10_000)"
+children = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
 codes = [child.wait() for child in children]
-print("the last words", flush=True)
+print("the last line", flush=True)
 Path(sys.argv[1]).write_text(json.dumps({"outcome": "failed", "message": f"children ended with {codes}"}))

@@ -1,4 +1,4 @@
-"""Writes JSON that is no result."""
+"""Writes JSON that is not a result."""
 
 import sys
 from pathlib import Path

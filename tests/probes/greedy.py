@@ -1,4 +1,4 @@
-"""A child that takes half a gigabyte."""
+"""Starts a child that allocates half a gigabyte."""
 
 import subprocess
 import sys
@@ -9,5 +9,5 @@ MEMORY_GB = 0.25
 QUICK = False
 
 if __name__ == "__main__":
-    print("about to take it", flush=True)
+    print("about to allocate", flush=True)
     subprocess.run([sys.executable, "-c", "import time; x = bytearray(b'1') * 2**29; time.sleep(60)"], check=True)

@@ -1,4 +1,4 @@
-"""Never ends."""
+"""Hangs."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Writes a good result and then dies, as a library may when it is unloaded."""
+"""Writes a passed result and then aborts, as a library may when it is unloaded."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Writes a whole result, and dies while the interpreter ends, as vLLM 0.10.2 does that has slept."""
+"""Writes a passed result and crashes at exit, like vLLM 0.10.2 after sleep mode."""
 
 import atexit
 import ctypes

@@ -1,4 +1,4 @@
-"""Comes after the others, alone."""
+"""Needs a GPU, so it runs after the CPU probes."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Reports well and leaves a child behind."""
+"""Passes and leaves an orphaned child."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Raises, and a library says farewell after it."""
+"""Raises an exception; a library prints a warning at exit."""
 
 import atexit
 import sys
@@ -7,7 +7,7 @@ import traceback
 DEADLINE_SECONDS = 30
 NEEDS_GPU = False
 
-atexit.register(print, "[W init.cpp:42] farewell")
+atexit.register(print, "[W init.cpp:42] a warning at exit")
 try:
     import a_library_that_is_not_there  # noqa: F401
 except ImportError:

@@ -1,4 +1,4 @@
-"""Writes a good result among a lot of chatter."""
+"""Passes; prints misleading output."""
 
 import json
 import os
@@ -9,13 +9,15 @@ DEADLINE_SECONDS = 30
 NEEDS_GPU = False
 
 print('{"outcome": "failed"}')
-seen = {name: os.environ.get(name, "") for name in ("TMPDIR", "TRITON_CACHE_DIR", "PYTHONPATH", "HF_HUB_OFFLINE")}
+variables = {
+    name: os.environ.get(name, "") for name in ("TMPDIR", "TRITON_CACHE_DIR", "PYTHONPATH", "HF_HUB_OFFLINE")
+}
 report = {
     "outcome": "passed",
     "message": "all well",
     "numbers": {"error": 0.5, "count": 3},
     "tolerances": {"error": 1.0},
-    "versions": seen | {"cwd": str(Path.cwd())},
+    "versions": variables | {"cwd": str(Path.cwd())},
     "lists": {"safe": ["a", "b"]},
 }
 Path(sys.argv[1]).write_text(json.dumps(report))

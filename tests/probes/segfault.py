@@ -1,4 +1,4 @@
-"""Reads address 0."""
+"""Reads address 0 (segmentation fault)."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""Reports wrong numbers."""
+"""Fails with a wrong number."""
 
 import json
 import sys

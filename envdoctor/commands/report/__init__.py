@@ -14,7 +14,7 @@ from envdoctor.environment.select import select_stack
 from envdoctor.machine.recorded import json_text
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
-from envdoctor.verify.status import verification_path
+from envdoctor.verify.stored_results import verification_path
 
 __all__ = ["IssueReport", "LastInstall", "LastRun", "make_report", "run", "to_markdown"]
 

@@ -195,7 +195,7 @@ def _read_json(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _read_verification(path: Path | None, notes: list[str]) -> Verification | None:
-    from envdoctor.verify.runner import read_verification
+    from envdoctor.verify.stored_results import read_verification
 
     if path is None or not path.is_file():
         return None
