@@ -256,7 +256,7 @@ def test_a_missing_requirement_counts_only_where_the_list_is_whole() -> None:
     whole = found(
         machine_with([H100]), stack_with("2.8.0+cu128", cuda="12.8", distributions=(needy,), source="files")
     )
-    assert whole["PKG007"].message == "trl 0.23.1 requires accelerate>=1.4.0, not installed"
+    assert whole["PKG007"].message == "trl 0.23.1 requires packages that are not installed: accelerate>=1.4.0"
     assert found(machine_with([H100]), stack_with("2.8.0+cu128", cuda="12.8", distributions=(needy,))) == {}
 
 
@@ -281,21 +281,21 @@ def test_contradicting_pins_get_no_impossible_command() -> None:
     held = {"transformers": "4.51.1"}
     stack = stack_with("2.6.0+cu124", cuda="12.4", packages=held, distributions=(one, other))
     finding = found(machine_with([H100]), stack)["PKG004"]
-    assert "environment of its own" in finding.fix
+    assert "separate environment" in finding.fix
     assert finding.commands == ("uv pip check",)
 
 
 @pytest.mark.parametrize("row", known_breaks(), ids=lambda row: row.id)
 def test_every_row_fires_inside_its_versions_and_not_outside(row: object) -> None:
     conditions = [condition.partition(" ") for condition in row.when]  # type: ignore[attr-defined]
-    beside = dict.fromkeys(row.beside[:1], "1.0")  # type: ignore[attr-defined]
+    companions = dict.fromkeys(row.only_with[:1], "1.0")  # type: ignore[attr-defined]
     python = "3.10.13" if row.python else "3.12.11"  # type: ignore[attr-defined]
-    inside = {name: _example(specifier) for name, _, specifier in conditions} | beside
+    inside = {name: _example(specifier) for name, _, specifier in conditions} | companions
     stack = stack_with(inside.get("torch"), packages=inside, python=python)
     assert found(machine_with(None), stack)[row.id].status == row.status  # type: ignore[attr-defined]
     if row.python:  # type: ignore[attr-defined]
         assert row.id not in found(machine_with(None), stack_with(inside.get("torch"), packages=inside))  # type: ignore[attr-defined]
-    for name in beside:
+    for name in companions:
         alone = {other: text for other, text in inside.items() if other != name}
         assert row.id not in found(machine_with(None), stack_with(alone.get("torch"), packages=alone, python=python))  # type: ignore[attr-defined]
     for name, _, specifier in conditions:
@@ -324,7 +324,7 @@ def test_every_rule_of_the_family_is_documented() -> None:
             first = rule.documentation.split("\n")[0]
             assert 20 < len(first) < 200, rule.id
             assert "References:\nhttps://" in rule.documentation, rule.id
-            assert "Fixed" in rule.documentation, rule.id
+            assert "Fix:" in rule.documentation, rule.id
             assert rule.url.startswith("https://"), rule.id
 
 

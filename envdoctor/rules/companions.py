@@ -1,4 +1,4 @@
-"""Rules on compiled companions of torch: torchvision, torchaudio, torchao, flash-attn, bitsandbytes."""
+"""Rules on packages that are compiled for a specific torch: torchvision, torchao, flash-attn, bitsandbytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
         "error" if row.versions == "<0.13" else "warning",
         f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
         version_evidence(stack, "torch", "torchao"),
-        f"Install torchao{wanted} for torch {torch}." if fitting else f"Install a torchao made for torch {torch}.",
+        f"Install torchao{wanted} for torch {torch}." if fitting else f"Install a torchao for torch {torch}.",
         (f"uv pip install 'torchao{wanted}'",),
     )
 
@@ -86,7 +86,7 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
         backend = "cpu" if mine == "cpu" else f"cu{mine.replace('.', '')}"
         yield Problem(
             "error",
-            f"{name} {versions[name]} is beside a torch for {'CPU' if mine == 'cpu' else f'CUDA {mine}'}",
+            f"{name} {versions[name]} does not match torch for {'CPU' if mine == 'cpu' else f'CUDA {mine}'}",
             version_evidence(stack, "torch", name),
             f"Reinstall {name} from torch's index.",
             (f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}",),
@@ -125,7 +125,7 @@ def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Ite
                 "error",
                 f"{name} {public_part(each.version)} was built for {wrong}; torch {torch} is installed",
                 (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
-                f"Install the {name} wheel for torch {minor_of(torch)}, or build it again.",
+                f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it.",
                 (f"uv pip install {name}=={public_part(each.version)} --no-build-isolation --no-cache --reinstall",),
             )
 
@@ -136,7 +136,7 @@ def _abi(stack: Stack) -> bool | None:
 
 
 def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
-    """What of `cu12torch2.8cxx11abitrue` does not fit, in words; empty where all does."""
+    """The part of `cu12torch2.8cxx11abitrue` that differs from the installed torch; empty if none does."""
     minor = re.search(r"torch(\d+\.\d+)", label)
     major = re.search(r"cu(\d{2})", label)
     new_abi = re.search(r"cxx11abi(true|false)", label)
@@ -176,12 +176,12 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
     for row in torch_pairings():
         if row.package == "flash-attn" and satisfies(public_part(flash), row.versions):
             read = any(each.distribution == "flash-attn" for each in stack.extensions.value or ())
-            if satisfies(public_part(torch), row.torch) is False and not read:  # EXT001 looks into the file itself
+            if satisfies(public_part(torch), row.torch) is False and not read:  # EXT001 reads the file
                 yield Problem(
                     "info",
                     f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
                     version_evidence(stack, "torch", "flash-attn"),
-                    "Fine if it was compiled for this torch; else rebuild it, or take a release with a wheel.",
+                    "Rebuild it, or install a release with a wheel, unless it was compiled for this torch.",
                     ('python -c "import flash_attn_2_cuda"',),
                 )
             return
@@ -244,9 +244,9 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     if _is_for_cpus(stack):
         yield Problem(
             "error",
-            f"bitsandbytes {version} has no native library for CUDA at all, torch is built for CUDA {cuda}",
+            f"bitsandbytes {version} has no native library for CUDA; torch is built for CUDA {cuda}",
             (*version_evidence(stack, "bitsandbytes"), evidence("extensions", stack.extensions)),
-            "Install the newest bitsandbytes, whose wheels have one.",
+            "Install the newest bitsandbytes, whose wheels contain one.",
             ("uv pip install --upgrade --reinstall bitsandbytes",),
         )
         return
@@ -259,25 +259,25 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     yield Problem(
         "error",
         f"bitsandbytes {version} has native libraries for CUDA {', '.join(held)}; "
-        + (f"BNB_CUDA_VERSION={chosen} asks for {wanted}" if chosen else f"torch is built for CUDA {cuda}"),
+        + (f"BNB_CUDA_VERSION={chosen} requests {wanted}" if chosen else f"torch is built for CUDA {cuda}"),
         (
             *version_evidence(stack, "bitsandbytes"),
             Evidence("CUDA of torch", cuda, stack.torch.source),
             Evidence(*source),
         ),
-        "Unset BNB_CUDA_VERSION." if chosen else f"Install bitsandbytes {newest or 'of the newest release'}.",
+        "Unset BNB_CUDA_VERSION." if chosen else f"Install bitsandbytes {newest or 'in the newest release'}.",
         ("unset BNB_CUDA_VERSION",) if chosen else (f"uv pip install 'bitsandbytes>={newest}'",),
     )
 
 
 def _is_for_cpus(stack: Stack) -> bool:
-    """Whether the files of bitsandbytes were read and none is for CUDA: old wheels for Arm, or an own build."""
+    """Whether the files of bitsandbytes are known and none is for CUDA: old wheels for Arm, or a local build."""
     files = [each.path for each in stack.extensions.value or () if "libbitsandbytes_" in each.path]
     return bool(files) and not any("_cuda" in path for path in files)
 
 
 def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tuple[str, str, str]]:
-    """CUDA versions that the installed bitsandbytes has a library for, and where that was read."""
+    """The CUDA versions of the native libraries of the installed bitsandbytes, and their evidence."""
     files = [each.path for each in stack.extensions.value or () if "libbitsandbytes_cuda" in each.path]
     found = {f"{each[1]}.{each[2]}" for each in (re.search(r"_cuda(\d{2})(\d)", path) for path in files) if each}
     if found:
@@ -320,6 +320,6 @@ def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator
             "warning" if other else "info",
             f"BNB_CUDA_VERSION={value}, but torch is built for CUDA {cuda}",
             (Evidence("BNB_CUDA_VERSION", value, machine.environment.source), evidence("torch", stack.torch)),
-            "Unset it, so that bitsandbytes follows torch.",
+            "Unset it, so that bitsandbytes uses torch's CUDA version.",
             ("unset BNB_CUDA_VERSION",),
         )

@@ -1,4 +1,4 @@
-"""Rules on a torch with CUDA that sees no GPU: what a report leaves open, narrowed down to the likely causes."""
+"""Rules on a CUDA build of torch that finds no GPU: the likely causes, by the facts that a report contains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, tor
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 
-# From four on cuInit ends with error 2: github.com/microsoft/WSL/issues/12467, github.com/mlcommons/ck/issues/916.
+# With four or more, cuInit fails with error 2: github.com/microsoft/WSL/issues/12467 and
+# github.com/mlcommons/ck/issues/916.
 WSL_GPUS = 3
 HGX_GPUS = 4
-# Kernels that no Ubuntu or Debian comes with: such a system runs in a container on another host.
+# Kernels that Ubuntu and Debian do not provide: such a system runs in a container on another host.
 FOREIGN_KERNEL = re.compile(r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d")
 UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04": ((5, 15), (6, 8)),
                   "24.04": ((6, 8), (6, 17))}  # fmt: skip
@@ -38,15 +39,15 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
     References:
     https://docs.pytorch.org/docs/stable/notes/cuda.html
     """
-    if not _sees_nothing(machine, stack) or machine.system.container.value or _foreign(machine):
+    if not _finds_no_driver(machine, stack) or machine.system.container.value or _foreign_kernel(machine):
         return
     if machine.cuda.nvcc_version.value or machine.system.wsl.value:
-        return  # a toolkit: somebody meant to use a GPU here; DRV009 and DRV011 speak
+        return  # DRV009 covers machines with a toolkit, DRV012 WSL
     yield Problem(
         "error",
-        f"torch {torch_version(stack)} is built for CUDA {torch_cuda(stack)}, and there is no NVIDIA GPU or driver",
+        f"torch {torch_version(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
         _shown(machine, stack),
-        "Use a machine with an NVIDIA GPU, or install torch for the CPU. If there is a GPU: install the driver.",
+        "Use a machine with an NVIDIA GPU, or install torch for the CPU. Install the driver if there is a GPU.",
         ("lspci | grep -i nvidia", "uv pip install torch --torch-backend=cpu --reinstall-package torch"),
     )
 
@@ -72,18 +73,18 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html
     """
-    if not _sees_nothing(machine, stack) or machine.system.wsl.value:
+    if not _finds_no_driver(machine, stack) or machine.system.wsl.value:
         return
     container = machine.system.container
-    sign = container.value or _foreign(machine)
+    sign = container.value or _foreign_kernel(machine)
     possible = container.state == "unreadable"
     if not sign and not possible:
         return
     yield Problem(
         "error" if sign else "warning",
-        f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} sees no GPU in a container ({sign})"
+        f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU in a container ({sign})"
         if sign
-        else "if this is a container, it was started without access to the GPUs",
+        else "no GPU was found; if this is a container, it was started without access to the GPUs",
         (*_shown(machine, stack), evidence("system.container", container)),
         "Start the container with the NVIDIA runtime and a device request; check nvidia-smi inside it.",
         (
@@ -113,22 +114,22 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
     https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html
     https://github.com/pytorch/pytorch/issues/49081
     """
-    if _sees_nothing(machine, stack) and machine.cuda.nvcc_version.value and not machine.system.wsl.value:
-        inside = machine.system.container.value or _foreign(machine)
+    if _finds_no_driver(machine, stack) and machine.cuda.nvcc_version.value and not machine.system.wsl.value:
+        inside = machine.system.container.value or _foreign_kernel(machine)
         yield Problem(
             "warning" if inside else "error",
-            f"a CUDA toolkit ({machine.cuda.nvcc_version.value}) and torch for CUDA {torch_cuda(stack)} are here; "
-            "nvidia-smi shows no driver: it is not installed, not loaded, or of another version than its libraries",
+            f"CUDA toolkit {machine.cuda.nvcc_version.value} and torch for CUDA {torch_cuda(stack)} are installed, "
+            "but nvidia-smi reports no driver: not installed, not loaded, or of another version than its libraries",
             _shown(machine, stack),
-            "See what nvidia-smi says; load the module, rebuild it for this kernel, or reboot after an upgrade.",
+            "Run nvidia-smi; load the module, rebuild it for this kernel, or reboot after an upgrade.",
             ("nvidia-smi", "sudo modprobe nvidia nvidia_uvm", "sudo dkms autoinstall && sudo modprobe nvidia"),
         )
-    elif _hidden(machine, stack) and not _explained(machine, stack):
+    elif _cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
         yield Problem(
             "error",
-            f"nvidia-smi shows {gpu_labels(gpus_of(machine)) or 'a driver'}, and CUDA does not start in torch",
+            f"nvidia-smi lists {gpu_labels(gpus_of(machine)) or 'a driver'}, but CUDA does not initialize in torch",
             _shown(machine, stack),
-            "Load nvidia_uvm; if that does not help, reboot. Take foreign libcuda files out of LD_LIBRARY_PATH.",
+            "Load nvidia_uvm; if that does not help, reboot. Remove other libcuda files from LD_LIBRARY_PATH.",
             (
                 "sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm && ls -l /dev/nvidia*",
                 "python -c 'import torch; torch.cuda.init()'",
@@ -156,15 +157,15 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
     """
     gpus = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and model.nvswitch]
-    if not _hidden(machine, stack) or len(gpus) < HGX_GPUS or _driver_is_too_old(machine, stack):
+    if not _cuda_fails(machine, stack) or len(gpus) < HGX_GPUS or _driver_is_too_old(machine, stack):
         return
     version = machine.driver.version.value or ""
     branch = version.split(".")[0] or "VERSION"
     yield Problem(
         "error",
-        f"{gpu_labels(gpus)} on an NVSwitch board, and CUDA does not start: the fabric manager is the first suspect",
+        f"CUDA does not initialize on an NVSwitch board with {gpu_labels(gpus)}: check the fabric manager first",
         _shown(machine, stack),
-        f"Start the fabric manager, in the driver's version ({version or 'unknown'}).",
+        f"Start the fabric manager of the driver's version ({version or 'unknown'}).",
         (
             "systemctl status nvidia-fabricmanager",
             f"sudo apt-get install -y nvidia-fabricmanager-{branch}={version}*",
@@ -201,9 +202,9 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
     yield Problem(
         "error" if fails else "warning",
         f"{len(gpus)} GPUs under WSL2"
-        + (", and CUDA does not start" if fails else ": CUDA may not start with so many"),
+        + (", and CUDA does not initialize" if fails else ": CUDA may not initialize with more than three"),
         (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
-        f"Show at most {WSL_GPUS} GPUs, set before Python starts, or run on native Linux.",
+        f"Make at most {WSL_GPUS} GPUs visible before Python starts, or use native Linux.",
         ("export CUDA_VISIBLE_DEVICES=0,1",),
     )
 
@@ -229,12 +230,12 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
     """
     if not machine.system.wsl.value or len(gpus_of(machine)) > WSL_GPUS or _driver_is_too_old(machine, stack):
         return
-    if _hidden(machine, stack) or _sees_nothing(machine, stack):
+    if _cuda_fails(machine, stack) or _finds_no_driver(machine, stack):
         yield Problem(
             "warning",
-            f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} sees no GPU under WSL2",
+            f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
             (evidence("system.wsl", machine.system.wsl), *_shown(machine, stack)),
-            "Put WSL's libcuda first, update the Windows driver and WSL, and remove Linux drivers from WSL.",
+            "Place WSL's libcuda first, update the Windows driver and WSL, and remove Linux drivers from WSL.",
             (
                 "ls -l /usr/lib/wsl/lib/libcuda.so.1 && export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH",
                 "wsl --update && wsl --shutdown  # in Windows",
@@ -262,15 +263,15 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
-    inside = machine.system.container.value or _foreign(machine)
-    if not inside or not _hidden(machine, stack) or _driver_is_too_old(machine, stack):
+    inside = machine.system.container.value or _foreign_kernel(machine)
+    if not inside or not _cuda_fails(machine, stack) or _driver_is_too_old(machine, stack):
         return
     yield Problem(
         "warning",
         f"CUDA does not initialize in a container ({inside}) with driver {machine.driver.version.value or 'unknown'} "
         f"and {gpu_labels(gpus_of(machine)) or 'no listed GPU'}",
         _shown(machine, stack),
-        "Take the image's cuda-compat libraries out of the path.",
+        "Remove the image's cuda-compat libraries from the path.",
         (
             "ldconfig -p | grep libcuda.so.1",
             "sudo mv /etc/ld.so.conf.d/00-compat*.conf /tmp/ ; sudo ldconfig",
@@ -279,21 +280,21 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     )
 
 
-def _sees_nothing(machine: Machine, stack: Stack) -> bool:
-    """A CUDA torch that a report shows without GPU and driver."""
-    unseen = not gpus_of(machine) and not machine.driver.version.value and not machine.driver.library.value
-    unseen = unseen and "NVML error" not in machine.gpus.note  # the rules on the driver say what that is
-    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and unseen and not _jetson(machine)
+def _finds_no_driver(machine: Machine, stack: Stack) -> bool:
+    """Whether a CUDA build of torch runs without GPU and driver."""
+    no_driver = not gpus_of(machine) and not machine.driver.version.value and not machine.driver.library.value
+    no_driver = no_driver and "NVML error" not in machine.gpus.note  # covered by the rules on the driver
+    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and no_driver and not _jetson(machine)
 
 
-def _hidden(machine: Machine, stack: Stack) -> bool:
-    """A CUDA torch that starts no CUDA while driver or GPUs are shown."""
+def _cuda_fails(machine: Machine, stack: Stack) -> bool:
+    """Whether a CUDA build of torch does not initialize CUDA although a driver or GPUs are listed."""
     seen = gpus_of(machine) or machine.driver.version.value
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(seen)
 
 
-def _explained(machine: Machine, stack: Stack) -> bool:
-    """Whether another rule names a reason for which CUDA does not start."""
+def _has_other_reason(machine: Machine, stack: Stack) -> bool:
+    """Whether another rule reports the reason."""
     switched = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and model.nvswitch]
     visible = (machine.environment.value or {}).get("CUDA_VISIBLE_DEVICES")
     return bool(
@@ -310,8 +311,8 @@ def _driver_is_too_old(machine: Machine, stack: Stack) -> bool:
     return bool(driver and cuda) and driver < oldest_driver(cuda, windows=is_windows(machine))
 
 
-def _foreign(machine: Machine) -> str:
-    """The kernel, where it does not belong to the system that a report names: that is a container."""
+def _foreign_kernel(machine: Machine) -> str:
+    """The kernel, if it does not belong to the distribution of a report, which then comes from a container."""
     kernel, system = machine.system.kernel.value or "", machine.system.os.value or ""
     if not re.search(r"ubuntu|debian", system, re.IGNORECASE) or machine.system.wsl.value or _jetson(machine):
         return ""

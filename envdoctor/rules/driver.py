@@ -1,4 +1,4 @@
-"""Rules on the NVIDIA driver: loaded, whole, and of one version."""
+"""Rules on the NVIDIA driver: whether it is loaded, consistent and new enough."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.rules.facts import is_reported
 from envdoctor.rules.registry import Problem, evidence, rule
 
-LOST = "NVML error 999"
+UNKNOWN_ERROR = "NVML error 999"
 LOST_DEVICES = "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"
 
 
@@ -43,7 +43,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
                 evidence("driver.library", library),
                 evidence("gpus", machine.gpus),
             ),
-            "Reload the kernel module so that it matches the libraries; if it is in use, reboot.",
+            "Reload the kernel module to match the libraries; if it is in use, reboot.",
             (
                 "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia nvidia_uvm",
                 "sudo reboot",
@@ -66,7 +66,7 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
     if "NVML error 9:" in machine.gpus.note:
         yield Problem(
             "error",
-            "the NVIDIA libraries are there, but the kernel module is not loaded",
+            "the NVIDIA libraries are installed, but the kernel module is not loaded",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
             "Load the module; if that fails, rebuild it for the running kernel.",
             ("sudo modprobe nvidia", "sudo dkms autoinstall && sudo modprobe nvidia"),
@@ -82,12 +82,12 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.pytorch.org/docs/stable/notes/cuda.html
     """
-    if machine.gpus.state == "absent" and not _given_gpus(machine):
+    if machine.gpus.state == "absent" and not _requested_gpus(machine):
         yield Problem(
             "info",
             "no NVIDIA GPU",
             (evidence("gpus", machine.gpus),),
-            "Use the CPU profile here, or a machine with a GPU.",
+            "Use the CPU profile, or a machine with a GPU.",
             ("envdoctor install --profile cpu",),
         )
 
@@ -110,13 +110,13 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
     """
-    if machine.gpus.state == "absent" and _given_gpus(machine):
+    if machine.gpus.state == "absent" and _requested_gpus(machine):
         yield Problem(
             "error",
-            f"this container ({machine.system.container.value}) asks for GPUs "
-            f"(NVIDIA_VISIBLE_DEVICES={_given_gpus(machine)}) and sees none",
+            f"this container ({machine.system.container.value}) requests GPUs "
+            f"(NVIDIA_VISIBLE_DEVICES={_requested_gpus(machine)}) and has none",
             (evidence("gpus", machine.gpus), evidence("system.container", machine.system.container)),
-            "Start the container with the NVIDIA runtime; on the host, the container toolkit must be configured.",
+            "Start the container with the NVIDIA runtime, and configure the container toolkit on the host.",
             (
                 "docker run --gpus all IMAGE",
                 "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
@@ -134,15 +134,19 @@ def nvml_fails(machine: Machine) -> Iterator[Problem]:
     https://docs.nvidia.com/deploy/xid-errors/index.html
     """
     note = machine.gpus.note
-    named = ("NVML error 18", "NVML error 9:")
-    if LOST in note and machine.system.container.value:
+    other_rules = ("NVML error 18", "NVML error 9:")
+    if UNKNOWN_ERROR in note and machine.system.container.value:
         return  # DRV014
-    if machine.gpus.state == "unreadable" and not is_reported(machine.gpus) and not any(n in note for n in named):
+    if (
+        machine.gpus.state == "unreadable"
+        and not is_reported(machine.gpus)
+        and not any(error in note for error in other_rules)
+    ):
         yield Problem(
             "error",
             f"the GPUs cannot be read: {note}",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
-            "See what nvidia-smi and the kernel log say; a driver that hangs needs a reboot.",
+            "Run nvidia-smi and read the kernel log; reboot if the driver hangs.",
             ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
         )
 
@@ -166,13 +170,13 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
     """
     driver, oldest = machine.driver.version, cuda_releases()["12.0"].minimum
     if is_reported(driver):
-        return  # it names its torch, and TORCH004 holds the driver against that
+        return  # TORCH004 compares it with the torch of the report
     if machine.gpus.value and driver.value and Version(driver.value) < Version(oldest):
         yield Problem(
             "error",
             f"driver {driver.value}; CUDA 12 builds need {oldest} or newer",
             (evidence("driver.version", driver), evidence("driver.cuda", machine.driver.cuda)),
-            "Install a newer driver; on a rented machine take an image with one.",
+            "Install a newer driver; on a rented machine choose an image with one.",
             ("sudo apt-get install -y nvidia-driver-580-server", "sudo reboot"),
         )
 
@@ -193,15 +197,15 @@ def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
     """
     container = machine.system.container
     maybe = is_reported(machine.gpus) and container.state == "unreadable"
-    if LOST not in machine.gpus.note or not (container.value or maybe):
+    if UNKNOWN_ERROR not in machine.gpus.note or not (container.value or maybe):
         return
     yield Problem(
         "error" if container.value else "warning",
         f"{machine.gpus.note.partition(' (')[0]}: "
         + (f"this container ({container.value}) lost its GPUs" if container.value else "a container lost its GPUs"),
         (evidence("gpus", machine.gpus), evidence("system.container", container)),
-        "Start the container again; on the host let the container toolkit hand out CDI devices, or set Docker's "
-        "cgroup driver to cgroupfs, so that it does not happen again.",
+        "Restart the container. To prevent it, use CDI devices of the container toolkit on the host, or set Docker's "
+        "cgroup driver to cgroupfs.",
         (
             "docker restart CONTAINER",
             "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host",
@@ -210,15 +214,15 @@ def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
 
 
 def _differ(module: str | None, library: str | None) -> bool:
-    """Whether two versions differ in the parts that both have: some sources leave out the last one."""
+    """Whether two versions differ in the parts that both have: some sources omit the last one."""
     if not module or not library:
         return False
     pairs = zip(module.split("."), library.split("."), strict=False)
     return any(one != other for one, other in pairs)
 
 
-def _given_gpus(machine: Machine) -> str:
-    """What a container was told to show of the GPUs, empty outside of containers and for none."""
+def _requested_gpus(machine: Machine) -> str:
+    """The GPUs that a container requests; empty outside of containers."""
     if machine.system.container.state != "known":
         return ""
     devices = (machine.environment.value or {}).get("NVIDIA_VISIBLE_DEVICES", "")

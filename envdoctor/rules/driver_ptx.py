@@ -1,4 +1,4 @@
-"""Rules on what an older driver of the same CUDA major version does not do: compile newer PTX."""
+"""Rules on minor-version compatibility: an older driver cannot compile the PTX of a newer CUDA release."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
-# vLLM's own FlashAttention 2 has sm_80 code and compute_80 PTX and nothing else since it was cut to that, with vLLM
-# 0.7.2 (torch 2.5.1): from sm_90 on the driver must compile it. github.com/vllm-project/vllm/issues/28030; measured.
+# From vLLM 0.7.2 (torch 2.5.1) on its FlashAttention 2 contains only sm_80 code and compute_80 PTX, which the driver
+# compiles for sm_90 and newer. github.com/vllm-project/vllm/issues/28030; measured.
 FIRST_PTX_TORCH = (2, 5)
 FIRST_PTX_GPU: Capability = (9, 0)
 
@@ -78,7 +78,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
             Evidence("torch.cuda", torch_cuda(stack), stack.torch.source),
         ),
         f"Upgrade the driver to {bundled} or newer"
-        + (f", or put {package} (data-centre GPUs only) first on the path" if compat else "")
+        + (f", or place {package} (data-centre GPUs only) first on the path" if compat else "")
         + ", or install a build for an older CUDA.",
         (f"sudo apt-get install -y nvidia-driver-{bundled.split('.')[0]}-server && sudo reboot",)
         + ((f"sudo apt-get install -y {package}", f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat")
@@ -109,9 +109,9 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     ):
         yield Problem(
             "info",
-            f"driver {driver} is one of CUDA {known}, torch is built for {cuda}: its native code runs",
+            f"driver {driver} supports CUDA {known}, torch is built for {cuda}: only its native code runs",
             (evidence("driver.version", machine.driver.version),),
-            f"Nothing to do; a driver from {driver_of_cuda(cuda)} on has it all.",
+            f"No action needed; driver {driver_of_cuda(cuda)} and newer supports all of it.",
         )
 
 
@@ -134,12 +134,12 @@ def _from_files(machine: Machine, stack: Stack, known: str) -> tuple[str, str, l
 
 
 def _needs_ptx(extension: Extension, gpu: Capability) -> bool:
-    """Whether a good part of the file's kernels reaches this GPU only as PTX."""
+    """Whether a considerable share of the file's kernels is available for this GPU only as PTX."""
     code = extension.code
     if not code:
         return False
-    whole = {" ".join((*code.native, *code.ptx)): 1}
-    containers = {kinds: number for kinds, number in (code.containers or whole).items() if number}
+    all_code = {" ".join((*code.native, *code.ptx)): 1}
+    containers = {kinds: number for kinds, number in (code.containers or all_code).items() if number}
     compiled = sum(
         number
         for kinds, number in containers.items()
@@ -149,12 +149,12 @@ def _needs_ptx(extension: Extension, gpu: Capability) -> bool:
 
 
 def _is_nvidias(extension: Extension) -> bool:
-    """NVIDIA's own libraries choose among their kernels and fall back; their PTX is no sign."""
+    """Whether the file is one of NVIDIA's libraries, which select among their kernels and do not need their PTX."""
     return extension.distribution.startswith(("nvidia-", "cuda-", "cupy", "triton"))
 
 
 def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, list[Gpu]] | None:
-    """What is known of vLLM's wheels, where no file was read."""
+    """The same for vLLM's wheels by its table, if no file was read."""
     cuda, line = torch_cuda(stack), parse_major_minor(torch_version(stack))
     if any(extension.code for extension in stack.extensions.value or ()) or not first_in_use(stack, "vllm"):
         return None

@@ -12,15 +12,15 @@ from envdoctor.knowledge.libraries import package_of_library
 from envdoctor.rules.facts import gpu_label, gpus_of, installed_version, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, rule
 
-# Compute capability below which the library has no kernels whatever the build: another rule says that (VLLM005).
-# xformers has kernels for Volta only through torch's own, not in its file.
+# Minimum compute capability of all builds of the library; VLLM005 reports older GPUs.
+# xformers uses torch's kernels on Volta; its own file has none.
 OLDEST_GPU: dict[str, Capability] = {"vllm": (7, 0), "sgl-kernel": (7, 5), "flash-attn": (8, 0), "xformers": (7, 5)}
-GENERAL = 3  # architectures in one container: such kernels are made for all GPUs of the build
+GENERAL_ARCHITECTURES = 3  # architectures of a fatbin entry: kernels with so many are built for all GPUs of the build
 CUDA_LIBRARY = re.compile(
     r"lib(cudart|cublas|cublasLt|cudnn\w*|cufft|curand|cusolver|cusparse|cusparseLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)"
 )
 
-# A library that brings a file for each torch release takes its own by this name, and leaves the others alone:
+# Files for one torch release each; the library loads only the one for the installed torch:
 # torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch24-cpu.so (torch-c-dlpack-ext 0.1.5, core.py).
 FILE_OF_A_RELEASE = re.compile(r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$")
 
@@ -62,7 +62,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
             + (f" and {len(symbols) - 1} more" if symbols[1:] else "")
             + f", which torch {torch_version(stack)} does not have",
             (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
-            f"Install the {name} made for torch {torch_version(stack)}, or the torch that it was built for.",
+            f"Install the {name} built for torch {torch_version(stack)}, or the torch that it was built for.",
             (f"uv pip install --reinstall {name} {again}",),
         )
 
@@ -95,11 +95,11 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         torch = torch_version(stack).split("+")[0]
         yield Problem(
             "error",
-            f"{file.path} needs {', '.join(symbols[:2] or missing)}, and the NCCL it gets does not have it"
+            f"{file.path} needs {', '.join(symbols[:2] or missing)}, which the loaded NCCL does not have"
             if symbols
-            else f"{file.path} needs {missing[0]}, which is nowhere",
+            else f"{file.path} needs {missing[0]}, which was not found",
             (Evidence(f"extensions.{file.path}", " ".join(symbols[:4] or missing), file.path),),
-            "Install the NCCL that torch pins, and take other libnccl files out of LD_LIBRARY_PATH.",
+            "Install the NCCL that torch requires, and remove other libnccl files from LD_LIBRARY_PATH.",
             (
                 f"uv pip install --reinstall-package {package} torch=={torch}",
                 "ldconfig -p | grep nccl; echo $LD_LIBRARY_PATH",
@@ -129,16 +129,16 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
     for name, files in _by_distribution(stack).items():
         for file in files:
             missing = [library for library in file.missing_libraries if CUDA_LIBRARY.match(library)]
-            if name == "vllm":  # of another major version than torch: VLLM003 says that
+            if name == "vllm":  # VLLM003 reports another major version than torch
                 missing = [library for library in missing if f".so.{torch_cuda(stack).split('.')[0]}" in library]
             if not missing or is_optional(file):
                 continue
             yield Problem(
                 "error",
-                f"{file.path} of {name or 'no known distribution'} needs {', '.join(missing)}, which is nowhere; "
+                f"{file.path} of {name or 'no known distribution'} needs {', '.join(missing)}, which was not found; "
                 f"torch is built for {'CUDA ' + torch_cuda(stack) if torch_cuda(stack) else 'no CUDA'}",
                 (Evidence(f"extensions.{file.path}.missing_libraries", " ".join(missing), file.path),),
-                f"Install the build of {name} for torch's CUDA version, or the package that has the library.",
+                f"Install the build of {name} for torch's CUDA version, or the package that contains the library.",
                 (f"uv pip install {package_of_library(missing[0], torch_cuda(stack))}",),
             )
             break
@@ -167,8 +167,8 @@ def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterato
     """
     for name, files in _by_distribution(stack).items():
         for file in (file for file in files if _is_main(name, file)):
-            bare = [gpu for gpu in gpus_of(machine) if (c := capability_of(gpu)) and not _runs(files, file, c)]
-            if bare and (reason := _bare_problem(stack, name, file, bare)):
+            unsupported = [gpu for gpu in gpus_of(machine) if (c := capability_of(gpu)) and not _runs(files, file, c)]
+            if unsupported and (reason := _no_code_problem(stack, name, file, unsupported)):
                 yield reason
                 break
 
@@ -198,7 +198,7 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
             continue
         for gpu in gpus_of(machine):
             capability = capability_of(gpu)
-            if capability and not any(_serves(file.code, capability) for file in coded if file.code):
+            if capability and not any(_supports(file.code, capability) for file in coded if file.code):
                 has = " ".join(
                     sorted({kind for file in coded if file.code for kind in (*file.code.native, *file.code.ptx)})
                 )
@@ -210,7 +210,7 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
                     "warning",
                     f"no compiled file of {name} has code for {gpu_label(gpu)}; they have {has}",
                     (Evidence(f"extensions.{coded[0].path}.code", has, coded[0].path),),
-                    f"Build {name} again for compute capability {wanted}.",
+                    f"Rebuild {name} for compute capability {wanted}.",
                     (rebuild,),
                 )
                 break
@@ -224,7 +224,7 @@ def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
 
 
 def _for_another_torch(file: Extension, stack: Stack) -> bool:
-    """Whether a file's name says that it is for a torch release other than the installed one."""
+    """Whether a file is for another torch release than the installed one, according to its name."""
     named = FILE_OF_A_RELEASE.search(file.path)
     return named is not None and list(named.groups()) != torch_version(stack).split(".")[:2]
 
@@ -239,30 +239,32 @@ def _is_main(name: str, file: Extension) -> bool:
 
 
 def _runs(files: list[Extension], file: Extension, gpu: Capability) -> bool:
-    """Whether the GPU finds code: in this file, or (sgl-kernel's sm90 and sm100 folders) in its sister."""
-    sisters = [other for other in files if re.search(r"/sm\d+/", other.path)] if "/sm" in file.path else []
-    return any(other.code and _serves(other.code, gpu) for other in (file, *sisters))
+    """Whether this file, or the same file in another folder (sm90 and sm100 of sgl-kernel), has code for the GPU."""
+    siblings = [other for other in files if re.search(r"/sm\d+/", other.path)] if "/sm" in file.path else []
+    return any(other.code and _supports(other.code, gpu) for other in (file, *siblings))
 
 
-def _serves(code: KernelCode, gpu: Capability) -> bool:
-    """Whether kernels that are made for many GPUs are made for this one, too.
+def _supports(code: KernelCode, gpu: Capability) -> bool:
+    """Whether the kernels for many architectures include this GPU.
 
-    vLLM 0.10.2's _C has 28 containers `sm_70 sm_75 sm_80 sm_89 sm_90 sm_100 sm_120`, and 18 with `sm_90a` alone. A
-    file whose only code for a chip is of the second kind does not serve it.
+    vLLM 0.10.2's _C has 28 fatbin entries `sm_70 sm_75 sm_80 sm_89 sm_90 sm_100 sm_120`, and 18 with only `sm_90a`.
+    A file with only the second kind for a chip does not support it.
     """
-    general = [kinds.split() for kinds in code.containers if len(re.findall(r"sm_\d+\b", kinds)) >= GENERAL]
+    general = [
+        kinds.split() for kinds in code.containers if len(re.findall(r"sm_\d+\b", kinds)) >= GENERAL_ARCHITECTURES
+    ]
     return any(runs_native(kinds, gpu) or runs_as_ptx(kinds, gpu) for kinds in general or [[*code.native, *code.ptx]])
 
 
-def _bare_problem(stack: Stack, name: str, file: Extension, bare: list[Gpu]) -> Problem | None:
-    bare = [gpu for gpu in bare if (capability_of(gpu) or (0, 0)) >= OLDEST_GPU.get(name, (0, 0))]
-    if not bare or not file.code:
+def _no_code_problem(stack: Stack, name: str, file: Extension, unsupported: list[Gpu]) -> Problem | None:
+    unsupported = [gpu for gpu in unsupported if (capability_of(gpu) or (0, 0)) >= OLDEST_GPU.get(name, (0, 0))]
+    if not unsupported or not file.code:
         return None
     has = " ".join((*file.code.native, *file.code.ptx))
-    wanted = ";".join(sorted({gpu.compute_capability.value or "" for gpu in bare}))
+    wanted = ";".join(sorted({gpu.compute_capability.value or "" for gpu in unsupported}))
     return Problem(
         "error",
-        f"{file.path} of {name} {installed_version(stack, name) or ''} has no code for {gpu_label(bare[0])}; "
+        f"{file.path} of {name} {installed_version(stack, name) or ''} has no code for {gpu_label(unsupported[0])}; "
         f"it has {has}",
         (Evidence(f"extensions.{file.path}.code", has, file.path),),
         f"Upgrade {name}, or build it from source for compute capability {wanted}; reinstalling torch does not help.",

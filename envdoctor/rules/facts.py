@@ -1,4 +1,4 @@
-"""What rules ask of a machine and a stack, in one place: GPUs, their code, the libraries at hand."""
+"""Queries on machines and environments that several rules use: GPUs, versions, torch's CUDA."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ T = TypeVar("T")
 
 
 def gpus_of(machine: Machine) -> tuple[Gpu, ...]:
-    """The GPUs; none where they could not be read."""
+    """The GPUs; none if they could not be read."""
     return machine.gpus.value or ()
 
 
 def gpu_label(gpu: Gpu) -> str:
-    """A GPU in words: `GPU 0 (NVIDIA H100 80GB HBM3, sm_90)`."""
+    """A GPU as text: `GPU 0 (NVIDIA H100 80GB HBM3, sm_90)`."""
     capability = gpu.compute_capability.value
     code = f", sm_{capability.replace('.', '')}" if capability else ""
     return f"GPU {gpu.index} ({gpu.name.value or 'name unreadable'}{code})"
 
 
 def gpu_labels(gpus: Iterable[Gpu]) -> str:
-    """Several GPUs in words, equal ones counted: `8 x NVIDIA H100 80GB HBM3`."""
+    """Several GPUs as text, with equal models counted: `8 x NVIDIA H100 80GB HBM3`."""
     names: dict[str, list[int]] = {}
     for gpu in gpus:
         names.setdefault(gpu.name.value or "GPU without a readable name", []).append(gpu.index)
@@ -39,12 +39,12 @@ def gpu_labels(gpus: Iterable[Gpu]) -> str:
 
 
 def model_of(gpu: Gpu) -> GpuModel | None:
-    """What is known of the GPU by its name."""
+    """The row of gpus.toml for the GPU's name."""
     return gpu_model(gpu.name.value) if gpu.name.value else None
 
 
 def is_reported(fact: Fact[Any]) -> bool:
-    """Whether a fact comes from a pasted report: its source is `report` or begins so."""
+    """Whether a fact comes from a pasted report: its source starts with `report`."""
     return fact.source.startswith("report")
 
 
@@ -59,24 +59,24 @@ def require_value(name: str, fact: Fact[T]) -> T | None:
 
 
 def is_from_report(stack: Stack) -> bool:
-    """Whether the list of distributions is only what somebody pasted."""
+    """Whether the list of distributions comes from a pasted report."""
     return is_reported(stack.distributions) or is_reported(stack.python_version)
 
 
 def installed_version(stack: Stack, name: str) -> Version | None:
-    """The version of a distribution, if the stack shows one that can be read."""
-    found = (stack.distributions.value or {}).get(name)
-    return parse_version(found.version) if found else None
+    """The version of a distribution; None if it is not installed or cannot be parsed."""
+    distribution = (stack.distributions.value or {}).get(name)
+    return parse_version(distribution.version) if distribution else None
 
 
 def first_in_use(stack: Stack, *names: str) -> str:
-    """The first of these libraries that the stack has or is seen to use; empty if none."""
-    held = {*(stack.distributions.value or {}), *(stack.uses.value or ())}
-    return next((name for name in names if name in held), "")
+    """The first of these libraries that is installed or in use; empty if none is."""
+    available = {*(stack.distributions.value or {}), *(stack.uses.value or ())}
+    return next((name for name in names if name in available), "")
 
 
 def parse_version(text: str | None) -> Version | None:
-    """A version to compare by; None where it is none."""
+    """The parsed version; None if it is empty or invalid."""
     try:
         return Version(text) if text else None
     except InvalidVersion:
@@ -84,25 +84,25 @@ def parse_version(text: str | None) -> Version | None:
 
 
 def parse_major_minor(text: str | None) -> tuple[int, int] | None:
-    """Major and minor of `12.8.93` or `2.9.0+cu128`; None where it is no version."""
+    """Major and minor of `12.8.93` or `2.9.0+cu128`; None if it is not a version."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found[1]), int(found[2])) if found else None
 
 
 def cuda_minor(text: str | None) -> str:
-    """`12.8.93` as 12.8; empty where it is no version."""
+    """`12.8.93` as 12.8; empty if it is not a version."""
     found = parse_major_minor(text)
     return f"{found[0]}.{found[1]}" if found else ""
 
 
 def torch_version(stack: Stack) -> str:
-    """torch's version with its local part, empty where it is not known."""
+    """torch's version with its local part; empty if unknown."""
     build = stack.torch.value
     return (build.version.value or "") if build else ""
 
 
 def torch_cuda(stack: Stack) -> str:
-    """The CUDA version that torch was built for, `12.8`; empty for builds without and where it is not known."""
+    """The CUDA version that torch was built for, `12.8`; empty for builds without CUDA and if unknown."""
     build = stack.torch.value
     if not build:
         return ""

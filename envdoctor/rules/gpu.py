@@ -1,4 +1,4 @@
-"""Rules on each GPU: health, modes, and who else uses it."""
+"""Rules on single GPUs: health, modes, and other processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from envdoctor.rules.registry import Problem, evidence, rule
 
 GIB = 1 << 30
 BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}
-BUSY_SHARE = 0.05  # of a GPU's memory, held by others before we start
+BUSY_SHARE = 0.05  # of a GPU's memory, used by other processes
 
 
 def _gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """The GPUs; none where NVML failed, since rules on the driver already say so."""
+    """The GPUs; none if NVML failed, which the rules on the driver report."""
     return machine.gpus.value or ()
 
 
@@ -51,9 +51,9 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
         if any(f"NVML error {code}:" in note for code in (15, 16)):
             yield Problem(
                 "error",
-                f"GPU {gpu.index} does not answer: {note}",
+                f"GPU {gpu.index} is not available: {note}",
                 (_shown(gpu, "name"), _shown(gpu, "memory_total")),
-                "Stop what uses it, reset the GPU or power-cycle the machine; rented machines: ask for another one.",
+                "Stop its processes, then reset the GPU or power-cycle the machine; replace a rented machine.",
                 ("sudo dmesg | grep -i xid | tail", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
             )
 
@@ -79,7 +79,7 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
                 "error",
                 f"{_label(gpu)}: {gpu.ecc_uncorrected.value} uncorrectable ECC errors since the last reset",
                 (_shown(gpu, "ecc_uncorrected"),),
-                "Reset the GPU so that bad rows are remapped; if errors return, have it replaced.",
+                "Reset the GPU to remap the bad rows; replace it if errors return.",
                 (
                     f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}",
                     f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
@@ -107,9 +107,9 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
         if rows and rows.failed:
             yield Problem(
                 "error",
-                f"{_label(gpu)}: row remapping failed, the spare rows are used up",
+                f"{_label(gpu)}: row remapping failed because no spare rows are left",
                 (_shown(gpu, "remapped_rows"),),
-                "Have the GPU replaced.",
+                "Replace the GPU.",
                 (f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.index}",),
             )
         elif rows and rows.pending:
@@ -146,9 +146,9 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
             shown = f" ({gpu.mig.note})" if gpu.mig.note else ""
             yield Problem(
                 "warning",
-                f"{_label(gpu)}: MIG is enabled{shown}, a process sees one instance of it at most",
+                f"{_label(gpu)}: MIG is enabled{shown}, a process can use one instance at most",
                 (_shown(gpu, "mig"),),
-                "Name an instance in CUDA_VISIBLE_DEVICES, or switch MIG off to have the whole GPU.",
+                "Select an instance in CUDA_VISIBLE_DEVICES, or disable MIG to use the full GPU.",
                 ("nvidia-smi -L", f"sudo nvidia-smi -i {gpu.index} -mig 0"),
             )
 
@@ -198,9 +198,9 @@ def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
         if reasons:
             yield Problem(
                 "warning",
-                f"{_label(gpu)}: {', '.join(reasons)} holds the clocks down at {gpu.temperature.value} °C",
+                f"{_label(gpu)}: clocks are reduced ({', '.join(reasons)}) at {gpu.temperature.value} °C",
                 (_shown(gpu, "throttle_reasons"), _shown(gpu, "clocks"), _shown(gpu, "temperature")),
-                "Check cooling and power; rented machines: ask for another one, since every step will be slow.",
+                "Check cooling and power supply; replace a rented machine, because every training step will be slow.",
                 (f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.index}",),
             )
 
@@ -216,15 +216,17 @@ def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
     """
     for gpu in _gpus(machine):
         total, used = gpu.memory_total.value, gpu.memory_used.value
-        holders = gpu.processes.value or ()
-        if total and used and holders and used > BUSY_SHARE * total:
-            who = ", ".join(f"process {p.pid}" + (f" {p.memory / GIB:.1f} GiB" if p.memory else "") for p in holders)
+        processes = gpu.processes.value or ()
+        if total and used and processes and used > BUSY_SHARE * total:
+            users = ", ".join(
+                f"process {p.pid}" + (f" {p.memory / GIB:.1f} GiB" if p.memory else "") for p in processes
+            )
             yield Problem(
-                "info" if is_reported(gpu.processes) else "warning",  # a report does not say whose they are
-                f"{_label(gpu)}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use by {who}",
+                "info" if is_reported(gpu.processes) else "warning",  # a report does not contain their owners
+                f"{_label(gpu)}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use by {users}",
                 (_shown(gpu, "memory_used"), _shown(gpu, "processes")),
-                "End what is left over, or choose another GPU.",
-                ("nvidia-smi", f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in holders)}"),
+                "End leftover processes, or use another GPU.",
+                ("nvidia-smi", f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in processes)}"),
             )
 
 
@@ -251,7 +253,7 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
             version = (machine.driver.version.value or "").split(".")[0]
             yield Problem(
                 "error",
-                f"{_label(gpu)}: joining the NVSwitch fabric is {fabric.state}",
+                f"{_label(gpu)}: joining the NVSwitch fabric: {fabric.state}",
                 (_shown(gpu, "fabric"),),
                 f"Start the fabric manager of the driver's version ({machine.driver.version.value}).",
                 (
@@ -286,7 +288,7 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
                 "warning",
                 f"{_label(gpu)}: {link.active} of {link.links} NVLinks are active",
                 (_shown(gpu, "nvlink"),),
-                "See which links are down; a reset may bring them back, a card or cable may be faulty.",
+                "Check which links are down; reset the GPU, or check card and cable.",
                 (f"nvidia-smi nvlink --status -i {gpu.index}",),
             )
 
@@ -307,7 +309,7 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
                 "info",
                 f"{_label(gpu)}: PCIe runs x{link.width} of x{link.max_width}",
                 (_shown(gpu, "pcie"),),
-                "Loading and offloading are slower; check the slot or riser.",
+                "Loading and offloading are slower; check slot and riser.",
                 (f"nvidia-smi -q -i {gpu.index} | grep -A8 'Link Width'",),
             )
 

@@ -1,4 +1,4 @@
-"""Rules on the GPUs together, and on a GPU under load: peer access, order, links, ECC."""
+"""Rules on several GPUs and on GPUs under load: peer access, order, links, ECC."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from envdoctor.core.records import Gpu, Machine, Stack
 from envdoctor.rules.facts import first_in_use, gpu_label, gpu_labels, gpus_of, model_of
 from envdoctor.rules.registry import Problem, evidence, rule
 
-BUSY_POWER = 0.5  # of the limit: no GPU draws that at idle
-SLOW_GENERATIONS = 2  # two generations are a quarter of the bandwidth
+BUSY_POWER = 0.5  # of the power limit; idle GPUs use less
+SLOW_GENERATIONS = 2  # two generations lower is a quarter of the bandwidth
 
 
 @rule(
@@ -37,9 +37,9 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
     if len(cards) > 1 and not linked and not off:
         yield Problem(
             "info",
-            f"{gpu_labels(cards)} have no peer access over PCIe; NCCL goes through host memory",
+            f"{gpu_labels(cards)} have no peer access over PCIe; NCCL copies through host memory",
             (evidence("gpus", machine.gpus),),
-            "Only if a run of several GPUs hangs: switch peer access off.",
+            "Disable peer access only if a multi-GPU run hangs.",
             ("export NCCL_P2P_DISABLE=1",),
         )
 
@@ -68,10 +68,10 @@ def gpu_order_is_ambiguous(machine: Machine, stack: Stack) -> Iterator[Problem]:
     engine = first_in_use(stack, "vllm", "sglang", "ray")
     yield Problem(
         "warning" if engine and machine.environment.value is not None else "info",
-        f"unlike GPUs ({', '.join(sorted(names))}), and CUDA_DEVICE_ORDER is not set"
-        + (f": {engine} may take the wrong one" if engine else ""),
+        f"different GPU models ({', '.join(sorted(names))}), and CUDA_DEVICE_ORDER is not set"
+        + (f": {engine} may use the wrong one" if engine else ""),
         (evidence("gpus", machine.gpus), evidence("environment", machine.environment)),
-        "Let CUDA count as nvidia-smi does.",
+        "Make CUDA number the GPUs like nvidia-smi.",
         ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",),
     )
 
@@ -99,9 +99,9 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
         if link and is_busy(gpu) and 0 < link.generation < link.max_generation:
             yield Problem(
                 "warning" if link.max_generation - link.generation >= SLOW_GENERATIONS else "info",
-                f"{gpu_label(gpu)} is busy on PCIe generation {link.generation} of {link.max_generation}",
+                f"{gpu_label(gpu)} is under load at PCIe generation {link.generation} of {link.max_generation}",
                 (evidence(f"gpus.{gpu.index}.pcie", gpu.pcie), evidence(f"gpus.{gpu.index}.power", gpu.power)),
-                "Check slot, riser and BIOS setting; rented machines: ask for another one.",
+                "Check slot, riser and BIOS setting; replace a rented machine.",
                 (f"nvidia-smi -q -i {gpu.index} | grep -A12 'GPU Link Info'",),
             )
 
@@ -127,13 +127,13 @@ def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
             "info",
             f"ECC is off on {gpu_labels(off)}",
             tuple(evidence(f"gpus.{gpu.index}.ecc", gpu.ecc) for gpu in off),
-            "Switch it on if results must be trusted.",
+            "Enable it to detect memory errors.",
             ("sudo nvidia-smi -e 1 && sudo reboot",),
         )
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Whether the GPU works now, by its power."""
+    """Whether the GPU is under load, by its power."""
     return bool(gpu.power.value and gpu.power_limit.value and gpu.power.value > BUSY_POWER * gpu.power_limit.value)
 
 

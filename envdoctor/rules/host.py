@@ -10,7 +10,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 
 GIB = 1 << 30
 SHM_BYTES = 1 * GIB  # Docker's default is 64 MiB; NCCL and data-loader workers need more
-OPEN_FILES = 1024  # what Linux starts with; below that Ray and data loaders fail
+OPEN_FILES = 1024  # Linux's default; Ray and data loaders fail with less
 DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
 
 
@@ -34,7 +34,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
         several = len(machine.gpus.value or ()) > 1
         yield Problem(
             "error" if several else "warning" if machine.gpus.value else "info",
-            f"/dev/shm has {shm.total / (1 << 20):.0f} MiB, needed are 1024",
+            f"/dev/shm has {shm.total / (1 << 20):.0f} MiB; 1024 MiB are required",
             (evidence("storage.places", machine.storage.places),),
             "Start the container with more shared memory, or remount it.",
             ("docker run --shm-size=16g ...", "sudo mount -o remount,size=16G /dev/shm"),
@@ -54,9 +54,9 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
     if limit is not None and 0 <= limit < OPEN_FILES:
         yield Problem(
             "warning",
-            f"{limit} open files are allowed (ulimit -n), needed are {OPEN_FILES} or more",
+            f"{limit} open files are allowed (ulimit -n); {OPEN_FILES} or more are required",
             (evidence("limits.open_files", machine.limits.open_files),),
-            "Raise the soft limit in this shell before starting a run.",
+            "Raise the soft limit in the shell before a run.",
             ("ulimit -n 65536",),
         )
 
@@ -77,7 +77,7 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
             "error" if place.free < DISK_ERROR else "warning",
             f"{place.free / GIB:.1f} GiB free for {role} ({place.path})",
             (evidence("storage.places", machine.storage.places),),
-            "Free some room, or point the cache to a larger disk.",
+            "Free disk space, or move the cache to a larger disk.",
             (
                 "uv cache prune",
                 f"du -xh --max-depth=2 {place.path} | sort -h | tail",
@@ -106,7 +106,7 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
             "warning" if machine.gpus.value and not is_reported(machine.cuda.compiler) else "info",
             "no C compiler (cc, gcc or clang) on PATH",
             (evidence("cuda.compiler", machine.cuda.compiler),),
-            "Install a compiler.",
+            "Install a C compiler.",
             ("sudo apt-get install -y build-essential", "conda install -c conda-forge gcc gxx"),
         )
 
@@ -131,9 +131,9 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
         version = pythons[0].version
         yield Problem(
             "warning",
-            "no Python at hand has Python.h: " + ", ".join(f"{p.path} ({p.version})" for p in pythons[:3]),
+            "no installed Python has Python.h: " + ", ".join(f"{p.path} ({p.version})" for p in pythons[:3]),
             (evidence("pythons", machine.pythons),),
-            "Install the headers, or let uv fetch a Python that has them.",
+            "Install the headers, or a Python from uv, which includes them.",
             (f"sudo apt-get install -y python{version}-dev", f"uv python install {version}"),
         )
 
@@ -151,8 +151,8 @@ def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
     if home.value and nvcc.state != "unreadable" and not (nvcc.value or "").startswith(home.value.rstrip("/") + "/"):
         yield Problem(
             "warning",
-            f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'nowhere'}",
+            f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'not installed'}",
             (evidence("cuda.cuda_home", home), evidence("cuda.nvcc", nvcc)),
-            "Point CUDA_HOME at the toolkit that has nvcc, or unset it; wheels need none.",
+            "Set CUDA_HOME to the toolkit that contains nvcc, or unset it; wheels do not need it.",
             ("unset CUDA_HOME", "ls -d /usr/local/cuda*"),
         )

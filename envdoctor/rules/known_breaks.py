@@ -1,6 +1,6 @@
-"""Rules made from a table: pairs of packages that do not work together although no metadata says so.
+"""Rules generated from knowledge/breaks.toml: incompatible versions that package metadata permits.
 
-One row of knowledge/breaks.toml is one rule: which versions of which packages, what happens, why, and what fixes it.
+Each row is one rule with the versions, the problem, its reason and its fix.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from envdoctor.rules.requirements import version_evidence, versions_of
 
 
 class KnownBreak(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """Versions that do not work together. `{trl}` in a text stands for the installed version of trl."""
+    """Incompatible versions. `{trl}` in a text is replaced with the installed version of trl."""
 
     id: str
-    name: str  # states the problem, as a rule's function name does
-    title: str  # the same as a sentence without its full stop
+    name: str  # the problem, like the name of a rule's function
+    title: str  # the problem as a sentence without a full stop
     cause: str
     status: Literal["error", "warning", "info"]
-    when: tuple[str, ...]  # "trl <0.28": all must be installed so
-    unless: tuple[str, ...] = ()  # any of them installed so, and there is no problem
-    beside: tuple[str, ...] = ()  # one of these must be there, too: who would be hurt
-    python: str = ""  # "<3.11": only there
+    when: tuple[str, ...]  # "trl <0.28": all of them must be installed
+    unless: tuple[str, ...] = ()  # one of them prevents the problem
+    only_with: tuple[str, ...] = ()  # one of these affected packages must be installed or in use
+    python: str = ""  # "<3.11": only on these versions
     problem: str
     why: str
     fix: str
@@ -43,7 +43,7 @@ def known_breaks() -> tuple[KnownBreak, ...]:
     return load_table("breaks.toml", tuple[KnownBreak, ...], "break")
 
 
-def _holds(condition: str, versions: dict[str, str]) -> bool:
+def _matches(condition: str, versions: dict[str, str]) -> bool:
     name, _, specifier = condition.partition(" ")
     if name not in versions:
         return False
@@ -51,16 +51,18 @@ def _holds(condition: str, versions: dict[str, str]) -> bool:
 
 
 def make_check(row: KnownBreak) -> Check:
-    """The rule of a row."""
+    """The function of a row's rule."""
     names = [condition.partition(" ")[0] for condition in row.when]
 
     def check(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
         versions = versions_of(stack)
-        if row.beside and not first_in_use(stack, *row.beside):
+        if row.only_with and not first_in_use(stack, *row.only_with):
             return
         if row.python and satisfies(stack.python_version.value or "", row.python) is False:
             return
-        if not all(_holds(each, versions) for each in row.when) or any(_holds(each, versions) for each in row.unless):
+        if not all(_matches(each, versions) for each in row.when) or any(
+            _matches(each, versions) for each in row.unless
+        ):
             return
         problem, fix = (text.format_map(versions) for text in (row.problem, row.fix))
         yield Problem(row.status, problem, version_evidence(stack, *names), fix, row.commands)
@@ -71,14 +73,16 @@ def make_check(row: KnownBreak) -> Check:
 
 
 def _documentation(row: KnownBreak) -> str:
-    found = "Found where " + " and ".join(row.when) + (f", unless {' or '.join(row.unless)}" if row.unless else "")
-    found += f", beside {', '.join(row.beside[:-1])} or {row.beside[-1]}" if row.beside else ""
-    found += f", on Python {row.python}" if row.python else ""
-    fix = f"Fixed so: {row.fix}" if "{" not in row.fix else f"Fixed by: {' or '.join(row.commands)}"
+    condition = (
+        "Reported for " + " and ".join(row.when) + (f", unless {' or '.join(row.unless)}" if row.unless else "")
+    )
+    condition += f", with {', '.join(row.only_with[:-1])} or {row.only_with[-1]}" if row.only_with else ""
+    condition += f", on Python {row.python}" if row.python else ""
+    fix = f"Fix: {row.fix}" if "{" not in row.fix else f"Fix: {' or '.join(row.commands)}"
     references = "\n".join(
         dict.fromkeys((row.url, *(part for part in row.source.split() if part.startswith("http"))))
     )
-    paragraphs = [fill(part, 116) for part in (f"{row.title}.", f"{row.why} {found}.", fix)]
+    paragraphs = [fill(part, 116) for part in (f"{row.title}.", f"{row.why} {condition}.", fix)]
     return "\n\n".join([*paragraphs, f"References:\n{references}"])
 
 

@@ -1,4 +1,4 @@
-"""Rules on variables that were set once, for a reason that is gone, and still steer installers and libraries."""
+"""Rules on obsolete environment variables that change the behaviour of installers and libraries."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from envdoctor.rules.registry import Problem, evidence, rule
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
                    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # fmt: skip
 CPU_INDEX = re.compile(r"/whl/(nightly/)?cpu/?(\s|,|$)")
-SLOWING = {
+SLOW_VARIABLES = {
     "TORCHDYNAMO_DISABLE": "torch.compile is off, and models run uncompiled",
     "TORCH_COMPILE_DISABLE": "torch.compile is off, and models run uncompiled",
     "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
 }
-# The first release whose vllm/envs.py does not know the variable, by the source distributions (measured 2026-11-21:
-# 0.11.0 and 0.11.1; 0.14.0 and 0.16.0, there is none of 0.15); what took its place.
-GONE_FROM_VLLM = {
+# The first release whose vllm/envs.py does not contain the variable, read from the source distributions (2026-11-21:
+# 0.11.0 and 0.11.1; 0.14.0 and 0.16.0, 0.15 has none), and its replacement.
+REMOVED_FROM_VLLM = {
     "VLLM_USE_V1": ("0.11.1", "V1 is the only engine"),
     "VLLM_ATTENTION_BACKEND": ("0.16.0", "the option --attention-backend took its place"),
 }
@@ -52,17 +52,17 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
     if name and gpus:
         yield Problem(
             "warning",
-            f"{name} names PyTorch's CPU builds, and this machine has {gpu_labels(gpus)}",
+            f"{name} selects PyTorch's CPU builds, but this machine has {gpu_labels(gpus)}",
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
-            "Unset it, so that the next installation does not replace torch by a CPU build.",
+            "Unset it, so that the next installation does not replace torch with a CPU build.",
             (f"unset {name}", "uv pip install torch --torch-backend=auto"),
         )
     elif backend == "auto" and machine.gpus.state == "absent" and not is_reported(machine.gpus):
         yield Problem(
             "info",
-            "UV_TORCH_BACKEND=auto takes CPU builds here, where no driver is to be seen",
+            "UV_TORCH_BACKEND=auto selects CPU builds on this machine, because it has no driver",
             (Evidence("UV_TORCH_BACKEND", backend, machine.environment.source), evidence("gpus", machine.gpus)),
-            "If the environment is meant for a machine with GPUs, name the CUDA line instead.",
+            "If the environment is for a machine with GPUs, set the CUDA version instead.",
             ("export UV_TORCH_BACKEND=cu128",),
         )
 
@@ -87,13 +87,13 @@ def debugging_variable_reduces_speed(machine: Machine) -> Iterator[Problem]:
     https://docs.pytorch.org/docs/stable/cuda_environment_variables.html
     """
     variables = machine.environment.value or {}
-    for name, effect in SLOWING.items():
+    for name, effect in SLOW_VARIABLES.items():
         if variables.get(name) == "1":
             yield Problem(
                 "info",
                 f"{name}={variables[name]}: {effect}",
                 (Evidence(name, variables[name], machine.environment.source),),
-                "Unset it, unless you are looking for a fault.",
+                "Unset it, unless you are debugging.",
                 (f"unset {name}",),
             )
 
@@ -117,14 +117,14 @@ def vllm_ignores_the_variable(machine: Machine, stack: Stack) -> Iterator[Proble
     https://docs.vllm.ai/en/latest/configuration/env_vars.html
     """
     variables, vllm = machine.environment.value or {}, installed_version(stack, "vllm")
-    for name, (release, instead) in GONE_FROM_VLLM.items():
+    for name, (release, instead) in REMOVED_FROM_VLLM.items():
         limit = parse_version(release)
         if name in variables and vllm and limit and vllm >= limit:
             yield Problem(
                 "info",
-                f"{name}={variables[name]} does nothing: vLLM {vllm} does not read it, {instead}",
+                f"{name}={variables[name]} has no effect: vLLM {vllm} does not read it, {instead}",
                 (Evidence(name, variables[name], machine.environment.source),),
-                "Unset it, and use the option if the choice matters.",
+                "Unset it, and use the option if you need it.",
                 (f"unset {name}",),
             )
 
@@ -160,8 +160,8 @@ def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterato
     works = bool(stack.cuda_available.value)
     yield Problem(
         "info" if works or name != "LD_PRELOAD" else "warning",
-        f"{name} puts {value} before the library that torch brings",
+        f"{name} loads {value} instead of torch's library",
         (Evidence(name, variables[name], machine.environment.source),),
-        "Unset it; torch's wheels find their own libraries.",
+        "Unset it; torch's wheels load their own libraries.",
         (f"unset {name}",),
     )

@@ -1,4 +1,4 @@
-"""Rules on what installed distributions declare of each other."""
+"""Rules on the requirements that installed distributions declare."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from envdoctor.rules.requirements import (
 )
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
-# Bounds on these are set out of caution; a stack runs outside of them.
-SELDOM_MATTERS = frozenset({"setuptools", "fsspec", "packaging", "wheel", "ninja", "cmake", "typing-extensions"})
-# What conda, containers or another distribution with the same module often supply.
-SUPPLIED_OTHERWISE = frozenset({"triton", "torch", "opencv-python-headless", "opencv-python"})
-# Where a name that is too old ends in ImportError or AttributeError of its user.
+# Bounds on these are precautions; other versions work as well.
+UNIMPORTANT = frozenset({"setuptools", "fsspec", "packaging", "wheel", "ninja", "cmake", "typing-extensions"})
+# conda, containers or another distribution with the same module often provide these.
+PROVIDED_ELSEWHERE = frozenset({"triton", "torch", "opencv-python-headless", "opencv-python"})
+# An old version of these causes ImportError or AttributeError in the packages that use them.
 LIBRARIES = frozenset({"torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes", "diffusers"})
 
 
 def cause_of(violation: Violation, versions: dict[str, str]) -> str:
-    """The most specific cause that a violated requirement speaks for."""
+    """The most specific cause of a violated requirement."""
     name = violation.name
     if name == "torch":
         return _cause_of_torch(violation, versions)
@@ -65,7 +65,7 @@ def _excludes_numpy_2(violation: Violation) -> bool:
 
 
 def severity_of(violation: Violation) -> Status:
-    """How bad: error where the import or the start fails, warning in what the stack is for, info elsewhere."""
+    """Error if the import or the start fails, warning for training and serving packages, else info."""
     requirer, name = violation.requirer, violation.name
     if requirer == "transformers" and name in CHECKED_AT_IMPORT:
         return "error"
@@ -78,7 +78,7 @@ def severity_of(violation: Violation) -> Status:
         return "warning" if violation.too_old and name.startswith("nvidia-nccl") else "info"
     if name == "transformers" and requirer in CORE:
         return "error" if violation.too_old or _other_major(violation) else "warning"
-    return "warning" if requirer in CORE and name not in SELDOM_MATTERS else "info"
+    return "warning" if requirer in CORE and name not in UNIMPORTANT else "info"
 
 
 def _other_major(violation: Violation) -> bool:
@@ -104,18 +104,18 @@ def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Pr
     order: list[Status] = ["error", "warning", "info"]
     status = min((severity_of(each) for each in violations), key=order.index)
     worst_first = sorted(violations, key=lambda each: order.index(severity_of(each)))
-    told = "; ".join(str(each) for each in worst_first[:4]) + (
+    message = "; ".join(str(each) for each in worst_first[:4]) + (
         f"; and {len(worst_first) - 4} more" if len(worst_first) > 4 else ""
     )
     wanted, agree = agreed_range(stack, name)
     users = ", ".join(sorted({each.requirer for each in violations}))
     return Problem(
         status,
-        told,
+        message,
         version_evidence(stack, name, *sorted({each.requirer for each in violations})),
         f"Install {name}{wanted}, or releases of {users} that accept {violations[0].installed}."
         if agree
-        else f"No version of {name} suits all who require it here: install {users} in an environment of its own.",
+        else f"No version of {name} satisfies all packages: install {users} in a separate environment.",
         (f"uv pip install '{name}{wanted}'", "uv pip check") if agree else ("uv pip check",),
     )
 
@@ -150,12 +150,12 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
     quiet = [each for each in requirements_of(stack).violations if _is_minor(each)]
     quiet = [each for each in quiet if cause_of(each, versions_of(stack)) != "nccl-lib-mismatch"]
     if quiet:
-        told = "; ".join(str(each) for each in quiet[:5]) + ("; ..." if len(quiet) > 5 else "")
+        listed = "; ".join(str(each) for each in quiet[:5]) + ("; ..." if len(quiet) > 5 else "")
         yield Problem(
             "info",
-            f"{len(quiet)} declared ranges that hardly matter here do not hold: {told}",
+            f"{len(quiet)} declared ranges of less important packages are violated: {listed}",
             version_evidence(stack, *sorted({each.name for each in quiet})[:8]),
-            "Nothing to do unless one of these packages fails.",
+            "No action needed unless one of these packages fails.",
             ("uv pip check",),
         )
 
@@ -278,18 +278,18 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
     if is_from_report(stack):
         return
     held = stack.distributions.value or {}
-    lost: dict[str, list[str]] = {}
+    missing_by_requirer: dict[str, list[str]] = {}
     for each in requirements_of(stack).missing:
         by_conda = each.requirer in held and held[each.requirer].source == "conda"
-        foreign = each.name.startswith(("nvidia-", "cuda-")) or each.name in SUPPLIED_OTHERWISE
+        foreign = each.name.startswith(("nvidia-", "cuda-")) or each.name in PROVIDED_ELSEWHERE
         if each.requirer in CORE and not foreign and not by_conda:
-            lost.setdefault(each.requirer, []).append(each.name + each.specifier)
-    for requirer, names in lost.items():
+            missing_by_requirer.setdefault(each.requirer, []).append(each.name + each.specifier)
+    for requirer, names in missing_by_requirer.items():
         yield Problem(
             "warning",
-            f"{requirer} {held[requirer].version} requires {', '.join(sorted(names)[:6])}, not installed",
+            f"{requirer} {held[requirer].version} requires packages that are not installed: {', '.join(sorted(names)[:6])}",
             version_evidence(stack, requirer),
-            "Install what is missing.",
+            "Install the missing packages.",
             (f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}",),
         )
 
@@ -325,7 +325,7 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
         )
 
 
-# Bounds in extras that the library also checks when it runs: below them it raises or switches the backend off.
+# Bounds in extras that the library also checks at run time: below them it raises or disables the backend.
 CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), ("trl", "peft"))
 
 
@@ -357,8 +357,8 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
         if minimum and satisfies(versions[name].partition("+")[0], minimum) is False:
             yield Problem(
                 "error",
-                f"{user} {versions[user]} works with {name}{minimum}, but {versions[name]} is installed",
+                f"{user} {versions[user]} requires {name}{minimum}, but {versions[name]} is installed",
                 version_evidence(stack, user, name),
-                f"Upgrade {name}, or take an older {user}.",
+                f"Upgrade {name}, or install an older {user}.",
                 (f"uv pip install '{name}{minimum}'",),
             )

@@ -1,4 +1,4 @@
-"""Rules on the stack's Python and platform: right interpreter, supported version, wheels for this system."""
+"""Rules on the environment's Python and platform: interpreter, supported versions, wheels for this system."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from envdoctor.rules.facts import (
 from envdoctor.rules.registry import Problem, evidence, rule
 
 LINUX_ONLY = ("vllm", "sglang", "flash-attn", "deepspeed", "triton", "xformers", "flashinfer-python")
-SHADOWED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvision", "accelerate", "trl", "peft",
+OFTEN_DUPLICATED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvision", "accelerate", "trl", "peft",
             "tokenizers", "huggingface-hub", "nvidia-ml-py", "pynvml", "flash-attn")  # fmt: skip
 NEEDS_TORCH = ("vllm", "trl", "accelerate", "peft", "bitsandbytes", "flash-attn", "deepspeed", "torchvision",
                "torchaudio", "xformers", "unsloth", "verl")  # fmt: skip
-# glibc that vLLM's wheels need, by their tags (measured on the aarch64 wheels, 2026-11-21). Those before 0.12 say
-# less than they need: vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), on CentOS 7 they miss GLIBC_2.32.
+# glibc that vLLM's wheels need, from their tags (aarch64 wheels, 2026-11-21). The tags before 0.12 are too low:
+# vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), and on CentOS 7 GLIBC_2.32 is missing.
 VLLM_GLIBC = (
     ((0, 22), (2, 28)),
     ((0, 21), (2, 28)),
@@ -71,8 +71,8 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
         "error",
         f"{where} has no torch" + (f", which {user} needs" if user else ""),
         (evidence("torch", stack.torch), evidence("python_version", stack.python_version)),
-        "Use the interpreter of the environment with torch, or install torch here."
-        + (" On Jetson take NVIDIA's wheel for this JetPack." if jetson else ""),
+        "Use the interpreter of the environment with torch, or install torch into this one."
+        + (" On Jetson use NVIDIA's wheel for this JetPack." if jetson else ""),
         ("python -c 'import sys; print(sys.executable, sys.path)'", "uv pip install torch --torch-backend=auto"),
     )
 
@@ -99,14 +99,14 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
     for copy in stack.shadowed.value or ():
         winner = first.get(copy.name)
         if not winner or winner.version == copy.version or _is_condas_torch(copy):
-            continue  # torch of conda: PY007
-        matters = copy.name in SHADOWED or copy.name.startswith("nvidia-")
+            continue  # PY007 covers torch of conda
+        matters = copy.name in OFTEN_DUPLICATED or copy.name.startswith("nvidia-")
         user_site = "/.local/" in f"{winner.location} {copy.location}"
         yield Problem(
             "warning" if matters else "info",
             f"{copy.name} {winner.version} in {winner.location} hides {copy.version} in {copy.location}",
             (evidence("shadowed", stack.shadowed),),
-            "Remove one of the two" + ("; PYTHONNOUSERSITE=1 leaves ~/.local out." if user_site else "."),
+            "Remove one of the two" + ("; PYTHONNOUSERSITE=1 excludes ~/.local." if user_site else "."),
             _removal(winner, copy, user_site=user_site),
         )
 
@@ -137,13 +137,13 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
     if not pip or not conda or _is_condas_torch(pip) or public_part(pip.version) == public_part(conda.version):
         return
     yield Problem(
-        "info" if is_from_report(stack) else "warning",  # a report's two lists may be of two environments
-        f"conda has pytorch {conda.version}, and pip has torch {pip.version}",
+        "info" if is_from_report(stack) else "warning",  # its two lists can be from different environments
+        f"conda installed pytorch {conda.version}, and pip torch {pip.version}",
         (
             Evidence("conda", f"{conda.name} {conda.version}", conda.location or stack.distributions.source),
             Evidence("pip", f"torch {pip.version}", pip.location or stack.distributions.source),
         ),
-        "Remove conda's pytorch, then reinstall torch, which shares its files.",
+        "Remove conda's pytorch, then reinstall torch, because both use the same files.",
         (
             "conda remove --force pytorch",
             f"uv pip install --reinstall torch=={public_part(pip.version)} --torch-backend=auto",
@@ -176,12 +176,12 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
     shown = (evidence("python_version", stack.python_version),)
     fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
     wanted = {each: each.requires_python or _known_pythons(stack, each) for each in _distributions(stack)}
-    outside = {each: pythons for each, pythons in wanted.items() if not _allows(pythons, str(python))}
+    outside = {each: pythons for each, pythons in wanted.items() if not _python_allowed(pythons, str(python))}
     if outside:
         names = ", ".join(f"{f'{each.name} {each.version}'.strip()} ({pythons})"
                           for each, pythons in list(outside.items())[:4])  # fmt: skip
-        yield Problem("error", f"Python {python} is outside of what these declare: {names}", shown,
-                      "Make the environment anew with a Python that they support.", fix)  # fmt: skip
+        yield Problem("error", f"Python {python} is outside the declared ranges: {names}", shown,
+                      "Recreate the environment with a Python that they support.", fix)  # fmt: skip
         return
     newest = list(torch_releases().values())[-1]
     if not newest.python:
@@ -191,9 +191,9 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
     if stack.torch.state == "absent" and is_from_report(stack) and not oldest <= ours <= latest:
         yield Problem(
             "warning",
-            f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, this is {python}",
+            f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, not {python}",
             shown,
-            "Make an environment with a Python of that range.",
+            "Create an environment with a Python of that range.",
             fix,
         )
 
@@ -220,9 +220,9 @@ def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stac
     name = ".".join((stack.python_version.value or "3").split(".")[:2])
     yield Problem(
         "warning",
-        f"Python {stack.python_version.value or ''} ({stack.python.value or 'of the stack'}) has no Python.h",
+        f"Python {stack.python_version.value or ''} ({stack.python.value or 'of the environment'}) has no Python.h",
         (evidence("headers", stack.headers),),
-        "Install the headers of this Python, or make the environment with one that has them.",
+        "Install the headers of this Python, or recreate the environment with a Python that includes them.",
         (f"sudo apt-get install -y python{name}-dev", f"uv python install {name} && uv venv --python {name}"),
     )
 
@@ -270,7 +270,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         + (f", torch is {torch_version(stack)}" if torch_version(stack) else ", without torch")
         + ": PyPI and the PyTorch index have no wheels of vLLM, flash-attn and torch for its CUDA",
         (*shown, evidence("torch", stack.torch)) if stack.torch.value is None else shown,
-        "Use JetPack 6 or newer and the containers made for Jetson, or NVIDIA's wheels for this JetPack.",
+        "Use JetPack 6 or newer and containers for Jetson, or NVIDIA's wheels for this JetPack.",
         ("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
     )  # fmt: skip
 
@@ -299,13 +299,13 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
     loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
     files = [each for each in loaded if (needs := parse_major_minor(each.glibc)) and needs > ours]
     shown = (evidence("system.glibc", machine.system.glibc), evidence("system.os", machine.system.os))
-    what = _words_of_files(files) or _words_of_wheels(stack, ours) or _known_need(stack, ours)
+    what = _message_of_files(files) or _message_of_wheels(stack, ours) or _required_glibc(stack, ours)
     if what:
         yield Problem(
             "error",
             f"glibc {machine.system.glibc.value}; {what}",
             shown,
-            "Run the stack in a container with a newer system, or on a newer distribution; do not replace glibc.",
+            "Use a container with a newer system, or a newer distribution; do not replace glibc.",
             ("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if first_in_use(stack, "vllm")
              else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04",),
         )  # fmt: skip
@@ -330,64 +330,64 @@ def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Pro
     References:
     https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
     """
-    ours = _numbers(stack.libstdcxx.value or "")
+    ours = _glibcxx_key(stack.libstdcxx.value or "")
     loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
-    lacking = [each for each in loaded if ours and _numbers(each.glibcxx) > ours]
+    lacking = [each for each in loaded if ours and _glibcxx_key(each.glibcxx) > ours]
     if lacking:
-        worst = max(lacking, key=lambda each: _numbers(each.glibcxx))
+        worst = max(lacking, key=lambda each: _glibcxx_key(each.glibcxx))
         yield Problem(
             "error",
             f"{worst.path} needs GLIBCXX_{worst.glibcxx}, {stack.libstdcxx.source} has up to {stack.libstdcxx.value}"
-            + (f"; so do {len(lacking) - 1} more files" if len(lacking) > 1 else ""),
+            + (f"; {len(lacking) - 1} more files need it as well" if len(lacking) > 1 else ""),
             (evidence("stack.libstdcxx", stack.libstdcxx),),
-            "Put a newer libstdc++ first: libstdcxx-ng from conda-forge, or clear the old copy from LD_LIBRARY_PATH.",
+            "Install a newer libstdcxx-ng from conda-forge, or remove the old copy from LD_LIBRARY_PATH.",
             ("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """`3.4.29` to compare by; an empty text is older than any."""
+def _glibcxx_key(version: str) -> tuple[int, ...]:
+    """`3.4.29` as a sort key; an empty text sorts first."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def is_jetson(machine: Machine) -> bool:
-    """Whether the kernel or a GPU's name is that of a Jetson."""
+    """Whether the kernel or the name of a GPU is that of a Jetson."""
     models = [model for gpu in gpus_of(machine) if (model := model_of(gpu))]
     return "tegra" in (machine.system.kernel.value or "") or any(model.kind == "jetson" for model in models)
 
 
 def _distributions(stack: Stack) -> list[Distribution]:
-    """What is installed, and of a report also what it shows in use without a version."""
+    """The installed distributions, and those that a report shows in use without a version."""
     held = stack.distributions.value or {}
     used = [name for name in stack.uses.value or () if name not in held] if is_from_report(stack) else []
     return [*held.values(), *(Distribution(name=name, version="") for name in used)]
 
 
 def _known_pythons(stack: Stack, each: Distribution) -> str:
-    """What the table says of a release that a report names; on a machine its own metadata says it.
+    """The Pythons of a release in a report, from the table; an installed environment has metadata.
 
-    Without a release it may be any, and a Python only be newer than all of them take.
+    Without a release the range has no lower bound.
     """
     pythons = supported_pythons(each.name, each.version) if is_from_report(stack) else ""
     return pythons if each.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
 
 
-def _allows(pythons: str, python: str) -> bool:
+def _python_allowed(pythons: str, python: str) -> bool:
     try:
         return SpecifierSet(pythons).contains(python, prereleases=True)
     except InvalidSpecifier:
         return True
 
 
-def _words_of_files(files: list[Extension]) -> str:
+def _message_of_files(files: list[Extension]) -> str:
     if not files:
         return ""
     worst = max(files, key=lambda each: parse_major_minor(each.glibc) or (0, 0))
     return f"{worst.path} of {worst.distribution} needs {worst.glibc}"
 
 
-def _words_of_wheels(stack: Stack, ours: tuple[int, int]) -> str:
-    """A wheel whose name says that it needs a newer glibc: `vllm-0.30.0-cp38-abi3-manylinux_2_39_x86_64.whl`."""
+def _message_of_wheels(stack: Stack, ours: tuple[int, int]) -> str:
+    """A wheel whose name requires a newer glibc: `vllm-0.30.0-cp38-abi3-manylinux_2_39_x86_64.whl`."""
     for each in (stack.distributions.value or {}).values():
         tags = [(int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d)_(\d{1,2})_", each.source)]
         if tags and min(tags) > ours:
@@ -395,8 +395,8 @@ def _words_of_wheels(stack: Stack, ours: tuple[int, int]) -> str:
     return ""
 
 
-def _known_need(stack: Stack, ours: tuple[int, int]) -> str:
-    """What a report's vLLM or torch needs of glibc, if that is more than there is."""
+def _required_glibc(stack: Stack, ours: tuple[int, int]) -> str:
+    """The glibc that vLLM or torch of a report needs, if it is newer than the system's."""
     if first_in_use(stack, "vllm"):
         found = installed_version(stack, "vllm")
         line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 0)

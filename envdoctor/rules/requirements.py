@@ -1,4 +1,4 @@
-"""What installed distributions require of each other, and where it does not hold."""
+"""The requirements of installed distributions, and those that are not satisfied."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from envdoctor.knowledge.releases import parse_requirement, requirements_of_rele
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
 from envdoctor.rules.facts import torch_version
 
-# Extension modules of torch that ship with it in pairs, one release for one release.
+# Packages with one release for each torch release.
 COMPANIONS = frozenset({"torchvision", "torchaudio", "torchao", "torchcodec", "torchtext"})
-# Compiled against one torch release: another one ends in undefined symbols.
+# Packages compiled for one torch release; another one causes undefined symbols.
 COMPILED = frozenset({
     "xformers", "flash-attn", "flash-attn-3", "vllm-flash-attn", "sgl-kernel", "sglang-kernel", "causal-conv1d",
     "mamba-ssm", "apex", "transformer-engine-torch", "exllamav2", "auto-gptq", "autoawq-kernels", "fbgemm-gpu",
     "fbgemm-gpu-genai", "torch-scatter", "torch-sparse", "torch-cluster", "deep-ep", "deep-gemm", "flash-mla",
 })  # fmt: skip
-# What a stack for training and serving is there for: a broken requirement here hurts it.
+# Packages for training and serving, whose violated requirements are reported as warnings or errors.
 CORE = COMPANIONS | COMPILED | frozenset({
     "torch", "triton", "vllm", "sglang", "trl", "transformers", "tokenizers", "huggingface-hub", "accelerate", "peft",
     "datasets", "bitsandbytes", "liger-kernel", "kernels", "verl", "tensordict", "ray", "deepspeed", "unsloth",
@@ -36,23 +36,23 @@ CHECKED_AT_IMPORT = frozenset({
 
 
 class Violation(NamedTuple):
-    """A requirement that an installed version does not meet."""
+    """A requirement that an installed version does not satisfy."""
 
     requirer: str
     requirer_version: str
     name: str
     specifier: str
     installed: str
-    too_old: bool  # below what is asked for; else above or excluded
+    too_old: bool  # below the required range; otherwise above it or excluded
 
     def __str__(self) -> str:
-        """The requirement and what is there."""
-        asked = f"{self.requirer} {self.requirer_version} requires {self.name}{self.specifier}"
-        return f"{asked}, but {self.installed} is installed"
+        """The requirement and the installed version."""
+        requirement = f"{self.requirer} {self.requirer_version} requires {self.name}{self.specifier}"
+        return f"{requirement}, but {self.installed} is installed"
 
 
 class Missing(NamedTuple):
-    """A requirement on something that is not installed at all."""
+    """A requirement whose package is not installed."""
 
     requirer: str
     name: str
@@ -60,24 +60,24 @@ class Missing(NamedTuple):
 
 
 class Requirements(NamedTuple):
-    """The whole of what does not hold."""
+    """All requirements that are not satisfied."""
 
     violations: tuple[Violation, ...]
     missing: tuple[Missing, ...]
 
 
-_last: list[tuple[Stack, Requirements]] = []  # several rules ask for the same stack in one run
+_last: list[tuple[Stack, Requirements]] = []  # cache: several rules use the same environment in one run
 
 
 def requirements_of(stack: Stack) -> Requirements:
-    """Every requirement of an installed distribution that does not hold."""
+    """All unsatisfied requirements of the installed distributions."""
     if not (_last and _last[0][0] is stack):
         _last[:] = [(stack, _check_requirements(stack))]
     return _last[0][1]
 
 
 def versions_of(stack: Stack) -> dict[str, str]:
-    """Installed versions by name. torch's comes from its own build, which knows the local part."""
+    """Installed versions by name. torch's version is that of its build, which has the local part."""
     versions = {name: each.version for name, each in (stack.distributions.value or {}).items() if each.version}
     if "pytorch" in versions:  # conda's name
         versions.setdefault("torch", versions["pytorch"])
@@ -99,7 +99,7 @@ def same_minor(left: str, right: str) -> bool:
 
 
 def specifiers_for(stack: Stack, name: str) -> dict[str, str]:
-    """Who requires a package, and which versions of it."""
+    """The specifiers for a package by the distribution that requires it."""
     return {
         each.name: found.specifier
         for each in (stack.distributions.value or {}).values()
@@ -109,7 +109,7 @@ def specifiers_for(stack: Stack, name: str) -> dict[str, str]:
 
 
 def agreed_range(stack: Stack, name: str) -> tuple[str, bool]:
-    """One specifier that satisfies all who require a package, and whether their pins agree at all."""
+    """One specifier that satisfies all requirements of a package, and whether their exact pins agree."""
     wanted = sorted({part for specifier in specifiers_for(stack, name).values() for part in specifier.split(",")})
     pins = [part[2:] for part in wanted if re.fullmatch(r"==[^*]+", part)]
     agree = all(satisfies(pin, ",".join(wanted)) is not False for pin in pins)
@@ -123,15 +123,15 @@ def _check_requirements(stack: Stack) -> Requirements:
     missing = []
     for each in distributions.values():
         for line in _requirement_lines(each):
-            asked = parse_requirement(line)
-            if not asked:
+            required = parse_requirement(line)
+            if not required:
                 continue
-            present = versions.get(asked.name)
+            present = versions.get(required.name)
             if present is None:
-                missing.append(Missing(each.name, asked.name, asked.specifier))
-            elif asked.specifier and _is_outside(present, asked.specifier):
-                old = _is_below(present, asked.specifier)
-                violations.append(Violation(each.name, each.version, asked.name, asked.specifier, present, old))
+                missing.append(Missing(each.name, required.name, required.specifier))
+            elif required.specifier and _is_outside(present, required.specifier):
+                old = _is_below(present, required.specifier)
+                violations.append(Violation(each.name, each.version, required.name, required.specifier, present, old))
     return Requirements(tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)))
 
 
@@ -142,7 +142,7 @@ def _requirement_lines(each: Distribution) -> Iterable[str]:
 def _is_outside(version: str, specifier: str) -> bool:
     inside = satisfies(version, specifier)
     if inside is False and is_prerelease(version) and "+" in version:
-        # NVIDIA's containers call their torch 2.5.0a0+e000cf0ad9: newer than the release before, near to 2.5.0.
+        # NVIDIA's containers have versions such as 2.5.0a0+e000cf0ad9, which are close to 2.5.0.
         base = re.sub(r"(a|b|rc|\.?dev)\d*$", "", public_part(version))
         return satisfies(base, specifier) is False
     return inside is False
@@ -158,7 +158,7 @@ def _is_below(version: str, specifier: str) -> bool:
 
 
 def group_by_package(violations: Iterable[Violation]) -> Iterator[tuple[str, list[Violation]]]:
-    """Violations by the package that is required."""
+    """Violations by the required package."""
     groups: dict[str, list[Violation]] = {}
     for each in violations:
         groups.setdefault(each.name, []).append(each)

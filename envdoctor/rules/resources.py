@@ -1,4 +1,4 @@
-"""Rules on what the host gives a run: locked memory, processes, memory of the cgroup, memory beside the GPUs'."""
+"""Rules on the host's resources: locked memory, processes, memory of the cgroup, memory compared with the GPUs'."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from envdoctor.rules.facts import first_in_use, gpus_of
 from envdoctor.rules.registry import Problem, evidence, rule
 
 GIB = 1 << 30
-LOCKED_MEMORY = 1 * GIB  # InfiniBand registers buffers; Linux's default of 64 KiB to 8 MiB fails at once
+LOCKED_MEMORY = 1 * GIB  # InfiniBand registers buffers; Linux's default of 64 KiB to 8 MiB is not enough
 PROCESSES = 4096  # a Ray node and its workers with their threads
 BUILD_MEMORY = 16 * GIB  # flash-attn: about 5 GiB per nvcc job
 INFINIBAND = ("ib", "hsn", "mlx")
@@ -39,9 +39,9 @@ def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Prob
         return
     yield Problem(
         "warning",
-        f"{limit.value >> 10} KiB may be locked (ulimit -l), and {', '.join(links[:4])} want it unlimited",
+        f"{limit.value >> 10} KiB of locked memory are allowed (ulimit -l); {', '.join(links[:4])} need it unlimited",
         (evidence("limits.locked_memory", limit), evidence("interfaces", machine.interfaces)),
-        "Lift the limit for whatever starts the job.",
+        "Raise the limit for the process that starts the job.",
         ("docker run --ulimit memlock=-1 ...", "ulimit -l unlimited"),
     )
 
@@ -67,9 +67,9 @@ def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
     if limit.value is not None and 0 <= limit.value < PROCESSES and gpus_of(machine):
         yield Problem(
             "warning",
-            f"{limit.value} processes and threads are allowed (ulimit -u), needed are {PROCESSES} or more",
+            f"{limit.value} processes and threads are allowed (ulimit -u); {PROCESSES} or more are required",
             (evidence("limits.processes", limit),),
-            "Raise the limit before starting a run.",
+            "Raise the limit before a run.",
             (f"ulimit -u {PROCESSES * 16}", "docker run --pids-limit=-1 ..."),
         )
 
@@ -102,7 +102,7 @@ def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
                 evidence("memory.total", machine.memory.total),
                 evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
             ),
-            "Before a source build limit its jobs.",
+            "Limit the number of jobs before a source build.",
             (f"export MAX_JOBS={jobs} NVCC_THREADS=1",),
         )
 
@@ -135,7 +135,7 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
                 evidence("memory.total", machine.memory.total),
                 evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
             ),
-            "Where weights are put to sleep on the host, count with that; sleep level 2 keeps none there.",
+            "If vLLM uses sleep mode, use level 2, which keeps no weights in host memory.",
             ("free -g",),
         )
 
@@ -167,12 +167,12 @@ def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Ite
             "info",
             f"models are cached in {place.path}, which is on {place.kind}",
             (evidence("storage.places", machine.storage.places),),
-            "If loading is slow, keep the cache on a local disk.",
+            "If loading is slow, move the cache to a local disk.",
             ("export HF_HOME=/local/disk/hf",),
         )
 
 
 def host_memory(machine: Machine) -> int | None:
-    """What the kernel will really give: the smaller of memory and the cgroup's limit."""
+    """The usable host memory: the smaller of total memory and the cgroup limit."""
     sizes = [size for size in (machine.memory.total.value, machine.memory.cgroup_limit.value) if size]
     return min(sizes, default=None)

@@ -1,4 +1,4 @@
-"""Rules on libraries that several packages share: NumPy's and MKL's binary interface, NCCL, NVML's Python module."""
+"""Rules on libraries that several packages share: NumPy, MKL, NCCL, cuDNN and the Python module of NVML."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
         and satisfies(public_part(versions[name]), f"<{first}")
     ]
     if old:
-        told = ", ".join(f"{name} {versions[name]} (first for NumPy 2: {first})" for name, first in old)
+        listed = ", ".join(f"{name} {versions[name]} (first for NumPy 2: {first})" for name, first in old)
         status: Status = (
             "error" if any(name in ("torch", "pandas", "pyarrow", "numba") for name, _ in old) else "warning"
         )
         yield Problem(
             status,
-            f"numpy {numpy} beside packages built for NumPy 1: {told}",
+            f"numpy {numpy} is installed with packages built for NumPy 1: {listed}",
             version_evidence(stack, "numpy", *[name for name, _ in old]),
-            "Install numpy below 2, or releases of these packages that know NumPy 2.",
+            "Install numpy below 2, or releases of these packages that support NumPy 2.",
             ("uv pip install 'numpy<2'",),
         )
 
@@ -91,10 +91,10 @@ def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[
     if not torch or not mkl or not by_conda or "conda-forge" in torch.source:
         return
     if satisfies(mkl.version, ">=2024.1") and satisfies(public_part(torch.version), "<2.6"):
-        sure = satisfies(public_part(torch.version), "<2.5")
+        certain = satisfies(public_part(torch.version), "<2.5")
         yield Problem(
-            "error" if sure else "warning",
-            f"torch {torch.version} of conda {'cannot' if sure else 'may not'} load with MKL {mkl.version}; "
+            "error" if certain else "warning",
+            f"torch {torch.version} of conda {'cannot' if certain else 'may not'} load with MKL {mkl.version}; "
             "it was built for MKL below 2024.1",
             version_evidence(stack, torch.name, "mkl"),
             "Install MKL below 2024.1.",
@@ -135,10 +135,10 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
     if len(names) > 1:
         yield Problem(
             "error" if _older(versions[wrong[0]], pin) else "warning",
-            f"{' and '.join(f'{name} {versions[name]}' for name in names)} unpack to the same libnccl.so.2; "
+            f"{' and '.join(f'{name} {versions[name]}' for name in names)} install the same libnccl.so.2; "
             f"torch {versions['torch']} needs {fix}",
             version_evidence(stack, "torch", *names),
-            f"Remove {', '.join(wrong)} and install {fix} again.",
+            f"Remove {', '.join(wrong)} and reinstall {fix}.",
             (f"uv pip uninstall {' '.join(wrong)}", f"uv pip install --reinstall --no-deps {fix}"),
         )
     elif pin and names == [right] and _older(versions[right], pin):
@@ -146,7 +146,7 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             "warning",
             f"{right} {versions[right]} is older than the {pin} that torch {versions['torch']} was built with",
             version_evidence(stack, "torch", right),
-            f"Install the NCCL that torch pins: {pin}.",
+            f"Install the NCCL that torch requires: {pin}.",
             (f"uv pip install --no-deps {fix}",),
         )
 
@@ -193,8 +193,8 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
     yield Problem(
         "warning" if hurts or (doubled and users) else "info",
         f"pynvml {versions['pynvml']} "
-        + (f"beside nvidia-ml-py {versions['nvidia-ml-py']}: both own the module pynvml" if doubled
-           else "in place of nvidia-ml-py"),
+        + (f"and nvidia-ml-py {versions['nvidia-ml-py']} are installed: both contain the module pynvml" if doubled
+           else "is installed instead of nvidia-ml-py"),
         version_evidence(stack, "pynvml", "nvidia-ml-py", *users[:1]),
         "Remove pynvml and reinstall nvidia-ml-py.",
         ("uv pip uninstall pynvml", "uv pip install --reinstall nvidia-ml-py"),
@@ -228,7 +228,7 @@ def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stac
             right, wrong = (both[0], both[1]) if major == "12" else (both[1], both[0])
             yield Problem(
                 "warning",
-                f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} unpack to the same folder",
+                f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} install to the same folder",
                 version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
                 (

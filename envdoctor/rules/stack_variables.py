@@ -1,4 +1,4 @@
-"""Rules on environment variables whose harm depends on the stack."""
+"""Rules on environment variables that cause problems with some packages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.registry import Problem, evidence, rule
 
-# From this release on vLLM turns expandable segments off around its memory pool by itself, where it is this variable
-# that sets them: github.com/vllm-project/vllm/pull/40812, and vllm/device_allocator/cumem.py in the source
+# From this release on vLLM disables expandable segments around its memory pool if this variable sets them:
+# github.com/vllm-project/vllm/pull/40812, and vllm/device_allocator/cumem.py in the source
 # distributions of 0.20.0 to 0.21.0 (measured 2026-11-21).
 VLLM_TOGGLES_SEGMENTS, VLLM_READS = "0.20.1", "PYTORCH_CUDA_ALLOC_CONF"
 ALLOCATOR_VARIABLES = (VLLM_READS, "PYTORCH_ALLOC_CONF")
 FIRST_TORCH_WITH_ALLOC_CONF = (2, 10)  # docs.pytorch.org/docs/2.10/cuda_environment_variables.html
-CRIPPLING = {"NCCL_P2P_DISABLE": "peer access", "NCCL_SHM_DISABLE": "shared memory", "NCCL_IB_DISABLE": "InfiniBand",
-             "NCCL_NVLS_ENABLE": "NVLink SHARP"}  # fmt: skip
+DISABLED_PATHS = {
+    "NCCL_P2P_DISABLE": "peer access",
+    "NCCL_SHM_DISABLE": "shared memory",
+    "NCCL_IB_DISABLE": "InfiniBand",
+    "NCCL_NVLS_ENABLE": "NVLink SHARP",
+}
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
@@ -59,9 +63,9 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     mig = value.strip().startswith("MIG-")
     yield Problem(
         "warning",
-        f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID, where {engine} expects numbers",
+        f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID, but {engine} expects numbers",
         (Evidence("CUDA_VISIBLE_DEVICES", value[:12] + "...", machine.environment.source),),
-        "Give the container only that instance and number it 0." if mig else "Name the GPUs by number.",
+        "Give the container only this instance, with number 0." if mig else "Use the numbers of the GPUs.",
         ("docker run --gpus '\"device=0:0\"' -e CUDA_VISIBLE_DEVICES=0 ...",)
         if mig
         else ("export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0",),
@@ -95,10 +99,10 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
         return
     yield Problem(
         "warning",
-        f"CUDA_VISIBLE_DEVICES={value!r}, and torch sees no GPU: it names none, or one that is not there",
+        f"CUDA_VISIBLE_DEVICES={value!r}, and torch finds no GPU: it names none, or one that does not exist",
         (Evidence("CUDA_VISIBLE_DEVICES", value, machine.environment.source),
          evidence("cuda_available", stack.cuda_available)),
-        "Unset it, or name GPUs by the numbers that they have where the program runs.",
+        "Unset it, or use the numbers that the GPUs have in the process.",
         ("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES"),
     )  # fmt: skip
 
@@ -133,15 +137,21 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     old = name == VLLM_READS and bool(vllm and (limit := parse_version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
     if not (old or unseen or (name == VLLM_READS and not vllm)):
         return
-    effect = "that fails" if old else f"vLLM looks at {VLLM_READS} only, and frees nothing then" if unseen else ""
+    effect = (
+        "sleep mode fails"
+        if old
+        else f"vLLM reads only {VLLM_READS}, and frees no memory in sleep mode"
+        if unseen
+        else ""
+    )
     yield Problem(
         "warning" if (old or unseen) and sleeper else "info",
         f"{name}={_variables(machine)[name]} with vLLM {vllm or ''}".rstrip()
-        + (f" and {sleeper}, which can put it to sleep" if sleeper else ", which cannot sleep then")
+        + (f" and {sleeper}, which can use its sleep mode" if sleeper else ", whose sleep mode does not work with it")
         + (f": {effect}" if effect and sleeper else ""),
         (Evidence(name, _variables(machine)[name], machine.environment.source),),
-        "Unset it where vLLM's sleep mode is used"
-        + (f", or set {VLLM_READS} instead, which vLLM switches around its pool." if unseen else "."),
+        "Unset it for processes that use vLLM's sleep mode"
+        + (f", or set {VLLM_READS} instead, which vLLM changes around its pool." if unseen else "."),
         (f"unset {name}",),
     )
 
@@ -167,20 +177,20 @@ def nccl_fast_path_is_disabled(machine: Machine) -> Iterator[Problem]:
     variables, gpus = _variables(machine), gpus_of(machine)
     linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in gpus)
     infiniband = any(name.startswith(("ib", "hsn")) for name in machine.interfaces.value or ())
-    for name, path in CRIPPLING.items():
+    for name, path in DISABLED_PATHS.items():
         off = variables.get(name) == ("0" if name.endswith("ENABLE") else "1")
         if not off or len(gpus) < 2:
             continue
         harms = (name == "NCCL_P2P_DISABLE" and linked) or (name == "NCCL_IB_DISABLE" and infiniband)
         if not harms and name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"):
-            continue  # there is no such path here, or as on GeForce cards it is the remedy
+            continue  # the machine has no such transport, or the setting is needed, as on GeForce cards
         yield Problem(
             "warning" if harms else "info",
-            f"{name}={variables[name]} switches {path} off"
+            f"{name}={variables[name]} disables {path}"
             + (", and this machine has NVLink" if harms and linked and "P2P" in name else "")
             + (", and this machine has InfiniBand" if harms and "IB" in name else ""),
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
-            "Unset it unless it is needed here.",
+            "Unset it unless this machine needs it.",
             (f"unset {name}",),
         )
 
@@ -210,7 +220,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     parts = [part for part in parts if not part.rstrip("/").endswith(("compat", "stubs"))]
     if not parts or not cuda:
         return
-    imported = stack.cuda_available.value is not None  # the report's torch was imported: its libraries were found
+    imported = stack.cuda_available.value is not None  # torch of the report was imported, so its libraries were found
     if imported:
         return
     releases = {part: _cuda_of(part, machine) for part in parts}
@@ -222,10 +232,10 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     kept = ":".join(part for part in value.split(":") if part not in parts)
     yield Problem(
         "warning" if older else "info",
-        f"LD_LIBRARY_PATH holds {parts[0]}"
+        f"LD_LIBRARY_PATH contains {parts[0]}"
         + (f", an older CUDA than torch's {torch_cuda(stack)}" if older else ", whose CUDA libraries may come first"),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source),),
-        "Take it out; torch's wheels find their own libraries.",
+        "Remove it; torch's wheels load their own libraries.",
         (f"export LD_LIBRARY_PATH={kept}" if kept else "unset LD_LIBRARY_PATH",),
     )
 
@@ -253,9 +263,9 @@ def hub_is_offline(machine: Machine) -> Iterator[Problem]:
         if value.lower() in ("1", "true", "yes", "on"):
             yield Problem(
                 "info",
-                f"{name}={value}: models and data sets come from the cache only",
+                f"{name}={value}: only cached models and datasets can be loaded",
                 (Evidence(name, value, machine.environment.source),),
-                "Unset it to download.",
+                "Unset it to permit downloads.",
                 (f"unset {name}",),
             )
             return
@@ -285,9 +295,9 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
     if not any(variables.value.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE")):
         yield Problem(
             "info",
-            "no HF_TOKEN is set: gated models need a login",
+            "HF_TOKEN is not set: gated models need a login",
             (evidence("environment", variables),),
-            "Log in once if a gated model is wanted.",
+            "Log in once if you use gated models.",
             ("hf auth login",),
         )
 
@@ -319,16 +329,16 @@ def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterat
         return
     yield Problem(
         "error" if fails else "info",
-        f"LD_LIBRARY_PATH holds {compat[0]}, whose libcuda comes before the driver's"
-        + (", and CUDA does not start" if fails else ""),
+        f"LD_LIBRARY_PATH contains {compat[0]}, whose libcuda is found before the driver's"
+        + (", and CUDA does not initialize" if fails else ""),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source), evidence("cuda", stack.cuda_available)),
-        "Take it out unless the driver is older than the stack needs.",
+        "Remove it unless the driver is older than the environment requires.",
         (f"export LD_LIBRARY_PATH={':'.join(part for part in value.split(':') if part not in compat)}",),
     )
 
 
 def _cuda_of(part: str, machine: Machine) -> tuple[int, int] | None:
-    """The CUDA release of a folder: /usr/local/cuda-12.1/lib64 by its name, /usr/local/cuda/lib64 by its nvcc."""
+    """The CUDA release of a folder: that in its name for /usr/local/cuda-12.1/lib64, that of nvcc without one."""
     named = parse_major_minor(found[1]) if (found := re.search(r"cuda-(\d+\.\d+)", part)) else None
     plain = part.startswith("/usr/local/cuda/")
     return named or (parse_major_minor(machine.cuda.nvcc_version.value) if plain else None)

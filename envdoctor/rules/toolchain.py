@@ -1,4 +1,4 @@
-"""Rules on the CUDA toolkit and the host compiler against torch and the GPUs."""
+"""Rules on the CUDA toolkit and the host compiler, compared with torch and the GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.registry import Problem, evidence, rule
 
-# Libraries that compile CUDA code on the machine: at run time, or on installation since they come as source.
+# Libraries that compile CUDA code on the machine: at run time, or at installation from source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
 FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
 
@@ -53,7 +53,7 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
         _severity(stack),
         f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}",
         (evidence("cuda.nvcc_version", nvcc), Evidence("torch.cuda", cuda, stack.torch.source)),
-        f"Install the CUDA {cuda} toolkit and point CUDA_HOME at it before a source build, or install wheels.",
+        f"Install the CUDA {cuda} toolkit and set CUDA_HOME to it before a source build, or install wheels.",
         (f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}"),
     )
 
@@ -93,7 +93,7 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
             f"nvcc {nvcc.value} does not compile for {gpu_label(gpu)}; CUDA {first.cuda} is the first that does",
             (evidence("cuda.nvcc_version", nvcc), evidence(f"gpus.{gpu.index}.compute_capability",
                                                            gpu.compute_capability)),
-            f"Install a toolkit from CUDA {first.cuda} on and point CUDA_HOME at it; wheels need none.",
+            f"Install the toolkit of CUDA {first.cuda} or newer and set CUDA_HOME to it; wheels do not need it.",
             (
                 f"sudo apt-get install -y cuda-toolkit-{first.cuda.replace('.', '-')}",
                 f"export CUDA_HOME=/usr/local/cuda-{first.cuda}",
@@ -128,7 +128,7 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
         _severity(stack),
         f"gcc {gcc} is newer than nvcc {nvcc.value} accepts (up to gcc {row.gcc})",
         (evidence("cuda.compiler", compiler), evidence("cuda.nvcc_version", nvcc)),
-        f"Let nvcc use gcc {row.gcc}, or install a newer toolkit.",
+        f"Configure nvcc to use gcc {row.gcc}, or install a newer toolkit.",
         (
             f"sudo apt-get install -y gcc-{row.gcc} g++-{row.gcc}",
             f"export CC=gcc-{row.gcc} CXX=g++-{row.gcc} NVCC_PREPEND_FLAGS='-ccbin g++-{row.gcc}'",
@@ -158,13 +158,13 @@ def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterat
     nvcc, cuda = machine.cuda.nvcc, torch_cuda(stack)
     library = first_in_use(stack, *AT_RUN_TIME)
     if library == "flashinfer-python" and first_in_use(stack, "flashinfer-jit-cache"):
-        return  # compiled beforehand
+        return  # precompiled
     if nvcc.state == "absent" and library and cuda and gpus_of(machine):
         yield Problem(
             "info",
-            f"no nvcc; {library} needs it only where it compiles kernels itself",
+            f"nvcc is not installed; {library} needs it only to compile kernels at run time",
             (evidence("cuda.nvcc", nvcc),),
-            f"If a build asks for CUDA_HOME: install the CUDA {cuda} toolkit.",
+            f"If a build requires CUDA_HOME, install the CUDA {cuda} toolkit.",
             (
                 f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",
                 f"export CUDA_HOME=/usr/local/cuda-{cuda}",
@@ -201,26 +201,26 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
         if capability and newest and first and capability > newest:
             yield Problem(
                 "warning",
-                f"TRITON_PTXAS_PATH={path} is of CUDA {version.value}, which does not know {gpu_label(gpu)}",
+                f"TRITON_PTXAS_PATH={path} is from CUDA {version.value}, which does not support {gpu_label(gpu)}",
                 (evidence("cuda.ptxas_version", version), Evidence("TRITON_PTXAS_PATH", path or "", "environment")),
-                f"Unset it, or name the ptxas of a toolkit from CUDA {first.cuda} on.",
+                f"Unset it, or set it to the ptxas of CUDA {first.cuda} or newer.",
                 ("unset TRITON_PTXAS_PATH",),
             )
             return
 
 
 def _uses_nvcc(stack: Stack) -> bool:
-    """Whether nvcc is there for something: wheels never call it. Who pastes a report may be at a build."""
+    """Whether nvcc is used: wheels do not call it, but a pasted report may be about a build."""
     return is_from_report(stack) or bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE))
 
 
 def _severity(stack: Stack) -> Status:
-    """How bad a useless nvcc is: a remark before a build, a warning where something compiles or in a report."""
+    """Warning if a library compiles CUDA code or for a report, else info."""
     return "warning" if is_from_report(stack) or first_in_use(stack, *AT_RUN_TIME) else "info"
 
 
 def gcc_major(compiler: str) -> int | None:
-    """gcc's major version in what a compiler says of itself; None for clang and others.
+    """The major version of gcc in the output of `--version`; None for clang and others.
 
     `gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0`, `(GCC) 11.5.0 20240719 (Red Hat 11.5.0-9)`, `gcc 13.3.0`.
     """

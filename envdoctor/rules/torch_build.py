@@ -1,4 +1,4 @@
-"""Rules on torch's build: code for the GPUs, CUDA at all, and a driver that can run it."""
+"""Rules on torch's build: CUDA support, code for the GPUs, and a driver that supports it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
-FIRST_NEVER_DROPPED = (7, 5)  # Maxwell, Pascal and Volta were left out of builds, Turing and later not yet
+OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
 @rule("TORCH001", kind="environment", severity="error", cause="gpu-arch-not-in-build", url=SUPPORT_MATRIX)
@@ -97,21 +97,21 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
     shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))
     if gpus or driver:
-        there = gpu_labels(gpus) if gpus else f"an NVIDIA driver ({driver})"
+        hardware = gpu_labels(gpus) if gpus else f"an NVIDIA driver ({driver})"
         status = "error"
     elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not first_in_use(stack, "vllm"):
-        there = f"a CUDA toolkit ({machine.cuda.nvcc_version.value})"
+        hardware = f"a CUDA toolkit ({machine.cuda.nvcc_version.value})"
         status = "warning"
     else:
         return
     advice = _best(machine, stack, same_release=True)
-    said = build.cuda.state == "absent" or bool(build.hip.value) or "+" in (build.version.value or "")
+    certain = build.cuda.state == "absent" or bool(build.hip.value) or "+" in (build.version.value or "")
     name = f"torch {build.version.value or ''}"
     yield Problem(
-        "error" if status == "error" and said else "warning",
-        f"{name} is a {hip} build, and this machine has {there}"
-        if said
-        else f"{name} sees no CUDA, and this machine has {there}: no CUDA build, or the driver does not answer",
+        "error" if status == "error" and certain else "warning",
+        f"{name} is a {hip} build, but this machine has {hardware}"
+        if certain
+        else f"{name} finds no CUDA, but this machine has {hardware}: it is not a CUDA build, or the driver fails",
         (*shown, evidence("gpus", machine.gpus)),
         f"Reinstall torch with CUDA: {build_name(advice)}." if advice else "Reinstall torch from a CUDA index.",
         (f"{install_command(advice)} --reinstall-package torch",)
@@ -141,12 +141,12 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     needed = oldest_driver(cuda, windows=is_windows(machine))
     if not needed or driver_key(driver) >= needed:
         return
-    words = ".".join(f"{part:02}" for part in needed)
+    minimum = ".".join(f"{part:02}" for part in needed)
     shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))
     if stack.cuda_available.value:
         yield Problem(
             "info",
-            f"driver {driver} is older than CUDA {cuda} needs ({words}), and CUDA works: forward compatibility",
+            f"driver {driver} is older than CUDA {cuda} requires ({minimum}); CUDA works by forward compatibility",
             shown,
             "Keep the cuda-compat libraries first on the path, or upgrade the driver.",
             ("ls /usr/local/cuda/compat",),
@@ -155,10 +155,10 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     advice = _best(machine, stack)
     yield Problem(
         "error",
-        f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which needs {words} or newer",
+        f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
         f"Install a driver of branch {max(needed[0], 535)} or newer"
-        + (f", or {build_name(advice)}, which this driver runs" if advice else "")
+        + (f", or {build_name(advice)}, which this driver supports" if advice else "")
         + _forward_advice(machine, cuda),
         (f"sudo apt-get install -y nvidia-driver-{580 if needed[0] >= 580 else 570}-server", "sudo reboot")
         + ((install_command(advice),) if advice else ()),
@@ -166,7 +166,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
 
 
 def is_without_cuda(stack: Stack) -> bool:
-    """Whether torch is a CPU or ROCm build: by its files, or by what a report says of it."""
+    """Whether torch is a CPU or ROCm build, according to its files or a report."""
     build = stack.torch.value
     if not build:
         return False
@@ -179,21 +179,21 @@ def is_without_cuda(stack: Stack) -> bool:
 
 
 def is_windows(machine: Machine) -> bool:
-    """Whether the driver's version is one of Windows: native, or under WSL."""
+    """Whether the driver's version is that of a Windows driver: on Windows or under WSL."""
     return bool(machine.system.wsl.value) or "windows" in (machine.system.os.value or "").lower()
 
 
 def platform_of(machine: Machine) -> str:
-    """The platform to look builds up by."""
+    """The platform in the tables of builds."""
     name = (machine.system.architecture.value or "x86_64").lower()
     return "aarch64" if name in ("aarch64", "arm64") else "x86_64"
 
 
 def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Native code, PTX and source of what is known of torch's code for GPUs; empty where nothing is.
+    """Native code and PTX of torch, and their source; empty if unknown.
 
-    What the files say comes first. Of that only code without a suffix counts, since torch carries a few kernels
-    for single chips (`sm_90a`, `sm_121a`) that do not make a GPU supported.
+    The compiled files have precedence over the tables. Code with a suffix does not count, because torch contains a
+    few kernels for specific chips (`sm_90a`, `sm_121a`) that do not make a GPU supported.
     """
     build = stack.torch.value
     if build and build.architectures.value:
@@ -204,13 +204,13 @@ def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tupl
     version, cuda = torch_version(stack), torch_cuda(stack)
     line = parse_major_minor(version)
     if not line or re.search(r"\d(a0|\.nv|\.dev|\+git)", version):
-        return (), (), ""  # NVIDIA's, nightly and own builds have lists of their own
+        return (), (), ""  # NVIDIA's, nightly and local builds differ from the tables
     row = known_build(f"{line[0]}.{line[1]}", cuda, platform_of(machine)) if cuda else None
     return (row.architectures, row.ptx, f"table of PyTorch builds: {row.source}") if row else ((), (), "")
 
 
 def has_code_for_every_gpu(machine: Machine, stack: Stack) -> bool:
-    """Whether torch is known to have code for all GPUs, and there are any."""
+    """Whether the machine has GPUs and torch has code for all of them."""
     native, ptx, _ = code_of_torch(machine, stack)
     capabilities = [capability_of(gpu) for gpu in gpus_of(machine)]
     return bool(capabilities) and all(
@@ -236,17 +236,17 @@ def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Probl
 
 
 def _is_newer(native: tuple[str, ...], gpu: Capability) -> bool:
-    """Whether a GPU without code came after the build; else the build left it out, be it between older ones."""
+    """Whether a GPU without code is newer than the build; otherwise the build dropped it."""
     built = sorted(each[0] for name in native if (each := architecture(name)))
     if not built or gpu > built[-1]:
         return True
-    return gpu > built[0] and (gpu >= FIRST_NEVER_DROPPED or gpu in TEGRA)
+    return gpu > built[0] and (gpu >= OLDEST_ALWAYS_SUPPORTED or gpu in TEGRA)
 
 
 def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
-    """PyTorch's builds that a report may mean which names the release or the CUDA only, or a nightly.
+    """PyTorch's builds that match a report with only a release, only a CUDA version, or a nightly build.
 
-    A nightly is judged by the releases before and after it of the same CUDA line.
+    A nightly build matches the releases before and after it for the same CUDA version.
     """
     build, version, cuda = stack.torch.value, torch_version(stack), torch_cuda(stack)
     line = parse_major_minor(version)
@@ -276,7 +276,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
     fix = (
         f"Install {build_name(advice)}, which has code for {'all GPUs' if others else 'this GPU'}."
         if advice
-        else "No PyTorch build fits this GPU and this driver: upgrade the driver, or hide the GPU."
+        else "No PyTorch build supports this GPU with this driver: upgrade the driver, or hide the GPU."
     )
     return Problem(
         "error",
@@ -288,7 +288,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
 
 
 def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> KnownBuild | None:
-    """The build nearest to the installed one that has code for all GPUs and runs on the driver."""
+    """The build nearest to the installed one with code for all GPUs and support by the driver."""
     wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     rows = [row for row in known_builds() if row.platform == platform_of(machine) and _covers(row, wanted)]
     line = parse_major_minor(torch_version(stack))
@@ -309,7 +309,7 @@ def _forward_advice(machine: Machine, cuda: str) -> str:
     if kinds != {"data-centre"} or major_minor(cuda)[0] < 12:
         return "."
     package = f"cuda-compat-{cuda.replace('.', '-')}"
-    return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) would do, too."
+    return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."
 
 
 def _indices(gpus: list[Gpu]) -> str:

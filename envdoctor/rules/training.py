@@ -1,4 +1,4 @@
-"""Rules on TRL, transformers, kernels and verl against what they drive."""
+"""Rules on TRL, transformers, kernels and verl, and the versions that they require."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     if not trl or not vllm or is_prerelease(vllm):
         return
     specifier = optional_specifier("trl", trl, "vllm")
-    # The import stands in trl/trainer/grpo_trainer.py at the tags v0.18.0 to v0.26.2, in trl/scripts/vllm_serve.py
-    # from v0.16.0 on, and is guarded from v0.27.0 on.
+    # The import is in trl/trainer/grpo_trainer.py from v0.18.0 to v0.26.2 and in trl/scripts/vllm_serve.py from
+    # v0.16.0 on. From v0.27.0 on it is conditional.
     renamed = satisfies(public_part(trl), ">=0.16,<0.27") and satisfies(public_part(vllm), ">=0.12")
     fails = renamed and satisfies(public_part(trl), ">=0.18")
-    if renamed and not specifier.startswith("=="):  # their extras have no upper bound, but the import fails
+    if renamed and not specifier.startswith("=="):  # their extras have no upper bound, although the import fails
         specifier = ",".join(part for part in (specifier, "<0.12") if part)
     if not specifier or satisfies(public_part(vllm), specifier) is not False:
         return
     other = [
         each
         for each in releases_that_accept("trl", "vllm", public_part(vllm))
-        if "<" in optional_specifier("trl", each, "vllm")  # a range without an end promises nothing
+        if "<" in optional_specifier("trl", each, "vllm")  # a range without an upper bound is not a promise
     ]
     inside = [each for each in releases_of("vllm") if satisfies(each, specifier)]
     trl_fix = f", or TRL {version_range(other)} for vLLM {public_part(vllm)}" if other else ""
@@ -136,10 +136,14 @@ def mxfp4_would_be_dequantized(machine: Machine, stack: Stack) -> Iterator[Probl
     if satisfies(versions.get("triton", ""), "<3.4") or old_gpu:
         yield Problem(
             "info",
-            "MXFP4 checkpoints would be dequantised to bfloat16: "
-            + ("the GPU is below 7.5" if old_gpu else f"Triton is {versions['triton']}, 3.4 is needed"),
+            "MXFP4 checkpoints would be dequantized to bfloat16: "
+            + (
+                "the compute capability is below 7.5"
+                if old_gpu
+                else f"Triton is {versions['triton']}, 3.4 is required"
+            ),
             version_evidence(stack, "transformers", "triton", "kernels"),
-            "Only if you load gpt-oss in MXFP4: use torch 2.8 or newer and a GPU from Turing on.",
+            "To load gpt-oss in MXFP4, use torch 2.8 or newer and a GPU from Turing on.",
             (),
         )
 
@@ -172,7 +176,7 @@ def vllm_is_outside_verls_range(machine: Machine, stack: Stack) -> Iterator[Prob
     old_verl = satisfies(verl, "<0.4") and satisfies(vllm, ">=0.11")
     yield Problem(
         "warning" if old_verl else "info",
-        f"verl {verl} names vLLM {specifier} in its extra; {vllm} is installed",
+        f"the vllm extra of verl {verl} requires vLLM {specifier}; {vllm} is installed",
         version_evidence(stack, "verl", "vllm"),
         f"Install vLLM {specifier}, or a newer verl.",
         (f"uv pip install 'verl=={verl}' 'vllm{specifier}' --torch-backend=auto",),
@@ -206,7 +210,7 @@ def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]
                 "error",
                 f"{name} {versions[name]} does not match flashinfer-python {base}",
                 version_evidence(stack, "flashinfer-python", name),
-                "Install both at one version.",
+                "Install both in one version.",
                 (f"uv pip install flashinfer-python=={base} {name}=={base}",),
             )
 
@@ -239,7 +243,7 @@ def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Itera
         keep = "pytorch-triton" if nightly else names[0]
         yield Problem(
             "warning",
-            f"{' and '.join(f'{name} {versions[name]}' for name in names)} both own the module triton",
+            f"{' and '.join(f'{name} {versions[name]}' for name in names)} both contain the module triton",
             version_evidence(stack, "torch", *names),
             f"Remove them and reinstall {keep}, which torch {versions.get('torch', '')} requires.",
             (f"uv pip uninstall {' '.join(names)}", f"uv pip install {keep}=={versions[keep]}"),

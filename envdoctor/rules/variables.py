@@ -1,4 +1,4 @@
-"""Rules on environment variables that send a stack the wrong way."""
+"""Rules on environment variables that select wrong GPUs, interfaces, libraries or packages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
     if value is not None and machine.gpus.value:
         yield Problem(
             "warning",
-            f"ROCR_VISIBLE_DEVICES={value!r} is set beside NVIDIA GPUs",
+            f"ROCR_VISIBLE_DEVICES={value!r} is set on a machine with NVIDIA GPUs",
             (_shown("ROCR_VISIBLE_DEVICES", value),),
             "Unset it before Ray starts.",
             ("unset ROCR_VISIBLE_DEVICES",),
@@ -106,7 +106,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
                 "error",
                 f"{name}={value}, but the interfaces are {', '.join(interfaces)}",
                 (_shown(name, value), evidence("interfaces", machine.interfaces)),
-                "Name an interface that exists, or leave the choice to NCCL.",
+                "Set it to an existing interface, or unset it.",
                 (f"unset {name}", "ip -br addr"),
             )
 
@@ -130,13 +130,13 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
     """
     value = _variable(machine, "LD_LIBRARY_PATH") or ""
     compat = [part for part in value.split(":") if part.rstrip("/").endswith("compat")]
-    if compat and machine.gpus.value and not is_reported(machine.environment):  # ENV012 speaks of reports
+    if compat and machine.gpus.value and not is_reported(machine.environment):  # ENV012 covers reports
         kept = ":".join(part for part in value.split(":") if part not in compat)
         yield Problem(
             "warning",
-            f"LD_LIBRARY_PATH holds {', '.join(compat)}, whose libcuda comes before the driver's",
+            f"LD_LIBRARY_PATH contains {', '.join(compat)}, whose libcuda is found before the driver's",
             (_shown("LD_LIBRARY_PATH", value),),
-            "Take it out unless the driver is older than the stack needs.",
+            "Remove it unless the driver is older than the environment requires.",
             (f"export LD_LIBRARY_PATH={kept}",),
         )
 
@@ -159,6 +159,6 @@ def python_variables_change_the_import_path(machine: Machine) -> Iterator[Proble
                 "warning" if name == "PYTHONHOME" else "info",
                 f"{name}={value}",
                 (_shown(name, value),),
-                "Unset it for the stack's programs.",
+                "Unset it for the programs of this environment.",
                 (f"unset {name}",),
             )

@@ -1,4 +1,4 @@
-"""Rules on vLLM against torch, CUDA and the GPU."""
+"""Rules on vLLM and its torch, CUDA version and GPU."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         yield Problem(problem.status, problem.message, problem.evidence, fix, tuple(commands))
         return
     users = ", ".join(sorted({each.requirer for each in found}))
-    fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and move {users} to releases that accept it"
+    fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and change {users} to releases that accept it"
     yield Problem(
         problem.status,
-        problem.message + f"; vLLM {_vllm(stack)} pins torch{specifiers_for(stack, 'torch').get('vllm', '')}",
+        problem.message + f"; vLLM {_vllm(stack)} requires torch{specifiers_for(stack, 'torch').get('vllm', '')}",
         problem.evidence,
-        f"{fix}, or to an environment of their own.",
+        f"{fix}, or to a separate environment.",
         (f"uv pip install {users.replace(', ', ' ')} vllm=={_vllm(stack)}", "uv pip check"),
     )
 
@@ -91,21 +91,22 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
         return
     held = (stack.distributions.value or {}).get("vllm")
     if held and held.requires and "vllm" not in specifiers_for(stack, "torch"):
-        return  # built here against this torch: its metadata names no torch
+        return  # built locally for this torch: its metadata does not require one
     pin = required_specifier("vllm", version, "torch") if version else ""
     yield Problem(
         "warning",
-        f"vLLM {version} is used with torch {torch}, which is no release" + (f"; it pins torch{pin}" if pin else ""),
+        f"vLLM {version} is installed with torch {torch}, which is not a release"
+        + (f"; it requires torch{pin}" if pin else ""),
         (evidence("torch", stack.torch), *version_evidence(stack, "vllm")),
-        "Install vLLM in a fresh environment with the torch that it pins, or build it against this torch.",
+        "Install vLLM in a new environment with the torch that it requires, or build it for this torch.",
         ("uv venv --python 3.12 && uv pip install vllm --torch-backend=auto",),
     )
 
 
 def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
-    """Major CUDA version of the vLLM wheel ("12", "cpu"), and how it is known; empty where it is not.
+    """The CUDA major version of the vLLM wheel ("12", "cpu") and its source; empty if unknown.
 
-    PyPI's: VLLM_MAIN_CUDA_VERSION in vllm/envs.py is 12.9 in 0.19.0 and 13.0 in 0.20.0 (measured 2026-11-21).
+    PyPI's wheels: VLLM_MAIN_CUDA_VERSION in vllm/envs.py is 12.9 in 0.19.0 and 13.0 in 0.20.0 (measured 2026-11-21).
     """
     for each in stack.extensions.value or ():
         runtime = next((name for name in each.needed if name.startswith("libcudart.so.")), "")
@@ -149,21 +150,21 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
     if without and vllm != "cpu" and (vllm or not local_part(_vllm(stack))):
         yield Problem(
             "error" if vllm else "warning",
-            f"torch {torch} is a CPU build, and vLLM {version} from PyPI is for CUDA",
+            f"torch {torch} is a CPU build, but vLLM {version} from PyPI is for CUDA",
             found,
-            "On a machine with an NVIDIA GPU reinstall torch for CUDA; without one take vLLM's CPU build "
+            "On a machine with an NVIDIA GPU reinstall torch for CUDA; otherwise install vLLM's CPU build "
             "(the +cpu wheel of its release, or VLLM_TARGET_DEVICE=cpu from source).",
             ("uv pip install --reinstall vllm torch --torch-backend=auto",),
         )
     elif vllm and cuda and vllm != cuda.partition(".")[0]:
         other = releases_that_pin("vllm", "torch", public_part(torch))
-        beside = f"vLLM {version} for CUDA {vllm}" if vllm != "cpu" else f"vLLM {version} for CPU"
+        wheel = f"vLLM {version} for CUDA {vllm}" if vllm != "cpu" else f"vLLM {version} for CPU"
         yield Problem(
             "error",
-            f"{beside} is beside torch {torch} for CUDA {cuda} ({known_by})",
+            f"{wheel} does not match torch {torch} for CUDA {cuda} ({known_by})",
             found,
-            f"Take torch for CUDA {vllm}, or the vLLM wheel for CUDA {cuda.partition('.')[0]} of its GitHub release."
-            + (f" PyPI's {version_range(other)} belong to torch {public_part(torch)}." if other else ""),
+            f"Install torch for CUDA {vllm}, or vLLM's wheel for CUDA {cuda.partition('.')[0]} from GitHub."
+            + (f" PyPI's {version_range(other)} are for torch {public_part(torch)}." if other else ""),
             (f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto",),
         )
 
@@ -199,17 +200,17 @@ def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterato
         return
     yield Problem(
         "info" if stack.cuda_available.value else "warning",
-        f"vLLM {vllm.version} of PyPI is on torch {torch.version} of {torch.source}",
+        f"vLLM {vllm.version} is from PyPI, but torch {torch.version} is from {torch.source}",
         version_evidence(stack, "vllm", torch.name),
-        "Make an environment in which torch and vLLM come from PyPI together.",
+        "Create a new environment and install torch and vLLM from PyPI together.",
         (f"uv venv --python 3.12 && uv pip install vllm=={public_part(vllm.version)} --torch-backend=auto",),
     )
 
 
-# Read from vllm/_C.abi3.so of PyPI's wheels: none for 12.0 in 0.9.0 and 0.9.1, in 0.9.2 for part of the kernels
+# Read from vllm/_C.abi3.so of PyPI's wheels: no code for 12.0 in 0.9.0 and 0.9.1, 0.9.2 has it for some kernels
 # (github.com/vllm-project/vllm/issues/20748).
 FIRST_WITH_SM_120 = "0.9.2"
-FIRST_SOUND_ON_SM_120 = "0.10.0"
+FIRST_COMPLETE_ON_SM_120 = "0.10.0"
 
 
 @rule(
@@ -236,11 +237,11 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
     """
     versions = versions_of(stack)
     binaries = any(each.distribution == "vllm" and each.code for each in stack.extensions.value or ())
-    if not first_in_use(stack, "vllm") or binaries:  # the binaries themselves are judged by EXT rules
+    if not first_in_use(stack, "vllm") or binaries:  # the EXT rules check the binaries
         return
     lacking = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
     releases = [version for version in [_vllm(stack)] if version] or _possible_releases(versions.get("torch", ""))
-    old = [each for each in releases if satisfies(each, f"<{FIRST_SOUND_ON_SM_120}") and not local_part(each)]
+    old = [each for each in releases if satisfies(each, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(each)]
     if lacking and old and len(old) == len(releases):
         without = [each for each in old if satisfies(each, f"<{FIRST_WITH_SM_120}")]
         named = (
@@ -251,19 +252,19 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
         yield Problem(
             "error" if without == old else "warning",
             f"{named} on {gpu_label(lacking[0])}: no native code for it before {FIRST_WITH_SM_120}, in that release "
-            f"for a part of the kernels; PyPI's wheels from {FIRST_SOUND_ON_SM_120} on have it",
+            f"only for some kernels; PyPI's wheels from {FIRST_COMPLETE_ON_SM_120} on have it",
             (
                 Evidence(f"GPU {lacking[0].index}", gpu_label(lacking[0]), machine.gpus.source),
                 *version_evidence(stack, "torch", "vllm"),
             ),
-            "Upgrade vLLM to 0.10.2 or newer with the torch it pins, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
+            "Upgrade vLLM to 0.10.2 or newer with its torch, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
             "reinstalling torch does not help.",
             ("uv pip install 'vllm>=0.10.2' --torch-backend=auto",),
         )
 
 
 def _possible_releases(torch: str) -> list[str]:
-    """The vLLM releases that pin this torch release: what runs where a report names no version."""
+    """The vLLM releases that require this torch release, for reports without a vLLM version."""
     if not torch or is_prerelease(torch):
         return []
     return releases_that_pin("vllm", "torch", public_part(torch))
@@ -340,7 +341,7 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     if old and first_in_use(stack, "vllm", "trl", "transformers"):
         yield Problem(
             "info",
-            f"{gpu_label(old[0])} has no bfloat16 (compute capability 8.0 is needed)",
+            f"{gpu_label(old[0])} does not support bfloat16 (compute capability 8.0 is required)",
             (Evidence(f"GPU {old[0].index}", gpu_label(old[0]), machine.gpus.source),),
             "Use float16: --dtype half in vLLM, fp16=True and bf16=False in the trainer.",
             (),
@@ -372,9 +373,9 @@ def triton_kernels_is_an_unrelated_package(machine: Machine, stack: Stack) -> It
     if held and (foreign or from_index):
         yield Problem(
             "warning" if first_in_use(stack, "vllm", "transformers") else "info",
-            f"triton-kernels {held.version} is not Triton's package of that name"
-            + (f" (its home is {held.home})" if held.home else ""),
+            f"triton-kernels {held.version} is not the package of the Triton repository"
+            + (f" (its home page is {held.home})" if held.home else ""),
             version_evidence(stack, "triton-kernels", "vllm"),
-            "Remove it; vLLM 0.12 and newer carry the real one, earlier ones need it from the Triton repository.",
+            "Remove it; vLLM 0.12 and newer includes it, older releases need that of the Triton repository.",
             ("uv pip uninstall triton-kernels",),
         )
