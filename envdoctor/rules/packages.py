@@ -287,7 +287,8 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
     for requirer, names in missing_by_requirer.items():
         yield Problem(
             "warning",
-            f"{requirer} {held[requirer].version} requires packages that are not installed: {', '.join(sorted(names)[:6])}",
+            f"{requirer} {held[requirer].version} requires packages that are not installed: "
+            + ", ".join(sorted(names)[:6]),
             version_evidence(stack, requirer),
             "Install the missing packages.",
             (f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}",),
