@@ -1,10 +1,10 @@
-"""`envdoctor` and `python -m envdoctor`."""
+"""Entry point of `envdoctor` and `python -m envdoctor`."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while its modules are still being read is no traceback, either."""
+    """Run the command line. Ctrl-C while its modules are imported ends without a traceback."""
     try:
         from envdoctor.cli import main as run
 

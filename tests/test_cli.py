@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from command import envdoctor, envelope, environment, snapshot
 
-COMMANDS = [
-    "check", "explain", "rules", "report", "schema", "lock", "audit", "export", "profiles", "profiles show",
-    "profiles new", "facts check", "resolve", "install", "verify", "train", "quickstart",
-]  # fmt: skip
+from envdoctor.commands.registry import COMMANDS, Command
 
 
 @pytest.fixture
@@ -25,11 +22,11 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command: str, home: Path) -> None:
-    done = envdoctor(*command.split(), "--help", home=home)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help_with_an_example(command: Command, home: Path) -> None:
+    done = envdoctor(*command.name.split(), "--help", home=home)
     assert done.returncode == 0
-    assert "Example: envdoctor" in done.stdout
+    assert f"Example: envdoctor {command.name.split()[0]}" in done.stdout
 
 
 def test_the_envelope_has_these_keys(home: Path) -> None:

@@ -1,14 +1,16 @@
-"""What every command shares: the applications, the options that several take, and how a command ends."""
+"""Shared parts of the command line: applications, common options, and how a command runs and ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from envdoctor.commands.registry import COMMANDS, GROUPS, summary_of
 from envdoctor.core.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -16,24 +18,25 @@ if TYPE_CHECKING:
     from envdoctor.core.results import CommandResult
     from envdoctor.output.reporter import LazyReporter
 
-Work = TypeVar("Work", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
-    """A command that takes no empty value for one that is left out: `--venv "$VENV"` with VENV not set."""
+    """A command that rejects empty values, as in `--venv "$VENV"` with VENV not set."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse; where the default says something, as that of --hub, an empty value says "nothing"."""
+        """Parse the arguments. An empty value is valid only for an option whose default is not empty, as --hub."""
         rest = super().parse_args(ctx, args)
-        for each in self.params:
-            value = ctx.params.get(each.name)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
             empty = value == "" or (isinstance(value, list | tuple) and "" in value)
-            if empty and not each.default and ctx.get_parameter_source(each.name).name == "COMMANDLINE":
-                raise typer.BadParameter("it is empty; leave it out, or give a value", ctx=ctx, param=each)
+            given = ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"
+            if empty and given and not parameter.default:
+                raise typer.BadParameter("it is empty; leave it out, or give a value", ctx=ctx, param=parameter)
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; Ctrl-C before the work itself begins ends as it does later."""
+        """Run the command. Ctrl-C before its work begins ends it as it does later."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -41,30 +44,53 @@ class Command(TyperCommand):
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-class App(typer.Typer):
-    """An application of such commands."""
+class Group(TyperGroup):
+    """The application, which lists its commands in the order of the registry."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[Work], Work]:
-        """Add a command."""
-        return super().command(name, cls=Command, **options)
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands and groups."""
+        order = [command.name.split()[0] for command in COMMANDS]
+        return sorted(super().list_commands(ctx), key=order.index)
+
+
+class App(typer.Typer):
+    """An application whose commands take their summaries from the registry of commands."""
+
+    def __init__(self, group: str = "", **options: Any) -> None:
+        super().__init__(rich_markup_mode=None, **options)  # plain help starts 90 ms sooner and suits a pipe
+        self.group = group
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
+        """Add a command. Its docstring follows the summary in the help."""
+
+        def add(function: Function) -> Function:
+            own_name = name or function.__name__
+            summary = summary_of(f"{self.group} {own_name}".strip())
+            details = f"{summary}.\n\n{cleandoc(function.__doc__ or '')}"
+            register = typer.Typer.command(self, own_name, cls=Command, help=details, short_help=summary, **options)
+            return register(function)
+
+        return add
+
+    def add_group(self, name: str, *, no_args_is_help: bool = True) -> App:
+        """Add a group of commands. Its callback's docstring is its help."""
+        group = App(name, no_args_is_help=no_args_is_help, short_help=GROUPS[name])
+        self.add_typer(group, name=name)
+        return group
 
 
 app = App(
     name="envdoctor",
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: it starts 90 ms sooner and reads well in a pipe
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-profiles_app = App(no_args_is_help=False, rich_markup_mode=None)
-app.add_typer(profiles_app, name="profiles")
-facts_app = App(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(facts_app, name="facts")
 
 
 class Format(str, Enum):
-    """How a result is printed."""
+    """Format of the result on stdout."""
 
     human = "human"
     json = "json"
@@ -72,37 +98,39 @@ class Format(str, Enum):
     sarif = "sarif"
 
 
-FormatOption = Annotated[
-    Format, typer.Option("--format", help="human; json: one envelope; github: annotations; sarif.")
-]
-MachineOption = Annotated[
-    str, typer.Option("--machine", metavar="FILE|NAME", help="A recorded machine instead of this one.")
-]
-FactOption = Annotated[
-    list[str] | None,
-    typer.Option("--fact", metavar="NAME=VALUE", help="Replace one fact, as driver.version=570.26."),
-]
-ProfileOption = Annotated[
-    str, typer.Option("--profile", metavar="NAME|FILE", help="A bundled profile, or a TOML file of yours.")
-]
-VenvOption = Annotated[str, typer.Option("--venv", metavar="PATH", help="The environment's folder.")]
-PythonOption = Annotated[
-    str, typer.Option("--python", metavar="PATH", help="What holds the stack: a path, or a name on PATH.")
-]
-PythonVersionOption = Annotated[
-    str, typer.Option("--python", metavar="X.Y", help="The Python version to resolve for.")
-]
-
-
-class ProgressForm(str, Enum):
-    """How progress is told on stderr."""
+class ProgressFormat(str, Enum):
+    """Format of the progress on stderr."""
 
     auto = "auto"
     json = "json"
 
 
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="Output format: human, json, github (annotations) or sarif.")
+]
+MachineOption = Annotated[
+    str, typer.Option("--machine", metavar="FILE|NAME", help="Use a recorded machine instead of this one.")
+]
+FactOption = Annotated[
+    list[str] | None,
+    typer.Option("--fact", metavar="NAME=VALUE", help="Override one fact, such as driver.version=570.26."),
+]
+ProfileOption = Annotated[
+    str, typer.Option("--profile", metavar="NAME|FILE", help="A bundled profile, or your own TOML file.")
+]
+VenvOption = Annotated[str, typer.Option("--venv", metavar="PATH", help="The folder of the environment.")]
+PythonOption = Annotated[
+    str, typer.Option("--python", metavar="PATH", help="The environment's interpreter: a path, or a name on PATH.")
+]
+PythonVersionOption = Annotated[
+    str, typer.Option("--python", metavar="X.Y", help="The Python version to resolve for.")
+]
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of printing.")
+]
 ProgressOption = Annotated[
-    ProgressForm, typer.Option("--progress", help="auto: a live line, or lines in a pipe; json: an object a line.")
+    ProgressFormat,
+    typer.Option("--progress", help="Progress format: auto (live line, or lines in a pipe), or json (one per line)."),
 ]
 
 
@@ -110,52 +138,52 @@ def finish(
     command: str,
     form: Format,
     work: Callable[[LazyReporter], CommandResult],
-    progress: ProgressForm = ProgressForm.auto,
+    progress: ProgressFormat = ProgressFormat.auto,
 ) -> None:
-    """Do the work, print its answer or its error, and end with its exit code."""
+    """Run a command, print its result or its error, and exit with its exit code."""
     from envdoctor.core.errors import foreseen
-    from envdoctor.core.processes import ended_as_by_ctrl_c
+    from envdoctor.core.processes import sigterm_as_interrupt
     from envdoctor.output.reporter import LazyReporter
 
-    reporter = LazyReporter(json_lines=progress is ProgressForm.json)
+    reporter = LazyReporter(json_lines=progress is ProgressFormat.json)
     try:
-        with ended_as_by_ctrl_c():  # probes run in threads, where no signal arrives
-            answer = work(reporter)
-    except Exception as error:
+        with sigterm_as_interrupt():  # in the main thread: probes run in threads, which receive no signal
+            result = work(reporter)
+    except Exception as exception:
         reporter.close()
-        told = foreseen(error)
-        if told is None:
+        error = foreseen(exception)
+        if error is None:
             raise
-        _print_error(command, form, told)
-        raise typer.Exit(told.exit_code) from None
+        _print_error(command, form, error)
+        raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         reporter.close()
         typer.echo("interrupted", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     reporter.close()
-    _print(command, form, answer)
-    raise typer.Exit(answer.exit_code)
+    _print_result(command, form, result)
+    raise typer.Exit(result.exit_code)
 
 
-def alone(option: str, others: Mapping[str, object], *, why: str, hint: str) -> None:
+def reject_combination(option: str, others: Mapping[str, object], *, reason: str, hint: str) -> None:
     """Raise BadInput if `option` is combined with options that it would ignore."""
     from envdoctor.core.errors import BadInput
 
     if given := [name for name, value in others.items() if value]:
         raise BadInput(
             f"{option} cannot be combined with {', '.join(given)}",
-            expected=f"{option} without {' and '.join(given)}: {why}",
+            expected=f"{option} without {' and '.join(given)}: {reason}",
             hint=hint,
         )
 
 
-def _print(command: str, form: Format, answer: CommandResult) -> None:
+def _print_result(command: str, form: Format, result: CommandResult) -> None:
     if form is Format.human:
         from envdoctor.output.human import render
 
-        render(answer)
+        render(result)
     else:
-        _print_for_programs(_machine_form(form)(command, answer, None))
+        _print_utf8(_formatter(form)(command, result, None))
 
 
 def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
@@ -164,16 +192,15 @@ def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
 
         render_error(error)
     else:
-        _print_for_programs(_machine_form(form)(command, None, error))
+        _print_utf8(_formatter(form)(command, None, error))
 
 
-def _print_for_programs(text: str) -> None:
-    """Bytes of UTF-8, whatever the terminal's encoding is: JSON and annotations are read by programs."""
+def _print_utf8(text: str) -> None:
+    """Print output for programs: always in UTF-8, independent of the encoding of the terminal."""
     typer.echo(text.encode("utf-8", "replace"), nl=bool(text))
 
 
-def _machine_form(form: Format) -> Callable[[str, CommandResult | None, EnvdoctorError | None], str]:
-    """What prints a result for programs; each is imported only when it is asked for."""
+def _formatter(form: Format) -> Callable[[str, CommandResult | None, EnvdoctorError | None], str]:
     if form is Format.json:
         from envdoctor.output.envelope import to_json
 

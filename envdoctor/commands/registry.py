@@ -34,6 +34,9 @@ TEXT = {"envdoctor.core.results.TextOutput": "files.text"}
 VERIFICATION = {"envdoctor.core.records.Verification": "verification.verification"}
 
 COMMANDS = (
+    Command("quickstart", "Check, install, verify and train in one step", {
+        "quickstart.QuickstartResult": "quickstart.quickstart", **VERIFICATION,
+    }),
     Command("check", "Diagnose this machine and its environment", {"check.CheckResult": "check.check_result"}),
     Command("explain", "Explain an error text, a log, a rule or a cause", {
         "envdoctor.explain.rank.Explanation": "diagnosis.explained",
@@ -99,9 +102,6 @@ COMMANDS = (
     }),
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.Collective": "fleet.collective",
-    }),
-    Command("quickstart", "Check, install, verify and train in one step", {
-        "quickstart.QuickstartResult": "quickstart.quickstart", **VERIFICATION,
     }),
 )  # fmt: skip
 BY_NAME = {command.name: command for command in COMMANDS}

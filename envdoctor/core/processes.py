@@ -112,7 +112,7 @@ def run(
     """
     command = tuple(str(part) for part in argv)
     started = time.monotonic()
-    with ended_as_by_ctrl_c(), _output_file(log) as out, _stdin_file(stdin) as source:
+    with sigterm_as_interrupt(), _output_file(log) as out, _stdin_file(stdin) as source:
         offset = out.seek(0, os.SEEK_END)
         try:
             child = subprocess.Popen(
@@ -163,7 +163,7 @@ def stop(child: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
 
 
 @contextlib.contextmanager
-def ended_as_by_ctrl_c() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """SIGTERM and SIGHUP (a scheduler, a closed terminal) raise KeyboardInterrupt meanwhile.
 
     By default they would end this process on the spot, and the child, in a session of its own, would run on.

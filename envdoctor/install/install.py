@@ -14,7 +14,7 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError, Interrupted
-from envdoctor.core.processes import ended_as_by_ctrl_c
+from envdoctor.core.processes import sigterm_as_interrupt
 from envdoctor.core.records import Finding, Machine, Record
 from envdoctor.core.reporter import InstallProgress
 from envdoctor.environment.inspect import read_stack
@@ -119,7 +119,7 @@ def install(
     journal = Journal(paths.journal, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}", log)
     recovered = ""
     try:
-        with ended_as_by_ctrl_c():
+        with sigterm_as_interrupt():
             if paths.folder.exists():
                 with environment_lock(paths):
                     recovered = _recover(paths, journal)

@@ -1,4 +1,4 @@
-"""What is this machine and this stack, and what is wrong with them: check, explain, rules, report, schema."""
+"""Commands for diagnosis: check, explain, rules, report, schema."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from envdoctor.cli.shared import (
     Format,
     FormatOption,
     MachineOption,
+    OutputOption,
     PythonOption,
     VenvOption,
     app,
@@ -25,18 +26,27 @@ def check(
     venv: VenvOption = "",
     python: PythonOption = "",
     from_report: Annotated[
-        str, typer.Option("--from-report", metavar="FILE|-", help="A pasted collect_env, nvidia-smi, pip freeze ...")
+        str,
+        typer.Option(
+            "--from-report", metavar="FILE|-", help="Use pasted output of collect_env, nvidia-smi, pip freeze ..."
+        ),
     ] = "",
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="ID", help="Only rules that begin so: DRV, GPU001.")
+        list[str] | None,
+        typer.Option("--select", metavar="ID", help="Show only rules with this id or prefix, such as DRV or GPU001."),
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="ID", help="Not these rules.")] = None,
-    save: Annotated[str, typer.Option("--save", metavar="FILE", help="Record this machine's facts in a file.")] = "",
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="ID", help="Hide rules with this id or prefix.")
+    ] = None,
+    save: Annotated[
+        str, typer.Option("--save", metavar="FILE", help="Record this machine's facts to a file for --machine.")
+    ] = "",
     format: FormatOption = Format.human,
 ) -> None:
-    """Show this machine's facts and its environment's, what is wrong with them, and which profile fits.
+    """Prints facts, findings with fixes, and the install profile that fits the machine.
 
-    The environment is --venv, --python, the active one, or .venv. Nothing of it is imported.
+    The environment is the one of --venv or --python, else the active one, else .venv. It is read without
+    importing any of its packages.
 
     Example: envdoctor check --venv ./venv
     """
@@ -51,7 +61,8 @@ def check(
 @app.command()
 def explain(
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT|FILE|-|RULE|CAUSE]", help="An error text, a log, or what to read up on.")
+        str,
+        typer.Argument(metavar="[TEXT|FILE|-|RULE|CAUSE]", help="An error text, a log file, a rule id or a cause."),
     ] = "",
     venv: VenvOption = "",
     python: PythonOption = "",
@@ -59,7 +70,9 @@ def explain(
     fact: FactOption = None,
     format: FormatOption = Format.human,
 ) -> None:
-    """Name the causes of an error text or log, the most likely first, with the fix; or explain a rule or a cause.
+    """Prints the likely causes of an error, the most likely first, each with its fix.
+
+    For a rule id or a cause, prints its documentation.
 
     Example: envdoctor explain train.log --venv ./venv
     """
@@ -71,7 +84,7 @@ def explain(
 
 @app.command()
 def rules(format: FormatOption = Format.human) -> None:
-    """List all rules; `envdoctor explain ID` shows one.
+    """`envdoctor explain ID` prints the documentation of a rule.
 
     Example: envdoctor rules
     """
@@ -84,14 +97,12 @@ def rules(format: FormatOption = Format.human) -> None:
 def report(
     venv: VenvOption = "",
     python: PythonOption = "",
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Write the report there instead of printing it.")
-    ] = "",
+    output: OutputOption = "",
     format: FormatOption = Format.human,
 ) -> None:
-    """Make one file to attach to an issue: machine, stack, findings, last install, verification and run.
+    """Contains machine, environment, findings, last install, verification and last run.
 
-    Secrets, names, addresses and serials are removed, and a line says what was.
+    Secrets, names, addresses and serial numbers are removed; the report lists the kinds of removed values.
 
     Example: envdoctor report --output report.md
     """
@@ -102,10 +113,10 @@ def report(
 
 @app.command()
 def schema(
-    name: Annotated[str, typer.Argument(help="envelope, machine, stack, or a command.")] = "envelope",
+    name: Annotated[str, typer.Argument(help="A command, envelope, machine or stack.")] = "envelope",
     format: FormatOption = Format.human,
 ) -> None:
-    """Print the JSON Schema of the envelope, of machine files or of stacks.
+    """Also prints the schemas of machine files (machine) and of environment files (stack).
 
     Example: envdoctor schema machine
     """
