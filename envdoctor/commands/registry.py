@@ -44,7 +44,7 @@ COMMANDS = (
     }),
     Command("rules", "List all rules", {"rules.RuleList": "diagnosis.rule_list"}),
     Command("report", "Create a report to attach to an issue", {
-        "report.records.IssueReport": "files.report", **WRITTEN,
+        "report.records.IssueReport": "report.report", **WRITTEN,
     }),
     Command("schema", "Print the JSON Schema of a command's output", {
         "envdoctor.output.schema.SchemaResult": "files.schema",

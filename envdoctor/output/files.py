@@ -6,19 +6,13 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from envdoctor.commands.report import IssueReport, to_markdown
 from envdoctor.core.results import TextOutput, WrittenFile
 from envdoctor.output.schema import SchemaResult
 
 
 def text(data: TextOutput) -> list[RenderableType]:
     """The text itself."""
-    return _unchanged(data.text)
-
-
-def report(data: IssueReport) -> list[RenderableType]:
-    """The report in Markdown."""
-    return _unchanged(to_markdown(data))
+    return [Text(data.text, no_wrap=True, end="")]
 
 
 def schema(data: SchemaResult) -> list[RenderableType]:
@@ -29,7 +23,3 @@ def schema(data: SchemaResult) -> list[RenderableType]:
 def written_file(data: WrittenFile) -> list[RenderableType]:
     """Path and content of a file."""
     return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]
-
-
-def _unchanged(text: str) -> list[RenderableType]:
-    return [Text(text, no_wrap=True, end="")]
