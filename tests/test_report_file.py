@@ -1,4 +1,4 @@
-"""The report of a machine, a stack, and what was done last: whole, scrubbed everywhere, never a reason to fail."""
+"""Tests of `envdoctor report`: its content, its redaction, and unreadable input."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import planted
 import pytest
+import sensitive_samples as samples
 
 from envdoctor.commands.report import IssueReport, make_report, to_markdown
 from envdoctor.commands.report.gather import read_tail
@@ -34,26 +34,26 @@ from envdoctor.redact.identity import Identity
 from envdoctor.rules import evaluate
 from envdoctor.verify.stored_results import VERIFICATION_SCHEMA, write_record
 
-US = Identity(
+IDENTITY = Identity(
     users=frozenset({"mira"}), hosts=frozenset({"athena"}), secrets=frozenset({"s3cr3t-of-the-environment"})
 )
-PLANTS: dict[str, str] = {
-    **{around.format(planted.PASSWORD): planted.PASSWORD for around in planted.NAMED},
-    **{token: token for token in planted.TOKENS.values()},
-    **{around.format(planted.USER): planted.USER for around in planted.USERS},
-    **{around.format(planted.HOST): planted.HOST for around in planted.HOSTS},
-    **{address: address for address in (*planted.ADDRESSES, *planted.EMAILS)},
-    **{uuid: uuid[4:] for uuid in planted.UUIDS},
-    **{around.format(planted.SERIAL): planted.SERIAL for around in planted.SERIALS},
-    **{around.format(planted.JOB): planted.JOB for around in planted.JOBS},
-    planted.MACHINE_ID: planted.MACHINE_ID[-32:],
-    planted.PRIVATE_KEY: "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE",
+SENSITIVE_TEXTS: dict[str, str] = {
+    **{around.format(samples.PASSWORD): samples.PASSWORD for around in samples.NAMED},
+    **{token: token for token in samples.TOKENS.values()},
+    **{around.format(samples.USER): samples.USER for around in samples.USERS},
+    **{around.format(samples.HOST): samples.HOST for around in samples.HOSTS},
+    **{address: address for address in (*samples.ADDRESSES, *samples.EMAILS)},
+    **{uuid: uuid[4:] for uuid in samples.UUIDS},
+    **{around.format(samples.SERIAL): samples.SERIAL for around in samples.SERIALS},
+    **{around.format(samples.JOB): samples.JOB for around in samples.JOBS},
+    samples.MACHINE_ID: samples.MACHINE_ID[-32:],
+    samples.PRIVATE_KEY: "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE",
     "mira was on athena with s3cr3t-of-the-environment": "mira",
 }
 
 
 def stack(*, distributions: dict[str, Distribution] | None = None, extension: str = "vllm/_C.abi3.so") -> Stack:
-    held = {"torch": Distribution(name="torch", version="2.8.0", source="uv")} | (distributions or {})
+    stack_facts = {"torch": Distribution(name="torch", version="2.8.0", source="uv")} | (distributions or {})
     torch = TorchBuild(
         version=known("2.8.0+cu128", "x"),
         cuda=known("12.8", "x"),
@@ -66,7 +66,7 @@ def stack(*, distributions: dict[str, Distribution] | None = None, extension: st
         python=known("/v/bin/python", "x"),
         python_version=known("3.12.3", "x"),
         headers=known(True, "x"),
-        distributions=known(held, "site-packages"),
+        distributions=known(stack_facts, "site-packages"),
         shadowed=known((), "x"),
         torch=known(torch, "x"),
         extensions=known((Extension(path=extension, missing_libraries=("libcudart.so.13",)),), "x"),
@@ -102,26 +102,25 @@ def verification(output: str) -> Verification:
 
 
 def report_of(
-    tmp_path: Path, machine: Machine | None = None, held: Stack | None = None, *findings: Finding
+    tmp_path: Path, machine: Machine | None = None, stack_facts: Stack | None = None, *findings: Finding
 ) -> IssueReport:
-    place = tmp_path / "verification.json"
     return make_report(
         machine or read_recorded("h200"),
-        held,
+        stack_facts,
         findings,
         logs=tmp_path / "logs",
         runs=tmp_path / "runs",
-        verification=place,
-        identity=US,
+        verification=tmp_path / "verification.json",
+        identity=IDENTITY,
     )
 
 
-def texts(report: IssueReport) -> Iterator[str]:
+def formats(report: IssueReport) -> Iterator[str]:
     yield to_markdown(report)
     yield json.dumps(msgspec.to_builtins(report), ensure_ascii=False)
 
 
-def test_everything_that_was_done_last_is_in_it(tmp_path: Path) -> None:
+def test_report_contains_the_latest_install_run_and_verification(tmp_path: Path) -> None:
     write_log(tmp_path / "logs", "install-old-1.log", "the old install", 1000)
     write_log(tmp_path / "logs", "install-cpu-2.log", "Resolved 60 packages\nerror: no space left on device", 2000)
     write_log(tmp_path / "logs", "other.log", "no install", 3000)
@@ -172,7 +171,7 @@ def test_a_resumed_older_run_is_the_newest(tmp_path: Path) -> None:
     assert report.run.directory == "sort-1"
 
 
-def test_nothing_done_yet(tmp_path: Path) -> None:
+def test_report_without_install_run_and_environment(tmp_path: Path) -> None:
     report = report_of(tmp_path)
     assert (report.install, report.run, report.verification, report.stack, report.notes) == (
         None,
@@ -187,92 +186,93 @@ def test_nothing_done_yet(tmp_path: Path) -> None:
     assert "Nothing wrong found." in text
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_noted(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "sort-1", when=1000, settings={}, log="x", events=[])
     (run / "run.json").write_text("{not json")
     (run / "result.json").write_bytes(b"[" * 100_000)
     (run / "train.log").unlink()
-    os.mkfifo(run / "train.log")  # to open it would wait for ever
+    os.mkfifo(run / "train.log")  # opening it would block
     (tmp_path / "verification.json").write_bytes(b"\xff\xfe")
     report = report_of(tmp_path)
     assert len(report.notes) == 3
     assert "run.json is not JSON" in to_markdown(report)
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[:40].replace("\n", " "))
-def test_nothing_planted_survives_in_any_place(plant: str, tmp_path: Path) -> None:
-    """In the environment, in paths, in a package's address, in logs, findings, settings, events and probes."""
-    secret = PLANTS[plant]
-    line = f"before it\n{plant}\nafter it"
+@pytest.mark.parametrize("text", SENSITIVE_TEXTS, ids=lambda text: text[:40].replace("\n", " "))
+def test_sensitive_text_is_redacted_in_every_field(text: str, tmp_path: Path) -> None:
+    """The text is in variables, paths, a package URL, logs, findings, settings, events and probe output."""
+    secret = SENSITIVE_TEXTS[text]
+    line = f"before it\n{text}\nafter it"
     recorded = read_recorded("h200")
     machine = msgspec.structs.replace(
         recorded,
         origin=line,
         environment=known(
-            {"NCCL_DEBUG": "INFO", "MY_VALUE": plant, "LD_LIBRARY_PATH": f"/opt/lib:{plant}"}, "environment"
+            {"NCCL_DEBUG": "INFO", "MY_VALUE": text, "LD_LIBRARY_PATH": f"/opt/lib:{text}"}, "environment"
         ),
-        slurm=known({"SLURM_JOB_ID": "1", "X": plant}, "environment"),
+        slurm=known({"SLURM_JOB_ID": "1", "X": text}, "environment"),
         pythons=unreadable("PATH", line),
     )
-    held = stack(
-        distributions={"mine": Distribution(name="mine", version="1.0", location=plant, home=plant, source=plant)},
-        extension=plant,
+    stack_facts = stack(
+        distributions={"mine": Distribution(name="mine", version="1.0", location=text, home=text, source=text)},
+        extension=text,
     )
     found = Finding(
-        "DRV001", "x", "error", line, (Evidence("environment", line, plant),), line, (plant,), "https://x.y/"
+        "DRV001", "x", "error", line, (Evidence("environment", line, text),), line, (text,), "https://x.y/"
     )
     write_log(tmp_path / "logs", "install-cpu-2.log", line, 2000)
     write_run(
         tmp_path / "runs",
         "sort-1",
         when=2000,
-        settings={"data": plant, "deep": [{"a": [plant]}]},
+        settings={"data": text, "deep": [{"a": [text]}]},
         log=line,
-        events=[{"message": line}, {plant[:60]: 1}] if "\n" not in plant else [{"message": line}],
+        events=[{"message": line}, {text[:60]: 1}] if "\n" not in text else [{"message": line}],
     )
     write_record(tmp_path / "verification.json", verification(line))
-    report = report_of(tmp_path, machine, held, found)
-    for text in texts(report):
-        assert secret not in text
-        assert text.count("after it") >= 6, "what stands around it stays"
+    report = report_of(tmp_path, machine, stack_facts, found)
+    for written in formats(report):
+        assert secret not in written
+        assert written.count("after it") >= 6, "the text around it is kept"
     assert report.removed
     assert report.summary.startswith("Removed: ")
     assert report.summary in to_markdown(report)
 
 
-def test_secrets_under_telling_keys_in_settings_and_environment(tmp_path: Path) -> None:
+def test_secret_settings_and_variables_are_redacted_by_name(tmp_path: Path) -> None:
     machine = msgspec.structs.replace(
-        read_recorded("h200"), environment=known({"MY_API_KEY": planted.PASSWORD, "HF_TOKEN": "(set)"}, "environment")
+        read_recorded("h200"),
+        environment=known({"MY_API_KEY": samples.PASSWORD, "HF_TOKEN": "(set)"}, "environment"),
     )
     write_run(
         tmp_path / "runs",
         "sort-1",
         when=1,
-        settings={"hub_token": planted.WANDB_KEY, "run_name": planted.JOB},
+        settings={"hub_token": samples.WANDB_KEY, "run_name": samples.JOB},
         log="",
         events=[],
     )
     report = report_of(tmp_path, machine)
-    for text in texts(report):
-        assert planted.PASSWORD not in text
-        assert planted.WANDB_KEY not in text
-        assert planted.JOB not in text
+    for text in formats(report):
+        assert samples.PASSWORD not in text
+        assert samples.WANDB_KEY not in text
+        assert samples.JOB not in text
     assert report.removed == {"secret": 2, "name": 1}
     assert (report.machine.environment.value or {})["HF_TOKEN"] == "(set)"
 
 
-def test_versions_of_the_stack_stay(tmp_path: Path) -> None:
-    held = {
+def test_versions_of_the_environment_are_kept(tmp_path: Path) -> None:
+    stack_facts = {
         name: Distribution(name=name, version=version)
         for name, version in (("nvidia-curand-cu12", "10.3.9.90"), ("odd-thing", "10.1.2.3"), ("mira", "1.0"))
     }
-    write_log(tmp_path / "logs", "install-cpu-1.log", f"{planted.VERSIONS}\nodd-thing 10.1.2.3\nmira 1.0", 1)
-    report = report_of(tmp_path, None, stack(distributions=held))
+    write_log(tmp_path / "logs", "install-cpu-1.log", f"{samples.VERSIONS}\nodd-thing 10.1.2.3\nmira 1.0", 1)
+    report = report_of(tmp_path, None, stack(distributions=stack_facts))
     assert report.removed == {}
-    assert report.summary == "Removed: nothing; no secret, name, address or serial was found."
+    assert report.summary == "Removed: nothing. No secret, name, address or serial number was found."
     assert "\nodd-thing==10.1.2.3\n" in to_markdown(report)
     assert report.install is not None
-    assert list(report.install.lines[: len(planted.VERSIONS.splitlines())]) == planted.VERSIONS.splitlines()
+    assert list(report.install.lines[: len(samples.VERSIONS.splitlines())]) == samples.VERSIONS.splitlines()
 
 
 @pytest.mark.parametrize("name", ["a100", "cpu-2core", "gh200-480gb", "h100x8", "h200", "rtx4090", "rtx5090", "t4"])
@@ -285,15 +285,15 @@ def test_recorded_machines_are_not_changed(name: str, tmp_path: Path) -> None:
     assert msgspec.json.decode(msgspec.json.encode(report), type=IssueReport) == report
 
 
-def test_logs_cannot_break_out_of_their_blocks(tmp_path: Path) -> None:
+def test_logs_cannot_end_their_code_blocks(tmp_path: Path) -> None:
     write_log(tmp_path / "logs", "install-cpu-1.log", "````\n# heading\n</details><script>", 1)
     text = to_markdown(report_of(tmp_path))
     assert re.search(r"^`````text\n````\n# heading\n</details><script>\n`````$", text, re.MULTILINE)
 
 
-def test_a_long_log_is_cut_at_whole_lines(tmp_path: Path) -> None:
+def test_a_long_log_is_truncated_at_line_breaks(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    token = planted.TOKENS["huggingface"]
+    token = samples.TOKENS["huggingface"]
     path.write_text("".join(f"{n} {token} \x1b[31mred\x1b[0m {'x' * 100}\n" for n in range(2000)))
     lines = read_tail(path, [])
     assert len(lines) == 120

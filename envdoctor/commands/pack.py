@@ -19,7 +19,7 @@ from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Re
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
-from envdoctor.redact.run_files import Secrets
+from envdoctor.redact.run_files import RunFileRedactor
 from envdoctor.training.runs.directory import find_run, read_run_json
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
@@ -109,7 +109,7 @@ def run(request: PackRequest) -> CommandResult:
         raise cannot_write(target, error, expected="a file in a folder of yours", hint=HINT) from error
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            secrets = Secrets()
+            secrets = RunFileRedactor()
             files = tuple(_add(archive, folder / name, name, secrets) for name in chosen)
             manifest = _manifest(folder, files, left_out, secrets)
             _add_bytes(archive, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
@@ -203,12 +203,12 @@ def _walk(folder: Path) -> Iterator[str]:
                 yield path.relative_to(folder).as_posix()
 
 
-def _add(archive: zipfile.ZipFile, path: Path, name: str, secrets: Secrets) -> PackedFile:
+def _add(archive: zipfile.ZipFile, path: Path, name: str, secrets: RunFileRedactor) -> PackedFile:
     """One file, in pieces: a model need not fit into memory."""
     size = path.stat().st_size
     digest, written, before = hashlib.sha256(), 0, secrets.removed
     with path.open("rb") as source, archive.open(_info(name), "w", force_zip64=size > ZIP64_FROM) as target:
-        for piece in secrets.pieces(name, source):
+        for piece in secrets.redact_file(name, source):
             digest.update(piece)
             target.write(piece)
             written += len(piece)
@@ -228,7 +228,9 @@ def _info(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _manifest(folder: Path, files: tuple[PackedFile, ...], left_out: dict[str, int], secrets: Secrets) -> Manifest:
+def _manifest(
+    folder: Path, files: tuple[PackedFile, ...], left_out: dict[str, int], secrets: RunFileRedactor
+) -> Manifest:
     configuration = secrets.data(read_run_json(folder))
     reducer = RunReducer()
     reducer.apply_all(EventReader(folder / EVENTS_FILE).read_new())

@@ -1,7 +1,7 @@
-"""Secrets on their way into a zip: taken out of what the trainer wrote, refused in what a model is made of.
+"""Redaction of the files of a training run that are packed into a zip.
 
-A log or a table without its token is as good as before. A tokenizer or a configuration must not be changed at all,
-since the model would not be the trained one: there a secret ends the packing.
+Secrets are removed from logs, tables and settings. The files of a model are never changed: a secret in one of them is
+an error.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from envdoctor.core.errors import Refused
+from envdoctor.redact.field_names import is_secret_name
 from envdoctor.redact.identity import read_identity
-from envdoctor.redact.naming import is_secret_name
-from envdoctor.redact.secrets import NOTHING, SHAPES, replace_keys, replace_secrets
+from envdoctor.redact.secrets import NO_VALUE, TOKEN_PATTERNS, redact_private_keys, redact_secrets
 
 CHUNK = 1 << 20
-LINE = 8 << 20  # bytes of a line that are read at once
-OVERLAP = 4096  # no shape is longer; a secret may lie over the border of two pieces
+LINE = 8 << 20  # longest part of a line that is read at once
+OVERLAP = 4096  # longer than any token, which may extend over two chunks
 PLACEHOLDER = "<secret>"
 TEXT = (".json", ".jsonl", ".txt", ".md", ".py", ".jinja", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".model", ".sh")
 LOGS = (".log", ".txt", ".md", ".out", ".err", "")
 
 
-class Secrets:
-    """Takes out tokens by their shape, values under a secret's name, and the secrets of this environment."""
+class RunFileRedactor:
+    """Removes tokens by their format, values of secret fields, and the secrets of environment variables."""
 
     def __init__(self) -> None:
         self.known = sorted(read_identity().secrets, key=len, reverse=True)
         self.removed = 0
 
-    def pieces(self, name: str, source: IO[bytes]) -> Iterator[bytes]:
-        """A file of the run as it goes into the zip, in pieces."""
+    def redact_file(self, name: str, source: IO[bytes]) -> Iterator[bytes]:
+        """The redacted content of a file of the run, in chunks."""
         path = PurePosixPath(name)
         if len(path.parts) > 1:
-            yield from self._of_model(name, source) if path.suffix in TEXT else _chunks(source)
+            yield from self._check_model_file(name, source) if path.suffix in TEXT else _chunks(source)
         elif path.suffix == ".csv":
             yield from self._table(source)
         elif path.suffix == ".jsonl":
@@ -48,52 +48,53 @@ class Secrets:
             yield from _chunks(source)
 
     def data(self, value: Any, name: str = "") -> Any:
-        """Plain values without secrets; a text under a secret's name is one."""
+        """Redacted dicts, lists and texts. The text of a secret field is redacted completely."""
         if isinstance(value, str):
-            if name and is_secret_name(name) and value.strip() and not NOTHING.fullmatch(value.strip()):
-                return self._note("secret", value)
+            if name and is_secret_name(name) and value.strip() and not NO_VALUE.fullmatch(value.strip()):
+                return self._replace_value("secret", value)
             return self.text(value)
         if isinstance(value, dict):
-            return {self.shapes(key): self.data(each, key) for key, each in value.items()}
-        return [self.data(each, name) for each in value] if isinstance(value, list) else value
+            return {self.redact_tokens(key): self.data(item, key) for key, item in value.items()}
+        return [self.data(item, name) for item in value] if isinstance(value, list) else value
 
     def text(self, text: str) -> str:
-        """A text without secrets, by shape and by the name before them."""
-        return self._literal(replace_secrets(replace_keys(text, self._note), self._note))
+        """A text without secrets, recognised by their format or by the name before them."""
+        text = redact_private_keys(text, self._replace_value)
+        return self._redact_known_values(redact_secrets(text, self._replace_value))
 
-    def shapes(self, text: str) -> str:
-        """A text without what has a secret's shape: what a model wrote under `password:` is data."""
-        for literal, shape in SHAPES:
+    def redact_tokens(self, text: str) -> str:
+        """A text without tokens. Text after a name such as `password:` is kept, as in a completion of a model."""
+        for literal, shape in TOKEN_PATTERNS:
             if literal in text:
-                text = shape.sub(lambda found: self._note("secret", found[0]), text)
-        return self._literal(text)
+                text = shape.sub(lambda found: self._replace_value("secret", found[0]), text)
+        return self._redact_known_values(text)
 
-    def _literal(self, text: str) -> str:
+    def _redact_known_values(self, text: str) -> str:
         for secret in self.known:
             if secret in text:
                 self.removed += text.count(secret)
                 text = text.replace(secret, PLACEHOLDER)
         return text
 
-    def _note(self, kind: str, value: str) -> str:
-        """Hosts and users are found on the way; they are no secrets."""
+    def _replace_value(self, kind: str, value: str) -> str:
+        """Replace secrets; host and user names, which are also found, are kept."""
         if kind != "secret" or value == PLACEHOLDER:
             return value
         self.removed += 1
         return PLACEHOLDER
 
     def _log(self, block: bytes) -> bytes:
-        return self._changed(block, self.text)
+        return self._redact_bytes(block, self.text)
 
     def _json_line(self, line: bytes) -> bytes:
-        """An event; one that is half written is a text like any other."""
-        return self._changed(line, self._json_text)
+        """Redact one event. An incomplete line is redacted as plain text."""
+        return self._redact_bytes(line, self._json_text)
 
     def _json(self, content: bytes) -> bytes:
-        return self._changed(content, self._json_text)
+        return self._redact_bytes(content, self._json_text)
 
     def _json_text(self, text: str) -> str:
-        """The text as it was where it holds no secret, since JSON can be written in many ways."""
+        """Redact JSON. Text without a secret is returned unchanged, including its formatting."""
         try:
             before = json.loads(text)
         except (ValueError, RecursionError):
@@ -105,26 +106,26 @@ class Secrets:
         return json.dumps(after, ensure_ascii=False, indent=indent) + ("\n" if text.endswith("\n") else "")
 
     def _table(self, source: IO[bytes]) -> Iterator[bytes]:
-        """A table: what stands in place of a token has neither comma nor quote, so its cells stay what they are."""
+        """Redact a CSV file. The placeholder contains neither comma nor quote, so the cells are preserved."""
         for block in _blocks(source):
-            yield self._changed(block, self.shapes)
+            yield self._redact_bytes(block, self.redact_tokens)
 
-    def _changed(self, data: bytes, change: Any) -> bytes:
-        """Bytes that are no UTF-8 come back as they were."""
+    def _redact_bytes(self, data: bytes, change: Any) -> bytes:
+        """Redact bytes. Bytes that are not UTF-8 are preserved."""
         text = data.decode("utf-8", "surrogateescape")
         return bytes(change(text).encode("utf-8", "surrogateescape"))
 
-    def _of_model(self, name: str, source: IO[bytes]) -> Iterator[bytes]:
-        """A file of a model, unchanged; Refused where it holds a secret."""
+    def _check_model_file(self, name: str, source: IO[bytes]) -> Iterator[bytes]:
+        """The unchanged content of a file of a model; Refused if it contains a secret."""
         before, tail = self.removed, ""
         for piece in _chunks(source):
             text = tail + piece.decode("utf-8", "replace")
-            self.shapes(text)
+            self.redact_tokens(text)
             if self.removed > before:
                 raise Refused(
-                    f"{name} holds a secret, by its shape",
-                    expected="a model without one: its files are packed as they are or not at all",
-                    hint="take the secret out of that file, revoke it, and pack again",
+                    f"{name} contains text in the format of a secret",
+                    expected="model files without secrets, since they are packed unchanged",
+                    hint="remove the secret from that file, revoke it, and pack again",
                 )
             tail = text[-OVERLAP:]
             yield piece
@@ -141,6 +142,6 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def _blocks(source: IO[bytes]) -> Iterator[bytes]:
-    """About a mebibyte at a time, up to the end of a line: no secret but a private key goes over lines."""
+    """Blocks of about 1 MiB that end at a line break, since only private keys extend over several lines."""
     while block := source.read(CHUNK):
         yield block + source.readline(LINE)

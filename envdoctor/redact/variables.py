@@ -1,4 +1,4 @@
-"""Values of environment variables and settings without their secrets."""
+"""Redaction of the values of environment variables and settings."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ def redact_variable(name: str, value: str) -> str:
     """A value without its secret: `(set)` for tokens, `//***@` for the credentials of an address."""
     if SECRET.search(name):
         return "(set)" if value else "(empty)"
-    return re.sub(r"//[^/\s]*@", "//***@", value)  # greedily: a password may hold an @
+    return re.sub(r"//[^/\s]*@", "//***@", value)  # greedy: a password may contain an @

@@ -1,4 +1,4 @@
-"""Gathering a report: the ends of logs, the newest run, the verification; and scrubbing all of it."""
+"""Gathering a report: the ends of logs, the newest run, the verification; and redaction of all of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding, Machine, Record, Stack, Verification
 from envdoctor.redact.identity import Identity, read_identity
-from envdoctor.redact.scrubber import Scrubber, removed_line
+from envdoctor.redact.redactor import Redactor, summarize_removed
 
 TAIL_BYTES = 64 << 10
 TAIL_LINES = 120
@@ -49,7 +49,7 @@ def make_report(
         run=read_run(runs, notes),
         notes=tuple(notes),
     )
-    return scrub_report(raw, identity or read_identity())
+    return redact_report(raw, identity or read_identity())
 
 
 def _without_home_pages(stack: Stack | None) -> Stack | None:
@@ -60,10 +60,10 @@ def _without_home_pages(stack: Stack | None) -> Stack | None:
     return msgspec.structs.replace(stack, distributions=msgspec.structs.replace(stack.distributions, value=held))
 
 
-def scrub_report(raw: IssueReport, identity: Identity) -> IssueReport:
+def redact_report(raw: IssueReport, identity: Identity) -> IssueReport:
     """The report without what identifies, with the count of it, and with its lines cut to length."""
     distributions = raw.stack.distributions.value or {} if raw.stack else {}
-    scrubber = Scrubber(
+    redactor = Redactor(
         identity,
         versions=frozenset(each.version for each in distributions.values()) | _versions(raw.machine),
         packages=frozenset(distributions),
@@ -73,10 +73,10 @@ def scrub_report(raw: IssueReport, identity: Identity) -> IssueReport:
     data = msgspec.to_builtins(raw)
     for part in _with_lines(data):  # as one text: a private key has many lines
         part["lines"] = "\n".join(part["lines"])
-    data = scrubber.data(data)
+    data = redactor.data(data)
     for part in _with_lines(data):
         part["lines"] = [_cut(line) for line in part["lines"].split("\n")] if part["lines"] else []
-    data |= {"removed": scrubber.removed, "summary": removed_line(scrubber.removed)}
+    data |= {"removed": redactor.removed, "summary": summarize_removed(redactor.removed)}
     return msgspec.convert(data, IssueReport)
 
 

@@ -1,8 +1,8 @@
-"""Secrets and names as they are in the wild, made up: what must not survive, by kind."""
+"""Invented secrets, names and addresses in realistic formats, which must be redacted, by kind."""
 
 from __future__ import annotations
 
-# Made of halves, so that no scanner takes this file for a leak.
+# Split into two parts each, so that secret scanners do not report this file.
 PRIVATE_KEY = (
     "-----BEGIN OPENSSH " + "PRIVATE KEY-----\n"
     "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
@@ -27,7 +27,7 @@ TOKENS = {
 }
 PASSWORD = "hunter2!Zq9"
 WANDB_KEY = "0123456789abcdef0123456789abcdef01234567"
-# How a secret without a shape of its own is written, with {} for it.
+# Contexts of a secret without a format of its own; {} is the secret.
 NAMED = (
     "WANDB_API_KEY={}",
     "export WANDB_API_KEY={}",
@@ -157,7 +157,7 @@ JOBS = (
 )
 JOB = "acme-secret-project7"
 
-# Lists as pip, uv, conda and collect_env print them, and driver and kernel versions: none of it is an address.
+# Lists of pip, uv, conda and collect_env, and driver and kernel versions: none of them is an address.
 VERSIONS = """\
 nvidia-cublas-cu12==12.4.5.8
 nvidia-cuda-cupti-cu12==12.8.57
@@ -201,7 +201,7 @@ Bus-Id 00000000:01:00.0 and 0000:3b:00.0
 MASTER_ADDR=127.0.0.1 init_method=tcp://localhost:29500 --host 0.0.0.0 netmask 255.255.255.0
 c10::add(at::Tensor) std::vector ace::face
 """
-# What a log of a training run is full of, and tells nothing about anybody.
+# Typical lines of a training log, which identify nobody.
 HARMLESS = """\
 {'loss': 0.123, 'num_tokens': 40960, 'completions/mean_length': 256.0, 'max_tokens': 1024, 'token': 5}
 tokenizer.pad_token = tokenizer.eos_token; pad_token='<|endoftext|>', eos_token: "<|im_end|>", pad_token_id=151643
