@@ -42,17 +42,17 @@ time_t time(time_t *out) {
 """
 
 
-def why_not() -> str:
-    """What is missing for hosts of this kind; empty where all is there."""
+def skip_reason() -> str:
+    """Return what network namespaces with sshd need and is missing; empty where nothing is."""
     if os.geteuid():
         return "network namespaces need root"
-    lacking = [name for name in ("ip", "sshd", "ssh", "ssh-keygen") if not shutil.which(name, path=_path())]
-    if lacking:
-        return f"needs {', '.join(lacking)}"
+    missing = [name for name in ("ip", "sshd", "ssh", "ssh-keygen") if not shutil.which(name, path=_path())]
+    if missing:
+        return f"needs {', '.join(missing)}"
     name = f"edt{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if made.returncode:
-        return f"ip netns add: {made.stderr.strip()}"
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"ip netns add: {done.stderr.strip()}"
     ip("netns", "del", name)
     return ""
 
@@ -61,22 +61,22 @@ def _path() -> str:
     return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
-def ip(*words: str, inside: str = "") -> None:
-    prefix = ["ip", "-n", inside] if inside else ["ip"]
-    done = subprocess.run([*prefix, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"ip {words}: {done.stderr}"
+def ip(*arguments: str, namespace: str = "") -> None:
+    prefix = ["ip", "-n", namespace] if namespace else ["ip"]
+    done = subprocess.run([*prefix, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {arguments}: {done.stderr}"
 
 
 @dataclass
 class Host:
-    """One host: its place in the network, what its sshd gives every session, and which keys it lets in."""
+    """One host: its MTU, the variables of its sshd's sessions, and its faults."""
 
     name: str
     mtu: int = 1500
     variables: dict[str, str] = field(default_factory=dict)
-    refuses_the_key: bool = False
+    rejects_key: bool = False
     listens: bool = True
-    forced: str = ""  # a command that every session gets instead of what it asked for
+    forced_command: str = ""  # replaces the command of every session
     other_host_key: bool = False
 
 
@@ -98,7 +98,7 @@ class Network:
 
 
 def clock_library(folder: Path) -> Path:
-    """A library that sets a process's clock ahead by CLOCK_AHEAD seconds, when it is preloaded."""
+    """Build a library for LD_PRELOAD that sets a process's clock ahead by CLOCK_AHEAD seconds."""
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(CLOCK)
     compiler = shutil.which("cc") or shutil.which("gcc") or "cc"
@@ -107,14 +107,14 @@ def clock_library(folder: Path) -> Path:
 
 
 def sshd_config(network: Network, index: int, host: Host, keys: Path) -> Path:
-    """sshd's configuration of one host."""
+    """Write the sshd configuration of one host and return its path."""
     folder = network.folder / host.name
     folder.mkdir()
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key")], check=True)
-    (folder / "authorized_keys").write_text("" if host.refuses_the_key else (keys.with_suffix(".pub")).read_text())
+    (folder / "authorized_keys").write_text("" if host.rejects_key else (keys.with_suffix(".pub")).read_text())
     (folder / "authorized_keys").chmod(0o600)
     (folder / "home").mkdir()
-    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(folder / "home")} | host.variables
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(folder / "home")} | host.variables
     lines = [
         f"ListenAddress {network.address(index)}",
         "Port 22",
@@ -126,39 +126,39 @@ def sshd_config(network: Network, index: int, host: Host, keys: Path) -> Path:
         "UsePAM no",
         "StrictModes no",
         "PermitRootLogin prohibit-password",
-        "SetEnv " + " ".join(f'"{name}={value}"' for name, value in given.items()),
-        *([f"ForceCommand {host.forced}"] if host.forced else []),
+        "SetEnv " + " ".join(f'"{name}={value}"' for name, value in variables.items()),
+        *([f"ForceCommand {host.forced_command}"] if host.forced_command else []),
     ]
     (folder / "sshd_config").write_text("\n".join(lines) + "\n")
     return folder / "sshd_config"
 
 
 @contextmanager
-def network_of(hosts: list[Host], folder: Path) -> Iterator[Network]:
-    """The hosts, up and listening; all of it is taken down at the end."""
+def start_network(hosts: list[Host], folder: Path) -> Iterator[Network]:
+    """Start the hosts, wait until they listen, and remove them at the end."""
     number = os.getpid() % 10_000
     network = Network(folder, number, [])
     bridge = f"ed{number}br"
     keys = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys)], check=True)
-    Path("/run/sshd").mkdir(parents=True, exist_ok=True)  # sshd's place for the process without rights
-    made: list[str] = []
+    Path("/run/sshd").mkdir(parents=True, exist_ok=True)  # sshd's directory for privilege separation
+    namespaces: list[str] = []
     try:
         ip("link", "add", bridge, "type", "bridge")
         ip("addr", "add", f"10.213.{number % 250}.1/24", "dev", bridge)
         ip("link", "set", bridge, "up")
         for index, host in enumerate(hosts):
             _add_host(network, bridge, index, host, keys)
-            made.append(network.namespace(index))
+            namespaces.append(network.namespace(index))
         _write_client(network, hosts, keys)
-        _await(network, hosts)
+        _wait_for_sshd(network, hosts)
         yield network
     finally:
         for child in network.processes:
             child.kill()
             child.wait()
-        for name in made:
-            # Sessions that hang, and what they started, are in the namespace still.
+        for name in namespaces:
+            # Hanging sessions and their processes are still in the namespace.
             pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False).stdout
             for pid in pids.split():
                 subprocess.run(["kill", "-9", pid], check=False, capture_output=True)
@@ -172,10 +172,10 @@ def _add_host(network: Network, bridge: str, index: int, host: Host, keys: Path)
     ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", name)
     ip("link", "set", outer, "master", bridge)
     ip("link", "set", outer, "up")
-    ip("link", "set", "lo", "up", inside=name)
-    ip("addr", "add", f"{network.address(index)}/24", "dev", "eth0", inside=name)
-    ip("link", "set", "eth0", "mtu", str(host.mtu), inside=name)
-    ip("link", "set", "eth0", "up", inside=name)
+    ip("link", "set", "lo", "up", namespace=name)
+    ip("addr", "add", f"{network.address(index)}/24", "dev", "eth0", namespace=name)
+    ip("link", "set", "eth0", "mtu", str(host.mtu), namespace=name)
+    ip("link", "set", "eth0", "up", namespace=name)
     config = sshd_config(network, index, host, keys)
     if host.listens:
         sshd = shutil.which("sshd", path=_path()) or "sshd"
@@ -196,7 +196,7 @@ def _write_client(network: Network, hosts: list[Host], keys: Path) -> None:
     network.config.write_text("\n".join(lines) + "\n")
 
 
-def _await(network: Network, hosts: list[Host]) -> None:
+def _wait_for_sshd(network: Network, hosts: list[Host]) -> None:
     import socket
 
     end = time.monotonic() + 20
@@ -210,8 +210,8 @@ def _await(network: Network, hosts: list[Host]) -> None:
                 time.sleep(0.05)
 
 
-def program(folder: Path, name: str, text: str) -> Path:
-    """An executable of this name, in a folder to put before PATH."""
+def write_program(folder: Path, name: str, text: str) -> Path:
+    """Write an executable into a folder and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(text)
@@ -219,6 +219,6 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def own_envdoctor(folder: Path) -> Path:
-    """`envdoctor` as a node has it."""
-    return program(folder, "envdoctor", f'#!/bin/sh\nexec {sys.executable} -m envdoctor "$@"\n').parent
+def write_envdoctor(folder: Path) -> Path:
+    """Write an `envdoctor` for the nodes and return its folder."""
+    return write_program(folder, "envdoctor", f'#!/bin/sh\nexec {sys.executable} -m envdoctor "$@"\n').parent

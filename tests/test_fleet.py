@@ -1,4 +1,4 @@
-"""A fleet from recorded nodes: who is named for what, in seconds and in little memory; and every refusal."""
+"""`fleet check` on recorded nodes: findings, groups, time and memory; and invalid options."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from command import ROOT, envdoctor, envelope, environment
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import STACK_SCHEMA
 from envdoctor.fleet.check import parse_sinfo
-from envdoctor.fleet.compare import Tally
-from envdoctor.fleet.facts import facts_of, infiniband, judge
-from envdoctor.fleet.hostlist import fold_names, parse_names
-from envdoctor.fleet.lines import Listener, decode_answer
-from envdoctor.fleet.reach import Question, ssh_argv
-from envdoctor.fleet.records import Clock, NodeAnswer
-from envdoctor.fleet.words import parse_failure
+from envdoctor.fleet.comparison import FleetComparison
+from envdoctor.fleet.failures import classify_failure
+from envdoctor.fleet.host_list import format_host_list, parse_host_list
+from envdoctor.fleet.node_facts import extract_facts, format_infiniband, read_facts
+from envdoctor.fleet.node_output import NodeOutputParser, decode_report
+from envdoctor.fleet.records import Clock, NodeReport
+from envdoctor.fleet.transport import ProbeRequest, ssh_argv
 
 MACHINE = json.loads((ROOT / "profiles/machines/h100x8.json").read_text())
 PORTS = {"mlx5_0/1": {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"}}
 
-OTHERS = sorted(path for path in Path.home().glob(".pyenv/versions/3.*/bin/python3") if "3.6" not in str(path))
-MEASURED = """
+OTHER_PYTHONS = sorted(path for path in Path.home().glob(".pyenv/versions/3.*/bin/python3") if "3.6" not in str(path))
+MEASURE_MEMORY = """
 import sys
 from pathlib import Path
 from envdoctor.cli import app
 try:
     app(sys.argv[1:])
-finally:  # VmHWM is of this program alone: getrusage counts what it was forked from
-    print(next(x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x), file=sys.stderr)
+finally:  # VmHWM covers only this program; getrusage includes the process that forked it
+    lines = Path("/proc/self/status").read_text().splitlines()
+    print(next(line for line in lines if "VmHWM" in line), file=sys.stderr)
 """
 
 
@@ -56,17 +57,18 @@ def stack(**versions: str) -> dict[str, Any]:
     }
 
 
-def node(name: str, *changes: tuple[str, object], probe: dict[str, Any] | None = None, **more: Any) -> NodeAnswer:
-    """A node as the others, with changes: `driver.version` and the like, by path in the machine."""
+def node(name: str, *changes: tuple[str, object], probe: dict[str, Any] | None = None, **more: Any) -> NodeReport:
+    """Return the report of a node like the others, with changes by their path in the machine."""
     machine = copy.deepcopy(MACHINE)
     for path, value in changes:
-        place = machine
+        target = machine
         *parents, last = path.split(".")
         for part in parents:
-            place = place["value"] if isinstance(place, dict) and "value" in place else place
-            place = place[int(part)] if isinstance(place, list) else place[part]
-        place = place["value"] if isinstance(place, list | dict) and last not in place and "value" in place else place
-        place[last] = value
+            target = target["value"] if isinstance(target, dict) and "value" in target else target
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        nested = isinstance(target, list | dict) and last not in target and "value" in target
+        target = target["value"] if nested else target
+        target[last] = value
     data = {"machine": machine, "stack": more.pop("stack", stack()), "findings": more.pop("findings", [])}
     facts = {
         "interfaces": {"eth0": {"mtu": "9000", "state": "up", "speed": "100000"}, "veth1a": {"mtu": "1500"}},
@@ -74,30 +76,30 @@ def node(name: str, *changes: tuple[str, object], probe: dict[str, Any] | None =
         "shm": {"total": 64 << 30, "free": 60 << 30}, "hf_home": {"total": 1 << 42, "free": 1 << 41},
         "hub": "reached", "names": {"a": ["10.0.0.1"]}, "kernel": "6.8.0",
     }  # fmt: skip
-    return NodeAnswer(
+    return NodeReport(
         node=name, probe=facts | (probe or {}), check={"envdoctor": "0.1.0", "command": "check", "data": data}, **more
     )
 
 
-def compared(*answers: NodeAnswer) -> Tally:
-    tally = Tally("ssh")
-    for answer in answers:
-        tally.add(answer, facts_of(answer))
-    return tally
+def compare(*reports: NodeReport) -> FleetComparison:
+    comparison = FleetComparison("ssh")
+    for report in reports:
+        comparison.add(report, extract_facts(report))
+    return comparison
 
 
-def told(tally: Tally) -> list[tuple[str, str]]:
-    return [(finding.id, finding.message) for finding in tally.findings()]
+def messages(comparison: FleetComparison) -> list[tuple[str, str]]:
+    return [(finding.id, finding.message) for finding in comparison.findings()]
 
 
-def test_nodes_that_are_alike_have_no_finding() -> None:
-    tally = compared(node("a"), node("b"), node("c"))
-    assert told(tally) == []
-    assert [(group.nodes, group.differs) for group in tally.groups()] == [("a,b,c", {})]
+def test_equal_nodes_have_no_findings() -> None:
+    comparison = compare(node("a"), node("b"), node("c"))
+    assert messages(comparison) == []
+    assert [(group.nodes, group.differences) for group in comparison.groups()] == [("a,b,c", {})]
 
 
 @pytest.mark.parametrize(
-    ("odd", "identifier", "words"),
+    ("odd", "identifier", "message"),
     [
         (
             node("x", ("driver.version", known("550.54"))),
@@ -141,7 +143,7 @@ def test_nodes_that_are_alike_have_no_finding() -> None:
             "FLT036",
             "ulimit memlock: 65536 on x; expected unlimited",
         ),
-        (node("x", probe={"hf_home": {"free": 3 << 30}}), "FLT037", "room for models: 3 GiB free on x"),
+        (node("x", probe={"hf_home": {"free": 3 << 30}}), "FLT037", "disk space for models: 3 GiB free on x"),
         (node("x", probe={"hub": "not reached: timed out"}), "FLT038", "hub: not reached on x; expected reached"),
         (
             node("x", probe={"names": {"a": ["127.0.1.1"]}}),
@@ -155,47 +157,47 @@ def test_nodes_that_are_alike_have_no_finding() -> None:
             "x: old",
         ),
         (
-            NodeAnswer(node="x", failure="deadline", message="no answer within 60 s"),
+            NodeReport(node="x", failure="deadline", message="no report within 60 s"),
             "FLT001",
-            "x did not answer, deadline",
+            "x did not respond, deadline",
         ),
     ],
 )
-def test_the_odd_node_is_named(odd: NodeAnswer, identifier: str, words: str) -> None:
+def test_differing_node_is_reported(odd: NodeReport, identifier: str, message: str) -> None:
     usual = [node(name, clock=Clock(0.1, 0.2)) for name in "abc"]
-    findings = {one.id: one for one in compared(*usual, odd).findings()}
-    assert words in findings[identifier].message
+    findings = {finding.id: finding for finding in compare(*usual, odd).findings()}
+    assert message in findings[identifier].message
     assert findings[identifier].commands
     assert " x" in findings[identifier].message or findings[identifier].message.startswith("x")
 
 
-def test_two_against_two_have_no_majority() -> None:
-    tally = compared(
+def test_two_against_two_has_no_majority() -> None:
+    comparison = compare(
         *(node(name) for name in "ab"), *(node(name, ("driver.version", known("550.54"))) for name in "cd")
     )
-    assert told(tally) == [
+    assert messages(comparison) == [
         ("FLT010", "driver: no majority, 2 different values: 570.133.20 on a,b; 550.54 on c,d; expected one on all")
     ]
-    assert "driver" not in tally.common()
+    assert "driver" not in comparison.common()
 
 
-def test_a_clock_within_what_the_round_trip_leaves_open_is_not_blamed() -> None:
+def test_clock_offset_within_its_uncertainty_is_accepted() -> None:
     usual = [node(name, clock=Clock(0.0, 0.1)) for name in "abc"]
-    assert told(compared(*usual, node("x", clock=Clock(1.4, 0.6)))) == []
-    assert [one for one, _ in told(compared(*usual, node("x", clock=Clock(1.8, 0.6))))] == ["FLT030"]
+    assert messages(compare(*usual, node("x", clock=Clock(1.4, 0.6)))) == []
+    assert [identifier for identifier, _ in messages(compare(*usual, node("x", clock=Clock(1.8, 0.6))))] == ["FLT030"]
 
 
-def test_a_wrong_clock_here_blames_no_node() -> None:
-    assert told(compared(*(node(name, clock=Clock(-3600.0, 0.1)) for name in "abc"))) == []
+def test_wrong_local_clock_has_no_findings() -> None:
+    assert messages(compare(*(node(name, clock=Clock(-3600.0, 0.1)) for name in "abc"))) == []
 
 
-def test_nobody_reaching_the_hub_is_told_as_such() -> None:
-    tally = compared(*(node(name, probe={"hub": "not reached: no route"}) for name in "ab"))
-    assert told(tally) == [("FLT038", "hub: not reached on all of 2 nodes")]
+def test_hub_not_reached_on_all_nodes_is_reported() -> None:
+    comparison = compare(*(node(name, probe={"hub": "not reached: no route"}) for name in "ab"))
+    assert messages(comparison) == [("FLT038", "hub: not reached on all of 2 nodes")]
 
 
 @pytest.mark.parametrize(
-    ("answer", "failure"),
+    ("fields", "failure"),
     [
         ({}, None),
         ({"check": {"data": {"machine": {"driver": 5, "gpus": {"value": [1, {"name": "x"}]}}}}}, "garbage"),
@@ -206,40 +208,40 @@ def test_nobody_reaching_the_hub_is_told_as_such() -> None:
         ),
     ],
 )
-def test_an_answer_of_another_shape_is_compared_or_told(answer: dict[str, Any], failure: str | None) -> None:
-    judged, facts = judge(msgspec.convert({"node": "x"} | answer, NodeAnswer))
-    assert judged.failure == failure
-    Tally("ssh").add(judged, facts)
+def test_report_of_unexpected_structure(fields: dict[str, Any], failure: str | None) -> None:
+    report, facts = read_facts(msgspec.convert({"node": "x"} | fields, NodeReport))
+    assert report.failure == failure
+    FleetComparison("ssh").add(report, facts)
 
 
-def test_names_fold_as_slurm_s_and_unfold_again() -> None:
+def test_host_lists_are_formatted_and_parsed() -> None:
     names = [f"node{number:03d}" for number in range(1, 1000) if number != 500] + [
         "node1000",
         "login",
         "10.0.0.7",
         "10.0.0.8",
     ]
-    folded = fold_names(names)
-    assert folded == "10.0.0.7,10.0.0.8,login,node1000,node[001-499,501-999]"
-    assert sorted(parse_names(folded, where="x")) == sorted(names)
-    assert fold_names(["gpu9-ib", "gpu10-ib", "gpu11-ib"]) == "gpu[9-11]-ib"
+    formatted = format_host_list(names)
+    assert formatted == "10.0.0.7,10.0.0.8,login,node1000,node[001-499,501-999]"
+    assert sorted(parse_host_list(formatted, where="x")) == sorted(names)
+    assert format_host_list(["gpu9-ib", "gpu10-ib", "gpu11-ib"]) == "gpu[9-11]-ib"
 
 
 @pytest.mark.parametrize(
     "text",
     ["-oProxyCommand=touch /tmp/x", "a,-v", "node[3-1]", "node[a]", "a;b", "$(id)", "", "  ", "a[1-999999999]"],
 )
-def test_what_is_no_name_is_refused(text: str, tmp_path: Path) -> None:
+def test_invalid_host_lists_are_rejected(text: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput):
-        parse_names(text, where="--hosts")
+        parse_host_list(text, where="--hosts")
     (tmp_path / "hosts").write_text(text)
     done = envdoctor("fleet", "check", "--hosts-file", "hosts", home=tmp_path)
     assert done.returncode == 2
     assert "error:" in done.stderr
 
 
-def test_ssh_asks_nothing_and_takes_no_host_for_an_option() -> None:
-    argv = ssh_argv("node1", Question(), "true")
+def test_ssh_has_no_prompts_and_options_end_before_the_host() -> None:
+    argv = ssh_argv("node1", ProbeRequest(), "true")
     assert argv[-3:] == ["--", "node1", "true"]
     assert "BatchMode=yes" in argv
 
@@ -256,8 +258,8 @@ def test_ssh_asks_nothing_and_takes_no_host_for_an_option() -> None:
         ("sh: 1: exec: python3: not found", "no python"),
     ],
 )
-def test_ssh_s_words_are_understood(text: str, kind: str) -> None:
-    found = parse_failure(f"Welcome to x\n{text}\n")
+def test_classify_failure(text: str, kind: str) -> None:
+    found = classify_failure(f"Welcome to x\n{text}\n")
     assert found
     assert found[0] == kind
 
@@ -265,32 +267,32 @@ def test_ssh_s_words_are_understood(text: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "!!!", "eJw=", "bm90aGluZw==", "eJyrVkrOSM3JyVeyUsgqzs9T0FFKLC5JBADS4Qgd", "eJwrSSwuAQAEXQHB"]
 )
-def test_what_is_no_answer_says_so(text: str) -> None:
-    assert decode_answer(text, "x", None, "envdoctor", 10).failure == "garbage"
+def test_unreadable_report_is_a_failure(text: str) -> None:
+    assert decode_report(text, "x", None, "envdoctor", 10).failure == "garbage"
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_decompression_bomb_is_rejected() -> None:
     import base64
     import zlib
 
     text = base64.b64encode(zlib.compress(b"0" * (200 << 20), 9)).decode()
-    assert decode_answer(text, "x", None, "envdoctor", 10).failure == "flood"
+    assert decode_report(text, "x", None, "envdoctor", 10).failure == "flood"
 
 
-def test_a_clock_s_bounds_narrow_with_every_line() -> None:
-    listener = Listener(started=100.0)
-    listener.hear("motd\nenvdoctor-fleet clock x 190.5\nenvdoctor-fleet cl", 101.0)
-    assert listener.clock_of("x") == Clock(90.0, 0.5)
-    listener.hear("ock x 190.9\n", 101.0)
-    assert listener.clock_of("x") == Clock(90.2, 0.3)
+def test_clock_bounds_narrow_with_each_line() -> None:
+    parser = NodeOutputParser(started=100.0)
+    parser.feed("motd\nenvdoctor-fleet clock x 190.5\nenvdoctor-fleet cl", 101.0)
+    assert parser.clock("x") == Clock(90.0, 0.5)
+    parser.feed("ock x 190.9\n", 101.0)
+    assert parser.clock("x") == Clock(90.2, 0.3)
 
 
-def test_infiniband_ports_and_sinfo_s_lines() -> None:
-    assert infiniband(PORTS) == "mlx5_0/1 ACTIVE 400 Gb/sec (4X NDR)"
+def test_format_infiniband_and_parse_sinfo() -> None:
+    assert format_infiniband(PORTS) == "mlx5_0/1 ACTIVE 400 Gb/sec (4X NDR)"
     assert parse_sinfo("n1 idle\nn2 down*\nn1 idle\n") == {"n1": "idle", "n2": "down*"}
 
 
-def test_the_probe_reads_infiniband_and_xids(tmp_path: Path) -> None:
+def test_probe_reads_infiniband_and_xids(tmp_path: Path) -> None:
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("fleet_node", ROOT / "envdoctor/probes/fleet/node.py")
@@ -302,26 +304,26 @@ def test_the_probe_reads_infiniband_and_xids(tmp_path: Path) -> None:
     port.mkdir(parents=True)
     for name, text in {"state": "1: DOWN\n", "rate": "10 Gb/sec (4X SDR)\n", "link_layer": "InfiniBand\n"}.items():
         (port / name).write_text(text)
-    assert infiniband(probe.read_infiniband(str(tmp_path))) == "mlx5_0/1 DOWN 10 Gb/sec (4X SDR)"
+    assert format_infiniband(probe.read_infiniband(str(tmp_path))) == "mlx5_0/1 DOWN 10 Gb/sec (4X SDR)"
     line = "[ 12.3] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
     assert probe.read_xids(line * 2) == {"0000:17:00": [79]}
 
 
-@pytest.mark.parametrize("python", [Path(sys.executable), *OTHERS], ids=lambda path: path.parent.parent.name)
-def test_the_probe_runs_by_every_python_that_is_here(python: Path) -> None:
-    question = Question(command=("/nowhere/envdoctor",), deadline=10, peers=("localhost", "n1"))
-    done = subprocess.run([python, "-"], input=question.program("n1"), capture_output=True, check=True, timeout=60)
-    listener = Listener(started=time.time())
-    assert listener.hear(done.stdout.decode(), time.time()) == ["n1"]
-    answer = listener.take("n1", "n1", "envdoctor", 10)
-    assert answer.failure is None
-    assert answer.message.startswith("envdoctor is not there: /nowhere/envdoctor")
-    assert "127.0.0.1" in answer.probe["names"]["localhost"]
-    assert facts_of(answer).facts["ulimit nofile"]
+@pytest.mark.parametrize("python", [Path(sys.executable), *OTHER_PYTHONS], ids=lambda path: path.parent.parent.name)
+def test_probe_runs_with_each_installed_python(python: Path) -> None:
+    request = ProbeRequest(command=("/nowhere/envdoctor",), deadline=10, peers=("localhost", "n1"))
+    done = subprocess.run([python, "-"], input=request.program("n1"), capture_output=True, check=True, timeout=60)
+    parser = NodeOutputParser(started=time.time())
+    assert parser.feed(done.stdout.decode(), time.time()) == ["n1"]
+    report = parser.pop_report("n1", "n1", "envdoctor", 10)
+    assert report.failure is None
+    assert report.message.startswith("envdoctor is not installed: /nowhere/envdoctor")
+    assert "127.0.0.1" in report.probe["names"]["localhost"]
+    assert extract_facts(report).facts["ulimit nofile"]
 
 
 def write_nodes(folder: Path, count: int) -> None:
-    """Recorded nodes, of which some have a fault each."""
+    """Write recorded nodes, three of which have a fault."""
     folder.mkdir()
     usual = msgspec.json.encode(node("x").check)
     for number in range(1, count + 1):
@@ -333,24 +335,24 @@ def write_nodes(folder: Path, count: int) -> None:
     (folder / "node0999.json").write_bytes(msgspec.json.encode(node("x", stack=stack(torch="2.7.1")).check))
 
 
-def test_a_thousand_recorded_nodes_take_seconds_and_little_memory(tmp_path: Path) -> None:
+def test_a_thousand_recorded_nodes_need_seconds_and_little_memory(tmp_path: Path) -> None:
     write_nodes(tmp_path / "nodes", 1000)
-    began = time.monotonic()
+    start = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, "fleet", "check", "--recorded", "nodes"],
+        [sys.executable, "-c", MEASURE_MEMORY, "fleet", "check", "--recorded", "nodes"],
         capture_output=True, text=True, cwd=tmp_path, env=environment(tmp_path), timeout=300, check=False,
     )  # fmt: skip
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - start < 20
     assert done.returncode == 1
     assert int(done.stderr.split()[-2]) < 100 * 1024
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("node[")]
     assert rows[0][:2] == ["node[0001-0006,0008-0499,0501-0998,1000]", "997"]
-    for word in ("550.54.15 on node0007", "node0500 answered what cannot be read", "2.7.1+cu128 on node0999"):
+    for word in ("550.54.15 on node0007", "node0500 sent an unreadable report", "2.7.1+cu128 on node0999"):
         assert word in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("form", ["json", "github", "sarif"])
-def test_every_format_tells_the_odd_node(form: str, tmp_path: Path) -> None:
+def test_each_format_reports_the_differing_node(form: str, tmp_path: Path) -> None:
     write_nodes(tmp_path / "nodes", 3)
     done = envdoctor("fleet", "check", "--recorded", "nodes", "--format", form, home=tmp_path)
     assert done.returncode == 1
@@ -369,19 +371,19 @@ def test_every_format_tells_the_odd_node(form: str, tmp_path: Path) -> None:
         ["--slurm", "--ssh-config", "c"], ["--ray", "--ray-python", "nowhere"],
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_with_what_was_expected(arguments: list[str], tmp_path: Path) -> None:
+def test_invalid_options_are_rejected(arguments: list[str], tmp_path: Path) -> None:
     done = envdoctor("fleet", "check", *arguments, home=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "expected:" in done.stderr
     assert "hint:" in done.stderr
 
 
-def test_without_ssh_or_slurm_the_error_says_so(tmp_path: Path) -> None:
+def test_missing_ssh_and_slurm(tmp_path: Path) -> None:
     done = envdoctor("fleet", "check", "--slurm", home=tmp_path, PATH="/nonexistent")
     assert done.returncode == 3
     assert "cannot start sinfo" in done.stderr
     assert "hint: command -v sinfo" in done.stderr
-    answer = envelope(
+    document = envelope(
         envdoctor("fleet", "check", "--hosts", "a", "--format", "json", home=tmp_path, PATH="/nonexistent")
     )
-    assert "cannot start ssh" in answer["data"]["findings"][0]["message"]
+    assert "cannot start ssh" in document["data"]["findings"][0]["message"]

@@ -1,4 +1,4 @@
-"""A fleet by Ray: a real cluster of this machine alone, with several raylets. ENVDOCTOR_RAY_PYTHON has Ray."""
+"""`fleet check --ray` on a Ray cluster of several raylets on this machine. ENVDOCTOR_RAY_PYTHON: its interpreter."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 from command import envdoctor, envelope
-from fleet_hosts import own_envdoctor, program
+from fleet_hosts import write_envdoctor, write_program
 
 PYTHON = os.environ.get("ENVDOCTOR_RAY_PYTHON", "")
 pytestmark = [pytest.mark.stack, pytest.mark.network]
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def ray_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with Ray: the one that was named, or a new environment."""
+    """An interpreter with Ray: the one of ENVDOCTOR_RAY_PYTHON, or of a new environment."""
     if PYTHON:
         return Path(PYTHON)
     folder = tmp_path_factory.mktemp("ray") / "venv"
@@ -38,17 +38,19 @@ def ray_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(ray_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A head and two more raylets, of which the last starts an `envdoctor` that hangs."""
-    tools = own_envdoctor(tmp_path_factory.mktemp("tools"))
-    hanging = program(tmp_path_factory.mktemp("hanging"), "envdoctor", "#!/bin/sh\nexec sleep 300\n").parent
+    """A head and two more raylets; the `envdoctor` of the last one hangs."""
+    tools = write_envdoctor(tmp_path_factory.mktemp("tools"))
+    hanging = write_program(tmp_path_factory.mktemp("hanging"), "envdoctor", "#!/bin/sh\nexec sleep 300\n").parent
     port = free_port()
-    place = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # its sockets' names must be short
+    folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # the paths of its sockets must be short
     usual = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     children = []
     try:
         for number in range(3):
             role = (
-                ["--head", f"--port={port}", f"--temp-dir={place}"] if not number else [f"--address=127.0.0.1:{port}"]
+                ["--head", f"--port={port}", f"--temp-dir={folder}"]
+                if not number
+                else [f"--address=127.0.0.1:{port}"]
             )
             path = f"{hanging if number == 2 else tools}:{os.environ['PATH']}"
             argv = [
@@ -78,34 +80,34 @@ def cluster(ray_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
                 child.wait()
             assert child.stdout
             child.stdout.close()
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _await_line(child: subprocess.Popen[bytes], words: bytes) -> None:
-    seen = b""
+def _await_line(child: subprocess.Popen[bytes], text: bytes) -> None:
+    output = b""
     assert child.stdout
-    while words not in seen:
+    while text not in output:
         line = child.stdout.readline()
-        assert line, seen.decode()
-        seen += line
+        assert line, output.decode()
+        output += line
 
 
-def test_every_raylet_answers_and_the_one_that_hangs_is_named(cluster: str, ray_python: Path, tmp_path: Path) -> None:
+def test_hanging_raylet_is_reported(cluster: str, ray_python: Path, tmp_path: Path) -> None:
     done = envdoctor(
         "fleet", "check", "--ray", "--address", cluster, "--ray-python", ray_python, "--hub", "", "--deadline", "20",
         "--format", "json", home=tmp_path,
     )  # fmt: skip
-    answer = envelope(done)
-    assert answer["data"], answer["error"]
-    assert answer["data"]["nodes"] == 3
-    assert answer["data"]["answered"] == 2
-    failed = [one for one in answer["data"]["findings"] if one["status"] == "error"]
-    assert [one["id"] for one in failed] == ["FLT001"], failed
+    document = envelope(done)
+    assert document["data"], document["error"]
+    assert document["data"]["nodes"] == 3
+    assert document["data"]["answered"] == 2
+    failed = [finding for finding in document["data"]["findings"] if finding["status"] == "error"]
+    assert [finding["id"] for finding in failed] == ["FLT001"], failed
     assert "did not end on the node within" in failed[0]["message"]
-    assert answer["data"]["common"]["/dev/shm"].endswith("GiB")
+    assert document["data"]["common"]["/dev/shm"].endswith("GiB")
 
 
-def test_a_cluster_that_is_not_there_is_told(ray_python: Path, tmp_path: Path) -> None:
+def test_missing_cluster_is_an_error(ray_python: Path, tmp_path: Path) -> None:
     done = envdoctor(
         "fleet", "check", "--ray", "--address", f"127.0.0.1:{free_port()}", "--ray-python", ray_python,
         "--deadline", "15", home=tmp_path,

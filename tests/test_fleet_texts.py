@@ -1,4 +1,4 @@
-"""What is written on the findings of the fleet."""
+"""The documentation of the fleet findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.fleet import fleet_texts
 
 
-def test_every_id_is_documented_with_the_cause_that_it_has() -> None:
+def test_each_id_is_documented_with_its_cause() -> None:
     code = "".join(path.read_text() for path in sorted((ROOT / "envdoctor" / "fleet").glob("*.py")))
     used = dict(re.findall(r'"(FLT\d{3})",\s*"([a-z-]+)"', code))
     texts = fleet_texts()
@@ -20,7 +20,7 @@ def test_every_id_is_documented_with_the_cause_that_it_has() -> None:
     assert {text.cause for text in texts.values()} <= set(causes())
 
 
-def test_an_id_is_explained(tmp_path: Path) -> None:
+def test_explain_an_id(tmp_path: Path) -> None:
     done = envdoctor("explain", "FLT032", home=tmp_path)
     assert done.returncode == 0
     assert "MTU" in done.stdout

@@ -10,6 +10,6 @@ from envdoctor.fleet.check import FleetRequest, check
 
 def run(request: FleetRequest, reporter: Reporter) -> CommandResult:
     """Check every node of the request."""
-    result = check(request, reporter.node_answered)
+    result = check(request, reporter.node_checked)
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
     return CommandResult(result, EXIT_NO if failed else EXIT_OK)

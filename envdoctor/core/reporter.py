@@ -62,7 +62,7 @@ class Reporter(Protocol):
     def probe_ended(self, result: ProbeResult) -> None:
         """A probe has ended."""
 
-    def node_answered(self, node: str, count: int) -> None:
+    def node_checked(self, node: str, count: int) -> None:
         """A node of a fleet returned its facts or failed; `count` nodes are done."""
 
     def event(self, event: Mapping[str, Any]) -> None:

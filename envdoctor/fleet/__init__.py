@@ -1,1 +1,1 @@
-"""Several machines held against each other before the hours are spent: `envdoctor fleet`."""
+"""Fleet checks: facts of several machines compared, and collectives over them (`envdoctor fleet`)."""

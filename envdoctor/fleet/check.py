@@ -1,4 +1,4 @@
-"""`envdoctor fleet check`: ask all nodes, keep what is compared of each, name the odd ones out."""
+"""`envdoctor fleet check`: probe all nodes, compare their facts, and report the nodes that differ."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from envdoctor.core import processes as process
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Record
 from envdoctor.environment.find import resolve_python_argument
-from envdoctor.fleet import reach
-from envdoctor.fleet.compare import Tally
-from envdoctor.fleet.facts import judge
-from envdoctor.fleet.hostlist import parse_names
-from envdoctor.fleet.recorded import read_answers, recorded_files, save_answer
-from envdoctor.fleet.records import FleetChecked, How, NodeAnswer
+from envdoctor.fleet import transport
+from envdoctor.fleet.comparison import FleetComparison
+from envdoctor.fleet.host_list import parse_host_list
+from envdoctor.fleet.node_facts import read_facts
+from envdoctor.fleet.recorded import read_reports, recorded_files, save_report
+from envdoctor.fleet.records import FleetChecked, Method, NodeReport
 
 HINT = "envdoctor fleet check --hosts node1,node2,node3"
-MOST_PARALLEL = 256  # ssh processes at a time: each has some MiB
-UP = re.compile(r"idle|alloc|mix|comp|resv", re.IGNORECASE)  # states of SLURM's nodes that a job can run on
+MAX_PARALLEL = 256  # ssh processes at a time, of some MiB each
+AVAILABLE = re.compile(r"idle|alloc|mix|comp|resv", re.IGNORECASE)  # states of SLURM nodes on which a job can run
 
 
 class FleetRequest(Record, frozen=True, kw_only=True):
-    """What `fleet check` was asked for."""
+    """The options of `fleet check`."""
 
     hosts: str = ""
     hosts_file: str = ""
@@ -49,84 +51,82 @@ class FleetRequest(Record, frozen=True, kw_only=True):
     parallel: int = 32
 
 
-def check(request: FleetRequest, on_answer: Callable[[str, int], None] = lambda *_: None) -> FleetChecked:
-    """Query the nodes and compare them. `on_answer` is called with each node and the count."""
-    how = way_of(request)
-    question = question_of(request)
-    tally = Tally(how, question.words)
+def check(request: FleetRequest, on_node: Callable[[str, int], None] = lambda *_: None) -> FleetChecked:
+    """Probe the nodes and compare them. `on_node` receives each node and the number of nodes so far."""
+    method = select_method(request)
+    probe_request = build_probe_request(request)
+    comparison = FleetComparison(method, probe_request.command_line)
     save = Path(request.save) if request.save else None
-    began = time.monotonic()
+    start = time.monotonic()
 
-    def take(answer: NodeAnswer) -> None:
+    def add(report: NodeReport) -> None:
         if save:
-            save_answer(save, answer)
-        tally.add(*judge(answer))
-        on_answer(answer.node, len(tally.nodes))
+            save_report(save, report)
+        comparison.add(*read_facts(report))
+        on_node(report.node, len(comparison.nodes))
 
-    ask(how, request, question, take)
-    findings = tally.findings()
+    probe_nodes(method, request, probe_request, add)
     return FleetChecked(
-        how=how,
-        nodes=len(tally.nodes),
-        answered=tally.answered,
-        seconds=round(time.monotonic() - began, 1),
-        common=dict(sorted(tally.common().items())),
-        groups=tally.groups(),
-        clocks=tally.clocks(),
-        findings=findings,
+        method=method,
+        nodes=len(comparison.nodes),
+        answered=comparison.answered,
+        seconds=round(time.monotonic() - start, 1),
+        common=dict(sorted(comparison.common().items())),
+        groups=comparison.groups(),
+        clocks=comparison.clocks(),
+        findings=comparison.findings(),
     )
 
 
-def way_of(request: FleetRequest) -> How:
-    """The one way in which the nodes are asked; none or several are refused."""
-    ways: dict[str, tuple[How, object]] = {
+def select_method(request: FleetRequest) -> Method:
+    """Return the method by which the nodes are probed; exactly one of its options must be given."""
+    methods: dict[str, tuple[Method, object]] = {
         "--hosts": ("ssh", request.hosts),
         "--hosts-file": ("ssh", request.hosts_file),
         "--slurm": ("slurm", request.slurm),
         "--ray": ("ray", request.ray),
         "--recorded": ("recorded", request.recorded),
     }
-    given = [name for name, (_, value) in ways.items() if value]
+    given = [name for name, (_, value) in methods.items() if value]
     if len(given) != 1:
-        seen = " beside ".join(given) or "no nodes are named"
-        raise BadInput(seen, expected=f"one of {', '.join(ways)}", hint=HINT)
+        problem = f"{' and '.join(given)} cannot be combined" if given else "no nodes are given"
+        raise BadInput(problem, expected=f"one of {', '.join(methods)}", hint=HINT)
     if request.save and request.recorded:
-        raise BadInput("--save beside --recorded", expected="--save with nodes that are asked", hint=HINT)
-    how = ways[given[0]][0]
-    of_others = {
+        raise BadInput("--save cannot be combined with --recorded", expected="--save with --hosts", hint=HINT)
+    method = methods[given[0]][0]
+    specific = {
         "--nodelist": ("slurm", request.nodelist),
         "--partition": ("slurm", request.partition),
         "--ray-python": ("ray", request.ray_python),
         "--address": ("ray", request.address != "auto"),
         "--ssh-config": ("ssh", request.ssh_config),
     }
-    for name, (way, value) in of_others.items():
-        if value and way != how:
-            expected = f"{name} with {' or '.join(option for option, (its, _) in ways.items() if its == way)}"
-            raise BadInput(f"{name} beside {given[0]}", expected=expected, hint=HINT)
-    return how
+    for name, (required, value) in specific.items():
+        if value and required != method:
+            options = " or ".join(option for option, (item, _) in methods.items() if item == required)
+            message = f"{name} cannot be combined with {given[0]}"
+            raise BadInput(message, expected=f"{name} with {options}", hint=HINT)
+    return method
 
 
-def question_of(request: FleetRequest) -> reach.Question:
-    """What each node is asked; bad numbers and words are refused before anything starts."""
+def build_probe_request(request: FleetRequest) -> transport.ProbeRequest:
+    """Validate the options and return what each node runs."""
     if not 1 <= request.deadline <= 3600:
         raise BadInput(f"--deadline {request.deadline:g}", expected="1 to 3600 seconds", hint=HINT)
-    if not 1 <= request.parallel <= MOST_PARALLEL:
-        raise BadInput(f"--parallel {request.parallel}", expected=f"1 to {MOST_PARALLEL}", hint=HINT)
+    if not 1 <= request.parallel <= MAX_PARALLEL:
+        raise BadInput(f"--parallel {request.parallel}", expected=f"1 to {MAX_PARALLEL}", hint=HINT)
     try:
         command = tuple(shlex.split(request.command))
     except ValueError as error:
-        raise BadInput(
-            f"--command {request.command}: {error}", expected="words as a shell has them", hint=HINT
-        ) from None
+        message = f"--command {request.command}: {error}"
+        raise BadInput(message, expected="a command in shell syntax", hint=HINT) from None
     if not command:
-        raise BadInput("--command is empty", expected="as: python3 -m envdoctor", hint=HINT)
+        raise BadInput("--command is empty", expected="a command such as python3 -m envdoctor", hint=HINT)
     if request.venv and request.python:
-        raise BadInput("both --venv and --python", expected="one of them", hint=HINT)
-    if request.ssh_config and not Path(request.ssh_config).is_file():
-        raise BadInput(f"--ssh-config {request.ssh_config} is no file", expected="a file as ~/.ssh/config", hint=HINT)
+        raise BadInput("--venv cannot be combined with --python", expected="one of them", hint=HINT)
+    require_ssh_config(request.ssh_config, HINT)
     arguments = ("--venv", request.venv) if request.venv else ("--python", request.python) if request.python else ()
-    return reach.Question(
+    return transport.ProbeRequest(
         command=command,
         arguments=arguments,
         deadline=request.deadline,
@@ -136,47 +136,51 @@ def question_of(request: FleetRequest) -> reach.Question:
     )
 
 
-def ask(how: How, request: FleetRequest, question: reach.Question, take: reach.Told) -> None:
-    """Hand every node's answer to `take`."""
-    import msgspec
+def require_ssh_config(path: str, hint: str) -> None:
+    """Raise BadInput where the file of --ssh-config does not exist."""
+    if path and not Path(path).is_file():
+        raise BadInput(f"--ssh-config {path} is not a file", expected="a file like ~/.ssh/config", hint=hint)
 
-    if how == "recorded":
-        for answer in read_answers(recorded_files(request.recorded)):
-            take(answer)
-    elif how == "ray":
-        named = request.ray_python and resolve_python_argument(request.ray_python, os.environ, hint=HINT)
-        reach.ask_by_ray(str(named or sys.executable), request.address, question, take)
-    elif how == "slurm":
-        nodes, down = slurm_nodes(request.nodelist, request.partition)
-        for node, state in down.items():
-            words = f"SLURM says that it is {state}"
-            take(NodeAnswer(node=node, failure="not listed", message=words))
+
+def probe_nodes(
+    method: Method, request: FleetRequest, probe_request: transport.ProbeRequest, on_report: transport.OnReport
+) -> None:
+    """Pass the report of each node to `on_report`."""
+    if method == "recorded":
+        for report in read_reports(recorded_files(request.recorded)):
+            on_report(report)
+    elif method == "ray":
+        python = request.ray_python and resolve_python_argument(request.ray_python, os.environ, hint=HINT)
+        transport.probe_by_ray(str(python or sys.executable), request.address, probe_request, on_report)
+    elif method == "slurm":
+        nodes, unavailable = slurm_nodes(request.nodelist, request.partition)
+        for node, state in unavailable.items():
+            on_report(NodeReport(node=node, failure="not listed", message=f"SLURM reports that it is {state}"))
         if nodes:
-            asked = msgspec.structs.replace(question, peers=tuple(nodes))
-            reach.ask_by_srun(nodes, srun_options(nodes, request.partition), asked, take)
+            probe_request = msgspec.structs.replace(probe_request, peers=tuple(nodes))
+            transport.probe_by_srun(nodes, srun_options(nodes, request.partition), probe_request, on_report)
     else:
-        nodes = _named(request)
-        asked = msgspec.structs.replace(question, peers=tuple(node.rpartition("@")[2] for node in nodes))
-        reach.ask_by_ssh(nodes, asked, take)
+        nodes = _read_hosts(request)
+        peers = tuple(node.rpartition("@")[2] for node in nodes)
+        transport.probe_by_ssh(nodes, msgspec.structs.replace(probe_request, peers=peers), on_report)
 
 
-def _named(request: FleetRequest) -> list[str]:
-    """The hosts of --hosts, or of a file: one or several a line, `#` begins a comment."""
+def _read_hosts(request: FleetRequest) -> list[str]:
+    """Return the hosts of --hosts, or of a file with one or several in a line; `#` starts a comment."""
     if request.hosts:
-        return parse_names(request.hosts, where="--hosts")
-    what = "a file that names nodes, one a line"
-    text = read_text(Path(request.hosts_file), what=what, hint=HINT)
-    return parse_names(re.sub(r"#.*", "", text), where=request.hosts_file)
+        return parse_host_list(request.hosts, where="--hosts")
+    text = read_text(Path(request.hosts_file), what="a file with one node in each line", hint=HINT)
+    return parse_host_list(re.sub(r"#.*", "", text), where=request.hosts_file)
 
 
 def slurm_nodes(nodelist: str, partition: str) -> tuple[list[str], dict[str, str]]:
-    """The nodes to ask, and those that no task can be sent to with their state.
+    """Return the nodes to probe, and the state of each node that cannot run a task.
 
-    Of --nodelist, of the allocation that this runs in (SLURM_JOB_NODELIST), or all that sinfo knows.
+    Order of precedence: --nodelist, the current allocation (SLURM_JOB_NODELIST), all nodes that sinfo lists.
     """
     allocated = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST") or ""
     wanted = nodelist or allocated
-    names = parse_names(wanted, where="--nodelist" if nodelist else "SLURM_JOB_NODELIST") if wanted else []
+    names = parse_host_list(wanted, where="--nodelist" if nodelist else "SLURM_JOB_NODELIST") if wanted else []
     if names and allocated:
         return names, {}
     options = [
@@ -187,21 +191,21 @@ def slurm_nodes(nodelist: str, partition: str) -> tuple[list[str], dict[str, str
     if not done.ok:
         raise EnvdoctorError(
             f"sinfo {done.ending}: {done.output.strip()[-300:]}",
-            expected="a SLURM whose controller answers",
+            expected="a SLURM controller that responds",
             hint="sinfo, or name the machines with --hosts",
         )
     states = parse_sinfo(done.output)
-    down = {node: state for node, state in states.items() if not UP.match(state)}
-    down |= {name: "unknown to it" for name in names if name not in states}
-    return [node for node in names or states if node in states and node not in down], down
+    unavailable = {node: state for node, state in states.items() if not AVAILABLE.match(state)}
+    unavailable |= {name: "unknown to it" for name in names if name not in states}
+    return [node for node in names or states if node in states and node not in unavailable], unavailable
 
 
 def parse_sinfo(text: str) -> dict[str, str]:
-    """States by node, of lines such as `node01 idle`, `node02 down*`; a node of two partitions comes twice."""
+    """Return states by node from lines such as `node01 idle`, `node02 down*`; a node may be in two partitions."""
     lines = (line.split() for line in text.splitlines())
     return {fields[0]: fields[1] for fields in lines if len(fields) == 2}
 
 
 def srun_options(nodes: list[str], partition: str) -> list[str]:
-    """What srun needs to reach these nodes; within an allocation its step lies over the one that runs."""
+    """Return the srun options that select these nodes."""
     return [f"--nodelist={','.join(nodes)}", *([f"--partition={partition}"] if partition else [])]

@@ -1,4 +1,4 @@
-"""Ranks of a collective as they tell where they stand, and who of them holds the others up. Pure."""
+"""The states of a collective's ranks, parsed from their output, and the ranks that block or slow the others."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import msgspec
 from envdoctor.core.records import Finding, Record
 
 LINE = re.compile(r"envdoctor-fleet rank (\d{1,6}) (\{.*\})")
-SILENT_SECONDS = 4.0  # eight beats
-SLOW_FACTOR = 2.5  # of the median of all ranks: beyond what cores shared with others explain
+SILENT_SECONDS = 4.0  # eight heartbeats
+SLOW_FACTOR = 2.5  # of the median over all ranks: more than shared CPU cores explain
 
 Grade = Literal["healthy", "slow", "failing", "unknown"]
 
 
 class RankState(Record, frozen=True, kw_only=True):
-    """Where one rank stands, as last heard; times are this machine's, in seconds."""
+    """The latest state of one rank; times in seconds by this machine's monotonic clock."""
 
     rank: int
     step: int
     phase: str
     host: str = ""
     pid: int = 0
-    heard: float = 0.0
-    moved: float = 0.0  # when it last came to another step
-    own: float = 0.0  # seconds of work that waits for nobody
-    ring: float = 0.0  # GB/s to the next rank
+    seen_at: float = 0.0
+    step_at: float = 0.0  # when it entered its current step
+    compute_seconds: float = 0.0  # of the work without communication
+    ring_speed: float = 0.0  # GB/s to the next rank
     speeds: dict[str, float] = {}
     versions: dict[str, str] = {}
-    wrong: int = 0
+    wrong: int = 0  # elements with a wrong value
 
     @property
     def done(self) -> bool:
-        """Whether it has told what it measured."""
+        """Whether it has reported its measurements."""
         return self.phase == "done"
 
 
 class Speed(Record, frozen=True):
-    """Bus bandwidth of one collective at one size, GB/s: the slowest rank's."""
+    """Bus bandwidth of one collective at one size in GB/s, that of the slowest rank."""
 
     name: str
     value: float
@@ -49,22 +49,22 @@ class Speed(Record, frozen=True):
     healthy_from: float | None = None
 
 
-class RankShown(Record, frozen=True):
+class RankResult(Record, frozen=True):
     """One rank in the result."""
 
     rank: int
     node: str
     phase: str
-    own: float
-    ring: float
+    compute_seconds: float
+    ring_speed: float  # GB/s to the next rank
     verdict: str = ""  # dead, silent, behind, slow, missing
 
 
 class Collective(Record, frozen=True, kw_only=True):
-    """What the collective check of some nodes found."""
+    """The result of `fleet collective`."""
 
     schema: int = 1
-    how: Literal["ssh", "slurm", "local"]
+    method: Literal["ssh", "slurm", "local"]
     nodes: tuple[str, ...]
     ranks: int
     backend: str
@@ -72,48 +72,50 @@ class Collective(Record, frozen=True, kw_only=True):
     transport: str
     seconds: float
     speeds: tuple[Speed, ...]
-    shown: tuple[RankShown, ...]
+    rank_results: tuple[RankResult, ...]
     findings: tuple[Finding, ...]
 
 
-def parse_rank(line: str, before: RankState | None, now: float) -> RankState | None:
-    """One line of a rank; None for any other line.
+def parse_rank(line: str, previous: RankState | None, now: float) -> RankState | None:
+    """Parse one line of a rank; None for any other line.
 
     `envdoctor-fleet rank 3 {"step": 7, "phase": "all_reduce 64MiB", "host": "gpu07", "pid": 4711}`
     """
     if not (found := LINE.search(line)):
         return None
     try:
-        told: dict[str, Any] = msgspec.json.decode(found[2])
-        moved = now if before is None or before.step != told["step"] else before.moved
-        return msgspec.convert(told | {"rank": int(found[1]), "heard": now, "moved": moved}, RankState)
+        fields: dict[str, Any] = msgspec.json.decode(found[2])
+        step_at = now if previous is None or previous.step != fields["step"] else previous.step_at
+        return msgspec.convert(fields | {"rank": int(found[1]), "seen_at": now, "step_at": step_at}, RankState)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
         return None
 
 
 def parse_deaths(text: str) -> dict[int, str]:
-    """How ranks ended, of torchrun's report: the root cause first.
+    """Return how ranks ended, from torchrun's report. Only the root cause counts where it is named.
 
     rank      : 1 (local_rank: 1)
     exitcode  : -9 (pid: 12345)
     error_file: <N/A>
     traceback : Signal 9 (SIGKILL) received by PID 12345
     """
-    found: dict[int, str] = {}
+    deaths: dict[int, str] = {}
     root = text.partition("Root Cause")[2] or text
     for rank, code in re.findall(r"\brank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\d+)", root):
         number = int(code)
-        found.setdefault(int(rank), f"killed by signal {-number}" if number < 0 else f"ended with exit code {number}")
-    return found
+        deaths.setdefault(
+            int(rank), f"killed by signal {-number}" if number < 0 else f"ended with exit code {number}"
+        )
+    return deaths
 
 
-def name_stuck(states: Mapping[int, RankState], ranks: int, now: float) -> dict[int, str]:
-    """Who holds the others up, and how: never came, fell silent, or has not come to where the others wait."""
+def find_blocking(states: Mapping[int, RankState], ranks: int, now: float) -> dict[int, str]:
+    """Return the ranks that block the others: those that never reported, else are silent, else are behind."""
     missing = {rank: "missing" for rank in range(ranks) if rank not in states}
     if missing:
         return missing
     silent = {
-        rank: "silent" for rank, state in states.items() if not state.done and now - state.heard > SILENT_SECONDS
+        rank: "silent" for rank, state in states.items() if not state.done and now - state.seen_at > SILENT_SECONDS
     }
     if silent and len(silent) < ranks:
         return silent
@@ -121,25 +123,25 @@ def name_stuck(states: Mapping[int, RankState], ranks: int, now: float) -> dict[
     return {rank: "behind" for rank, state in states.items() if state.step < last}
 
 
-def name_slow(states: Mapping[int, RankState]) -> dict[int, float]:
-    """Ranks whose own work took many times the median, with how many."""
-    return _beyond({rank: state.own for rank, state in states.items() if state.own > 0})
+def find_slow_ranks(states: Mapping[int, RankState]) -> dict[int, float]:
+    """Return the ranks whose own computation is much slower than the median, with the factor."""
+    return _outliers({rank: state.compute_seconds for rank, state in states.items() if state.compute_seconds > 0})
 
 
-def name_slow_links(states: Mapping[int, RankState]) -> dict[int, float]:
-    """Ranks whose way to the next rank is many times slower than the median, with how many."""
-    return _beyond({rank: 1 / state.ring for rank, state in states.items() if state.ring > 0})
+def find_slow_links(states: Mapping[int, RankState]) -> dict[int, float]:
+    """Return the ranks whose link to the next rank is much slower than the median, with the factor."""
+    return _outliers({rank: 1 / state.ring_speed for rank, state in states.items() if state.ring_speed > 0})
 
 
-def _beyond(seconds: Mapping[int, float]) -> dict[int, float]:
+def _outliers(seconds: Mapping[int, float]) -> dict[int, float]:
     if len(seconds) < 2:
         return {}
-    # The lower median: of two ranks the faster one is what the other is held against.
-    usual = statistics.median_low(seconds.values())
-    return {rank: value / usual for rank, value in seconds.items() if value > SLOW_FACTOR * usual}
+    # The lower median: of two ranks, the slower one is compared with the faster one.
+    median = statistics.median_low(seconds.values())
+    return {rank: value / median for rank, value in seconds.items() if value > SLOW_FACTOR * median}
 
 
-def slowest(states: Sequence[RankState]) -> dict[str, float]:
-    """Of each collective the smallest bandwidth that a rank saw."""
+def slowest_speeds(states: Sequence[RankState]) -> dict[str, float]:
+    """Return the lowest bandwidth of each collective over all ranks."""
     names = dict.fromkeys(name for state in states for name in state.speeds)
     return {name: min(state.speeds[name] for state in states if name in state.speeds) for name in names}

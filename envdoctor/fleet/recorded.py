@@ -1,4 +1,4 @@
-"""A folder of recorded nodes: what `check --format json`, `check --save` and `fleet check --save` write."""
+"""Recorded nodes: a folder of files from `check --format json`, `check --save` or `fleet check --save`."""
 
 from __future__ import annotations
 
@@ -10,86 +10,81 @@ from typing import Any
 import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.fleet.lines import read_envelope
-from envdoctor.fleet.records import Clock, NodeAnswer
+from envdoctor.fleet.node_output import parse_envelope
+from envdoctor.fleet.records import Clock, NodeReport
 
 FILE_BYTES = 32 << 20
 HINT = "envdoctor check --format json > nodes/$(hostname).json"
 
 
 def recorded_files(folder: str) -> list[Path]:
-    """The JSON files of a folder, each of which is a node."""
+    """Return the JSON files of a folder, one for each node."""
     try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208  names alone
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208  only names
     except OSError as error:
         raise BadInput(
             f"cannot read {folder}: {error.strerror}", expected="a folder of JSON files", hint=HINT
         ) from error
     if not names:
-        raise BadInput(f"{folder} holds no .json file", expected="one file a node", hint=HINT)
+        raise BadInput(f"{folder} has no .json file", expected="one file for each node", hint=HINT)
     return [Path(folder, name) for name in names]
 
 
-def read_answers(files: list[Path]) -> Iterator[NodeAnswer]:
-    """One node after another; a file that is none is an answer that cannot be read."""
+def read_reports(files: list[Path]) -> Iterator[NodeReport]:
+    """Read one node after another; an unreadable file becomes a failure of its node."""
     for path in files:
         try:
             if path.stat().st_size > FILE_BYTES:
-                yield NodeAnswer(
-                    node=path.stem, failure="flood", message=f"{path.name} has over {FILE_BYTES >> 20} MiB"
-                )
+                message = f"{path.name} has over {FILE_BYTES >> 20} MiB"
+                yield NodeReport(node=path.stem, failure="flood", message=message)
                 continue
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
-            yield NodeAnswer(node=path.stem, failure="garbage", message=f"cannot read {path.name}: {error.strerror}")
+            yield NodeReport(node=path.stem, failure="garbage", message=f"cannot read {path.name}: {error.strerror}")
             continue
-        yield parse_answer(path.stem, text)
+        yield parse_file(path.stem, text)
 
 
-def parse_answer(node: str, text: str) -> NodeAnswer:
-    """An answer that was saved, an envelope of check, or a machine file."""
+def parse_file(node: str, text: str) -> NodeReport:
+    """Parse a saved report, an envelope of check, or a machine file."""
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        return NodeAnswer(node=node, failure="garbage", message=f"its file is no JSON: {error}")
+        return NodeReport(node=node, failure="garbage", message=f"its file is not JSON: {error}")
     if isinstance(data, dict) and isinstance(data.get("probe"), dict):
-        return _saved(node, data)
+        return _parse_saved_report(node, data)
     if isinstance(data, dict) and "system" in data and "gpus" in data:
-        return NodeAnswer(node=node, check={"data": {"machine": data}, "envdoctor": ""})
-    envelope, fault = read_envelope(text)
-    if fault:
-        return NodeAnswer(node=node, failure="garbage", message=f"its file {fault}")
-    return NodeAnswer(node=node, check=envelope)
+        return NodeReport(node=node, check={"data": {"machine": data}, "envdoctor": ""})
+    envelope, problem = parse_envelope(text)
+    if problem:
+        return NodeReport(node=node, failure="garbage", message=f"its file {problem}")
+    return NodeReport(node=node, check=envelope)
 
 
-def _saved(node: str, data: dict[str, Any]) -> NodeAnswer:
+def _parse_saved_report(node: str, data: dict[str, Any]) -> NodeReport:
     try:
         clock = msgspec.convert(data.get("clock"), Clock | None)
     except msgspec.ValidationError:
         clock = None
     check = data.get("check")
-    well_formed = isinstance(check, dict) and isinstance((check.get("data") or {}).get("machine"), dict)
-    return NodeAnswer(
-        node=node,
-        probe=data["probe"],
-        check=check if isinstance(check, dict) and well_formed else {},
-        clock=clock,
-        message="" if well_formed else "envdoctor is not there: nothing of a check was saved",
-    )
+    if not isinstance(check, dict) or not isinstance((check.get("data") or {}).get("machine"), dict):
+        message = "envdoctor is not installed: the saved report has no check"
+        return NodeReport(node=node, probe=data["probe"], clock=clock, message=message)
+    return NodeReport(node=node, probe=data["probe"], check=check, clock=clock)
 
 
-def save_answer(folder: Path, answer: NodeAnswer) -> None:
-    """Keep a node's answer for `--recorded`. A name with a slash in it stays within the folder."""
-    if answer.failure:
+def save_report(folder: Path, report: NodeReport) -> None:
+    """Save a node's report for `--recorded`. A slash in its name is replaced: the file stays in the folder."""
+    if report.failure:
         return
-    data = {"probe": answer.probe, "check": answer.check or None, "clock": answer.clock}
-    name = answer.node.replace("/", "_").lstrip(".")
+    data = {"probe": report.probe, "check": report.check or None, "clock": report.clock}
+    name = report.node.replace("/", "_").lstrip(".")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_bytes(msgspec.json.encode(data))
     except OSError as error:
         raise EnvdoctorError(
             f"cannot write to {folder}: {error.strerror}",
-            expected="a folder of yours",
+            expected="a writable folder",
             hint="envdoctor fleet check --help",
         ) from error

@@ -1,4 +1,4 @@
-"""What a fleet's nodes answered, and what comes of it."""
+"""Records of a fleet check: the reports of the nodes, their compared facts, and the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envdoctor.core.records import Finding, Record
 
 FLEET_SCHEMA = 1
 
-How = Literal["ssh", "slurm", "ray", "recorded"]
+Method = Literal["ssh", "slurm", "ray", "recorded"]
 Failure = Literal[
     "deadline", "refused", "unknown host", "unreachable", "host key", "permission", "no python", "crashed",
     "garbage", "flood", "not listed",
@@ -16,14 +16,14 @@ Failure = Literal[
 
 
 class Clock(Record, frozen=True):
-    """How far a node's clock is ahead of this machine's, and how exactly that is known; seconds."""
+    """The offset of a node's clock from this machine's, positive where the node is ahead, in seconds."""
 
     offset: float
     uncertainty: float
 
 
-class NodeAnswer(Record, frozen=True, kw_only=True):
-    """What one node sent: its probe's facts and its check, as they were read; or why there is nothing."""
+class NodeReport(Record, frozen=True, kw_only=True):
+    """What one node sent: the probe's facts and the envelope of its `envdoctor check`; or why it sent none."""
 
     node: str
     probe: dict[str, Any] = {}
@@ -34,33 +34,33 @@ class NodeAnswer(Record, frozen=True, kw_only=True):
 
 
 class NodeFacts(Record, frozen=True, kw_only=True):
-    """What of a node is compared: values as people read them, by name."""
+    """The compared facts of one node: display values by name."""
 
     node: str
     facts: dict[str, str] = {}
-    packages: dict[str, str] = {}  # versions by name, for saying which differ
-    findings: tuple[Finding, ...] = ()  # of its own check and of numbers that need no other node
+    packages: dict[str, str] = {}  # versions by name, to report which packages differ
+    findings: tuple[Finding, ...] = ()  # those that need no comparison with other nodes
     clock: Clock | None = None
 
 
 class Group(Record, frozen=True):
-    """Nodes that are alike: how they differ from most, by the facts' names."""
+    """Nodes with the same facts."""
 
-    nodes: str  # folded: node[001-998]
+    nodes: str  # host list: node[001-998]
     count: int
-    differs: dict[str, str]
-    failure: str = ""  # why they did not answer
+    differences: dict[str, str]  # facts that differ from the majority
+    failure: str = ""  # why the nodes did not respond
 
 
 class FleetChecked(Record, frozen=True, kw_only=True):
-    """A fleet: what most nodes have, the groups, and the findings."""
+    """The result of `fleet check`."""
 
     schema: int = FLEET_SCHEMA
-    how: How
+    method: Method
     nodes: int
     answered: int
     seconds: float
-    common: dict[str, str]  # what most have
+    common: dict[str, str]  # the majority's value of each fact
     groups: tuple[Group, ...]
-    clocks: dict[str, Clock]  # against the median of the fleet
+    clocks: dict[str, Clock]  # relative to the fleet's median
     findings: tuple[Finding, ...]

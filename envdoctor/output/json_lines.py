@@ -46,7 +46,7 @@ class JsonLinesReporter:
         """Files, bytes, rate."""
         self._now_and_then("fetching", progress, progress.files_done)
 
-    def node_answered(self, node: str, count: int) -> None:
+    def node_checked(self, node: str, count: int) -> None:
         """A node of a fleet has answered, or will not."""
         self._print("node answered", {"node": node, "count": count})
 

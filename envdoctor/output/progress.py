@@ -47,7 +47,7 @@ class ConsoleReporter:
         self.began = time.monotonic()
         self._say(Text.assemble(("• ", "info"), title))
 
-    def node_answered(self, node: str, count: int) -> None:
+    def node_checked(self, node: str, count: int) -> None:
         """A node of a fleet has answered, or will not."""
         self._now(f"  {node} ({count} so far)")
 

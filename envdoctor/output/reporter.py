@@ -59,9 +59,9 @@ class LazyReporter:
         """A probe has ended."""
         self._reporter.probe_ended(result)
 
-    def node_answered(self, node: str, count: int) -> None:
+    def node_checked(self, node: str, count: int) -> None:
         """A node of a fleet returned its facts or failed."""
-        self._reporter.node_answered(node, count)
+        self._reporter.node_checked(node, count)
 
     def event(self, event: Mapping[str, Any]) -> None:
         """The trainer reported an event."""

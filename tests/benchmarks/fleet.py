@@ -1,10 +1,10 @@
-"""Wall time and peak memory of `fleet check --recorded`, whole process: of 100, 1,000 and 4,000 nodes in one run.
+"""Wall time and peak memory of the process `fleet check --recorded`, for 100, 1,000 and 4,000 nodes.
 
     python tests/benchmarks/fleet.py [RUNS]
 
-Each node is a file of the size that `check --format json` has on eight H100s with 200 packages; every hundredth has
-another driver, every hundredth another numpy, one is cut off. The last columns are ratios to the run before: bounded
-memory means that it does not grow with the nodes as the time does.
+Each node is a file as large as the output of `check --format json` on eight H100s with 200 packages. One node in a
+hundred has another driver, one in a hundred another numpy, and one file is incomplete. The last columns are ratios to
+the previous row: memory is bounded where it does not grow with the number of nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COUNTS = (100, 1000, 4000)
 
 
 def envelope(driver: str, numpy: str) -> bytes:
-    """What one node's check prints."""
+    """Return the output of one node's check."""
     machine = json.loads((ROOT / "profiles/machines/h100x8.json").read_text())
     machine["driver"]["version"] = {"value": driver, "source": "libnvidia-ml.so.1"}
     packages = {f"package-{number}": {"name": f"package-{number}", "version": f"1.{number}"} for number in range(200)}
@@ -37,7 +37,7 @@ def envelope(driver: str, numpy: str) -> bytes:
 
 
 def write_nodes(folder: Path, count: int) -> int:
-    """The recorded nodes; the bytes of all."""
+    """Write the recorded nodes and return their total size in bytes."""
     usual, driver, numpy = (
         envelope("570.133.20", "2.1.0"),
         envelope("550.54.15", "2.1.0"),
@@ -50,9 +50,9 @@ def write_nodes(folder: Path, count: int) -> int:
 
 
 def main(runs: int) -> None:
-    """Print a row for each count."""
+    """Print a row for each number of nodes."""
     print(f"{'nodes':>6} {'MB read':>8} {'seconds':>8} {'MB peak':>8} {'x time':>7} {'x memory':>9}")
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     for count in COUNTS:
         with tempfile.TemporaryDirectory() as name:
             size = write_nodes(Path(name), count)
@@ -60,9 +60,9 @@ def main(runs: int) -> None:
             samples = [measure(argv) for _ in range(runs)]
         seconds = statistics.median(sample[0] for sample in samples)
         memory = statistics.median(sample[1] for sample in samples)
-        ratio = f"{seconds / before[0]:7.1f} {memory / before[1]:9.2f}" if before else ""
+        ratio = f"{seconds / previous[0]:7.1f} {memory / previous[1]:9.2f}" if previous else ""
         print(f"{count:6d} {size / 1e6:8.1f} {seconds:8.2f} {memory:8.1f} {ratio}")
-        before = seconds, memory
+        previous = seconds, memory
 
 
 if __name__ == "__main__":

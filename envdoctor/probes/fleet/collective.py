@@ -1,8 +1,9 @@
-"""One rank of the collective check: all-reduce and all-gather, timed; started by torchrun on each node.
+"""One rank of the collective check: times all-reduce and all-gather; started by torchrun on each node.
 
-collective.py BACKEND SIZES_AS_JSON. Each line on standard output is `envdoctor-fleet rank RANK JSON`: where the rank
-stands, twice a second, whatever it waits for; and at the end what it measured. The lines are short enough to be
-written at once, so that ranks do not write into each other's.
+    collective.py BACKEND SIZES_AS_JSON
+
+Each line on standard output is `envdoctor-fleet rank RANK JSON`: the rank's state, twice a second, and at the end its
+measurements. A line is short enough for one write, so that the lines of ranks do not mix.
 """
 
 import fcntl
@@ -17,45 +18,45 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-BEAT_SECONDS = 0.5
-TARGET_SECONDS = 0.5  # for each size
-OWN_ROUNDS = 12
+HEARTBEAT_SECONDS = 0.5
+TARGET_SECONDS = 0.5  # of measurement for each size
+COMPUTE_ROUNDS = 48
 RING_MEGABYTES = 8
-MOST_RINGS = 64  # ranks up to which each link is looked at: one after another takes a while
+MAX_RING_RANKS = 64  # above this, measuring one link after another takes too long
 SIOCGIFADDR = 0x8915
 
 
-class Place:
-    """Where this rank stands: the number of the step, and its words."""
+class RankStatus:
+    """The state of this rank: the number and the name of its step."""
 
     def __init__(self) -> None:
         self.rank = int(os.environ["RANK"])
         self.step = 0
         self.phase = "starting"
         self.host = socket.gethostname()
-        self.found = {}
-        threading.Thread(target=self.beat, daemon=True).start()
+        self.measurements = {}
+        threading.Thread(target=self.send_heartbeats, daemon=True).start()
 
-    def say(self) -> None:
-        """Tell it, and what was found, in one write."""
-        place = {"step": self.step, "phase": self.phase, "host": self.host, "pid": os.getpid()}
-        line = f"envdoctor-fleet rank {self.rank} {json.dumps(place | self.found)}\n"
+    def report(self) -> None:
+        """Print the state and the measurements in one write."""
+        state = {"step": self.step, "phase": self.phase, "host": self.host, "pid": os.getpid()}
+        line = f"envdoctor-fleet rank {self.rank} {json.dumps(state | self.measurements)}\n"
         os.write(1, line.encode())
 
-    def beat(self) -> None:
-        """Tell it for ever, also while the main thread waits for others."""
+    def send_heartbeats(self) -> None:
+        """Print the state at intervals, also while the main thread waits for other ranks."""
         while True:
-            self.say()
-            time.sleep(BEAT_SECONDS)
+            self.report()
+            time.sleep(HEARTBEAT_SECONDS)
 
     def enter(self, phase: str) -> None:
-        """The next step."""
+        """Enter the next step."""
         self.step, self.phase = self.step + 1, phase
-        self.say()
+        self.report()
 
 
 def find_interface(address: str) -> str:
-    """The interface by which this machine reaches an address."""
+    """Return the interface through which this machine reaches an address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
@@ -73,60 +74,60 @@ def find_interface(address: str) -> str:
 
 
 def read_log() -> dict[str, str]:
-    """What NCCL told of itself: version, interface, transport."""
+    """Return version, interface and transport from NCCL's log."""
     from nccl_allreduce import parse_log
 
-    place = Path(os.environ.get("NCCL_DEBUG_FILE", "/nonexistent/nccl"))
-    files = place.parent.glob("nccl.*.log") if place.parent.is_dir() else []
+    log = Path(os.environ.get("NCCL_DEBUG_FILE", "/nonexistent/nccl"))
+    files = log.parent.glob("nccl.*.log") if log.parent.is_dir() else []
     return parse_log("".join(path.read_text(errors="replace") for path in sorted(files)))
 
 
-def time_own_work(device) -> float:
-    """Seconds of work that waits for nobody: the same on every rank."""
+def time_computation(device) -> float:
+    """Return the seconds of a computation without communication, the same on every rank."""
     import torch
 
     size = 4096 if device.type == "cuda" else 384
     left = torch.ones(size, size, device=device)
     left @ left
     synchronize(device)
-    began = time.perf_counter()
-    for _ in range(OWN_ROUNDS * 4):
+    start = time.perf_counter()
+    for _ in range(COMPUTE_ROUNDS):
         left @ left
     synchronize(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def synchronize(device) -> None:
-    """Wait for what the GPU was given."""
+    """Wait for the GPU's queued work."""
     if device.type == "cuda":
         import torch
 
         torch.cuda.synchronize(device)
 
 
-def time_collective(work, device, most: int = 50) -> float:
-    """Seconds of one; all ranks do it equally often, as the first decides."""
+def time_collective(collective, device, max_rounds: int = 50) -> float:
+    """Return the mean seconds of a collective. Rank 0 decides the number of rounds for all ranks."""
     import torch
     from torch import distributed
 
-    work()
+    collective()
     synchronize(device)
     distributed.barrier()
-    began = time.perf_counter()
-    work()
+    start = time.perf_counter()
+    collective()
     synchronize(device)
-    once = max(time.perf_counter() - began, 1e-6)
-    count = torch.tensor([min(most, max(2, round(TARGET_SECONDS / once)))], device=device)
+    once = max(time.perf_counter() - start, 1e-6)
+    count = torch.tensor([min(max_rounds, max(2, round(TARGET_SECONDS / once)))], device=device)
     distributed.broadcast(count, 0)
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(int(count)):
-        work()
+        collective()
     synchronize(device)
-    return (time.perf_counter() - began) / int(count)
+    return (time.perf_counter() - start) / int(count)
 
 
-def measure(place: Place, device, sizes: dict[str, int]) -> tuple[dict[str, float], int]:
-    """Bus bandwidth in GB/s as nccl-tests defines it, and how many elements came out wrong.
+def measure(status: RankStatus, device, sizes: dict[str, int]) -> tuple[dict[str, float], int]:
+    """Return the bus bandwidth in GB/s, as nccl-tests defines it, and the number of elements with wrong values.
 
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
@@ -134,57 +135,57 @@ def measure(place: Place, device, sizes: dict[str, int]) -> tuple[dict[str, floa
     from torch import distributed
 
     ranks = distributed.get_world_size()
-    found, wrong = {}, 0
+    speeds, wrong = {}, 0
     for name, length in sizes.items():
-        place.enter(f"all_reduce {name}")
+        status.enter(f"all_reduce {name}")
         buffer = torch.ones(length // 4, device=device)
         distributed.all_reduce(buffer)
         wrong += int((buffer != ranks).sum())
         buffer.zero_()
         seconds = time_collective(partial(distributed.all_reduce, buffer), device)
-        found[f"all_reduce {name}"] = 2 * (ranks - 1) / ranks * length * 1e-9 / seconds
-        place.enter(f"all_gather {name}")
-        share = torch.full((length // 4 // ranks,), float(place.rank), device=device)
+        speeds[f"all_reduce {name}"] = 2 * (ranks - 1) / ranks * length * 1e-9 / seconds
+        status.enter(f"all_gather {name}")
+        share = torch.full((length // 4 // ranks,), float(status.rank), device=device)
         gathered = torch.empty(share.numel() * ranks, device=device)
         distributed.all_gather_into_tensor(gathered, share)
         wrong += sum(int((part != rank).sum()) for rank, part in enumerate(gathered.chunk(ranks)))
         seconds = time_collective(partial(distributed.all_gather_into_tensor, gathered, share), device)
-        found[f"all_gather {name}"] = (ranks - 1) / ranks * gathered.numel() * 4e-9 / seconds
+        speeds[f"all_gather {name}"] = (ranks - 1) / ranks * gathered.numel() * 4e-9 / seconds
         del buffer, share, gathered
-    return found, wrong
+    return speeds, wrong
 
 
-def measure_ring(place: Place, device) -> float:
-    """GB/s from this rank to the next, one link after another: a slow one is seen by itself."""
+def measure_ring(status: RankStatus, device) -> float:
+    """Return the GB/s from this rank to the next. One link after another is measured, to isolate a slow one."""
     import torch
     from torch import distributed
 
-    ranks, own = distributed.get_world_size(), 0.0
-    if not 1 < ranks <= MOST_RINGS:
+    ranks, speed = distributed.get_world_size(), 0.0
+    if not 1 < ranks <= MAX_RING_RANKS:
         return 0.0
     buffer = torch.zeros(RING_MEGABYTES << 18, device=device)
     for sender in range(ranks):
-        place.enter(f"send from {sender}")
+        status.enter(f"send from {sender}")
         distributed.barrier()
         receiver = (sender + 1) % ranks
         for turn in range(3):
-            began = time.perf_counter()
-            if place.rank == sender:
+            start = time.perf_counter()
+            if status.rank == sender:
                 distributed.send(buffer, receiver)
                 distributed.recv(buffer[:1], receiver)
-            elif place.rank == receiver:
+            elif status.rank == receiver:
                 distributed.recv(buffer, sender)
                 distributed.send(buffer[:1], sender)
             synchronize(device)
-            if turn and place.rank == sender:
-                own = max(own, buffer.numel() * 4e-9 / (time.perf_counter() - began))
-    return own
+            if turn and status.rank == sender:
+                speed = max(speed, buffer.numel() * 4e-9 / (time.perf_counter() - start))
+    return speed
 
 
 def main(backend: str, sizes: dict[str, int]) -> None:
-    """Meet, work alone, work together, tell."""
-    place = Place()
-    place.say()
+    """Connect, measure the computation and the collectives, and print the results."""
+    status = RankStatus()
+    status.report()
     import torch
     from torch import distributed
 
@@ -194,25 +195,28 @@ def main(backend: str, sizes: dict[str, int]) -> None:
     device = torch.device("cuda", local) if backend == "nccl" else torch.device("cpu")
     if backend == "nccl":
         torch.cuda.set_device(device)
-    place.enter("meeting the others")
+    status.enter("connecting")
     distributed.init_process_group(backend, timeout=timedelta(seconds=600))
-    place.enter("first barrier")
+    status.enter("first barrier")
     distributed.barrier()
-    place.enter("working alone")
-    own = time_own_work(device)
-    place.enter("after working alone")
+    status.enter("computation")
+    compute_seconds = time_computation(device)
+    status.enter("after computation")
     distributed.barrier()
-    speeds, wrong = measure(place, device, sizes)
-    ring = measure_ring(place, device)
-    place.enter("last barrier")
+    speeds, wrong = measure(status, device, sizes)
+    ring_speed = measure_ring(status, device)
+    status.enter("last barrier")
     distributed.barrier()
     versions = {"torch": torch.__version__, "backend": backend}
     if backend == "nccl":
         versions |= {"gpu": torch.cuda.get_device_name(device)} | read_log()
     versions.setdefault("interface", find_interface(os.environ["MASTER_ADDR"]))
-    # Before "done" is said, by whichever thread: who listens takes that word for the end.
-    place.found = {"own": own, "speeds": speeds, "ring": ring, "wrong": wrong, "versions": versions}
-    place.enter("done")
+    # Set before the phase "done", which both threads may print: the reader treats that line as complete.
+    status.measurements = {
+        "compute_seconds": compute_seconds, "speeds": speeds, "ring_speed": ring_speed, "wrong": wrong,
+        "versions": versions,
+    }  # fmt: skip
+    status.enter("done")
     distributed.destroy_process_group()
 
 

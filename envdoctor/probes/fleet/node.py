@@ -1,14 +1,14 @@
-"""What one node of a fleet says of itself: its clock, its own `envdoctor check`, and what that has no facts for.
+"""Reports the facts of one fleet node: its clock, its own `envdoctor check`, and facts that the check does not read.
 
-Sent to a node's python3 over its standard input, so it stands alone, and runs on every Python from 3.8. CONFIG, a
-dictionary, is put before it: name, command, arguments, deadline, hub, peers.
+The program is sent to a node's python3 over standard input. It needs only the standard library, of Python 3.8 or
+later. A dictionary CONFIG precedes it: name, command, arguments, deadline, hub, peers.
 
-Lines on standard output, each of which begins with `envdoctor-fleet`:
-  envdoctor-fleet clock NODE SECONDS      while it works, so that who reads them can tell how far the clock is off
-  envdoctor-fleet answer NODE BASE64      zlib-compressed JSON, at the end
+Lines on standard output:
+  envdoctor-fleet clock NODE SECONDS      while it works, to measure the offset of the node's clock
+  envdoctor-fleet report NODE BASE64      zlib-compressed JSON, at the end
 """
 
-# Nodes have any Python from 3.8, and this is sent to each: no pathlib, no f-strings.
+# The code also runs on old versions of Python: no pathlib, no f-strings.
 # ruff: noqa: PTH110, PTH111, PTH118, PTH120, PTH123, PTH208, UP031, S310, PLW1510, B905, SIM105
 
 import base64
@@ -28,30 +28,30 @@ import urllib.request
 import zlib
 
 OUTPUT_BYTES = 8 << 20
-CLOCK_SECONDS = 0.02  # between two lines: how exactly the later end of a line's way can be told
+CLOCK_SECONDS = 0.02  # between two lines; it limits the precision of the measured offset
 CLOCK_LINES = 100
 HUB_SECONDS = 5
 SMI_FIELDS = ("name", "driver_version", "memory.total", "ecc.errors.uncorrected.volatile.total")
-WRITING = threading.Lock()
+OUTPUT_LOCK = threading.Lock()
 
 
-def say(kind, node, text):
-    """One line, whole, at once."""
-    with WRITING:
+def print_line(kind, node, text):
+    """Print one line; the lock keeps lines of several threads apart."""
+    with OUTPUT_LOCK:
         sys.stdout.write("envdoctor-fleet %s %s %s\n" % (kind, node, text))
         sys.stdout.flush()
 
 
-def tell_time(node, done):
-    """The clock's time, some times a second, until the work is done."""
+def print_clock(node, done):
+    """Print the clock's time at intervals until the work is done."""
     for _ in range(CLOCK_LINES):
-        say("clock", node, "%.6f" % time.time())
+        print_line("clock", node, "%.6f" % time.time())
         if done.wait(CLOCK_SECONDS):
             return
 
 
 def read(*parts):
-    """A small file's text; empty where it cannot be read."""
+    """Return the text of a small file; empty where it cannot be read."""
     try:
         with open(os.path.join(*parts), errors="replace") as file:
             return file.read(65536).strip()
@@ -60,7 +60,7 @@ def read(*parts):
 
 
 def entries(*parts):
-    """The names in a folder; none where there is no such folder."""
+    """Return the names in a folder; empty where it does not exist."""
     try:
         return sorted(os.listdir(os.path.join(*parts)))
     except OSError:
@@ -68,7 +68,7 @@ def entries(*parts):
 
 
 def read_interfaces(root="/sys/class/net"):
-    """MTU, link state and speed of each interface."""
+    """Return MTU, link state and speed of each interface."""
     return {
         name: {
             "mtu": read(root, name, "mtu"),
@@ -81,7 +81,7 @@ def read_interfaces(root="/sys/class/net"):
 
 
 def read_infiniband(root="/sys/class/infiniband"):
-    """State (`4: ACTIVE`), rate (`400 Gb/sec (4X NDR)`) and link layer of each port."""
+    """Return state (`4: ACTIVE`), rate (`400 Gb/sec (4X NDR)`) and link layer of each InfiniBand port."""
     return {
         "%s/%s" % (device, port): {
             key: read(root, device, "ports", port, key) for key in ("state", "phys_state", "rate", "link_layer")
@@ -92,26 +92,26 @@ def read_infiniband(root="/sys/class/infiniband"):
 
 
 def read_limits():
-    """Soft limits; -1 means unlimited."""
+    """Return the soft limits; -1 means unlimited."""
     names = {"memlock": "RLIMIT_MEMLOCK", "nofile": "RLIMIT_NOFILE", "stack": "RLIMIT_STACK", "nproc": "RLIMIT_NPROC"}
     return {name: resource.getrlimit(getattr(resource, which))[0] for name, which in names.items()}
 
 
-def read_room(path):
-    """Size and free bytes of the file system of a path, or of its nearest parent that exists."""
+def read_disk_space(path):
+    """Return size and free bytes of the file system of a path, or of its nearest existing parent."""
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     try:
-        found = os.statvfs(path)
+        stats = os.statvfs(path)
     except OSError:
         return {}
-    return {"total": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
+    return {"total": stats.f_blocks * stats.f_frsize, "free": stats.f_bavail * stats.f_frsize}
 
 
 def read_hub(address):
-    """`reached` where anything answers there, else why not. An HTTP error is an answer."""
+    """Return `reached`, also after an HTTP error, or why the address was not reached."""
     if not address:
-        return "not asked"
+        return "not requested"
     try:
         request = urllib.request.Request(address, method="HEAD")
         urllib.request.urlopen(request, timeout=HUB_SECONDS).close()
@@ -123,7 +123,7 @@ def read_hub(address):
 
 
 def read_addresses(peer):
-    """The addresses of another node's name, as this node resolves it."""
+    """Return the addresses to which this node resolves another node's name."""
     try:
         return sorted({str(info[4][0]) for info in socket.getaddrinfo(peer, None, type=socket.SOCK_STREAM)})
     except OSError:
@@ -131,15 +131,15 @@ def read_addresses(peer):
 
 
 def read_xids(text):
-    """Xid numbers by PCI address, of `NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', ...` in the kernel's log."""
-    found = {}
+    """Return Xid numbers by PCI address from lines `NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', ...`."""
+    xids = {}
     for bus, number in re.findall(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)", text):
-        found.setdefault(bus, set()).add(int(number))
-    return {bus: sorted(numbers) for bus, numbers in found.items()}
+        xids.setdefault(bus, set()).add(int(number))
+    return {bus: sorted(numbers) for bus, numbers in xids.items()}
 
 
-def output_of(argv, seconds):
-    """What a short program prints; empty where it cannot be run."""
+def run_program(argv, seconds):
+    """Return the output of a short program; empty where it fails."""
     try:
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds)
     except (OSError, subprocess.SubprocessError):
@@ -148,13 +148,13 @@ def output_of(argv, seconds):
 
 
 def read_smi():
-    """GPUs by nvidia-smi, for a node that has no envdoctor."""
-    text = output_of(["nvidia-smi", "--query-gpu=" + ",".join(SMI_FIELDS), "--format=csv,noheader,nounits"], 20)
+    """Return the GPUs from nvidia-smi, for a node without envdoctor."""
+    text = run_program(["nvidia-smi", "--query-gpu=" + ",".join(SMI_FIELDS), "--format=csv,noheader,nounits"], 20)
     return [dict(zip(SMI_FIELDS, re.split(r"\s*,\s*", line))) for line in text.splitlines() if line.count(",") == 3]
 
 
 def run_check(config):
-    """The node's own `envdoctor check`: its output, or why there is none."""
+    """Run the node's own `envdoctor check`; return its output, or why there is none."""
     local = os.path.join(os.path.expanduser("~"), ".local", "bin")  # ssh gives a short PATH
     environment = dict(os.environ, PATH=os.environ.get("PATH", "/usr/bin:/bin") + os.pathsep + local)
     argv = config["command"] + ["check", "--format", "json"] + config["arguments"]
@@ -179,43 +179,43 @@ def run_check(config):
         out.seek(0)
         text = out.read(OUTPUT_BYTES).decode("utf-8", "replace")
         err.seek(max(0, err.seek(0, os.SEEK_END) - 2000))
-        said = err.read().decode("utf-8", "replace").strip()
-    if code == 127 or "No module named envdoctor" in said:
-        return {"outcome": "missing", "why": said.splitlines()[-1] if said else argv[0]}
+        errors = err.read().decode("utf-8", "replace").strip()
+    if code == 127 or "No module named envdoctor" in errors:
+        return {"outcome": "missing", "why": errors.splitlines()[-1] if errors else argv[0]}
     if size > OUTPUT_BYTES:
         return {"outcome": "flood", "bytes": size}
-    return {"outcome": outcome, "code": code, "output": text, "errors": said}
+    return {"outcome": outcome, "code": code, "output": text, "errors": errors}
 
 
-class Later:
-    """What is read beside the check: a dead file server or name server answers never, and must hold up nothing."""
+class BackgroundRead:
+    """Reads a value in a thread during the check, since a file server or name server may never respond."""
 
-    def __init__(self, otherwise, function, *arguments):
-        self.value = otherwise
+    def __init__(self, default, function, *arguments):
+        self.value = default
         self.thread = threading.Thread(target=self.run, args=(function, arguments), daemon=True)
         self.thread.start()
 
     def run(self, function, arguments):
-        """Within the thread: read it."""
+        """Read the value, in the thread."""
         self.value = function(*arguments)
 
-    def get(self, until):
-        """The value, or what stands for none when the time is over."""
-        self.thread.join(max(0.0, until - time.monotonic()))
+    def get(self, deadline):
+        """Return the value, or the default after the deadline, a time of time.monotonic()."""
+        self.thread.join(max(0.0, deadline - time.monotonic()))
         return self.value
 
 
 def main(config):
-    """Say the time while the work goes on, then all of it in one line."""
+    """Print the clock while the check runs, then the report in one line."""
     node = config["name"] or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     done = threading.Event()
-    threading.Thread(target=tell_time, args=(node, done), daemon=True).start()
+    threading.Thread(target=print_clock, args=(node, done), daemon=True).start()
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
-    shm, hf_home = Later({}, read_room, "/dev/shm"), Later({}, read_room, home)
-    hub = Later("not reached: no answer", read_hub, config["hub"])
-    names = {peer: Later([], read_addresses, peer) for peer in config["peers"] if peer != node}
+    shm, hf_home = BackgroundRead({}, read_disk_space, "/dev/shm"), BackgroundRead({}, read_disk_space, home)
+    hub = BackgroundRead("not reached: no response", read_hub, config["hub"])
+    names = {peer: BackgroundRead([], read_addresses, peer) for peer in config["peers"] if peer != node}
     check = run_check(config)
-    until = time.monotonic() + HUB_SECONDS
+    deadline = time.monotonic() + HUB_SECONDS
     probe = {
         "hostname": socket.gethostname(),
         "kernel": os.uname().release,
@@ -223,18 +223,18 @@ def main(config):
         "interfaces": read_interfaces(),
         "infiniband": read_infiniband(),
         "limits": read_limits(),
-        "shm": shm.get(until),
-        "hf_home": hf_home.get(until),
-        "hub": hub.get(until),
-        "names": {peer: later.get(until) for peer, later in names.items()},
-        "xids": read_xids(output_of(["dmesg"], 5)),
+        "shm": shm.get(deadline),
+        "hf_home": hf_home.get(deadline),
+        "hub": hub.get(deadline),
+        "names": {peer: addresses.get(deadline) for peer, addresses in names.items()},
+        "xids": read_xids(run_program(["dmesg"], 5)),
         "smi": read_smi() if check["outcome"] != "ended" else [],
     }
     done.set()
     data = json.dumps({"probe": probe, "check": check}).encode()
-    say("answer", node, base64.b64encode(zlib.compress(data)).decode())
+    print_line("report", node, base64.b64encode(zlib.compress(data)).decode())
 
 
 if __name__ == "__main__":
-    main(CONFIG)  # noqa: F821  put before this text by who sends it
-    os._exit(0)  # threads that wait for a dead file server would hold up the interpreter's end
+    main(CONFIG)  # noqa: F821  defined in front of this program
+    os._exit(0)  # without joining threads that still wait for a file server

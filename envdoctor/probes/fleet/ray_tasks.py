@@ -1,7 +1,9 @@
-"""Run a program on every alive node of a Ray cluster, one task a node: ray_tasks.py ADDRESS DEADLINE.
+"""Runs a program on every alive node of a Ray cluster, with one task per node.
 
-The program comes on standard input; `@NODE@` in it becomes the node's name. Run by an interpreter that has Ray. What
-a task prints is printed here; a node whose task does not end in time says nothing, and one that fails says why.
+    ray_tasks.py ADDRESS DEADLINE < PROGRAM
+
+It needs an interpreter that has Ray. `@NODE@` in the program is replaced by the node's name. The output of the tasks
+is printed here; a failed task is reported with its error, and a task that exceeds the deadline has no output.
 """
 
 import contextlib
@@ -15,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 def run_program(program: str, seconds: float) -> str:
-    """Run the program by the node's interpreter; what it printed."""
+    """Run the program with the node's interpreter and return its output."""
     with tempfile.TemporaryFile() as out:
         with contextlib.suppress(subprocess.TimeoutExpired):
             argv = [sys.executable, "-c", program]
@@ -25,7 +27,7 @@ def run_program(program: str, seconds: float) -> str:
 
 
 def node_names() -> dict:
-    """Names of the alive nodes by Ray's ids; several raylets of one host are told apart by their ids."""
+    """Return the names of the alive nodes by Ray's ids; several raylets of one host get their ids appended."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     names = [node.get("NodeName") or node["NodeManagerAddress"] for node in alive]
     return {
@@ -35,7 +37,7 @@ def node_names() -> dict:
 
 
 def main(address: str, deadline: float, program: str) -> None:
-    """Tell the nodes, start a task on each, and print what each says as it comes."""
+    """Print the nodes, start a task on each, and print the output of each task when it ends."""
     ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
     end = time.monotonic() + deadline
     names = node_names()
@@ -49,11 +51,11 @@ def main(address: str, deadline: float, program: str) -> None:
     }
     while pending and time.monotonic() < end:
         done, _ = ray.wait(list(pending), num_returns=1, timeout=1)
-        for one in done:
-            name = pending.pop(one)
+        for reference in done:
+            name = pending.pop(reference)
             try:
-                print(ray.get(one), flush=True)
-            except Exception as error:  # whatever became of it is told, and the other nodes go on
+                print(ray.get(reference), flush=True)
+            except Exception as error:  # any failure is reported for its node only
                 print("envdoctor-fleet failed " + name + " " + " ".join(str(error).split())[-400:], flush=True)
 
 

@@ -1,10 +1,10 @@
-"""Start torchrun with a program on one node, and end all of it at the deadline or when nobody listens any more.
+"""Starts torchrun with a program on one node, and ends it at the deadline or when its parent process has gone.
 
-Sent to a node's python3 over its standard input. CONFIG, a dictionary, is put before it: python, files (name to
-text), program, arguments, nodes, node (None: SLURM's number), processes, master, port, deadline, environment.
+The program is sent to a node's python3 over standard input. A dictionary CONFIG precedes it: python, files (text by
+name), program, arguments, nodes, node (None: SLURM_NODEID), processes, master, port, deadline, environment.
 """
 
-# Nodes have any Python from 3.8, and this is sent to each: no pathlib, no f-strings.
+# The code also runs on old versions of Python: no pathlib, no f-strings.
 # ruff: noqa: PTH118, PTH123, PTH208, UP031, RUF005
 
 import os
@@ -18,8 +18,8 @@ import time
 POLL_SECONDS = 0.2
 
 
-def torchrun(config, folder):
-    """The command: one process a GPU, one try, and ranks that print for themselves."""
+def torchrun_command(config, folder):
+    """Return the command, without restarts."""
     node = config["node"] if config["node"] is not None else int(os.environ.get("SLURM_NODEID", "0"))
     return [
         config["python"], "-m", "torch.distributed.run", "--nnodes", str(config["nodes"]), "--node-rank", str(node),
@@ -29,8 +29,8 @@ def torchrun(config, folder):
     ] + config["arguments"]  # fmt: skip
 
 
-def below(process):
-    """All processes that one has started, and theirs: fields 1 and 4 of /proc/PID/stat, past the name."""
+def descendants(process):
+    """Return all descendants of a process, from the parent process number in /proc/PID/stat."""
     parents = {}
     for name in os.listdir("/proc"):
         try:
@@ -45,9 +45,9 @@ def below(process):
     return found
 
 
-def end(child):
-    """Kill it and its ranks: each is in a session of its own, and one that is stopped would make torchrun wait."""
-    for pid in [child.pid] + sorted(below(child.pid)):
+def kill(child):
+    """Kill torchrun and its ranks. Each rank has its own session, and torchrun would wait for a stopped one."""
+    for pid in [child.pid] + sorted(descendants(child.pid)):
         try:
             os.kill(pid, signal.SIGKILL)
         except OSError:
@@ -56,9 +56,9 @@ def end(child):
 
 
 def main(config):
-    """Run it; the exit code is torchrun's, 124 past the deadline."""
+    """Run torchrun; the exit code is torchrun's, or 124 after the deadline."""
     folder = tempfile.mkdtemp(prefix="envdoctor-fleet-")
-    parent, until = os.getppid(), time.monotonic() + config["deadline"]
+    parent, deadline = os.getppid(), time.monotonic() + config["deadline"]
     try:
         for name, text in config["files"].items():
             with open(os.path.join(folder, name), "w") as file:
@@ -68,23 +68,23 @@ def main(config):
         environment["NCCL_DEBUG_FILE"] = os.path.join(folder, "nccl.%p.log")
         try:
             child = subprocess.Popen(
-                torchrun(config, folder), stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+                torchrun_command(config, folder), stdin=subprocess.DEVNULL, env=environment, start_new_session=True
             )
         except OSError as error:
             sys.exit("cannot start %s: %s" % (config["python"], error.strerror))
-        # Asked to stop, it takes its ranks along: they are in a session of their own.
-        signal.signal(signal.SIGTERM, lambda *_: (end(child), sys.exit(143)))
-        signal.signal(signal.SIGINT, lambda *_: (end(child), sys.exit(130)))
+        # A signal does not reach the ranks, which have their own sessions.
+        signal.signal(signal.SIGTERM, lambda *_: (kill(child), sys.exit(143)))
+        signal.signal(signal.SIGINT, lambda *_: (kill(child), sys.exit(130)))
         while child.poll() is None:
-            if time.monotonic() > until or os.getppid() != parent:
-                end(child)
+            if time.monotonic() > deadline or os.getppid() != parent:
+                kill(child)
                 sys.exit(124)
             time.sleep(POLL_SECONDS)
-        end(child)
+        kill(child)
         sys.exit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(CONFIG)  # noqa: F821  put before this text by who sends it
+    main(CONFIG)  # noqa: F821  defined in front of this program

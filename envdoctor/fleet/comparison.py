@@ -1,0 +1,257 @@
+"""Compares the nodes of a fleet by majority: facts of nodes are added one by one, groups and findings result."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping
+
+from envdoctor.core.records import Evidence, Finding
+from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
+from envdoctor.fleet.failures import FIXES
+from envdoctor.fleet.host_list import format_host_list
+from envdoctor.fleet.records import Clock, Failure, Group, Method, NodeFacts, NodeReport
+
+CLOCK_SECONDS = 1.0  # tokens, certificates and rendezvous tolerate some seconds; NTP keeps a clock within 0.1 s
+MAX_PACKAGE_SETS = 16  # kept, to report which packages differ
+MAX_PACKAGES = 5  # in one message
+MAX_VALUES = 6  # in one message
+ORDER = {"error": 0, "crashed": 0, "warning": 1, "unknown": 2, "info": 3}
+NO_ENVDOCTOR = "no envdoctor"
+PREFIX: dict[Method, str] = {  # of a command to run on a node
+    "ssh": "ssh {node} ",
+    "slurm": "srun --nodelist={node} ",
+    "ray": "ssh {node} ",
+    "recorded": "ssh {node} ",
+}
+
+
+class FleetComparison:
+    """The nodes so far. Of each fact only its values and the names of their nodes are kept."""
+
+    def __init__(self, method: Method, command: str = "envdoctor") -> None:
+        self.method: Method = method
+        self.command = command
+        self.nodes: list[str] = []
+        self._values: dict[str, dict[str, list[str]]] = {}  # nodes by fact and value
+        self._failures: dict[str, tuple[Failure, str]] = {}  # kind and message by node
+        self._no_envdoctor: dict[str, str] = {}  # reason by node
+        self._node_findings: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
+        self._clocks: dict[str, Clock] = {}
+        self._packages: dict[str, dict[str, str]] = {}  # versions by name, by the hash of the set
+
+    def add(self, report: NodeReport, facts: NodeFacts) -> None:
+        """Add one node."""
+        node = report.node
+        self.nodes.append(node)
+        if report.failure:
+            self._failures[node] = report.failure, report.message
+        elif report.message:
+            self._no_envdoctor[node] = report.message
+        for fact, value in facts.facts.items():
+            if value:
+                self._values.setdefault(fact, {}).setdefault(value, []).append(node)
+        for finding in facts.findings:
+            self._node_findings.setdefault((finding.id, finding.message), (finding, []))[1].append(node)
+        if facts.clock:
+            self._clocks[node] = facts.clock
+        digest = facts.facts.get("packages", "")
+        if digest and len(self._packages) < MAX_PACKAGE_SETS:
+            self._packages.setdefault(digest, facts.packages)
+
+    @property
+    def answered(self) -> int:
+        """The number of nodes with a readable report."""
+        return len(self.nodes) - len(self._failures)
+
+    def common(self) -> dict[str, str]:
+        """Return the value of each fact that more than half of the nodes have."""
+        values = {fact: majority(nodes) for fact, nodes in self._values.items()}
+        return {fact: value for fact, value in values.items() if value is not None}
+
+    def clocks(self) -> dict[str, Clock]:
+        """Return the clock offsets relative to the fleet's median, so that a wrong clock here does not matter."""
+        if not self._clocks:
+            return {}
+        median = statistics.median(clock.offset for clock in self._clocks.values())
+        return {
+            node: Clock(round(clock.offset - median, 3), clock.uncertainty)
+            for node, clock in sorted(self._clocks.items())
+        }
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return groups of nodes with the same facts, the largest first, with their differences from the majority."""
+        differences: dict[str, dict[str, str]] = {node: {} for node in self.nodes}
+        for fact, values in self._values.items():
+            usual = majority(values)
+            for value, nodes in values.items() if len(values) > 1 else ():
+                for node in nodes if value != usual else ():
+                    differences[node][fact] = value
+        for node, clock in self.clocks().items():
+            if _is_off(clock):
+                differences[node]["clock"] = f"{clock.offset:+.1f} s"
+        groups: dict[tuple[object, ...], list[str]] = {}
+        for node, facts in differences.items():
+            groups.setdefault((self._failure(node), *sorted(facts.items())), []).append(node)
+        ranked = sorted(groups.values(), key=lambda nodes: (-len(nodes), nodes))
+        return tuple(
+            Group(
+                format_host_list(nodes),
+                len(nodes),
+                dict(sorted(differences[nodes[0]].items())),
+                self._failure(nodes[0]),
+            )
+            for nodes in ranked
+        )
+
+    def _failure(self, node: str) -> str:
+        if node in self._failures:
+            return self._failures[node][0]
+        return NO_ENVDOCTOR if node in self._no_envdoctor else ""
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return all findings, the most severe first."""
+        findings = [
+            *self._failure_findings(),
+            *self._missing_envdoctor(),
+            *(self._difference(fact, values) for fact, values in self._values.items() if len(values) > 1),
+            *self._clock_skew(),
+            *self._merged_node_findings(),
+            *self._problems_on_all_nodes(),
+        ]
+        return tuple(
+            sorted(findings, key=lambda finding: (ORDER.get(finding.status, 4), finding.id, finding.message))
+        )
+
+    def _failure_findings(self) -> list[Finding]:
+        """Report the nodes without a report, one finding for each kind of failure."""
+        kinds: dict[Failure, list[str]] = {}
+        for node, (kind, _) in self._failures.items():
+            kinds.setdefault(kind, []).append(node)
+        return [self._failure_finding(kind, nodes) for kind, nodes in kinds.items()]
+
+    def _failure_finding(self, kind: Failure, nodes: list[str]) -> Finding:
+        first, hosts = nodes[0], format_host_list(nodes)
+        reason = self._failures[first][1]
+        if len({self._failures[node][1] for node in nodes}) > 1:
+            reason += f" (on {first})"
+        unreadable = kind in ("garbage", "flood")
+        problem = "sent an unreadable report" if unreadable else "did not respond"
+        fix, command = FIXES[kind]
+        names = {"node": first, "host": first.rpartition("@")[2], "command": self.command}
+        message = f"{hosts} {problem}, {kind}: {reason}; expected a report of envdoctor check"
+        return Finding(
+            "FLT002" if unreadable else "FLT001", "node-unreachable", "error", message,
+            (Evidence("nodes", hosts, self.method), Evidence("failure", kind, self._failures[first][1])), fix,
+            (command.format(**names),),
+        )  # fmt: skip
+
+    def _missing_envdoctor(self) -> list[Finding]:
+        if not self._no_envdoctor:
+            return []
+        nodes = format_host_list(self._no_envdoctor)
+        node, reason = next(iter(self._no_envdoctor.items()))
+        message = f"{nodes}: {reason}; only the facts of a short probe and of nvidia-smi are compared"
+        command = self._on_node(node, "python3 -m pip install --user envdoctor")
+        fix = "Install envdoctor on the node, or give the command that starts it with --command."
+        evidence = (Evidence("nodes", nodes, reason),)
+        return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, (command,))]
+
+    def _difference(self, fact: str, values: Mapping[str, list[str]]) -> Finding:
+        """Report a fact in which nodes differ."""
+        row = find_compared_fact(fact)
+        usual = majority(values)
+        ranked = sorted(values.items(), key=lambda item: -len(item[1]))
+        evidence = tuple(Evidence(fact, value, format_host_list(nodes)) for value, nodes in ranked[:MAX_VALUES])
+        others = [(value, nodes) for value, nodes in ranked if value != usual]
+        listed = "; ".join(f"{value} on {format_host_list(nodes)}" for value, nodes in others[:MAX_VALUES])
+        if usual is None:
+            message = f"{fact}: no majority, {len(values)} different values: {listed}; expected one on all"
+        else:
+            more = f" and {len(others) - MAX_VALUES} more" if len(others) > MAX_VALUES else ""
+            message = f"{fact}: {listed}{more}; expected {usual} as on {_count(len(values[usual]))}"
+            if fact == "packages":
+                message += self._package_differences(usual, others[0][0])
+        command = self._command(row, fact, others[0][1][0], usual)
+        return Finding(row.id, row.cause, row.severity, message, evidence, row.fix, (command,))
+
+    def _package_differences(self, usual: str, odd: str) -> str:
+        """Return the packages that differ between two sets, where both are kept."""
+        if usual not in self._packages or odd not in self._packages:
+            return ""
+        observed, expected = self._packages[odd], self._packages[usual]
+        names = sorted(name for name in observed.keys() | expected.keys() if observed.get(name) != expected.get(name))
+        listed = [f"{name} {observed.get(name, 'none')} against {expected.get(name, 'none')}" for name in names]
+        more = f" and {len(listed) - MAX_PACKAGES} more" if len(listed) > MAX_PACKAGES else ""
+        return f" ({', '.join(listed[:MAX_PACKAGES])}{more})"
+
+    def _command(self, row: ComparedFact, fact: str, node: str, usual: str | None) -> str:
+        """Return the command of a fact's row for one node."""
+        expected = usual or "VALUE"
+        size = re.sub(r"\s*GiB.*", "G", expected)
+        command = row.command
+        if command.startswith("envdoctor"):
+            command = command.replace("envdoctor", self.command, 1)
+        name = fact.removeprefix(row.fact)
+        return self._on_node(node, command.format(node=node, expected=expected, size=size, name=name))
+
+    def _on_node(self, node: str, command: str) -> str:
+        return PREFIX[self.method].format(node=node) + command
+
+    def _clock_skew(self) -> list[Finding]:
+        off = {node: clock for node, clock in self.clocks().items() if _is_off(clock)}
+        if not off:
+            return []
+        ranked = sorted(off.items(), key=lambda item: -abs(item[1].offset))
+        shown = ranked[:MAX_VALUES]
+        listed = ", ".join(f"{node} by {clock.offset:+.1f} ± {clock.uncertainty:.2f} s" for node, clock in shown)
+        more = f" and {len(ranked) - MAX_VALUES} more" if len(ranked) > MAX_VALUES else ""
+        fleet = _count(len(self._clocks))
+        message = f"clock: {listed}{more} off the median of {fleet}; expected within {CLOCK_SECONDS:.0f} s"
+        evidence = tuple(Evidence("clock", f"{clock.offset:+.3f} s", node) for node, clock in shown)
+        command = self._on_node(ranked[0][0], "sudo chronyc makestep")
+        fix = "Synchronise the clock with NTP."
+        return [Finding("FLT030", "clock-skew", "error", message, evidence, fix, (command,))]
+
+    def _merged_node_findings(self) -> list[Finding]:
+        """Merge the findings of single nodes: one for all nodes with the same id and message."""
+        merged = []
+        for finding, nodes in self._node_findings.values():
+            hosts = format_host_list(nodes)
+            evidence = (Evidence("nodes", hosts, "envdoctor check"), *finding.evidence[1:])
+            commands = tuple(finding.commands) or (self._on_node(nodes[0], "nvidia-smi -q"),)
+            message = f"{hosts}: {finding.message}"
+            merged.append(
+                Finding(
+                    finding.id, finding.cause, finding.status, message, evidence, finding.fix, commands, finding.url
+                )
+            )
+        return merged
+
+    def _problems_on_all_nodes(self) -> list[Finding]:
+        """Report problems that a comparison cannot show, since every node has them."""
+        findings = []
+        for fact, problem in (("hub", "not reached"), ("environment", "none")):
+            values = self._values.get(fact, {})
+            if set(values) == {problem}:
+                row, nodes = find_compared_fact(fact), values[problem]
+                message = f"{fact}: {problem} on all of {_count(len(nodes))}"
+                evidence = (Evidence(fact, problem, format_host_list(nodes)),)
+                command = self._command(row, fact, nodes[0], None)
+                findings.append(Finding(row.id, row.cause, "info", message, evidence, row.fix, (command,)))
+        return findings
+
+
+def majority(values: Mapping[str, list[str]]) -> str | None:
+    """Return the value that more than half of the nodes have; None where there is none."""
+    value = max(values, key=lambda candidate: len(values[candidate]))
+    return value if 2 * len(values[value]) > sum(map(len, values.values())) else None
+
+
+def _is_off(clock: Clock) -> bool:
+    """Whether a clock is off by more than its uncertainty allows."""
+    return abs(clock.offset) - clock.uncertainty > CLOCK_SECONDS
+
+
+def _count(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
