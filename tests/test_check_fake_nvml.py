@@ -1,4 +1,4 @@
-"""`envdoctor check` from end to end over a fake NVML library that the real binding loads."""
+"""`envdoctor check` with a fake NVML library that nvidia-ml-py loads."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ def check(fake: dict[str, str], home: Path, **variables: str) -> tuple[int, dict
     return done.returncode, json.loads(done.stdout)["data"]
 
 
-def ids(data: dict[str, Any]) -> set[str]:
+def problem_ids(data: dict[str, Any]) -> set[str]:
     return {f["id"] for f in data["findings"] if f["status"] in ("error", "warning", "crashed")}
 
 
 def test_eight_healthy_gpus(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     code, data = check(fake_nvml(machine_ini("h100x8")), tmp_path)
     assert len(data["machine"]["gpus"]["value"]) == 8
-    assert (code, ids(data) - {"HOST003", "HOST006"}) == (0, set())
+    assert (code, problem_ids(data) - {"HOST003", "HOST006"}) == (0, set())
     assert data["machine"]["driver"]["version"]["source"] == "nvmlSystemGetDriverVersion"
 
 
-def test_a_mismatch_of_driver_and_library_is_named(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+def test_driver_library_mismatch_is_reported(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     code, data = check(fake_nvml(machine_ini("gh200", "[system]", "fail.nvmlInitWithFlags = 18")), tmp_path)
     assert code == 1
-    assert "DRV001" in ids(data)
+    assert "DRV001" in problem_ids(data)
     (finding,) = [f for f in data["findings"] if f["id"] == "DRV001"]
     assert finding["cause"] == "nvml-driver-library-mismatch"
     assert data["machine"]["gpus"]["state"] == "unreadable"
-    # Unreadable GPUs are not "no GPU": no CUDA profile is chosen, and the trace says why.
-    reasons = {c["profile"]: c for c in data["choice"]["candidates"]}
-    (gpus,) = [c for c in reasons["x86-cu128-vllm"]["conditions"] if c["name"] == "GPUs"]
+    # With unreadable GPUs, the condition of a CUDA profile is unknown instead of false.
+    candidates = {c["profile"]: c for c in data["choice"]["candidates"]}
+    (gpus,) = [c for c in candidates["x86-cu128-vllm"]["conditions"] if c["name"] == "GPUs"]
     assert gpus["holds"] is None
 
 
-def test_one_lost_gpu_is_named_and_the_other_still_read(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+def test_lost_gpu_is_reported_and_others_are_read(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     code, data = check(fake_nvml(machine_ini("h100x8", "[gpu5]", "fail = 15")), tmp_path)
     assert code == 1
     (finding,) = [f for f in data["findings"] if f["id"] == "GPU001"]
@@ -55,7 +55,7 @@ def test_one_lost_gpu_is_named_and_the_other_still_read(fake_nvml: FakeNvml, tmp
 
 
 @pytest.mark.parametrize("value", ["", "-1", "8"])
-def test_hidden_gpus_are_named(value: str, fake_nvml: FakeNvml, tmp_path: Path) -> None:
+def test_hidden_gpus_are_reported(value: str, fake_nvml: FakeNvml, tmp_path: Path) -> None:
     code, data = check(fake_nvml(machine_ini("h100x8")), tmp_path, CUDA_VISIBLE_DEVICES=value)
     assert code == 1
-    assert "ENV001" in ids(data)
+    assert "ENV001" in problem_ids(data)

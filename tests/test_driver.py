@@ -1,4 +1,4 @@
-"""The driver's version where NVML does not tell it: /proc, /sys and a real process named nvidia-smi."""
+"""The driver version without NVML: /proc, /sys and a fake nvidia-smi."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_NVML: NvmlReading = NvmlReading(*[unreadable("nvmlInitWithFlags", "NVML error
         ),
         ({"sys/module/nvidia/version": "535.161.07\n"}, "535.161.07", "/sys/module/nvidia/version", None),
         (
-            {"proc/driver/nvidia/version": "what?\n", "sys/module/nvidia/version": "535.161.07\n"},
+            {"proc/driver/nvidia/version": "unknown\n", "sys/module/nvidia/version": "535.161.07\n"},
             "535.161.07",
             "/sys/module/nvidia/version",
             None,
@@ -74,7 +74,7 @@ def test_driver_version_without_nvml(
         ("kill -SEGV $$", unreadable("nvidia-smi", "{smi} was killed by SIGSEGV: no output")),
     ],
 )
-def test_nvidia_smi_is_asked_last(
+def test_nvidia_smi_is_the_last_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, expected: Fact[str]
 ) -> None:
     smi = tmp_path / "nvidia-smi"
@@ -85,9 +85,9 @@ def test_nvidia_smi_is_asked_last(
     assert driver.version == msgspec.structs.replace(expected, note=expected.note.format(smi=smi))
 
 
-def test_nvidia_smi_that_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_smi_that_is_not_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi = tmp_path / "nvidia-smi"
-    smi.write_bytes(b"\x7fELF of some other machine")
+    smi.write_bytes(b"\x7fELF of another machine")
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     driver = read_driver(NO_NVML, tmp_path)

@@ -1,4 +1,4 @@
-"""The reference machines of profiles/machines: each decodes strictly, says where it comes from, and is formatted."""
+"""The bundled machines in profiles/machines: each decodes, has an origin, and is formatted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def machine_of(name: str) -> Machine:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_decodes_says_its_origin_and_is_formatted(name: str) -> None:
+def test_bundled_machine(name: str) -> None:
     machine = machine_of(name)
     assert machine.name == name
     assert machine.origin
@@ -37,7 +37,7 @@ def test_decodes_says_its_origin_and_is_formatted(name: str) -> None:
         ("t4", "Tesla T4", 15360, 1, ("x86_64", "535.104.05", "7.5")),
     ],
 )
-def test_machines_written_from_sources(
+def test_facts_of_machines_written_from_sources(
     name: str, gpu: str, mib: int, count: int, stack: tuple[str, str, str]
 ) -> None:
     machine = machine_of(name)
@@ -60,7 +60,7 @@ def test_machines_written_from_sources(
         ('driver.version="550"', "driver.version", "550"),
     ],
 )
-def test_a_fact_takes_the_type_that_it_has(setting: str, path: str, value: object) -> None:
+def test_override_keeps_the_type_of_the_fact(setting: str, path: str, value: object) -> None:
     machine = override(machine_of("h200"), [setting])
     fact = machine
     for part in path.split("."):

@@ -1,4 +1,4 @@
-"""On a machine with a GPU: what `check` reads is what torch and nvidia-smi see, probes pass, training runs there.
+"""On a machine with a GPU: `check` agrees with torch and nvidia-smi, all probes pass, and training runs.
 
 ENVDOCTOR_STACK_PYTHON=/path/to/python python -m pytest -m gpu
 """
@@ -22,7 +22,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(envelope(done)["data"]["machine"])
 
 
-def test_driver_and_gpus_are_those_of_nvidia_smi(machine: dict[str, Any]) -> None:
+def test_driver_and_gpus_agree_with_nvidia_smi(machine: dict[str, Any]) -> None:
     query = "driver_version,name,memory.total,compute_cap"
     done = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"],
                           capture_output=True, text=True, check=True)  # fmt: skip
@@ -35,33 +35,35 @@ def test_driver_and_gpus_are_those_of_nvidia_smi(machine: dict[str, Any]) -> Non
     ] == rows  # fmt: skip
 
 
-def test_gpus_are_those_of_torch(machine: dict[str, Any], stack_python: Path) -> None:
+def test_gpus_agree_with_torch(machine: dict[str, Any], stack_python: Path) -> None:
     code = (
         "import json, torch; print(json.dumps([[torch.cuda.get_device_name(i),"
         " '.'.join(map(str, torch.cuda.get_device_capability(i)))] for i in range(torch.cuda.device_count())]))"
     )
     done = subprocess.run([stack_python, "-c", code], capture_output=True, text=True, check=True)
-    seen = [[gpu["name"]["value"], gpu["compute_capability"]["value"]] for gpu in machine["gpus"]["value"]]
-    assert seen == json.loads(done.stdout)
+    found = [[gpu["name"]["value"], gpu["compute_capability"]["value"]] for gpu in machine["gpus"]["value"]]
+    assert found == json.loads(done.stdout)
 
 
-def test_no_fact_of_a_gpu_is_unreadable(machine: dict[str, Any]) -> None:
+def test_all_gpu_facts_are_readable(machine: dict[str, Any]) -> None:
     for gpu in machine["gpus"]["value"]:
-        bad = [name for name, fact in gpu.items() if isinstance(fact, dict) and fact.get("state") == "unreadable"]
-        assert bad == []
+        unreadable = [
+            name for name, fact in gpu.items() if isinstance(fact, dict) and fact.get("state") == "unreadable"
+        ]
+        assert unreadable == []
 
 
-def test_a_machine_in_use_for_training_is_not_blamed(tmp_path: Path) -> None:
+def test_check_reports_no_errors(tmp_path: Path) -> None:
     data = envelope(envdoctor("check", "--format", "json", home=tmp_path))["data"]
     assert [f["id"] for f in data["findings"] if f["status"] in ("error", "crashed", "unknown")] == []
 
 
-def test_every_probe_passes_and_training_runs_on_the_gpu(stack_python: Path, tmp_path: Path) -> None:
+def test_probes_pass_and_training_runs(stack_python: Path, tmp_path: Path) -> None:
     verified = envdoctor("verify", "--python", stack_python, "--format", "json", home=tmp_path)
     outcomes = {r["probe"]: r["outcome"] for r in envelope(verified)["data"]["results"]}
     assert set(outcomes.values()) <= {"passed", "unavailable"}, outcomes
-    always = ("torch_matmul", "cuda_matmul", "sdpa", "triton_jit", "torch_compile", "trl_grpo")
-    assert [name for name in always if outcomes[name] != "passed"] == []
+    always_available = ("torch_matmul", "cuda_matmul", "sdpa", "triton_jit", "torch_compile", "trl_grpo")
+    assert [name for name in always_available if outcomes[name] != "passed"] == []
     trained = envdoctor("train", "sort", "--python", stack_python, "--run", "run", "--format", "json", home=tmp_path)
     assert trained.returncode == 0, trained.stderr
     result = envelope(trained)["data"]["result"]

@@ -1,4 +1,4 @@
-"""The CUDA toolkit and the host compiler, if any."""
+"""The installed CUDA toolkit and C compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION_SECONDS = 5.0
 
 
 def read_cuda(environ: Mapping[str, str] = os.environ) -> CudaToolkit:
-    """The toolkit that a source build would use: CUDA_HOME, CUDA_PATH, nvcc on PATH, /usr/local/cuda."""
+    """Read the toolkit that a source build uses: CUDA_HOME, CUDA_PATH, nvcc on PATH, /usr/local/cuda."""
     nvcc = find_nvcc(environ)
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     version = read_nvcc_version(Path(nvcc.value)) if nvcc.value else absent(nvcc.source)
@@ -32,7 +32,7 @@ def read_cuda(environ: Mapping[str, str] = os.environ) -> CudaToolkit:
 
 
 def find_nvcc(environ: Mapping[str, str]) -> Fact[str]:
-    """The path of nvcc, in the order in which torch.utils.cpp_extension looks."""
+    """The path of nvcc, in the search order of torch.utils.cpp_extension."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if home := environ.get(variable):
             path = Path(home, "bin/nvcc")
@@ -45,7 +45,7 @@ def find_nvcc(environ: Mapping[str, str]) -> Fact[str]:
 
 
 def read_nvcc_version(nvcc: Path) -> Fact[str]:
-    """nvcc's version: the toolkit's version.json if it has one (no process to start), else `nvcc --version`."""
+    """The version of nvcc, from the toolkit's version.json, otherwise from `nvcc --version`."""
     listing = nvcc.resolve().parent.parent / "version.json"
     try:
         version = json.loads(listing.read_text())["cuda_nvcc"]["version"]
@@ -55,7 +55,7 @@ def read_nvcc_version(nvcc: Path) -> Fact[str]:
 
 
 def _read_ptxas_version(nvcc: Fact[str], version: Fact[str], environ: Mapping[str, str]) -> Fact[str]:
-    """ptxas of the same toolkit has nvcc's version; one that lies elsewhere is asked."""
+    """A ptxas next to nvcc has nvcc's version; any other ptxas is run."""
     if nvcc.value and is_file(Path(nvcc.value).with_name("ptxas")):
         return version
     path = environ.get("TRITON_PTXAS_PATH") or shutil.which("ptxas", path=environ.get("PATH", ""))
@@ -65,7 +65,7 @@ def _read_ptxas_version(nvcc: Fact[str], version: Fact[str], environ: Mapping[st
 
 
 def _read_compiler(environ: Mapping[str, str]) -> Fact[str]:
-    """The C compiler that torch and triton compile with: CC, then cc, gcc and clang on PATH."""
+    """The C compiler that torch and triton use: CC, then cc, gcc and clang on PATH."""
     for name in (environ.get("CC", ""), "cc", "gcc", "clang"):
         path = shutil.which(name, path=environ.get("PATH", "")) if name else None
         if path:
@@ -74,13 +74,13 @@ def _read_compiler(environ: Mapping[str, str]) -> Fact[str]:
 
 
 def _read_tool_version(command: list[str], pattern: str) -> Fact[str]:
-    """The first group of `pattern` in what the command prints."""
+    """Run a command and return the first group of `pattern` in its output."""
     source = " ".join(command)
     try:
         result = run(command, deadline=VERSION_SECONDS)
     except EnvdoctorError as error:
         return unreadable(source, error.message)
-    found = re.search(pattern, result.output, re.MULTILINE)
-    if not result.ok or not found:
+    match = re.search(pattern, result.output, re.MULTILINE)
+    if not result.ok or not match:
         return unreadable(source, f"{result.ending}: {result.output.strip()[-200:]!r}")
-    return known(found[1], source)
+    return known(match[1], source)

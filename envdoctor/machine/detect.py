@@ -1,4 +1,4 @@
-"""All facts of this machine."""
+"""Detect all facts of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envdoctor.machine.variables import read_environment, read_slurm
 
 
 def read_machine() -> Machine:
-    """Read everything once; what cannot be read says so in its fact."""
+    """Read all facts; a fact that cannot be read is unreadable, with the reason."""
     nvml = read_nvml()
     return Machine(
         origin="read on this machine",
@@ -38,7 +38,7 @@ def read_machine() -> Machine:
 
 def _read_interfaces(directory: Path = Path("/sys/class/net")) -> Fact[tuple[str, ...]]:
     try:
-        names = tuple(sorted(os.listdir(directory)))  # noqa: PTH208  plain names are wanted
+        names = tuple(sorted(os.listdir(directory)))  # noqa: PTH208  names, not paths
     except OSError as error:
         return unreadable(str(directory), str(error.strerror))
     return known(names, str(directory)) if names else absent(str(directory))

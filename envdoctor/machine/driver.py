@@ -1,4 +1,4 @@
-"""The NVIDIA driver: its kernel module and its user-space library, which must be of one version."""
+"""The NVIDIA driver: the versions of its kernel module and its user-space library, which must be equal."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from envdoctor.machine.gpu import NvmlReading
 PROC_VERSION = "proc/driver/nvidia/version"
 SYS_VERSION = "sys/module/nvidia/version"
 SMI_QUERY = ("--query-gpu=driver_version", "--format=csv,noheader")
-SMI_SECONDS = 10.0  # it brings up GPUs that are without persistence mode
+SMI_SECONDS = 10.0  # nvidia-smi initialises GPUs without persistence mode
 
 VERSION = r"\d+\.\d+(?:\.\d+)?"
 
 
 def read_driver(nvml: NvmlReading, root: Path = Path("/")) -> Driver:
-    """The driver's version, from the first that answers: NVML, /proc, /sys, nvidia-smi.
+    """Read the driver version from NVML, otherwise /proc, /sys or nvidia-smi.
 
-    Where NVML does not start (error 18, say), `version` is the kernel module's and `library` that of the file that
-    was loaded: so a mismatch is visible.
+    If NVML does not initialise (such as error 18), `version` is the kernel module's and `library` that of the loaded
+    file, which shows a mismatch.
     """
     proc = _read_text(root, PROC_VERSION)
-    version, module = parse_proc_version(proc.value or "")
+    version, module_kind = parse_proc_version(proc.value or "")
     return Driver(
         version=_read_version(nvml.driver_version, version, root),
         library=_library_version(nvml),
         cuda=nvml.cuda,
-        module=known(module, f"/{PROC_VERSION}") if module else _without_value(proc, f"/{PROC_VERSION}"),
+        module=known(module_kind, f"/{PROC_VERSION}") if module_kind else _no_module(proc, f"/{PROC_VERSION}"),
     )
 
 
 def parse_proc_version(text: str) -> tuple[str, str]:
-    """Version and kind ("open", "proprietary") of the kernel module; empty where the text tells none.
+    """Version and kind ("open", "proprietary") of the kernel module; empty if the text has none.
 
     `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)`
     `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024`
@@ -47,9 +47,9 @@ def parse_proc_version(text: str) -> tuple[str, str]:
 
 
 def parse_smi_query(text: str) -> str:
-    """The version in what `nvidia-smi --query-gpu=driver_version --format=csv,noheader` prints for each GPU.
+    """The version in the output of `nvidia-smi --query-gpu=driver_version --format=csv,noheader`.
 
-    `580.159.04`; but also `No devices were found`, with exit code 0.
+    One line `580.159.04` for each GPU. Without GPUs, `No devices were found` and exit code 0.
     """
     found = re.search(rf"^{VERSION}$", text, re.MULTILINE)
     return found[0] if found else ""
@@ -62,7 +62,7 @@ def parse_library_version(path: str) -> str:
 
 
 def _read_version(from_nvml: Fact[str], from_proc: str, root: Path) -> Fact[str]:
-    """The first source that answers; the note keeps why NVML did not."""
+    """The version from the first source that has it; the note contains the error of NVML."""
     if from_nvml.value:
         return from_nvml
     if from_proc:
@@ -73,7 +73,7 @@ def _read_version(from_nvml: Fact[str], from_proc: str, root: Path) -> Fact[str]
 
 
 def _read_smi_version() -> Fact[str] | None:
-    """What nvidia-smi says, if there is one; where it fails, its first line tells why."""
+    """The version from nvidia-smi, or its first line of output if it fails; None if it is not installed."""
     path = shutil.which("nvidia-smi")
     if not path:
         return None
@@ -84,18 +84,18 @@ def _read_smi_version() -> Fact[str] | None:
     version = parse_smi_query(result.output) if result.ok else ""
     if version:
         return known(version, "nvidia-smi")
-    said = result.output.strip().split("\n")[0]
-    return unreadable("nvidia-smi", f"{path} {result.ending}: {said or 'no output'}")
+    first_line = result.output.strip().split("\n")[0]
+    return unreadable("nvidia-smi", f"{path} {result.ending}: {first_line or 'no output'}")
 
 
 def _library_version(nvml: NvmlReading) -> Fact[str]:
-    """From the file's name, which is complete; NVML itself may leave the last part out ("590.44" of 590.44.01)."""
-    file, told = nvml.library_file, nvml.library_version
+    """The version from the file name. NVML may omit the last part ("590.44" for 590.44.01)."""
+    file, reported = nvml.library_file, nvml.library_version
     if file.value and (version := parse_library_version(file.value)):
         return known(version, file.value)
-    if told.value:  # "13.580.159.04": the CUDA major version comes first
-        return known(told.value.partition(".")[2], told.source)
-    return told
+    if reported.value:  # "13.580.159.04" starts with the CUDA major version
+        return known(reported.value.partition(".")[2], reported.source)
+    return reported
 
 
 def _read_text(root: Path, name: str) -> Fact[str]:
@@ -107,8 +107,8 @@ def _read_text(root: Path, name: str) -> Fact[str]:
         return unreadable(f"/{name}", str(error.strerror))
 
 
-def _without_value(fact: Fact[Any], source: str) -> Fact[str]:
-    """The state of a file that was not read, or did not say what was looked for."""
+def _no_module(fact: Fact[Any], source: str) -> Fact[str]:
+    """The fact for a version file that was not read, or that has unknown contents."""
     if fact.value is None:
         return fact
-    return unreadable(source, f"unknown text: {fact.value[:80]!r}")
+    return unreadable(source, f"unknown contents: {fact.value[:80]!r}")

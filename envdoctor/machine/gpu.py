@@ -1,7 +1,7 @@
-"""NVIDIA GPUs as NVML shows them, through nvidia-ml-py (module `pynvml`).
+"""NVIDIA GPUs, read from NVML through nvidia-ml-py (module `pynvml`).
 
-Whatever NVML answers becomes a fact: a value, `absent` where the GPU or the driver does not know the question, or
-`unreadable` with NVML's own error. Calls that a broken machine can hang have a deadline.
+Each query becomes a fact: a value, `absent` if the GPU or the driver does not support the query, or `unreadable` with
+NVML's error. Calls that can block on a broken machine have a timeout.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from envdoctor.core.records import (
 from envdoctor.machine.timeout import call_with_timeout
 
 LIBRARY = "libnvidia-ml.so.1"
-# nvmlInit_v2 brings up no GPU yet (NVML API reference), so it is quick; the first question about a GPU without
-# persistence mode brings that GPU up, which takes seconds.
+# nvmlInit_v2 initialises no GPU (NVML API reference) and is fast. The first query of a GPU without persistence mode
+# initialises it, which takes seconds.
 INIT = "nvmlInitWithFlags"
 INIT_SECONDS = 5.0
 COUNT = "nvmlDeviceGetCount_v2"
 HANDLE = "nvmlDeviceGetHandleByIndex_v2"
 GPU_SECONDS = 30.0
 
-# Return codes and constants of nvml.h: its ABI, the same in every release.
+# Return codes and constants of nvml.h, which are part of its ABI.
 INVALID_ARGUMENT, NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH = 2, 3, 13, 25
 CLOCK_SM, CLOCK_MEMORY = 1, 2
 UNCORRECTED, VOLATILE = 1, 0
@@ -59,17 +59,17 @@ PROCESS_LISTS: tuple[tuple[Literal["compute", "graphics", "mps"], str], ...] = (
 
 
 class NvmlReading(Record, frozen=True):
-    """What NVML told of the driver and of each GPU. `library_file` is the file that was loaded."""
+    """NVML's facts of the driver and of each GPU. `library_file` is the loaded file."""
 
     driver_version: Fact[str]
-    library_version: Fact[str]  # with the CUDA major in front, "13.580.159.04"
+    library_version: Fact[str]  # starts with the CUDA major version: "13.580.159.04"
     library_file: Fact[str]
     cuda: Fact[str]
     gpus: Fact[tuple[Gpu, ...]]
 
 
 class Nvml:
-    """nvidia-ml-py, in which a name that this release lacks fails like a symbol that the library lacks."""
+    """nvidia-ml-py. A name that its release does not have raises the same error as a missing library symbol."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -82,34 +82,34 @@ class Nvml:
 
 
 class Reader(NamedTuple):
-    """An NVML symbol, and how a fact is read by it."""
+    """An NVML symbol, and the function that reads a fact with it."""
 
     symbol: str
-    read: Callable[[Nvml, Any], Any]  # of nvidia-ml-py and a GPU's handle
+    read: Callable[[Nvml, Any], Any]  # arguments: nvidia-ml-py, GPU handle
 
 
 def read_nvml(root: Path = Path("/"), *, init_seconds: float = INIT_SECONDS) -> NvmlReading:
-    """All that NVML tells; without its library, /proc and /sys under `root` say whether there should be one."""
-    if trouble := _find_loading_trouble(root):
-        return NvmlReading(trouble, trouble, trouble, trouble, trouble)
-    import pynvml  # takes 25 ms: only where there is a library to talk to
+    """Read all facts from NVML. Without its library, /proc and /sys under `root` show if a driver is installed."""
+    if failed := _load_library(root):
+        return NvmlReading(failed, failed, failed, failed, failed)
+    import pynvml  # takes 25 ms, so only if the library exists
 
     nvml = Nvml(pynvml)
     try:
         call_with_timeout(init_seconds, nvml.nvmlInit)
     except TimeoutError:
-        hung: Fact[Any] = unreadable(INIT, f"nvmlInit did not answer within {init_seconds:g} s")
-        return NvmlReading(hung, hung, _read_library_file(), hung, hung)
+        failed = unreadable(INIT, f"nvmlInit did not return within {init_seconds:g} s")
+        return NvmlReading(failed, failed, _read_library_file(), failed, failed)
     except nvml.NVMLError as error:
-        failed = _failure(nvml, INIT, error)
-        # The library tells its own version even when the driver does not match it.
+        failed = _error_fact(nvml, INIT, error)
+        # The library reports its version even if the driver version does not match.
         return NvmlReading(failed, _read_library_version(nvml), _read_library_file(), failed, failed)
     try:
         return NvmlReading(
-            driver_version=_answer(nvml, "nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
+            driver_version=_system_fact(nvml, "nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
             library_version=_read_library_version(nvml),
             library_file=_read_library_file(),
-            cuda=_answer(
+            cuda=_system_fact(
                 nvml,
                 "nvmlSystemGetCudaDriverVersion_v2",
                 lambda: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2()),
@@ -117,25 +117,25 @@ def read_nvml(root: Path = Path("/"), *, init_seconds: float = INIT_SECONDS) -> 
             gpus=_read_gpus(nvml),
         )
     finally:
-        with contextlib.suppress(TimeoutError, nvml.NVMLError):  # it may wait for a GPU call that hangs
+        with contextlib.suppress(TimeoutError, nvml.NVMLError):  # may block behind a GPU call that hangs
             call_with_timeout(init_seconds, nvml.nvmlShutdown)
 
 
 def cuda_version(number: int) -> str:
-    """NVML's 13000 or 12080 as "13.0" or "12.8"."""
+    """Convert NVML's 13000 to "13.0" and 12080 to "12.8"."""
     if number <= 0:
         raise ValueError(f"CUDA version {number}")
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def throttle_reasons(mask: int) -> tuple[str, ...]:
-    """The names of the bits of nvmlClocksEventReasons; a bit without a name as hexadecimal."""
+    """The names of the bits of nvmlClocksEventReasons; an unknown bit as hexadecimal number."""
     bits = [1 << place for place in range(mask.bit_length()) if mask >> place & 1]
     return tuple(THROTTLE_REASONS.get(bit, hex(bit)) for bit in bits)
 
 
 def parse_library_file(maps: str) -> str:
-    """The path of the loaded NVML in /proc/self/maps, which shows links resolved.
+    """The path of the loaded NVML library in /proc/self/maps, with symlinks resolved.
 
     `7f5c2a400000-7f5c2a4d1000 r-xp 0002b000 fe:00 1183   /usr/lib64/libnvidia-ml.so.580.159.04`
     """
@@ -148,8 +148,8 @@ def has_kernel_module(root: Path) -> bool:
     return (root / "proc/driver/nvidia").exists() or (root / "sys/module/nvidia").exists()
 
 
-def _find_loading_trouble(root: Path) -> Fact[Any] | None:
-    """Why the library cannot be loaded; nvidia-ml-py says "not found" of a damaged file, too."""
+def _load_library(root: Path) -> Fact[Any] | None:
+    """Load the library; on failure a fact with the reason. nvidia-ml-py reports a damaged file as "not found"."""
     import ctypes
 
     try:
@@ -173,71 +173,71 @@ def _read_library_file() -> Fact[str]:
 
 
 def _read_library_version(nvml: Nvml) -> Fact[str]:
-    return _answer(nvml, "nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion)
+    return _system_fact(nvml, "nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion)
 
 
 def _read_gpus(nvml: Nvml) -> Fact[tuple[Gpu, ...]]:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        return _failure(nvml, COUNT, error)
+        return _error_fact(nvml, COUNT, error)
     if not count:
-        return absent(COUNT, "NVML counts no GPU")
+        return absent(COUNT, "NVML reports no GPU")
     return known(tuple(_read_gpu(nvml, index) for index in range(count)), COUNT)
 
 
 def _read_gpu(nvml: Nvml, index: int) -> Gpu:
-    """One GPU; what a lost or a stuck one does not answer is unreadable, and the others are still read."""
+    """Read one GPU. All facts of a lost or blocked GPU are unreadable."""
     try:
-        return call_with_timeout(GPU_SECONDS, lambda: _ask_gpu(nvml, index))
+        return call_with_timeout(GPU_SECONDS, lambda: _query_gpu(nvml, index))
     except TimeoutError as error:
-        trouble: Fact[Any] = unreadable(HANDLE, f"GPU {index}: {error}")
+        failed: Fact[Any] = unreadable(HANDLE, f"GPU {index}: {error}")
     except nvml.NVMLError as error:
-        trouble = _failure(nvml, HANDLE, error)
-    return Gpu(index=index, **dict.fromkeys(READERS, trouble))
+        failed = _error_fact(nvml, HANDLE, error)
+    return Gpu(index=index, **dict.fromkeys(READERS, failed))
 
 
-def _ask_gpu(nvml: Nvml, index: int) -> Gpu:
+def _query_gpu(nvml: Nvml, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    facts = {name: _first_answer(nvml, handle, readers) for name, readers in READERS.items()}
+    facts = {name: _read_fact(nvml, handle, readers) for name, readers in READERS.items()}
     return Gpu(index=index, **facts)
 
 
-def _first_answer(nvml: Nvml, handle: Any, readers: tuple[Reader, ...]) -> Fact[Any]:
-    """The newest symbol's answer; an older one is asked where driver or binding do not know the newer."""
+def _read_fact(nvml: Nvml, handle: Any, readers: tuple[Reader, ...]) -> Fact[Any]:
+    """The fact from the newest symbol that both the driver and nvidia-ml-py support."""
     (symbol, read), *older = readers
     try:
         return known(read(nvml, handle), symbol)
     except nvml.NVMLError as error:
         if older and error.value in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
-            return _first_answer(nvml, handle, tuple(older))
-        return _failure(nvml, symbol, error)
-    except ValueError as error:  # a name that is no UTF-8, a number that nvml.h does not list
-        return unreadable(symbol, f"unexpected answer: {error}")
+            return _read_fact(nvml, handle, tuple(older))
+        return _error_fact(nvml, symbol, error)
+    except ValueError as error:  # a name that is not UTF-8, a number that nvml.h does not define
+        return unreadable(symbol, f"unexpected value: {error}")
 
 
-def _answer(nvml: Nvml, symbol: str, ask: Callable[[], Any]) -> Fact[Any]:
-    """What a question about no GPU in particular is answered."""
-    return _first_answer(nvml, None, (Reader(symbol, lambda *_: ask()),))
+def _system_fact(nvml: Nvml, symbol: str, query: Callable[[], Any]) -> Fact[Any]:
+    """A fact that does not belong to a GPU."""
+    return _read_fact(nvml, None, (Reader(symbol, lambda *_: query()),))
 
 
-def _failure(nvml: Nvml, symbol: str, error: Any) -> Fact[Any]:
-    """An NVML error as a fact, in the driver's own words, which people search for."""
+def _error_fact(nvml: Nvml, symbol: str, error: Any) -> Fact[Any]:
+    """An NVML error as a fact, with the driver's error message."""
     try:
-        words = nvml.nvmlErrorString(error.value)
+        message = nvml.nvmlErrorString(error.value)
     except nvml.NVMLError:
-        words = str(error)
-    note = f"NVML error {error.value}: {words}"
-    missing = error.value in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
-    return absent(symbol, note) if missing else unreadable(symbol, note)
+        message = str(error)
+    note = f"NVML error {error.value}: {message}"
+    is_unsupported = error.value in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+    return absent(symbol, note) if is_unsupported else unreadable(symbol, note)
 
 
 def _reader(symbol: str, convert: Callable[[Any], Any] | None = None, *arguments: Any) -> Reader:
-    """A reader of one call whose answer needs at most a conversion."""
+    """A reader that makes one call and optionally converts its value."""
 
     def read(nvml: Nvml, handle: Any) -> Any:
-        answer = getattr(nvml, symbol)(handle, *arguments)
-        return convert(answer) if convert else answer
+        value = getattr(nvml, symbol)(handle, *arguments)
+        return convert(value) if convert else value
 
     return Reader(symbol, read)
 
@@ -247,12 +247,12 @@ def _watts(milliwatts: int) -> float:
 
 
 def _is_on(current: Any) -> bool:
-    """NVML gives modes as 0 or 1, or as a pair of current and pending."""
+    """NVML returns a mode as 0 or 1, or as a pair of current and pending mode."""
     return bool(current[0] if isinstance(current, list) else current)
 
 
 def _memory_v2(part: str) -> Reader:
-    """Version 2 counts the memory that the driver keeps as `reserved`; nvidia-smi shows the same numbers."""
+    """Version 2 reports the driver's memory separately as `reserved`, as nvidia-smi does."""
     return Reader(
         "nvmlDeviceGetMemoryInfo_v2",
         lambda nvml, handle: int(getattr(nvml.nvmlDeviceGetMemoryInfo(handle, MEMORY_INFO_V2), part)),
@@ -281,7 +281,7 @@ def _pcie(nvml: Nvml, handle: Any) -> PcieLink:
 
 
 def _nvlink(nvml: Nvml, handle: Any) -> NvLink:
-    """A link that the GPU does not have is not supported, or past the last one an invalid argument."""
+    """The error for a missing link is "not supported", or "invalid argument" after the last possible link."""
     states = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
@@ -300,7 +300,7 @@ def _fabric(symbol: str, structure: str) -> Reader:
 
         info = getattr(nvml, structure)()
         getattr(nvml, symbol)(handle, byref(info))
-        state = info.state & 0xFF  # nvml.h has an unsigned char here, nvidia-ml-py an unsigned int
+        state = info.state & 0xFF  # nvml.h declares an unsigned char, nvidia-ml-py an unsigned int
         if state not in FABRIC_STATES:
             raise ValueError(f"fabric state {state}")
         return Fabric(state=FABRIC_STATES[state], status=info.status)
@@ -309,7 +309,7 @@ def _fabric(symbol: str, structure: str) -> Reader:
 
 
 def _processes(nvml: Nvml, handle: Any) -> tuple[Process, ...]:
-    """All three lists; one that the GPU does not keep is left out, none at all is not supported."""
+    """The entries of all supported lists; NOT_SUPPORTED if there is none."""
     lists = []
     for kind, function in PROCESS_LISTS:
         try:
@@ -363,3 +363,13 @@ READERS: dict[str, tuple[Reader, ...]] = {
     "c2c": (_reader("nvmlDeviceGetC2cModeInfoV", lambda mode: bool(mode.isC2cEnabled)),),
     "processes": (Reader("nvmlDeviceGetComputeRunningProcesses_v3", _processes),),
 }
+
+
+def read_value(nvml: Nvml, handle: Any, field: str) -> Any:
+    """The value of a field of Gpu from the first reader that succeeds; None if all fail."""
+    for reader in READERS[field]:
+        try:
+            return reader.read(nvml, handle)
+        except (nvml.NVMLError, ValueError):
+            continue
+    return None

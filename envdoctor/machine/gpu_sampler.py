@@ -1,4 +1,4 @@
-"""What GPUs do while something runs on them: clocks, temperature, power, throttle reasons, a few times a second."""
+"""Samples of clocks, temperature, power and throttle reasons while a process uses the GPUs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import time
 from typing import Any, Self
 
 from envdoctor.core.records import Clocks, Gpu, PcieLink, Record
-from envdoctor.machine.gpu import READERS, Nvml, read_nvml
+from envdoctor.machine.gpu import Nvml, read_nvml, read_value
 
-EVERY_SECONDS = 0.1  # a reading of one GPU takes 1 to 5 ms on an H200
-LONGEST_WAIT = 5.0  # for a reading that hangs when the sampling is over
+INTERVAL_SECONDS = 0.1  # reading one GPU takes 1 to 5 ms on an H200
+JOIN_SECONDS = 5.0  # maximum wait for a blocked reading at the end
 
 
 def smallest_free_gpu_memory() -> int:
-    """Bytes that are free on the GPU with the least; 0 where a GPU does not tell, or lends slices of it (MIG)."""
+    """The smallest number of free bytes of all GPUs; 0 if a GPU does not report it or is in MIG mode."""
     gpus = read_nvml().gpus.value or ()
-    return min((_free(gpu) for gpu in gpus), default=0)
+    return min((_free_memory(gpu) for gpu in gpus), default=0)
 
 
-def _free(gpu: Gpu) -> int:
+def _free_memory(gpu: Gpu) -> int:
     total, used = gpu.memory_total.value, gpu.memory_used.value
     return 0 if total is None or used is None or gpu.mig.value else max(0, total - used)
 
 
 class GpuSample(Record, frozen=True):
-    """One GPU at one moment, `when` in seconds since 1970; None where it does not tell."""
+    """One sample of one GPU. `when`: seconds since 1970; None: not reported."""
 
     when: float
     gpu: int
@@ -38,12 +38,12 @@ class GpuSample(Record, frozen=True):
 
 
 class GpuSampler:
-    """Samples all GPUs from a thread of its own while the `with` block runs; none where NVML does not answer."""
+    """Samples all GPUs in a thread during the `with` block; no samples if NVML fails."""
 
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
         self._stop = threading.Event()
-        # A daemon: a call that is stuck in the driver must not keep the tool from ending.
+        # A daemon thread: a call that blocks in the driver must not prevent the tool from exiting.
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class GpuSampler:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(LONGEST_WAIT)
+        self._thread.join(JOIN_SECONDS)
 
     def _sample(self) -> None:
         try:
@@ -61,31 +61,21 @@ class GpuSampler:
             pynvml.nvmlInit()
             nvml = Nvml(pynvml)
             handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-        except Exception:  # whatever is wrong with NVML, `check` tells it: here it means that nothing is sampled
+        except Exception:  # `check` reports errors of NVML; here there are just no samples
             return
-        while not self._stop.wait(EVERY_SECONDS):
+        while not self._stop.wait(INTERVAL_SECONDS):
             self.samples.extend(read_sample(nvml, handle, gpu) for gpu, handle in enumerate(handles))
 
 
 def read_sample(nvml: Nvml, handle: Any, gpu: int) -> GpuSample:
-    """One GPU as it is now."""
+    """Take one sample of a GPU."""
     return GpuSample(
         when=time.time(),
         gpu=gpu,
-        clocks=_answer(nvml, handle, "clocks"),
-        temperature=_answer(nvml, handle, "temperature"),
-        power=_answer(nvml, handle, "power"),
-        power_limit=_answer(nvml, handle, "power_limit"),
-        throttle_reasons=_answer(nvml, handle, "throttle_reasons") or (),
-        pcie=_answer(nvml, handle, "pcie"),
+        clocks=read_value(nvml, handle, "clocks"),
+        temperature=read_value(nvml, handle, "temperature"),
+        power=read_value(nvml, handle, "power"),
+        power_limit=read_value(nvml, handle, "power_limit"),
+        throttle_reasons=read_value(nvml, handle, "throttle_reasons") or (),
+        pcie=read_value(nvml, handle, "pcie"),
     )
-
-
-def _answer(nvml: Nvml, handle: Any, field: str) -> Any:
-    """The first reader's answer that comes, as facts.gpu orders them."""
-    for reader in READERS[field]:
-        try:
-            return reader.read(nvml, handle)
-        except (nvml.NVMLError, ValueError):
-            continue
-    return None

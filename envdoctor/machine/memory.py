@@ -1,4 +1,4 @@
-"""Host memory, and what the cgroup leaves of it."""
+"""Host memory and the memory limit of the cgroup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_LIMIT = 1 << 60
 
 
 def read_memory(root: Path = Path("/")) -> Memory:
-    """Total and available memory, and the smallest limit of the cgroups that this process is in."""
+    """Total and available memory, and the smallest memory limit of the cgroups of this process."""
     source = "/proc/meminfo"
     try:
         sizes = parse_meminfo((root / "proc/meminfo").read_text())
@@ -34,7 +34,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 def parse_cgroup_paths(text: str) -> tuple[str, str]:
     """The paths of the v2 group and of the v1 memory group from /proc/self/cgroup.
 
-    v2: `0::/user.slice/session-1.scope`; v1: `9:memory:/docker/ab12`. Empty where there is none.
+    v2: `0::/user.slice/session-1.scope`; v1: `9:memory:/docker/ab12`. Empty if there is none.
     """
     unified = re.search(r"^0::(.*)$", text, re.MULTILINE)
     memory = re.search(r"^\d+:[\w,]*\bmemory\b[\w,]*:(.*)$", text, re.MULTILINE)
@@ -42,7 +42,7 @@ def parse_cgroup_paths(text: str) -> tuple[str, str]:
 
 
 def read_cgroup_limit(root: Path = Path("/")) -> Fact[int]:
-    """The smallest memory limit on the way from this process's cgroup to the root; absent if there is none."""
+    """The smallest memory limit of this process's cgroup and its ancestors; absent if there is none."""
     try:
         unified, legacy = parse_cgroup_paths((root / "proc/self/cgroup").read_text())
     except OSError as error:
@@ -58,11 +58,11 @@ def read_cgroup_limit(root: Path = Path("/")) -> Fact[int]:
 
 
 def _limits(mount: Path, group: str, file: str) -> list[tuple[int, str]]:
-    """Limits of a group and all above it, up to where the hierarchy is mounted.
+    """The limits of a group and its ancestors, up to the mount point of the hierarchy.
 
-    Inside a container the group's own path is often not visible below the mount; the mount itself then is the group.
+    Inside a container the path of the group is often not visible; the mount point is then the group itself.
     """
-    found = []
+    limits = []
     directory = mount / group.lstrip("/")
     for place in [directory, *directory.parents]:
         try:
@@ -70,10 +70,10 @@ def _limits(mount: Path, group: str, file: str) -> list[tuple[int, str]]:
         except OSError:
             text = ""
         if text.isdigit() and int(text) < NO_LIMIT:
-            found.append((int(text), str(place / file)))
+            limits.append((int(text), str(place / file)))
         if place == mount:
             break
-    return found
+    return limits
 
 
 def _size(sizes: dict[str, int], name: str, source: str) -> Fact[int]:

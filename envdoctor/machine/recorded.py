@@ -1,4 +1,4 @@
-"""Recorded machines: by name from the bundled ones, or from a file; and recording one."""
+"""Recorded machines: read a bundled one by name or one from a file, and record a machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
 
-WHAT = "a machine file as `envdoctor check --save FILE` writes it"
+FILE_DESCRIPTION = "a machine file written by `envdoctor check --save FILE`"
 HINT = "envdoctor check --save machine.json"
 
 
 def machine_names() -> list[str]:
-    """The bundled reference machines."""
+    """The names of the bundled machines."""
     return sorted(path.stem for path in (bundled("profiles") / "machines").glob("*.json"))
 
 
@@ -28,7 +28,7 @@ def read_recorded(name_or_file: str) -> Machine:
     """A machine from a file, or a bundled one by name."""
     path = Path(name_or_file)
     if path.suffix == ".json" or "/" in name_or_file or is_file(path):
-        return parse_machine(read_text(path, what=WHAT, hint=HINT), where=name_or_file)
+        return parse_machine(read_text(path, what=FILE_DESCRIPTION, hint=HINT), where=name_or_file)
     if name_or_file not in machine_names():
         raise unknown_name("machine", name_or_file, machine_names(), hint="or give the path of a machine file")
     bundled_file = bundled("profiles") / "machines" / f"{name_or_file}.json"
@@ -36,25 +36,25 @@ def read_recorded(name_or_file: str) -> Machine:
 
 
 def parse_machine(text: str, *, where: str) -> Machine:
-    """A machine from its JSON; refuses other JSON, missing fields and newer schemas, each by name."""
+    """Parse a machine from JSON; BadInput for other JSON, missing fields and newer schemas."""
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{where} is not JSON: {error}", expected=WHAT, hint=HINT) from error
+        raise BadInput(f"{where} is not JSON: {error}", expected=FILE_DESCRIPTION, hint=HINT) from error
     if not isinstance(data, dict):
-        raise BadInput(f"{where} holds a JSON {type(data).__name__}", expected=WHAT, hint=HINT)
+        raise BadInput(f"{where} contains a JSON {type(data).__name__}", expected=FILE_DESCRIPTION, hint=HINT)
     schema = data.get("schema", MACHINE_SCHEMA)
     if not isinstance(schema, int) or schema > MACHINE_SCHEMA or schema < 1:
         raise BadInput(
             f"{where} has schema {schema!r}",
-            expected=f"schema 1 to {MACHINE_SCHEMA}, which this envdoctor knows",
+            expected=f"schema 1 to {MACHINE_SCHEMA}",
             hint="upgrade envdoctor, or record the machine again with this version",
         )
-    return convert(data, Machine, where=where, what=WHAT, hint=HINT)
+    return convert(data, Machine, where=where, what=FILE_DESCRIPTION, hint=HINT)
 
 
 def machine_json(machine: Machine) -> str:
-    """The machine as a file to keep; `schema` is always written."""
+    """A machine as JSON, including its `schema`."""
     return json_text({"schema": MACHINE_SCHEMA} | msgspec.to_builtins(machine))
 
 
@@ -64,28 +64,28 @@ def json_text(data: object) -> str:
 
 
 def anonymize(machine: Machine, *, name: str, origin: str, home: str) -> Machine:
-    """The machine as a file to hand around: the home folder as `~`, no GPU serials (UUIDs)."""
+    """The machine without personal data: the home folder is replaced by `~`, GPU UUIDs are removed."""
     data = msgspec.to_builtins(machine)
     for gpu in data["gpus"].get("value", ()):
-        gpu["uuid"] = {"state": "absent", "source": gpu["uuid"]["source"], "note": "left out when recorded"}
+        gpu["uuid"] = {"state": "absent", "source": gpu["uuid"]["source"], "note": "removed when recorded"}
     text = msgspec.json.encode(data).decode().replace(f'"{home}/', '"~/').replace(f'"{home}"', '"~"')
     text = text.replace(f" {home}/", " ~/").replace(f":{home}/", ":~/")
-    read = convert(msgspec.json.decode(text), Machine, where="this machine", what=WHAT, hint=HINT)
-    return msgspec.structs.replace(read, name=name, origin=origin)
+    anonymous = convert(msgspec.json.decode(text), Machine, where="this machine", what=FILE_DESCRIPTION, hint=HINT)
+    return msgspec.structs.replace(anonymous, name=name, origin=origin)
 
 
 def override(machine: Machine, settings: list[str]) -> Machine:
-    """The machine with single facts replaced, as `driver.version=570.26` or `gpus.0.memory_total=...`.
+    """The machine with single facts replaced, such as `driver.version=570.26` or `gpus.0.memory_total=...`.
 
-    A value is read as JSON where it is JSON, else as text; a number is text where the fact is, as driver.version=550.
+    A value is parsed as JSON if possible, otherwise it is text. A number is text for a text fact: driver.version=550.
     """
     data = msgspec.to_builtins(machine)
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator:
-            raise BadInput(f"--fact {setting}", expected="NAME=VALUE, as driver.version=570.26", hint=HINT)
-        read = _value(text)
-        for value in (read, text, read) if isinstance(read, int | float) else (read,):
+            raise BadInput(f"--fact {setting}", expected="NAME=VALUE, such as driver.version=570.26", hint=HINT)
+        parsed = _parse_value(text)
+        for value in (parsed, text, parsed) if isinstance(parsed, int | float) else (parsed,):
             _replace(data, path, value)
             with contextlib.suppress(msgspec.ValidationError):
                 msgspec.convert(data, Machine)
@@ -100,24 +100,24 @@ def _replace(data: Any, path: str, value: object) -> None:
         data = _child(data, part, path)
     fact = _child(data, last, path)
     if not isinstance(fact, dict) or "source" not in fact:
-        raise BadInput(f"--fact {path} names no single fact", expected="for instance driver.version", hint=HINT)
+        raise BadInput(f"--fact {path} is not a single fact", expected="a fact such as driver.version", hint=HINT)
     fact.clear()
     fact.update({"value": value, "source": "override"})
 
 
 def _child(data: Any, part: str, path: str) -> Any:
     if isinstance(data, dict) and "value" in data and part not in data:
-        data = data["value"]  # through a fact that holds records: gpus.0.name
+        data = data["value"]  # a fact whose value is a record or a list: gpus.0.name
     if isinstance(data, list | tuple) and re.fullmatch(r"\d+", part) and int(part) < len(data):
         return data[int(part)]
     if isinstance(data, dict) and part in data:
         return data[part]
     names = sorted(data) if isinstance(data, dict) else [str(i) for i in range(len(data or ()))]
-    raise BadInput(f"--fact {path}: there is no '{part}'", expected="one of: " + ", ".join(names), hint=HINT)
+    raise BadInput(f"--fact {path}: unknown name '{part}'", expected="one of: " + ", ".join(names), hint=HINT)
 
 
-def _value(text: str) -> object:
-    """JSON where it is; but `570.26` stays text, since versions are not numbers."""
+def _parse_value(text: str) -> object:
+    """Parse JSON; `570.26` stays text because versions are not numbers."""
     if re.fullmatch(r"\d+\.\d+", text):
         return text
     try:

@@ -1,4 +1,4 @@
-"""The places that a stack writes to, and the room there."""
+"""The directories that a stack writes to, and their free space."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from envdoctor.core.directories import data_directory, home_directory
 from envdoctor.core.records import Fact, Filesystem, Storage, known, unreadable
 from envdoctor.machine.timeout import call_with_timeout
 
-STATFS_SECONDS = 2.0  # a dead NFS mount answers never
+STATFS_SECONDS = 2.0  # a dead NFS mount never responds
 
 
 def environments_directory(environ: Mapping[str, str]) -> Path:
-    """Where envdoctor keeps the environments it makes: below XDG_DATA_HOME."""
+    """The directory of the managed environments, below XDG_DATA_HOME."""
     return data_directory(environ) / "envs"
 
 
-def places(environ: Mapping[str, str]) -> dict[str, Path]:
-    """Directories by role, as uv, Hugging Face and the system find them."""
+def storage_directories(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Directories by role, with the defaults of uv, Hugging Face and the system."""
     home = home_directory(environ)
     cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     return {
@@ -34,26 +34,26 @@ def places(environ: Mapping[str, str]) -> dict[str, Path]:
 
 
 def read_storage(environ: Mapping[str, str] = os.environ) -> Storage:
-    """Size and free room of each place; a place that does not exist yet counts where it would be made."""
+    """Size and free space of each directory. For a missing directory, its nearest existing parent counts."""
     try:
         mounts = parse_mounts(Path("/proc/mounts").read_text(errors="replace"))
     except OSError:
         mounts = {}
-    found: dict[str, Filesystem] = {}
+    filesystems: dict[str, Filesystem] = {}
     failed = []
-    for role, path in places(environ).items():
-        place = read_filesystem(path, mounts)
-        if place.value is not None:
-            found[role] = place.value
-        elif place.state == "unreadable":
-            failed.append(f"{role}: {place.note}")
-    if failed and not found:
+    for role, path in storage_directories(environ).items():
+        filesystem = read_filesystem(path, mounts)
+        if filesystem.value is not None:
+            filesystems[role] = filesystem.value
+        elif filesystem.state == "unreadable":
+            failed.append(f"{role}: {filesystem.note}")
+    if failed and not filesystems:
         return Storage(places=unreadable("statvfs", "; ".join(failed)))
-    return Storage(places=known(found, "statvfs", "; ".join(failed)))
+    return Storage(places=known(filesystems, "statvfs", "; ".join(failed)))
 
 
 def read_filesystem(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
-    """The file system that holds `path` or its nearest parent that exists."""
+    """The file system of `path` or of its nearest existing parent."""
     try:
         return call_with_timeout(STATFS_SECONDS, lambda: _stat(path, mounts))
     except (OSError, TimeoutError) as error:
@@ -61,7 +61,7 @@ def read_filesystem(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
 
 
 def parse_mounts(text: str) -> dict[str, str]:
-    """File system types by mount point, from lines like `tmpfs /dev/shm tmpfs rw,nosuid 0 0`."""
+    """File system types by mount point, from lines such as `tmpfs /dev/shm tmpfs rw,nosuid 0 0`."""
     return {
         re.sub(r"\\040", " ", fields[1]): fields[2]
         for line in text.splitlines()

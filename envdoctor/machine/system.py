@@ -1,4 +1,4 @@
-"""Operating system, processor and container, from the kernel's own files."""
+"""Operating system, CPU and container, from files of the kernel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from envdoctor.core.paths import exists
 from envdoctor.core.records import Fact, System, absent, known, unreadable
 
-# MIDR implementer and part numbers of the Arm server cores that rented machines have
-# (Linux arch/arm64/include/asm/cputype.h).
+# MIDR implementer and part numbers of Arm server cores (Linux arch/arm64/include/asm/cputype.h).
 ARM_CORES = {
     ("0x41", "0xd4f"): "Arm Neoverse-V2 (NVIDIA Grace, AWS Graviton4)",
     ("0x41", "0xd40"): "Arm Neoverse-V1",
@@ -21,7 +20,7 @@ ARM_CORES = {
 
 
 def read_system(root: Path = Path("/")) -> System:
-    """Facts of the operating system under `root`."""
+    """Read the facts of the operating system under `root`."""
     uname = os.uname()
     return System(
         architecture=known(uname.machine, "uname -m"),
@@ -36,27 +35,27 @@ def read_system(root: Path = Path("/")) -> System:
 
 
 def parse_os_release(text: str) -> str:
-    """The distribution's name, as in `PRETTY_NAME="Ubuntu 24.04.3 LTS"`."""
+    """The name of the distribution, from `PRETTY_NAME="Ubuntu 24.04.3 LTS"`."""
     found = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
     return str(found[1]) if found else ""
 
 
 def parse_cpu_model(text: str) -> str:
-    """The processor's name from /proc/cpuinfo.
+    """The CPU model from /proc/cpuinfo.
 
-    x86: `model name      : AMD EPYC 9654 96-Core Processor`. Arm names no model, only numbers:
+    x86: `model name      : AMD EPYC 9654 96-Core Processor`. Arm has only the numbers
     `CPU implementer : 0x41` and `CPU part        : 0xd4f`.
     """
     fields: dict[str, str] = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
     if name := fields.get("model name"):
         return name.strip()
     core = (fields.get("CPU implementer", ""), fields.get("CPU part", ""))
-    unnamed = f"Arm implementer {core[0]} part {core[1]}" if all(core) else ""
-    return ARM_CORES.get(core, unnamed)
+    fallback = f"Arm implementer {core[0]} part {core[1]}" if all(core) else ""
+    return ARM_CORES.get(core, fallback)
 
 
 def read_container(root: Path, environ: Mapping[str, str]) -> Fact[str]:
-    """The container runtime: its marker file first, then what it puts into the environment, then cgroup names."""
+    """The container runtime, from its marker file, its environment variables or the cgroup names."""
     for marker, runtime in ((".dockerenv", "docker"), ("run/.containerenv", "podman")):
         if exists(root / marker):
             return known(runtime, f"/{marker}")
@@ -84,7 +83,7 @@ def _read_parsed(path: Path, parse: Callable[[str], str]) -> Fact[str]:
 
 
 def _read_glibc() -> Fact[str]:
-    """`confstr` answers "glibc 2.39"; a C library without the name (musl) has no glibc wheels either."""
+    """`confstr` returns "glibc 2.39". Other C libraries (musl) do not define the name and cannot use glibc wheels."""
     source = "confstr CS_GNU_LIBC_VERSION"
     try:
         text = os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -94,5 +93,5 @@ def _read_glibc() -> Fact[str]:
 
 
 def _read_wsl(release: str) -> Fact[str]:
-    """WSL kernels are named like `5.15.153.1-microsoft-standard-WSL2`."""
+    """WSL kernels have names such as `5.15.153.1-microsoft-standard-WSL2`."""
     return known(release, "uname -r") if "microsoft" in release.lower() else absent("uname -r")

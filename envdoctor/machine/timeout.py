@@ -1,4 +1,4 @@
-"""A bound on calls that a broken machine can hang: a dead network mount, a driver that does not answer."""
+"""Timeouts for calls that can block forever: a dead network mount, a driver that does not respond."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 def call_with_timeout(seconds: float, function: Callable[[], T]) -> T:
-    """The function's result; TimeoutError when it does not answer in time.
+    """Call a function in a thread; TimeoutError if it does not return in time.
 
-    It runs in a daemon thread, since a call stuck in the kernel cannot be cancelled, only left behind.
+    A call that blocks in the kernel cannot be cancelled, so its daemon thread keeps running.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -29,5 +29,5 @@ def call_with_timeout(seconds: float, function: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(f"no answer within {seconds:g} s")
+        raise TimeoutError(f"no response within {seconds:g} s")
     return results[0]

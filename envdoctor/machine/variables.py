@@ -1,4 +1,4 @@
-"""Environment variables that change what a GPU stack does; secrets only as present."""
+"""Environment variables that affect a GPU stack; the values of secrets are redacted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from envdoctor.core.records import Fact, absent, known
 from envdoctor.redact.variables import redact_variable
 
-# Whole names and prefixes (ending in _) of variables that CUDA, NCCL, torch, triton, vLLM, Hugging Face, Ray,
+# Names, and prefixes (ending in _), of variables that CUDA, NCCL, torch, triton, vLLM, Hugging Face, Ray,
 # build tools and installers read.
 NAMES = frozenset({
     "ATTN_IMPL", "BNB_CUDA_VERSION", "CC", "CXX", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_LAUNCH_BLOCKING",
@@ -26,16 +26,16 @@ SLURM = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NUM_NODES", "SLURM_JO
 
 
 def read_environment(environ: Mapping[str, str] = os.environ) -> Fact[dict[str, str]]:
-    """The variables that matter, by name."""
-    found = {
+    """The relevant variables by name."""
+    variables = {
         name: redact_variable(name, value)
         for name, value in sorted(environ.items())
         if name in NAMES or name.startswith(PREFIXES)
     }
-    return known(found, "environment")
+    return known(variables, "environment")
 
 
 def read_slurm(environ: Mapping[str, str] = os.environ) -> Fact[dict[str, str]]:
-    """The SLURM allocation that this process runs in; absent outside of one."""
+    """The SLURM allocation of this process; absent outside of one."""
     found = {name: environ[name] for name in SLURM if name in environ}
     return known(found, "environment") if "SLURM_JOB_ID" in found else absent("environment")

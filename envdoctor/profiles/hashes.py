@@ -27,7 +27,7 @@ import msgspec
 from envdoctor.core.records import Record
 from envdoctor.environment.managed import LOCK_FILE
 from envdoctor.environment.metadata import normalise
-from envdoctor.machine.storage import places
+from envdoctor.machine.storage import storage_directories
 
 READ_BYTES = 8 << 20  # of any file here
 LOCKED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})(?: # [0-9]+)?$", re.MULTILINE)
@@ -56,7 +56,7 @@ class DirectUrl(msgspec.Struct):
 def hashes_of(venv: Path, environ: Mapping[str, str] = os.environ) -> dict[str, WheelHash]:
     """What is known of each distribution, by normalised name; the others are left out."""
     locked = {name: (version, digest) for name, version, digest in LOCKED.findall(_read(venv / LOCK_FILE).decode())}
-    cache = places(environ)["uv cache"]
+    cache = storage_directories(environ)["uv cache"]
     found = {}
     for info in sorted(venv.glob("lib/python3*/site-packages/*.dist-info")):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")

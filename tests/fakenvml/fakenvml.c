@@ -1,22 +1,22 @@
 /* A fake libnvidia-ml.so.1, for tests on machines without an NVIDIA GPU.
  *
- * The real nvidia-ml-py loads it and calls it. What it answers stands in the INI file named by FAKE_NVML_CONFIG:
+ * nvidia-ml-py loads and calls it. The INI file in FAKE_NVML_CONFIG contains the values that it returns:
  *
  *   [system]
  *   driver_version = 580.159.04
  *   nvml_version = 13.580.159.04
  *   cuda = 13000
  *   count = 2
- *   fail.nvmlInitWithFlags = 18          that call returns NVML error 18
- *   hang.nvmlInitWithFlags = 1           that call never returns
- *   [gpu]                                what all GPUs have in common
+ *   fail.nvmlInitWithFlags = 18          this call returns NVML error 18
+ *   hang.nvmlInitWithFlags = 1           this call never returns
+ *   [gpu]                                values of all GPUs
  *   name = NVIDIA H200
- *   [gpu1]                               what only GPU 1 has
- *   fail = 15                            every call about it returns 15
+ *   [gpu1]                               values of GPU 1 only
+ *   fail = 15                            every call for it returns 15
  *   fail.nvmlDeviceGetEccMode = 4
  *
  * A call whose key is not in the file returns NOT_SUPPORTED, as a real GPU without that feature does.
- * A symbol is left out by compiling with -Dsymbol=omitted_symbol.
+ * A symbol is omitted by compiling with -Dsymbol=omitted_symbol.
  *
  * Structures and return codes follow nvml.h, which NVIDIA keeps stable (NVML API Reference Guide).
  */
@@ -92,7 +92,7 @@ static const char *look_up(const char *section, const char *key)
     return NULL;
 }
 
-/* A setting of one GPU, else of all of them; or of the system. */
+/* A setting of one GPU, otherwise of all GPUs; or of the system. */
 static const char *setting(int gpu, const char *key)
 {
     if (gpu == SYSTEM)
@@ -109,12 +109,12 @@ static ulonglong number(int gpu, const char *key)
     return value ? strtoull(value, NULL, 0) : 0;
 }
 
-/* ---- what every call does first ---- */
+/* ---- the start of every call ---- */
 
 static int initialized;
 static struct { int index; } devices[MAX_GPUS];
 
-/* Hangs or fails where the file says so: for this call, or for all calls about this GPU. */
+/* Hangs or fails if configured, for this call or for all calls for this GPU. */
 static Result ordered(int gpu, const char *symbol)
 {
     char hang[96], fail[96];
@@ -125,7 +125,7 @@ static Result ordered(int gpu, const char *symbol)
     return (Result)(setting(gpu, fail) ? number(gpu, fail) : number(gpu, "fail"));
 }
 
-/* __func__ is the exported symbol's own name, by which the file addresses it. */
+/* __func__ is the name of the exported symbol, which is the key in the file. */
 #define ENTER(gpu)                                      \
     do {                                                \
         if (!initialized)                               \
@@ -198,7 +198,7 @@ SYSTEM_CALL(nvmlSystemGetDriverVersion, give_text(SYSTEM, "driver_version", text
 SYSTEM_CALL(nvmlSystemGetCudaDriverVersion_v2, give_uint(SYSTEM, "cuda", number), uint *number)
 SYSTEM_CALL(nvmlDeviceGetCount_v2, give_uint(SYSTEM, "count", number), uint *number)
 
-/* Answers without nvmlInit, as the real one does: nvidia-smi prints it under "Driver/library version mismatch". */
+/* Works without nvmlInit, like the real one: nvidia-smi prints it with "Driver/library version mismatch". */
 Result nvmlSystemGetNVMLVersion(char *version, uint size)
 {
     Result result = ordered(SYSTEM, __func__);
@@ -215,7 +215,7 @@ Result nvmlDeviceGetHandleByIndex_v2(uint index, Device *device)
     return SUCCESS;
 }
 
-/* ---- calls of one plain answer ---- */
+/* ---- calls that return one value ---- */
 
 #define CALL(symbol, answer, ...)             \
     Result symbol(Device device, __VA_ARGS__) \
@@ -227,7 +227,7 @@ Result nvmlDeviceGetHandleByIndex_v2(uint index, Device *device)
 #define TEXT_CALL(symbol, key) CALL(symbol, give_text(gpu, key, buffer, size), char *buffer, uint size)
 #define UINT_CALL(symbol, key) CALL(symbol, give_uint(gpu, key, out), uint *out)
 #define ULONGLONG_CALL(symbol, key) CALL(symbol, give_ulonglong(gpu, key, out), ulonglong *out)
-/* A mode now and after the next reset: the same, here. */
+/* The current mode and the mode after the next reset, which are equal here. */
 #define MODE_CALL(symbol, key) \
     CALL(symbol, give_uint(gpu, key, now) ? NOT_SUPPORTED : give_uint(gpu, key, later), uint *now, uint *later)
 #define INDEXED_CALL(symbol, key) CALL(symbol, give_indexed(gpu, key, which, out), int which, uint *out)
@@ -244,7 +244,7 @@ static Result give_indexed(int gpu, const char *prefix, int which, uint *out)
 
 typedef struct { uint pid; ulonglong memory; uint gpu_instance, compute_instance; } ProcessInfo;
 
-/* "1234:1048576 1300:-": process 1300 with memory that the driver does not tell. */
+/* "1234:1048576 1300:-": process 1300 with unknown memory. */
 static Result give_processes(int gpu, const char *key, uint *count, ProcessInfo *processes)
 {
     const char *text = setting(gpu, key);
@@ -289,7 +289,7 @@ PROCESSES_CALL(nvmlDeviceGetComputeRunningProcesses_v3, "compute_processes")
 PROCESSES_CALL(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics_processes")
 PROCESSES_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps_processes")
 
-/* ---- calls of several answers, or of a structure with a version ---- */
+/* ---- calls that return several values or a versioned structure ---- */
 
 Result nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor)
 {
@@ -317,7 +317,7 @@ Result nvmlDeviceGetRemappedRows(Device device, uint *correctable, uint *uncorre
 Result nvmlDeviceGetNvLinkState(Device device, uint link, uint *active)
 {
     ENTER(device->index);
-    const char *links = setting(device->index, "nvlinks"); /* one digit a link, "1101": the third is down */
+    const char *links = setting(device->index, "nvlinks"); /* one digit per link, "1101": the third is down */
     if (!links)
         return NOT_SUPPORTED;
     if (link >= strlen(links))
@@ -352,7 +352,7 @@ Result nvmlDeviceGetMemoryInfo(Device device, Memory *memory)
 {
     ENTER(device->index);
     Result result = give_memory(device->index, &memory->total, &memory->used);
-    memory->used += number(device->index, "memory_reserved"); /* version 1 does not tell them apart */
+    memory->used += number(device->index, "memory_reserved"); /* version 1 does not separate them */
     return result;
 }
 

@@ -1,4 +1,4 @@
-"""The fake libnvidia-ml.so.1, compiled once a session, and environments in which a child process loads it."""
+"""Fixture that compiles the fake libnvidia-ml.so.1, and environment variables with which a child loads it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FakeNvml = Callable[..., dict[str, str]]
 
 
 def machine_ini(name: str, *lines: str) -> str:
-    """The configuration of a whole machine (gh200, h100x8, h200), with lines put before it.
+    """The configuration of a machine (gh200, h100x8, h200) with `lines` before it.
 
-    The first mention of a key counts, so `lines` change what the machine answers:
+    The first occurrence of a key counts, so `lines` override values of the machine:
     `machine_ini("gh200", "[system]", "fail.nvmlInitWithFlags = 18")`.
     """
     return "\n".join((*lines, (HERE / f"{name}.ini").read_text()))
@@ -25,26 +25,26 @@ def machine_ini(name: str, *lines: str) -> str:
 
 @pytest.fixture(scope="session")
 def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
-    """`fake_nvml(ini_text, omit=())` is an environment whose processes load the fake library.
+    """`fake_nvml(ini_text, omit=())` returns environment variables with which a process loads the fake library.
 
-    The loader reads LD_LIBRARY_PATH when a process starts: it takes a child process to use it. `omit` names symbols
-    that the library shall lack, `version` becomes part of the library's file name, as a driver installs it.
+    The loader reads LD_LIBRARY_PATH when a process starts, so only a child process can use it. `omit`: symbols that
+    are missing in the library. `version`: part of the library's file name, as in a driver installation.
     """
     builds: dict[tuple[tuple[str, ...], str], Path] = {}
 
     def environment(ini: str, omit: Sequence[str] = (), version: str = "") -> dict[str, str]:
-        wanted = (tuple(omit), version)
-        if wanted not in builds:
-            builds[wanted] = build_library(tmp_path_factory.mktemp("fakenvml"), omit, version)
+        key = (tuple(omit), version)
+        if key not in builds:
+            builds[key] = build_library(tmp_path_factory.mktemp("fakenvml"), omit, version)
         config = tmp_path_factory.mktemp("nvml-config") / "fake.ini"
         config.write_text(ini)
-        return os.environ | {"LD_LIBRARY_PATH": str(builds[wanted]), "FAKE_NVML_CONFIG": str(config)}
+        return os.environ | {"LD_LIBRARY_PATH": str(builds[key]), "FAKE_NVML_CONFIG": str(config)}
 
     return environment
 
 
 def build_library(directory: Path, omit: Sequence[str], version: str) -> Path:
-    """Compile the fake into `directory` and return it."""
+    """Compile the fake library into `directory` and return the directory."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if not compiler:
         pytest.fail("the fake NVML library needs a C compiler: install gcc or clang, or set CC")
