@@ -15,6 +15,7 @@ _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
 _CONDA = re.compile(r"(?:([\w\-./]+)::)?([A-Za-z0-9_.\-]+)\s*(?:(==|>=|<=|!=|=|>|<)\s*([^=\s]+)(?:=(\S+))?)?")
 _ARCHITECTURES = ("x86_64", "aarch64")
+_MAX_NAME_LENGTH = 200  # the tables are looked up by file name
 
 
 class InstallRequirement(NamedTuple):
@@ -52,7 +53,7 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
     if _is_url(text):
         return _parse_url(text, line)
     match = _REQUIREMENT.fullmatch(text.partition(" #")[0].partition(" --hash")[0].strip())
-    if not match:
+    if not match or len(match[1]) > _MAX_NAME_LENGTH:
         return None
     extras = tuple(normalize_name(part) for part in (match[2] or "").split(",") if part.strip())
     name, marker = normalize_name(match[1]), (match[5] or "").strip()
@@ -79,14 +80,17 @@ def _parse_url(text: str, line: int) -> InstallRequirement:
         name, _, tags = unquote(wheel[1]).partition("-")
         version = tags.partition("-")[0]
         specifier = f"=={version}" if tags.count("-") >= 3 else ""
-        return InstallRequirement(normalize_name(name), specifier, (), text, text, line)
+        return InstallRequirement(_url_name(name), specifier, (), text, text, line)
     egg = _EGG.search(text)
     tail = text.partition("#")[0].rstrip("/").rpartition("/")[2]
     name = egg[1] if egg else re.sub(r"(\.git)?(@.*)?$", "", tail.removesuffix(".tar.gz").removesuffix(".zip"))
     name = name.partition("[")[0]
-    return InstallRequirement(
-        normalize_name(name) if re.match(r"[A-Za-z0-9]", name) else "", "", (), text, text, line
-    )
+    return InstallRequirement(_url_name(name), "", (), text, text, line)
+
+
+def _url_name(text: str) -> str:
+    """The normalized name in a URL; empty if it cannot be the name of a distribution."""
+    return normalize_name(text) if re.match(r"[A-Za-z0-9]", text) and len(text.encode()) <= _MAX_NAME_LENGTH else ""
 
 
 def parse_conda_spec(text: str, line: int) -> InstallRequirement | None:
