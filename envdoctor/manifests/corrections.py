@@ -162,9 +162,7 @@ class _ReleaseSearch:
     def substitute(self, packages: Packages, violation: Violation) -> tuple[Substitution | None, Packages]:
         """Substitute one of the packages that the rule names. Packages that the guide does not pin come first."""
         names = [item.fact for item in violation.problem.evidence if item.fact in packages]
-        unpinned_first = sorted(
-            names, key=lambda name: (packages[name].pinned, packages[name].reason.startswith("required by"))
-        )
+        unpinned_first = sorted(names, key=lambda name: (packages[name].pinned, packages[name].is_dependency))
         count = len(self.violations(packages))
         for name in unpinned_first:
             for version in self._versions_without(violation, packages, name):

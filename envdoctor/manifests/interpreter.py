@@ -267,7 +267,7 @@ def _newly_named(
     packages = {}
     for requirement in action.requirements:
         package = installed.get(requirement.name)
-        if package and package is resolved.get(requirement.name) and package.reason.startswith("required by"):
+        if package and package is resolved.get(requirement.name) and package.is_dependency:
             packages[requirement.name] = package._replace(
                 line=requirement.line,
                 reason=requirement.text,

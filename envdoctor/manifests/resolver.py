@@ -29,6 +29,11 @@ class ResolvedPackage(NamedTuple):
     specifier: str = ""  # as written in the guide
     wheel: str = ""  # file name, if the guide names a wheel
 
+    @property
+    def is_dependency(self) -> bool:
+        """Whether another package requires it, and the guide does not name it."""
+        return self.reason.startswith("required by ")
+
 
 class Bound(NamedTuple):
     """A version range of a package. `required_by` is empty for ranges of the guide itself."""

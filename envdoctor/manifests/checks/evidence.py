@@ -9,9 +9,9 @@ from envdoctor.manifests.context import GuideContext
 def line_of(context: GuideContext, start: int, text: str) -> int:
     """The line of a word in a command that spans several lines; `start` if it is not found."""
     lines = context.guide.lines
-    bare = text.strip()
+    word = text.strip()
     for number in range(max(start, 1), min(start + 40, len(lines) + 1)):
-        if bare and bare in lines[number - 1]:
+        if word and word in lines[number - 1]:
             return number
         if number > start and not lines[number - 1].strip():
             break

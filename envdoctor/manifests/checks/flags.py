@@ -1,4 +1,4 @@
-"""Checks on options and variables that do nothing, or something else than meant."""
+"""Checks on options and variables without effect, or with an unintended effect."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from envdoctor.manifests.torch_sources import torch_source
 from envdoctor.rules.registry import Problem, rule
 
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
-_LOGIN = re.compile(
+_LOGIN_NODE = re.compile(
     r"login[- ]?(?:node|host|knoten)|anmeldeknoten|front-?end node|登录节点|登錄節點|ログインノード"
     r"|n(?:œ|oe)ud de (?:connexion|login)|nodo de (?:login|acceso)|(?:ohne|without|no|sin|sans) GPU",
     re.IGNORECASE,
 )
-_NEAR = 12  # lines above a command that speak of it
+_CONTEXT_LINES = 12  # lines above a command that may describe it
 
 
 @rule("RUN020", kind="guide", severity="warning", cause="torch-cpu-build", url=UV_TORCH)
-def config_setting_does_nothing(context: GuideContext) -> Iterator[Problem]:
-    """`--config-settings vllm:torch-backend=auto` is accepted and does nothing: torch comes from PyPI all the
-    same.
-    """
+def config_setting_has_no_effect(context: GuideContext) -> Iterator[Problem]:
+    """`--config-settings vllm:torch-backend=auto` is accepted but has no effect: torch still comes from PyPI."""
     for install in context.trace.installs:
         for value in install.action.config_settings:
             if "torch-backend" in value or "torch_backend" in value:
@@ -34,7 +32,7 @@ def config_setting_does_nothing(context: GuideContext) -> Iterator[Problem]:
                 backend = value.rpartition("=")[2] or "auto"
                 yield Problem(
                     "warning",
-                    f"--config-settings {value} is accepted and does nothing: no build reads it",
+                    f"--config-settings {value} has no effect: no build backend reads it",
                     (
                         guide_evidence(context, "--config-settings", value, line),
                         table_evidence(
@@ -44,45 +42,38 @@ def config_setting_does_nothing(context: GuideContext) -> Iterator[Problem]:
                             "2026-11-21",
                         ),
                     ),
-                    f"Use uv's own option: --torch-backend={backend}.",
+                    f"Use the uv option --torch-backend={backend}.",
                     (f"uv pip install {requirement_arguments(install)} --torch-backend={backend}",),
                     line=line,
                 )
 
 
 @rule("RUN021", kind="guide", severity=("error", "warning"), cause="torch-cpu-build", url=UV_TORCH)
-def backend_is_detected_where_there_is_no_gpu(context: GuideContext) -> Iterator[Problem]:
-    """`--torch-backend=auto` looks for a driver, and takes the CPU index location it sees none: login node, docker
-    build.
-    """
+def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[Problem]:
+    """`--torch-backend=auto` selects the CPU index if it detects no driver: on a login node, in a Docker build."""
     for install in context.trace.installs:
         if torch_source(install.action).backend != "auto":
             continue
         line = line_of(context, install.action.line, "torch-backend")
-        location = (
-            "a docker build"
-            if install.before.in_dockerfile
-            else "a login node"
-            if _on_login_node(context, line)
-            else ""
-        )
-        if location:
+        in_dockerfile = install.before.in_dockerfile
+        if in_dockerfile or _on_login_node(context, line):
+            location = "in a Docker build" if in_dockerfile else "on a login node"
             yield Problem(
-                "error" if install.before.in_dockerfile else "warning",
-                f"--torch-backend=auto in {location} sees no driver and takes the CPU build of torch",
+                "error" if in_dockerfile else "warning",
+                f"--torch-backend=auto {location} detects no driver and selects the CPU build of torch",
                 (
                     guide_evidence(context, "--torch-backend", "auto", line),
                     table_evidence("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
                 ),
-                "Name the build: --torch-backend=cu128, or what fits the driver of the machine that runs it.",
+                "Select the build for the driver of the target machine, such as --torch-backend=cu128.",
                 (install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
                 line=line,
             )
 
 
 def _on_login_node(context: GuideContext, line: int) -> bool:
-    above = context.guide.lines[max(0, line - _NEAR - 1) : line]
-    return any(_LOGIN.search(text) for text in above)
+    above = context.guide.lines[max(0, line - _CONTEXT_LINES - 1) : line]
+    return any(_LOGIN_NODE.search(text) for text in above)
 
 
 @rule(
@@ -92,23 +83,23 @@ def _on_login_node(context: GuideContext, line: int) -> bool:
     cause="silent-slow-path",
     url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
 )
-def variable_is_read_by_nothing(context: GuideContext) -> Iterator[Problem]:
-    """A variable is set that no release of the library reads: what it is meant to switch stays as it is."""
-    known = {row.name: row for row in guide_tables().switch}
-    for line, name, value in _assigned(context):
-        row = known.get(name)
+def environment_variable_has_no_effect(context: GuideContext) -> Iterator[Problem]:
+    """The guide sets an environment variable that no release of the library reads."""
+    unread = {row.name: row for row in guide_tables().switch}
+    for line, name, value in _assignments(context):
+        row = unread.get(name)
         if row:
             yield Problem(
                 "warning",
-                f"{name}={value}: nothing reads this variable",
+                f"{name}={value}: no library reads this variable",
                 (guide_evidence(context, name, value, line), table_evidence(name, "not read", row.source, row.date)),
                 f"Use {row.instead}.",
                 line=line,
             )
 
 
-def _assigned(context: GuideContext) -> Iterator[tuple[int, str, str]]:
-    """SetVariables that commands and Python code of the guide set."""
+def _assignments(context: GuideContext) -> Iterator[tuple[int, str, str]]:
+    """Lines, names and values of the variables that commands and Python code of the guide set."""
     for action in context.guide.actions:
         if isinstance(action, SetVariables):
             yield from ((line_of(context, action.line, name), name, value) for name, value in action.values)
@@ -117,11 +108,11 @@ def _assigned(context: GuideContext) -> Iterator[tuple[int, str, str]]:
             yield from ((command.line, name, value) for name, value in command.assignments)
     for block in context.guide.python_blocks:
         for number, text in block:
-            found = re.search(
+            match = re.search(
                 r"environ(?:\[|\.setdefault\()\s*['\"](\w+)['\"]\s*(?:\]\s*=|,)\s*['\"]?([^'\")]{0,80})", text
             )
-            if found:
-                yield number, found[1], found[2]
+            if match:
+                yield number, match[1], match[2]
 
 
 @rule(
@@ -131,24 +122,19 @@ def _assigned(context: GuideContext) -> Iterator[tuple[int, str, str]]:
     cause="dependency-pin-violated",
     url="https://www.gnu.org/software/bash/manual/html_node/Redirections.html",
 )
-def shell_takes_the_bound_as_a_redirection(context: GuideContext) -> Iterator[Problem]:
-    """`pip install trl>=0.23` without quotes: the shell writes to a file named `=0.23` and installs without the
-    bound.
+def shell_interprets_a_version_bound_as_redirection(context: GuideContext) -> Iterator[Problem]:
+    """`pip install trl>=0.23` is not quoted: the shell writes to a file named `=0.23`, and the bound is lost.
 
-    With `<` it looks for a file to read from and stops.
+    With `<` the shell reads from a file that does not exist, and fails.
     """
     for install in context.trace.installs:
         for word in install.action.unquoted_bounds:
             line = line_of(context, install.action.line, word)
             reads = "<" in word
-            what = (
-                "reads from a file of that name and stops"
-                if reads
-                else "writes to a file of that name and drops the bound"
-            )
+            effect = "fails to read a file of that name" if reads else "writes to a file and drops the bound"
             yield Problem(
                 "error" if reads else "warning",
-                f"{word} is not quoted: the shell {what}",
+                f"{word} is not quoted: the shell {effect}",
                 (guide_evidence(context, "argument", word, line),),
                 f"Quote it: '{word}'.",
                 (f"uv pip install '{word}'",),

@@ -1,4 +1,4 @@
-"""Checks on names: packages that are not what they seem, commands and modules that are gone, tokens in the open."""
+"""Checks on names: misleading package names, removed commands and modules, tokens, repositories without a tag."""
 
 from __future__ import annotations
 
@@ -13,57 +13,61 @@ from envdoctor.manifests.actions import Clone, Run
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.options import parse_options
 from envdoctor.rules.registry import Problem, rule
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
 _TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|[0-9a-f]{40})\b")
-_REPOSITORIES = frozenset({"transformers", "trl", "peft", "accelerate", "vllm", "verl", "flash-attention",
-"unsloth", "kernels",
-                           "triton", "liger-kernel", "bitsandbytes", "datasets", "deepspeed"})  # fmt: skip
+_REPOSITORIES = frozenset({
+    "transformers", "trl", "peft", "accelerate", "vllm", "verl", "flash-attention", "unsloth", "kernels", "triton",
+    "liger-kernel", "bitsandbytes", "datasets", "deepspeed",
+})  # fmt: skip
 
 
-class _Namesake(NamedTuple):
+class _MisleadingName(NamedTuple):
+    """A name on PyPI that does not refer to the expected package."""
+
     name: str
-    versions: str  # specifier of what is requested for; empty: any
+    first_missing: int  # major version that does not exist on PyPI; 0 if no version is right
     cause: str
-    what: str
+    problem: str
     fix: str
     command: str
 
 
-_NAMESAKES = (
-    _Namesake(
+_MISLEADING_NAMES = (
+    _MisleadingName(
         "flash-attn",
-        ">=3",
+        3,
         "flash-attn-no-wheel",
         "flash-attn on PyPI ends with 2.8.3.post2 and has no 3.x",
-        "FlashAttention 3 is a wheel of its own (flash_attn_3, module flash_attn_interface) made for one torch; "
-        "or use the kernels hub: kernels-community/vllm-flash-attn3.",
+        "FlashAttention 3 is a separate wheel (flash_attn_3, module flash_attn_interface) for one torch release. "
+        "Or use the kernels hub: kernels-community/vllm-flash-attn3.",
         "uv pip install flash-attn==2.8.3 --no-build-isolation",
     ),
-    _Namesake(
+    _MisleadingName(
         "flash-attn-3",
-        "",
+        0,
         "flash-attn-no-wheel",
-        "flash-attn-3 on PyPI is one yanked, empty 0.0.0",
-        "Install a FlashAttention 3 wheel built for this torch by its address, or use "
+        "flash-attn-3 on PyPI is an empty, yanked release 0.0.0",
+        "Install a FlashAttention 3 wheel built for this torch by its URL, or use "
         "kernels-community/vllm-flash-attn3.",
         "",
     ),
-    _Namesake(
+    _MisleadingName(
         "triton-kernels",
-        "",
+        0,
         "silent-slow-path",
-        "triton-kernels 0.1.0 on PyPI is an unrelated package: vLLM then takes a slower path",
-        "Take python/triton_kernels of the triton repository at the tag of your triton; vLLM 0.12.0 and newer "
-        "bring it.",
+        "triton-kernels 0.1.0 on PyPI is an unrelated package, with which vLLM uses a slower path",
+        "Install python/triton_kernels of the triton repository at the tag of your triton release. vLLM 0.12.0 and "
+        "newer contain it.",
         "uv pip uninstall triton-kernels",
     ),
-    _Namesake(
+    _MisleadingName(
         "pynvml",
-        "",
+        0,
         "nvml-python-conflict",
-        "pynvml is a deprecated name; NVIDIA's binding is nvidia-ml-py",
+        "pynvml is deprecated in favour of nvidia-ml-py of NVIDIA",
         "Install nvidia-ml-py.",
         "uv pip install nvidia-ml-py",
     ),
@@ -71,18 +75,16 @@ _NAMESAKES = (
 
 
 @rule("RUN060", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated")
-def package_is_not_what_its_name_says(context: GuideContext) -> Iterator[Problem]:
-    """A name on PyPI that is empty, unrelated or deprecated stands where another package is meant."""
+def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Problem]:
+    """The name on PyPI is an empty, unrelated or deprecated package. The guide means another one."""
     for _, requirement, line in iter_requirements(context):
-        for row in _NAMESAKES:
-            if requirement.name != row.name or (
-                row.versions and not _only_above(requirement.specifier, row.versions)
-            ):
+        for row in _MISLEADING_NAMES:
+            if requirement.name != row.name or _major_version(requirement.specifier) < row.first_missing:
                 continue
             newest = published_releases(row.name)[0]
             yield Problem(
                 "warning" if row.name == "pynvml" else "error",
-                f"`{requirement.text}`: {row.what}",
+                f"`{requirement.text}`: {row.problem}",
                 (
                     guide_evidence(context, row.name, requirement.text, line),
                     table_evidence(row.name, f"newest {newest.version}", "release list of PyPI", newest.date),
@@ -94,15 +96,15 @@ def package_is_not_what_its_name_says(context: GuideContext) -> Iterator[Problem
             )
 
 
-def _only_above(specifier: str, limit: str) -> bool:
-    """Whether a range admits nothing below its limit: no release of the list lies in it, and it asks for a 3."""
-    found = re.search(r"(?:>=|==|~=|>)\s*(\d+)", specifier)
-    return bool(found and int(found[1]) >= int(limit.strip(">=")))
+def _major_version(specifier: str) -> int:
+    """The lowest major version in a specifier; 0 if it has no lower bound."""
+    match = re.search(r"(?:>=|==|~=|>)\s*(\d+)", specifier)
+    return int(match[1]) if match else 0
 
 
 @rule("RUN061", kind="guide", severity=("error", "warning"), cause="hub-auth", url=HUB_CLI)
-def command_is_gone_from_the_hub_library(context: GuideContext) -> Iterator[Problem]:
-    """huggingface-cli is gone from huggingface-hub 1.x: `hf auth login`, `hf download`."""
+def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
+    """huggingface-hub 1.x has no huggingface-cli. The commands are `hf auth login` and `hf download`."""
     hub = context.version("huggingface-hub")
     if hub and satisfies(hub, "<1.0"):
         return
@@ -111,18 +113,16 @@ def command_is_gone_from_the_hub_library(context: GuideContext) -> Iterator[Prob
             continue
         line = line_of(context, command.line, "huggingface-cli")
         text = str(command)
-        new = text.replace("huggingface-cli login", "hf auth login").replace(
-            "huggingface-cli whoami", "hf auth whoami"
-        )
+        new = re.sub(r"huggingface-cli (login|whoami)", r"hf auth \1", text)
         new = new.replace("huggingface-cli", "hf").partition(" --token")[0]
         yield Problem(
             "error" if hub else "warning",
-            "huggingface-cli is gone from huggingface-hub 1.x" + (f"; the guide ends up with {hub}" if hub else ""),
+            "huggingface-cli was removed in huggingface-hub 1.x" + (f"; the guide installs {hub}" if hub else ""),
             (
                 guide_evidence(context, "command", _TOKEN.sub("(token)", text), line),
-                table_evidence("huggingface-cli", "gone in 1.x", HUB_CLI, "2026-11-21"),
+                table_evidence("huggingface-cli", "removed in 1.x", HUB_CLI, "2026-11-21"),
             ),
-            f"Write {_TOKEN.sub('$HF_TOKEN', new)}.",
+            f"Use {_TOKEN.sub('$HF_TOKEN', new)}.",
             (_TOKEN.sub("$HF_TOKEN", new),),
             line=line,
         )
@@ -135,22 +135,21 @@ def command_is_gone_from_the_hub_library(context: GuideContext) -> Iterator[Prob
     cause="hub-auth",
     url="https://huggingface.co/docs/hub/security-tokens",
 )
-def token_is_typed_in_the_open(context: GuideContext) -> Iterator[Problem]:
-    """A token on a command line stays in the shell's history, in process lists and in the guide itself."""
+def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
+    """A token on a command line is visible in the shell history, in process lists and in the guide."""
     for command in context.guide.commands:
         words = [*command.words, *(f"{name}={value}" for name, value in command.assignments)]
-        typed = any(_TOKEN.search(word) for word in words)
-        given = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "--token"), "")
-        given = given or next((word.partition("=")[2] for word in words if word.startswith("--token=")), "")
-        plain = bool(given) and not given.startswith(("$", "<", "{", "%"))
-        if not typed and not plain:
+        options = parse_options(tuple(words), with_value=frozenset({"--token"}))
+        token = options.last("--token")
+        is_literal = bool(token) and not token.startswith(("$", "<", "{", "%"))
+        if not is_literal and not any(_TOKEN.search(word) for word in words):
             continue
-        line = line_of(context, command.line, "token" if plain else "hf_")
+        line = line_of(context, command.line, "token" if is_literal else "hf_")
         yield Problem(
             "warning",
-            "a token is typed on the command line, where history and process lists keep it",
+            "a token is on the command line, where it is visible in the shell history and in process lists",
             (guide_evidence(context, "command", _TOKEN.sub("(token)", command.name), line),),
-            "Log in with `hf auth login`, which asks for it, or read HF_TOKEN from a file that only you can read.",
+            "Log in with `hf auth login`, which prompts for it, or read HF_TOKEN from a file with mode 600.",
             ("hf auth login",),
             line=line,
         )
@@ -163,8 +162,8 @@ def token_is_typed_in_the_open(context: GuideContext) -> Iterator[Problem]:
     cause="dependency-pin-violated",
     url="https://pip.pypa.io/en/stable/topics/vcs-support/",
 )
-def repository_is_taken_without_a_tag(context: GuideContext) -> Iterator[Problem]:
-    """`git+https://...` without a tag installs whatever the main branch is today."""
+def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
+    """`git+https://...` without a tag installs the current main branch."""
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             tail = requirement.url.partition("#")[0].rpartition("/")[2].removesuffix(".git")
@@ -172,9 +171,9 @@ def repository_is_taken_without_a_tag(context: GuideContext) -> Iterator[Problem
                 line = line_of(context, requirement.line, requirement.text)
                 yield Problem(
                     "warning",
-                    f"`{requirement.text}` has no tag: it installs the main branch of the day",
-                    (guide_evidence(context, "address", requirement.url, line),),
-                    f"Add the release: {requirement.url.partition('#')[0]}@vX.Y.Z, or install it from PyPI.",
+                    f"`{requirement.text}` has no tag: it installs the current main branch",
+                    (guide_evidence(context, "URL", requirement.url, line),),
+                    f"Add the tag of a release: {requirement.url.partition('#')[0]}@vX.Y.Z, or install it from PyPI.",
                     line=line,
                 )
 
@@ -186,29 +185,22 @@ def repository_is_taken_without_a_tag(context: GuideContext) -> Iterator[Problem
     cause="library-too-old",
     url="https://github.com/volcengine/verl/releases",
 )
-def module_is_not_in_this_release(context: GuideContext) -> Iterator[Problem]:
-    """A module is started that the guide's release does not have, or a script of `examples/` that no wheel
-    carries.
-    """
-    cloned = any(isinstance(action, Clone) and "verl" in action.url for action in context.guide.actions)
-    installed = any(
-        requirement.name == "verl" and not requirement.url for _, requirement, _ in iter_requirements(context)
-    )
+def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Problem]:
+    """The guide runs a module that its release does not have, or a script of `examples/`, which no wheel contains."""
+    is_cloned = any(isinstance(action, Clone) and "verl" in action.url for action in context.guide.actions)
+    is_installed = any(requirement.name == "verl" for _, requirement, _ in iter_requirements(context))
     for action in context.guide.actions:
         if not isinstance(action, Run):
             continue
         for row in guide_tables().module:
             version = context.version(row.package) or _cloned_release(context, row.package)
-            if (
-                row.name not in " ".join((action.module, *action.words))
-                or not version
-                or satisfies(version, row.present)
-            ):
+            runs_module = row.name in " ".join((action.module, *action.words))
+            if not runs_module or not version or satisfies(version, row.present):
                 continue
             line = line_of(context, action.line, row.name)
             yield Problem(
                 "error",
-                f"{row.name} is not in {row.package} {version}; releases {row.present} have it",
+                f"{row.package} {version} does not have {row.name}; releases {row.present} do",
                 (
                     guide_evidence(context, "module", row.name, line),
                     table_evidence(row.name, row.present, row.source, row.date),
@@ -219,11 +211,11 @@ def module_is_not_in_this_release(context: GuideContext) -> Iterator[Problem]:
                 cause="library-too-old" if row.present.startswith(">") else "dependency-pin-violated",
             )
         script = next((word for word in action.words if re.match(r"(?:\./)?examples/\S+\.(?:sh|py)$", word)), "")
-        if script and installed and not cloned:
+        if script and is_installed and not is_cloned:
             line = line_of(context, action.line, script)
             yield Problem(
                 "error",
-                f"{script} is not there: verl's wheels do not carry examples/",
+                f"{script} does not exist: the wheels of verl do not contain examples/",
                 (
                     guide_evidence(context, "script", script, line),
                     table_evidence("examples/", "not in the wheels", "files of verl's wheels on PyPI", "2026-11-21"),
@@ -237,7 +229,7 @@ def module_is_not_in_this_release(context: GuideContext) -> Iterator[Problem]:
 
 
 def _cloned_release(context: GuideContext, package: str) -> str:
-    """The release that a clone stands for: its tag, or the newest one for the main branch; empty without a clone."""
+    """The release of a cloned repository: its tag, or for the main branch the newest one; empty without a clone."""
     clones = [action for action in context.guide.actions if isinstance(action, Clone)]
     if not any(package in action.url.rpartition("/")[2] for action in clones):
         return ""
@@ -245,17 +237,17 @@ def _cloned_release(context: GuideContext, package: str) -> str:
     return tag.removeprefix("v") or next((row.version for row in published_releases(package)), "")
 
 
-_EMPTY_PROOFS = (
+_INEFFECTIVE_CHECKS = (
     (
         re.compile(r"import\s+flash_attn_3\b"),
         "import flash_attn_3",
-        "FlashAttention 3's module is flash_attn_interface",
+        "the module of FlashAttention 3 is flash_attn_interface",
         'python -c "from flash_attn_interface import flash_attn_func"',
     ),
     (
         re.compile(r"^bitsandbytes$"),
         "python -m bitsandbytes",
-        "it exits with 0 without a GPU and with its native library missing",
+        "it exits with 0 without a GPU, and without its native library",
         "envdoctor verify",
     ),
 )
@@ -268,19 +260,19 @@ _EMPTY_PROOFS = (
     cause="silent-wrong-result",
     url="https://huggingface.co/docs/bitsandbytes/installation",
 )
-def sanity_check_proves_nothing(context: GuideContext) -> Iterator[Problem]:
-    """A check passes although what it is meant to show does not work."""
+def sanity_check_is_ineffective(context: GuideContext) -> Iterator[Problem]:
+    """The check of the guide does not depend on working kernels."""
     for action in context.guide.actions:
         if not isinstance(action, Run):
             continue
-        for pattern, shown, why, better in _EMPTY_PROOFS:
+        for pattern, command, reason, replacement in _INEFFECTIVE_CHECKS:
             if pattern.search(action.code or action.module):
-                line = line_of(context, action.line, shown.removeprefix("python "))
+                line = line_of(context, action.line, command.removeprefix("python "))
                 yield Problem(
                     "warning",
-                    f"`{shown}` proves nothing: {why}",
+                    f"`{command}` does not verify the installation: {reason}",
                     (guide_evidence(context, "check", action.command, line),),
-                    "Call a kernel instead, or run `envdoctor verify`.",
-                    (better,),
+                    "Call a kernel, or run `envdoctor verify`.",
+                    (replacement,),
                     line=line,
                 )

@@ -1,9 +1,9 @@
-"""Checks on versions: pins that do not exist, that contradict each other, and bounds that now admit what breaks."""
+"""Checks on versions: missing releases, conflicting or incompatible pins, open ranges, and missing wheels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -19,20 +19,20 @@ from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
-from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.interpreter import EnvironmentState, InstallStep
 from envdoctor.manifests.requirement import InstallRequirement
-from envdoctor.manifests.resolver import Conflict, ResolvedPackage
+from envdoctor.manifests.resolver import Bound, ResolvedPackage
 from envdoctor.manifests.torch_sources import TORCH_FAMILY, torch_source
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 PYPI = "release list of PyPI"
-_PLACEHOLDERS = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # judged in names.py
+_CHECKED_BY_NAME = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # see names.py
 
 
 def iter_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, InstallRequirement, int]]:
-    """Everything that is requested for from an index, with its own line."""
+    """All requirements that are installed from an index, with their lines."""
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             if not requirement.url:
@@ -42,199 +42,172 @@ def iter_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, Inst
 @rule(
     "RUN001", kind="guide", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=SPECIFIERS
 )
-def pin_does_not_exist(context: GuideContext) -> Iterator[Problem]:
-    """A step asks for a version that was never released, or a range that no release lies in."""
+def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
+    """A step requires a version that was never released or was yanked, or a range without a release."""
     for install, requirement, line in iter_requirements(context):
-        rows = published_releases(requirement.name)
-        if (
-            not rows
-            or not requirement.specifier
-            or install.action.tool == "conda"
-            or requirement.name in _PLACEHOLDERS
-        ):
+        releases = published_releases(requirement.name)
+        if not releases or not requirement.specifier or requirement.name in _CHECKED_BY_NAME:
             continue
-        source = torch_source(install.action)
-        if (source.nightly or install.action.pre) and requirement.name in TORCH_FAMILY:
+        allows_prereleases = torch_source(install.action).nightly or install.action.pre
+        if install.action.tool == "conda" or (allows_prereleases and requirement.name in TORCH_FAMILY):
             continue
-        here = [row for row in rows if satisfies(row.version, requirement.specifier.partition("+")[0]) is not False]
-        if here and all(row.yanked for row in here):
-            yield _yanked(context, requirement, line, here[0])
-        if here:
-            continue
-        yield _missing(context, requirement, line, rows)
+        specifier = requirement.specifier.partition("+")[0]
+        matching = [release for release in releases if satisfies(release.version, specifier) is not False]
+        if not matching:
+            yield _missing_release(context, requirement, line, releases)
+        elif all(release.yanked for release in matching):
+            yield _yanked_release(context, requirement, line, matching[0])
 
 
-def _yanked(context: GuideContext, requirement: InstallRequirement, line: int, row: PublishedRelease) -> Problem:
-    newer = next(
-        (
-            other
-            for other in reversed(published_releases(requirement.name))
-            if not other.yanked and satisfies(other.version, f">{row.version}")
-        ),
-        row,
+def _yanked_release(
+    context: GuideContext, requirement: InstallRequirement, line: int, release: PublishedRelease
+) -> Problem:
+    name = requirement.name
+    later = (
+        other
+        for other in reversed(published_releases(name))
+        if not other.yanked and satisfies(other.version, f">{release.version}")
     )
+    pin = f"{name}=={next(later, release).version}"
     return Problem(
         "warning",
         f"{requirement.text}: this release was yanked by its authors",
         (
-            guide_evidence(context, requirement.name, requirement.text, line),
-            table_evidence(requirement.name, f"{row.version} yanked", PYPI, date_read(requirement.name)),
+            guide_evidence(context, name, requirement.text, line),
+            table_evidence(name, f"{release.version} yanked", PYPI, date_read(name)),
         ),
-        f"Write {requirement.name}=={newer.version}.",
-        (f"uv pip install '{requirement.name}=={newer.version}'",),
+        f"Use {pin}.",
+        (f"uv pip install '{pin}'",),
         line=line,
     )
 
 
-def _missing(
-    context: GuideContext, requirement: InstallRequirement, line: int, rows: tuple[PublishedRelease, ...]
+def _missing_release(
+    context: GuideContext, requirement: InstallRequirement, line: int, releases: tuple[PublishedRelease, ...]
 ) -> Problem:
-    newest = next((row for row in rows if not is_prerelease(row.version)), rows[0])
-    pin = public_part(requirement.pin)
-    beyond = satisfies(pin, f">{newest.version}") if pin else False
-    before = satisfies(pin, f"<{rows[-1].version}") if pin else False
-    uncertain = bool(before) or (bool(beyond) and context.trace.today > date_read(requirement.name))
-    near = _nearest(pin, rows) if pin else newest
-    known = f"{len(rows)} releases, newest {newest.version} of {newest.date}"
+    name, version = requirement.name, public_part(requirement.pin)
+    newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
+    is_newer = bool(version and satisfies(version, f">{newest.version}"))
+    is_older = bool(version and satisfies(version, f"<{releases[-1].version}"))
+    is_outside_table = is_older or (is_newer and context.trace.today > date_read(name))
+    nearest = _nearest_release(version, releases) if version else newest
+    table = f"{len(releases)} releases, newest {newest.version} of {newest.date}"
     return Problem(
-        "unknown" if uncertain else "error",
-        f"{requirement.text}: {requirement.name} has {'no such release' if pin else 'no release in this range'}; "
-        f"the newest is {newest.version}, the nearest {near.version}",
+        "unknown" if is_outside_table else "error",
+        f"{requirement.text}: {name} has {'no such release' if version else 'no release in this range'}; "
+        f"the newest is {newest.version}, the nearest {nearest.version}",
         (
-            guide_evidence(context, requirement.name, requirement.text, line),
-            table_evidence(requirement.name, known, PYPI, date_read(requirement.name)),
+            guide_evidence(context, name, requirement.text, line),
+            table_evidence(name, table, PYPI, date_read(name)),
         ),
-        f"Write {requirement.name}=={near.version}.",
-        (f"uv pip install '{requirement.name}=={near.version}'",),
+        f"Use {name}=={nearest.version}.",
+        (f"uv pip install '{name}=={nearest.version}'",),
         line=line,
-        cause="torch-companion-mismatch" if requirement.name in COMPANIONS else "",
+        cause="torch-companion-mismatch" if name in COMPANIONS else "",
     )
 
 
-def _nearest(pin: str, rows: tuple[PublishedRelease, ...]) -> PublishedRelease:
-    """The release with the longest common beginning, the newest among them."""
+def _nearest_release(version: str, releases: tuple[PublishedRelease, ...]) -> PublishedRelease:
+    """The release with the longest common prefix, preferably not newer than `version`."""
 
-    def common(row: PublishedRelease) -> int:
-        same = 0
-        for left, right in zip(row.version.split("."), pin.split("."), strict=False):
-            if left != right:
-                break
-            same += 1
-        return same
+    def common_parts(release: PublishedRelease) -> int:
+        pairs = zip(release.version.split("."), version.split("."), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-    final = [row for row in rows if not is_prerelease(row.version)] or list(rows)
-    return max(final, key=lambda row: (common(row), satisfies(row.version, f"<={pin}") is True, row.version))
+    final = [release for release in releases if not is_prerelease(release.version)] or list(releases)
+    return max(
+        final,
+        key=lambda release: (
+            common_parts(release),
+            satisfies(release.version, f"<={version}") is True,
+            release.version,
+        ),
+    )
 
 
 @rule("RUN002", kind="guide", severity="error", cause="dependency-pin-violated", url=SPECIFIERS)
-def pins_contradict_each_other(context: GuideContext) -> Iterator[Problem]:
-    """Requirements of one step, or what a pinned release itself requires, leave no release to choose."""
+def requirements_conflict(context: GuideContext) -> Iterator[Problem]:
+    """No release satisfies all requirements of a step and the requirements of its pinned releases."""
     for install in context.trace.installs:
         for conflict in install.resolution.conflicts:
-            if not _exists(conflict):
-                continue
-            yield _contradiction(context, install, conflict)
+            bounds = [bound for bound in conflict.bounds if bound.specifier]
+            # A range without any release is a problem of RUN001.
+            if len(bounds) > 1 and all(releases_in_range(conflict.name, bound.specifier) for bound in bounds):
+                yield _conflict(context, install, conflict.name, bounds)
 
 
-def _exists(conflict: Conflict) -> bool:
-    """Whether each range alone has a release: what does not exist at all is RUN001's."""
-    bounds = [bound for bound in conflict.bounds if bound.specifier]
-    return len(bounds) > 1 and all(releases_in_range(conflict.name, bound.specifier) for bound in bounds)
-
-
-def _contradiction(context: GuideContext, install: InstallStep, conflict: Conflict) -> Problem:
-    bounds = [bound for bound in conflict.bounds if bound.specifier]
-    own = next((bound for bound in bounds if not bound.required_by), bounds[0])
-    other = next((bound for bound in bounds if bound.required_by), bounds[-1])
-    line = line_of(context, own.line or install.action.line, own.text)
-    pin = f"{conflict.name}{other.specifier}"
-    owners = [bound.required_by for bound in bounds if bound.required_by]
+def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: list[Bound]) -> Problem:
+    in_guide = next((bound for bound in bounds if not bound.required_by), bounds[0])
+    required = next((bound for bound in bounds if bound.required_by), bounds[-1])
+    pin = f"{name}{required.specifier}"
     return Problem(
         "error",
-        f"nothing satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}",
+        f"no release satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}",
         tuple(
-            guide_evidence(context, conflict.name, bound.text, bound.line)
-            if not bound.required_by
-            else table_evidence(bound.required_by, bound.text, "METADATA of the wheel on PyPI")
+            table_evidence(bound.required_by, bound.text, "METADATA of the wheel on PyPI")
+            if bound.required_by
+            else guide_evidence(context, name, bound.text, bound.line)
             for bound in bounds
         ),
-        f"Write {pin}" + (f", which {other.required_by} requires." if other.required_by else "."),
+        f"Use {pin}" + (f", which {required.required_by} requires." if required.required_by else "."),
         (f"uv pip install '{pin}'",),
-        line=line,
-        cause=_cause_of_conflict(conflict.name, owners),
+        line=line_of(context, in_guide.line or install.action.line, in_guide.text),
+        cause=_cause_of_conflict(name, {bound.required_by for bound in bounds}),
     )
 
 
-def _cause_of_conflict(name: str, owners: list[str]) -> str:
-    if name == "torch" and "vllm" in owners:
+def _cause_of_conflict(name: str, required_by: set[str]) -> str:
+    if name == "torch" and "vllm" in required_by:
         return "vllm-torch-mismatch"
-    if name in COMPANIONS or COMPANIONS.intersection(owners):
+    if name in COMPANIONS or COMPANIONS & required_by:
         return "torch-companion-mismatch"
     return "transformers-too-new" if name == "transformers" else ""
 
 
-class _Merged(NamedTuple):
-    """All that is said against one package's release."""
-
-    package: ResolvedPackage
-    version: str
-    said: list[Violation]
-    pinned: bool
-
-
-def _merged(found: list[Substitution]) -> list[_Merged]:
-    groups: dict[str, _Merged] = {}
-    for each in found:
-        name = each.package.name
-        if name not in groups:
-            groups[name] = _Merged(each.package, each.version, [each.violation], each.pinned)
-        else:
-            old = groups[name]
-            groups[name] = old._replace(version=each.version or old.version, said=[*old.said, each.violation])
-    return list(groups.values())
-
-
 @rule("RUN003", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
-def open_bound_admits_a_breaking_release(context: GuideContext) -> Iterator[Problem]:
-    """A missing or open bound resolves today to a release that does not work with the guide's other pins.
+def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Iterator[Problem]:
+    """A missing or open bound resolves today to a release that is incompatible with the other pins of the guide.
 
-    No installer warns: the bound that would protect is in no metadata. The finding says what the step gives
-    today, and
-    which pin keeps the guide what it was.
+    Installers do not warn, because no metadata contains the bound. The finding names the release that is installed
+    today, and the pin that restores the original behaviour.
     """
     for environment in context.environments:
-        open_ones = [
-            substitution
-            for substitution in environment.substitutions
-            if not substitution.pinned and not _is_cpu_build(substitution)
-        ]
-        for substitution in _merged(open_ones):
-            yield _opened(context, environment, substitution)
+        by_package: dict[str, list[Substitution]] = {}
+        for substitution in environment.substitutions:
+            if not substitution.pinned and not _is_cpu_build(substitution):
+                by_package.setdefault(substitution.package.name, []).append(substitution)
+        for substitutions in by_package.values():
+            yield _incompatible_release(context, environment, substitutions)
 
 
 def _is_cpu_build(substitution: Substitution) -> bool:
-    """vLLM beside a CPU torch: how torch became one is said by checks of its own."""
+    """Whether vLLM is installed with a CPU build of torch. RUN010 and RUN011 report the reason."""
     return substitution.violation.rule.id == "VLLM003" and substitution.package.cuda == "cpu"
 
 
-def _opened(context: GuideContext, environment: CorrectedEnvironment, group: _Merged) -> Problem:
-    package, worst = group.package, group.said[0]
-    chosen = environment.state.packages.get(package.name, package)
-    line = line_of(context, chosen.line, chosen.reason)
-    row = find_release(chosen.name, public_part(chosen.version))
-    resolved = f"{chosen.name} {chosen.version}" + (f" of {row.date}" if row else "")
-    how = f"`{chosen.reason}`" if not chosen.reason.startswith("required") else f"{chosen.name} ({chosen.reason})"
-    told = "; ".join(dict.fromkeys(_told(violation) for violation in group.said))
-    pin = f"{chosen.name}=={group.version}" if group.version else ""
+def _incompatible_release(
+    context: GuideContext, environment: CorrectedEnvironment, substitutions: list[Substitution]
+) -> Problem:
+    """All violations by one package."""
+    violations = [substitution.violation for substitution in substitutions]
+    version = next((substitution.version for substitution in reversed(substitutions) if substitution.version), "")
+    package = environment.state.packages.get(substitutions[0].package.name, substitutions[0].package)
+    line = line_of(context, package.line, package.reason)
+    release = find_release(package.name, public_part(package.version))
+    resolved = f"{package.name} {package.version}" + (f" of {release.date}" if release else "")
+    requirement = f"{package.name} ({package.reason})" if package.is_dependency else f"`{package.reason}`"
+    messages = "; ".join(dict.fromkeys(violation.problem.message for violation in violations))
+    pin = f"{package.name}=={version}" if version else ""
+    worst = violations[0]
     return Problem(
-        "error" if any(violation.problem.status == "error" for violation in group.said) else "warning",
-        f"{how} resolves today to {resolved}: {told}",
+        "error" if any(violation.problem.status == "error" for violation in violations) else "warning",
+        f"{requirement} resolves today to {resolved}: {messages}",
         (
-            guide_evidence(context, chosen.name, chosen.reason, line),
-            table_evidence(chosen.name, resolved, PYPI, date_read(chosen.name)),
-            *(_source(violation) for violation in group.said),
+            guide_evidence(context, package.name, package.reason, line),
+            table_evidence(package.name, resolved, PYPI, date_read(package.name)),
+            *(_rule_evidence(violation) for violation in violations),
         ),
-        f"Write {pin}." if pin else worst.problem.fix,
+        f"Use {pin}." if pin else worst.problem.fix,
         (f"uv pip install '{pin}'",) if pin else worst.problem.commands,
         line=line,
         cause=worst.rule.cause,
@@ -242,55 +215,36 @@ def _opened(context: GuideContext, environment: CorrectedEnvironment, group: _Me
     )
 
 
-def _told(violation: Violation) -> str:
-    return violation.problem.message
-
-
-def _source(violation: Violation) -> Evidence:
+def _rule_evidence(violation: Violation) -> Evidence:
     return Evidence(violation.rule.id, violation.rule.title, violation.rule.url or "rules of envdoctor")
 
 
 @rule("RUN004", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
-def pinned_releases_do_not_work_together(context: GuideContext) -> Iterator[Problem]:
-    """The guide names releases that are known not to work together, although an installer accepts them."""
-    contradicted = {conflict.name for install in context.trace.installs for conflict in install.resolution.conflicts}
+def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]:
+    """The guide pins releases that are known to be incompatible, although installers accept them."""
+    conflicting = {conflict.name for install in context.trace.installs for conflict in install.resolution.conflicts}
     for environment in context.environments:
+        packages = environment.state.packages
         for substitution in environment.substitutions:
-            if not substitution.pinned or substitution.package.name in contradicted or _is_cpu_build(substitution):
+            package, violation = substitution.package, substitution.violation
+            if not substitution.pinned or package.name in conflicting or _is_cpu_build(substitution):
                 continue
-            names = [
-                fact.fact
-                for fact in substitution.violation.problem.evidence
-                if fact.fact in environment.state.packages
-            ]
-            last = max(
-                (environment.state.packages[name] for name in names),
-                key=lambda chosen: chosen.line,
-                default=substitution.package,
-            )
-            line = line_of(context, last.line, last.reason)
-            pin = f"{substitution.package.name}=={substitution.version}" if substitution.version else ""
+            problem = violation.problem
+            involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]
+            last = max(involved, key=lambda package: package.line, default=package)
+            pin = f"{package.name}=={substitution.version}" if substitution.version else ""
             yield Problem(
-                substitution.violation.problem.status,
-                substitution.violation.problem.message,
+                problem.status,
+                problem.message,
                 (
-                    *(
-                        guide_evidence(
-                            context,
-                            name,
-                            environment.state.packages[name].reason,
-                            environment.state.packages[name].line,
-                        )
-                        for name in names
-                    ),
-                    _source(substitution.violation),
+                    *(guide_evidence(context, other.name, other.reason, other.line) for other in involved),
+                    _rule_evidence(violation),
                 ),
-                f"{substitution.violation.problem.fix}"
-                + (f" With the other pins of this guide: {pin}." if pin else ""),
-                (f"uv pip install '{pin}'",) if pin else substitution.violation.problem.commands,
-                line=line,
-                cause=substitution.violation.rule.cause,
-                url=substitution.violation.rule.url,
+                problem.fix + (f" With the other pins of this guide: {pin}." if pin else ""),
+                (f"uv pip install '{pin}'",) if pin else problem.commands,
+                line=line_of(context, last.line, last.reason),
+                cause=violation.rule.cause,
+                url=violation.rule.url,
             )
 
 
@@ -301,91 +255,95 @@ def pinned_releases_do_not_work_together(context: GuideContext) -> Iterator[Prob
     cause="platform-no-wheel",
     url="https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",
 )
-def release_has_no_wheel_here(context: GuideContext) -> Iterator[Problem]:
-    """A pinned release has no wheel for the guide's Python, processor or glibc: the installer builds it or stops.
+def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
+    """A release has no wheel for the Python, CPU architecture or glibc of the guide.
 
-    A source build of vLLM or flash-attn then fails for want of CUDA_HOME, or takes hours.
+    The installer stops, or builds from source. A source build of vLLM or flash-attn needs CUDA_HOME and takes hours.
     """
     for install in context.trace.installs:
         if install.action.tool == "conda":
             continue
-        unfit = [
-            problem
-            for package in install.resolution.packages.values()
-            if (problem := _unfit_pick(context, install, package))
-        ]
-        pythons = [problem for problem in unfit if problem.cause == "python-unsupported"]
-        yield from (problem for problem in unfit if problem.cause != "python-unsupported")
-        if pythons:
-            first = min(pythons, key=lambda problem: problem.status != "error")
-            more = f"; {len(pythons) - 1} more of this step have none either" if len(pythons) > 1 else ""
-            yield replace(first, message=first.message + more)
+        packages = install.resolution.packages.values()
+        problems = [problem for package in packages if (problem := _check_wheel(context, install, package))]
+        for_python = [problem for problem in problems if problem.cause == "python-unsupported"]
+        yield from (problem for problem in problems if problem not in for_python)
+        if for_python:
+            worst = min(for_python, key=lambda problem: problem.status != "error")
+            count = len(for_python) - 1
+            others = f"; {count} other packages of this step have none either" if count else ""
+            yield replace(worst, message=worst.message + others)
 
 
-def _unfit_pick(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> Problem | None:
-    row = find_release(package.name, public_part(package.version))
-    if row is None or package.wheel or package.name in _PLACEHOLDERS or row.kind == "source":
+def _check_wheel(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> Problem | None:
+    release = find_release(package.name, public_part(package.version))
+    if release is None or package.wheel or package.name in _CHECKED_BY_NAME or release.kind == "source":
         return None
-    from_index = package.name in TORCH_FAMILY and bool(torch_source(install.action).backend)
-    if from_index and (not install.before.python or row.has_wheel("", install.before.python)):
+    python, glibc, platform = install.before.python, install.before.glibc, context.platform
+    has_python = not python or release.has_wheel("", python)
+    from_torch_index = package.name in TORCH_FAMILY and bool(torch_source(install.action).backend)
+    if from_torch_index and has_python:
         return None
-    return _unfit(context, install, package, row)
+    if release.kind == "wheels" and not has_python:
+        return _no_wheel_for_python(context, install.before, package, release)
+    if release.has_wheel(platform) and (not glibc or release.has_wheel(platform, "", glibc)):
+        return None
+    if release.kind == "other" or platform not in release.glibc:
+        return _no_wheel_for_platform(context, package, release)
+    return _no_wheel_for_glibc(context, install.before, package, release.glibc[platform])
 
 
-def _unfit(
-    context: GuideContext, install: InstallStep, package: ResolvedPackage, row: PublishedRelease
-) -> Problem | None:
-    state, platform = install.before, context.platform
-    line = line_of(context, package.line, package.reason)
-    if row.kind == "wheels" and state.python and not row.has_wheel("", state.python):
-        have = ", ".join(row.pythons)
-        return Problem(
-            "error" if package.pinned else "warning",
-            f"{package.name} {package.version} has no wheel for Python {state.python}, only for {have}",
-            (
-                guide_evidence(context, "Python", state.python, state.python_line or line),
-                table_evidence(package.name, have, PYPI, date_read(package.name)),
-            ),
-            f"Use Python {_python_for(row)}.",
-            (f"uv venv --python {_python_for(row)}",),
-            line=state.python_line or line,
-            cause="python-unsupported",
-        )
-    if row.has_wheel(platform) and (not state.glibc or row.has_wheel(platform, "", state.glibc)):
-        return None
-    if row.kind == "other" or platform not in row.glibc:
-        named = f"has no wheel for Linux on {platform}" + (f", only on {', '.join(row.glibc)}" if row.glibc else "")
-        first = next(
-            (release for release in reversed(published_releases(package.name)) if release.has_wheel(platform)), None
-        )
-        fix = f"The first release with one is {first.version}." if first else "Leave it out on this processor."
-        return Problem(
-            "error" if package.pinned else "warning",
-            f"{package.name} {package.version} {named}",
-            (
-                guide_evidence(context, package.name, package.reason, line),
-                table_evidence(package.name, named, PYPI, date_read(package.name)),
-            ),
-            fix,
-            line=line,
-        )
-    needs = row.glibc[platform]
+def _no_wheel_for_python(
+    context: GuideContext, state: EnvironmentState, package: ResolvedPackage, release: PublishedRelease
+) -> Problem:
+    line = state.python_line or line_of(context, package.line, package.reason)
+    exact = [python for python in release.pythons if not python.endswith("+")]
+    suggested = "3.12" if "3.12" in exact or not exact else exact[-1]
+    pythons = ", ".join(release.pythons)
     return Problem(
-        "error",
-        f"{package.name} {package.version} has wheels for glibc {needs} and newer, "
-        f"{state.image or 'this machine'} has {state.glibc}: "
-        "the installer takes the source archive and starts to compile",
+        "error" if package.pinned else "warning",
+        f"{package.name} {package.version} has no wheel for Python {state.python}, only for {pythons}",
         (
-            guide_evidence(context, "image", state.image, state.image_line),
-            table_evidence(package.name, f"glibc {needs}", PYPI, date_read(package.name)),
+            guide_evidence(context, "Python", state.python, line),
+            table_evidence(package.name, pythons, PYPI, date_read(package.name)),
         ),
-        f"Start from a system with glibc {needs} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
-        (f"uv pip install --only-binary :all: '{package.name}=={package.version}'",),
+        f"Use Python {suggested}.",
+        (f"uv venv --python {suggested}",),
         line=line,
-        cause="glibc-too-old",
+        cause="python-unsupported",
     )
 
 
-def _python_for(row: PublishedRelease) -> str:
-    exact = [problem for problem in row.pythons if not problem.endswith("+")]
-    return "3.12" if "3.12" in exact or not exact else exact[-1]
+def _no_wheel_for_platform(context: GuideContext, package: ResolvedPackage, release: PublishedRelease) -> Problem:
+    line, platform = line_of(context, package.line, package.reason), context.platform
+    only_on = f", only on {', '.join(release.glibc)}" if release.glibc else ""
+    text = f"has no wheel for Linux on {platform}{only_on}"
+    with_wheel = (other for other in reversed(published_releases(package.name)) if other.has_wheel(platform))
+    first = next(with_wheel, None)
+    return Problem(
+        "error" if package.pinned else "warning",
+        f"{package.name} {package.version} {text}",
+        (
+            guide_evidence(context, package.name, package.reason, line),
+            table_evidence(package.name, text, PYPI, date_read(package.name)),
+        ),
+        f"The first release with a wheel is {first.version}." if first else f"Omit it on {platform}.",
+        line=line,
+    )
+
+
+def _no_wheel_for_glibc(
+    context: GuideContext, state: EnvironmentState, package: ResolvedPackage, required: str
+) -> Problem:
+    return Problem(
+        "error",
+        f"{package.name} {package.version} has wheels for glibc {required} and newer, but "
+        f"{state.image or 'this machine'} has {state.glibc}: the installer compiles the source archive",
+        (
+            guide_evidence(context, "image", state.image, state.image_line),
+            table_evidence(package.name, f"glibc {required}", PYPI, date_read(package.name)),
+        ),
+        f"Use a system with glibc {required} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
+        (f"uv pip install --only-binary :all: '{package.name}=={package.version}'",),
+        line=line_of(context, package.line, package.reason),
+        cause="glibc-too-old",
+    )

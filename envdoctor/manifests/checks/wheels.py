@@ -1,4 +1,4 @@
-"""Checks on wheels that a guide names by file or address."""
+"""Checks on wheels that a guide names by file or URL."""
 
 from __future__ import annotations
 
@@ -11,177 +11,162 @@ from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_e
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.requirement import WheelName, parse_wheel_name, wheel_architecture
+from envdoctor.manifests.requirement import InstallRequirement, WheelName, parse_wheel_name, wheel_architecture
 from envdoctor.rules.registry import Problem, rule
 
 NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"
 FLASH = "https://github.com/Dao-AILab/flash-attention/releases"
+_KEEP_NAME = "Keep the name that the wheel was published under."
+
+
+def _wheel_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, InstallRequirement]]:
+    for install in context.trace.installs:
+        for requirement in install.action.requirements:
+            if requirement.wheel:
+                yield install, requirement
 
 
 @rule("RUN030", kind="guide", severity="error", cause="platform-no-wheel", url=NAMES)
-def wheel_is_saved_under_a_name_that_pip_refuses(context: GuideContext) -> Iterator[Problem]:
-    """A wheel must keep its name: `-O flash_attn_3.whl` has no version and no tags, and every installer refuses
-    it.
-    """
+def wheel_has_an_invalid_file_name(context: GuideContext) -> Iterator[Problem]:
+    """Installers reject a wheel without version and tags in its name, such as `-O flash_attn_3.whl`."""
     reported: set[str] = set()
     for action in context.guide.actions:
-        if (
-            isinstance(action, Download)
-            and action.file.endswith(".whl")
-            and not parse_wheel_name(action.file.rpartition("/")[2])
-        ):
-            line = line_of(context, action.line, action.file)
-            tail = action.url.partition("?")[0].rpartition("/")[2]
-            reported.add(action.file.rpartition("/")[2])
-            yield Problem(
-                "error",
-                f"{action.file} is not a wheel's name: pip refuses it for want of a version and tags",
-                (guide_evidence(context, "file", action.file, line),),
-                f"Keep the name {tail}." if parse_wheel_name(tail) else _name_for(tail),
-                (f"wget {action.url}",),
-                line=line,
-                cause="flash-attn-no-wheel" if "flash" in action.file else "",
+        name = action.file.rpartition("/")[2] if isinstance(action, Download) else ""
+        if isinstance(action, Download) and name.endswith(".whl") and not parse_wheel_name(name):
+            reported.add(name)
+            published_name = action.url.partition("?")[0].rpartition("/")[2]
+            fix = (
+                f"Keep the name {published_name}."
+                if parse_wheel_name(published_name)
+                else _valid_name(published_name)
             )
-    for install in context.trace.installs:
-        for requirement in install.action.requirements:
-            if (
-                requirement.wheel
-                and "*" not in requirement.wheel
-                and "$" not in requirement.wheel
-                and not parse_wheel_name(requirement.wheel)
-                and requirement.wheel not in reported
-            ):
-                line = line_of(context, requirement.line, requirement.text)
-                yield Problem(
-                    "error",
-                    f"{requirement.wheel} is not a wheel's name: pip refuses it for want of a version and tags",
-                    (guide_evidence(context, "file", requirement.wheel, line),),
-                    "Keep the name that the wheel was published under.",
-                    line=line,
-                    cause="flash-attn-no-wheel" if "flash" in requirement.wheel else "",
-                )
+            yield _invalid_name(context, action.file, line_of(context, action.line, action.file), fix, action.url)
+    for _, requirement in _wheel_requirements(context):
+        name = requirement.wheel
+        if "*" not in name and "$" not in name and not parse_wheel_name(name) and name not in reported:
+            yield _invalid_name(context, name, line_of(context, requirement.line, requirement.text), _KEEP_NAME)
 
 
-def _name_for(tail: str) -> str:
-    """`x-3.0-cp39-abi3-linux_aarch64-2.7.1-12.8.whl` has its torch and CUDA behind the tags: the name without
-    them.
-    """
-    parts = tail.removesuffix(".whl").split("-")
-    shorter = "-".join(parts[:5]) + ".whl"
-    if len(parts) > 5 and parse_wheel_name(shorter):
-        return f"Save it as {shorter}; {' and '.join(parts[5:])} behind the tags are the torch and CUDA it is for."
-    return "Keep the name that the wheel was published under."
+def _invalid_name(context: GuideContext, file: str, line: int, fix: str, url: str = "") -> Problem:
+    return Problem(
+        "error",
+        f"{file} is not a valid wheel name: pip rejects it, because version and tags are missing",
+        (guide_evidence(context, "file", file, line),),
+        fix,
+        (f"wget {url}",) if url else (),
+        line=line,
+        cause="flash-attn-no-wheel" if "flash" in file else "",
+    )
+
+
+def _valid_name(name: str) -> str:
+    """The fix for `x-3.0-cp39-abi3-linux_aarch64-2.7.1-12.8.whl`, with torch and CUDA versions after its tags."""
+    parts = name.removesuffix(".whl").split("-")
+    valid_name = "-".join(parts[:5]) + ".whl"
+    if len(parts) > 5 and parse_wheel_name(valid_name):
+        versions = " and ".join(parts[5:])
+        return f"Save it as {valid_name}; {versions} after the tags are the versions of torch and CUDA."
+    return _KEEP_NAME
 
 
 @rule("RUN031", kind="guide", severity="error", cause="torch-abi-mismatch", url=FLASH)
-def wheel_does_not_fit_the_environment(context: GuideContext) -> Iterator[Problem]:
-    """A wheel's name says for which Python, processor, torch, CUDA and C++ ABI it is, and the guide has another."""
-    for install in context.trace.installs:
-        for requirement in install.action.requirements:
-            name = parse_wheel_name(requirement.wheel) if requirement.wheel and "$" not in requirement.wheel else None
-            if name and (wrong := _wrong(context, install, name)):
-                line = line_of(context, requirement.line, requirement.wheel)
-                what, cause = wrong
-                yield Problem(
-                    "error",
-                    f"{requirement.wheel} is {what}",
-                    (
-                        guide_evidence(context, "wheel", requirement.wheel, line),
-                        guide_evidence(context, "environment", _environment(install), install.action.line),
-                    ),
-                    "Take the wheel that is built for this environment, under its own name.",
-                    line=line,
-                    cause=cause,
-                )
+def wheel_is_incompatible_with_the_environment(context: GuideContext) -> Iterator[Problem]:
+    """The name of a wheel states another Python, CPU architecture, torch, CUDA or C++ ABI than the guide has."""
+    for install, requirement in _wheel_requirements(context):
+        name = parse_wheel_name(requirement.wheel) if "$" not in requirement.wheel else None
+        mismatch = _tag_mismatch(context, install, name) or _build_mismatch(install, name) if name else None
+        if mismatch:
+            line = line_of(context, requirement.line, requirement.wheel)
+            description, cause = mismatch
+            yield Problem(
+                "error",
+                f"{requirement.wheel} is {description}",
+                (
+                    guide_evidence(context, "wheel", requirement.wheel, line),
+                    guide_evidence(context, "environment", _describe_environment(install), install.action.line),
+                ),
+                "Use the wheel that is built for this environment, under its own name.",
+                line=line,
+                cause=cause,
+            )
 
 
-def _environment(install: InstallStep) -> str:
+def _describe_environment(install: InstallStep) -> str:
     torch = install.after.packages.get("torch")
     return f"Python {install.before.python or '(not named)'}, torch {torch.version if torch else '(none)'}"
 
 
-def _wrong(context: GuideContext, install: InstallStep, name: WheelName) -> tuple[str, str] | None:
+def _tag_mismatch(context: GuideContext, install: InstallStep, name: WheelName) -> tuple[str, str] | None:
+    """The description and cause of a tag that does not match; None if all match."""
     python = install.before.python.replace(".", "")
     tags = re.findall(r"cp(\d+)", name.python_tag)
-    if python and tags and name.abi_tag != "abi3" and python not in tags:
-        return (
-            f"for CPython {name.python_tag}, the environment has Python {install.before.python}",
-            "python-unsupported",
-        )
-    if python and tags and name.abi_tag == "abi3" and int(python[1:]) < int(tags[0][1:] or 0):
-        return (
-            f"for {name.python_tag} and newer, the environment has Python {install.before.python}",
-            "python-unsupported",
-        )
-    machine = wheel_architecture(name.platform_tag)
-    if machine and machine != context.platform:
-        return f"for {machine}, the guide's machine is {context.platform}", "platform-no-wheel"
+    if python and tags:
+        has_python = f"the environment has Python {install.before.python}"
+        if name.abi_tag != "abi3" and python not in tags:
+            return f"for CPython {name.python_tag}, {has_python}", "python-unsupported"
+        if name.abi_tag == "abi3" and int(python[1:]) < int(tags[0][1:] or 0):
+            return f"for {name.python_tag} and newer, {has_python}", "python-unsupported"
+    architecture = wheel_architecture(name.platform_tag)
+    if architecture and architecture != context.platform:
+        return f"for {architecture}, the machine of the guide is {context.platform}", "platform-no-wheel"
     if name.platform_tag.startswith(("win", "macosx")):
-        return f"for {name.platform_tag}, the guide's machine runs Linux", "platform-no-wheel"
-    return _wrong_build(install, name)
+        return f"for {name.platform_tag}, the machine of the guide runs Linux", "platform-no-wheel"
+    return None
 
 
-def _wrong_build(install: InstallStep, name: WheelName) -> tuple[str, str] | None:
+def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | None:
+    """The description and cause of a torch, CUDA or ABI in the local version that does not match."""
     torch = install.after.packages.get("torch")
-    label = name.version.partition("+")[2].lower()
+    local = name.version.partition("+")[2].lower()
     if not torch or not torch.version or torch.wheel or name.name == "torch":
         return None
-    minor = re.search(r"torch(\d+\.\d+)", label) or re.search(r"torch(\d)(\d{1,2})0?(?=\D|$)", label)
-    torch_release = minor[1] if minor and "." in minor[1] else ""
-    if torch_release and torch_release != minor_of(torch.version):
-        return f"built for torch {torch_release}, the guide has torch {torch.version}", "torch-abi-mismatch"
-    major = re.search(r"cu(\d{2})", label)
-    if major and torch.cuda not in ("", "cpu") and major[1] != torch.cuda.partition(".")[0]:
-        return f"built for CUDA {major[1]}, the guide's torch is for CUDA {torch.cuda}", "torch-abi-mismatch"
-    abi = re.search(r"cxx11abi(true|false)", label)
+    cause = "torch-abi-mismatch"
+    release = re.search(r"torch(\d+\.\d+)", local)
+    if release and release[1] != minor_of(torch.version):
+        return f"built for torch {release[1]}, the guide installs torch {torch.version}", cause
+    cuda = re.search(r"cu(\d{2})", local)
+    if cuda and torch.cuda not in ("", "cpu") and cuda[1] != torch.cuda.partition(".")[0]:
+        return f"built for CUDA {cuda[1]}, torch in the guide is built for CUDA {torch.cuda}", cause
+    abi = re.search(r"cxx11abi(true|false)", local)
     if abi and torch.origin == "PyPI" and not satisfies(torch.version, "==2.6.*"):
-        new = bool(satisfies(public_part(torch.version), ">=2.7"))
-        if (abi[1] == "true") != new:
-            words = ("new", "old") if abi[1] == "true" else ("old", "new")
-            return (
-                f"built for the {words[0]} C++ ABI, torch {torch.version} has the {words[1]} one",
-                "torch-abi-mismatch",
-            )
+        torch_abi = "true" if satisfies(public_part(torch.version), ">=2.7") else "false"
+        if abi[1] != torch_abi:
+            abi_names = {"true": "new", "false": "old"}
+            description = f"built for the {abi_names[abi[1]]} C++ ABI, torch {torch.version} has the "
+            return description + f"{abi_names[torch_abi]} one", cause
     return None
 
 
 @rule("RUN032", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
-def release_has_no_such_wheel(context: GuideContext) -> Iterator[Problem]:
-    """The address names a wheel that the project's release does not have: nothing is downloaded but an error page."""
-    places = [
-        (requirement.wheel, requirement.url, requirement.line)
-        for install in context.trace.installs
-        for requirement in install.action.requirements
-        if requirement.wheel
+def wheel_url_does_not_exist(context: GuideContext) -> Iterator[Problem]:
+    """The URL names a wheel that is not an asset of the release."""
+    wheels = [
+        (requirement.wheel, requirement.url, requirement.line) for _, requirement in _wheel_requirements(context)
     ]
-    places += [(a.url.rpartition("/")[2], a.url, a.line) for a in context.guide.actions if isinstance(a, Download)]
-    for wheel, address, start in places:
+    downloads = [action for action in context.guide.actions if isinstance(action, Download)]
+    wheels += [(action.url.rpartition("/")[2], action.url, action.line) for action in downloads]
+    for wheel, url, start in wheels:
         name = parse_wheel_name(wheel.replace("%2B", "+"))
-        if not name or name.name != "flash-attn" or "Dao-AILab/flash-attention/releases" not in address:
+        if not name or name.name != "flash-attn" or "Dao-AILab/flash-attention/releases" not in url:
             continue
+        version = public_part(name.version)
         torch = re.search(r"torch(\d+\.\d+)", name.version)
         abi = re.search(r"cxx11abi(TRUE|FALSE)", name.version)
         python = re.search(r"cp3(\d+)", name.python_tag)
         if not torch or not python:
             continue
-        there = has_release_wheel(
-            public_part(name.version),
-            torch[1],
-            f"3.{python[1]}",
-            wheel_architecture(name.platform_tag),
-            abi[1] if abi else "",
-        )
-        if there is False:
+        architecture = wheel_architecture(name.platform_tag)
+        if has_release_wheel(version, torch[1], f"3.{python[1]}", architecture, abi[1] if abi else "") is False:
             line = line_of(context, start, wheel)
             yield Problem(
                 "error",
-                f"the release {public_part(name.version)} of flash-attn has no wheel {wheel}",
+                f"release {version} of flash-attn has no wheel {wheel}",
                 (
                     guide_evidence(context, "wheel", wheel, line),
                     table_evidence(
                         "wheels of the release", "torch 2.4 to 2.8, few for 2.9", f"assets of {FLASH}", "2026-11-21"
                     ),
                 ),
-                "Take one of the wheels that the release lists, or leave flash-attn out: SDPA needs no package.",
+                "Use one of the wheels of the release, or omit flash-attn: SDPA needs no package.",
                 line=line,
             )
