@@ -114,7 +114,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown table": (["install", "--profile", "./unknown.toml"], "unknown field `when2`"),
     "unknown key": (["install", "--profile", "./misspelt.toml"], "'glibc'"),
     "not TOML": (["install", "--profile", "./broken.toml"], "is not TOML"),
-    "address without hash": (["resolve", "--profile", "./direct.toml"], "direct address without a hash"),
+    "address without hash": (["resolve", "--profile", "./direct.toml"], "is a URL without a hash"),
     "option in a requirement": (["resolve", "--profile", "./not-a-requirement.toml"], "--index-url=x"),
     "newer profile": (["resolve", "--profile", "./newer.toml"], "schema 9"),
     "unknown fact": (["check", "--machine", "cpu-2core", "--fact", "driver.versoin=1"], "'versoin'"),

@@ -25,7 +25,7 @@ from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install import wheel_step
 from envdoctor.install.plan import plan_install
 from envdoctor.profiles import Wheel, read_profile
-from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
+from envdoctor.profiles.direct_wheels import StackFacts, group_by_distribution, rejection_reason
 
 STACK = StackFacts("3.12", "x86_64", "2.8.0+cu128", "12.8", "2.35", cxx11_abi=True)
 WHEEL = Wheel(
@@ -50,18 +50,18 @@ WHEEL = Wheel(
     ],
 )
 def test_why_a_wheel_does_not_fit(stack: dict[str, Any], said: str) -> None:
-    assert rejection(WHEEL, msgspec.structs.replace(STACK, **stack)) == said
+    assert rejection_reason(WHEEL, msgspec.structs.replace(STACK, **stack)) == said
 
 
 def test_what_is_not_asked_for_fits_everything() -> None:
     anything = Wheel(name="a", file="a-1-py3-none-any.whl", url="", sha256="")
-    assert rejection(anything, StackFacts("3.11", "aarch64", "", "cpu", "", cxx11_abi=None)) == ""
+    assert rejection_reason(anything, StackFacts("3.11", "aarch64", "", "cpu", "", cxx11_abi=None)) == ""
 
 
 def test_the_order_of_the_profile_is_kept_for_each_distribution() -> None:
     names = [("b", "1"), ("a", "1"), ("b", "2"), ("a", "2")]
     wheels = [msgspec.structs.replace(WHEEL, name=name, file=file) for name, file in names]
-    found = {name: [wheel.file for wheel in candidates] for name, candidates in by_distribution(wheels)}
+    found = {name: [wheel.file for wheel in candidates] for name, candidates in group_by_distribution(wheels)}
     assert found == {"a": ["1", "2"], "b": ["1", "2"]}
 
 

@@ -86,9 +86,13 @@ BAD = {
     "source of the driver": ("", 'driver_url = "javascript:x"', "when.driver_url"),
     "unknown need": ("", 'system = ["c-compilr"]', "did you mean 'c-compiler'"),
     "need with a command": ("", 'system = ["gcc; rm -rf ~"]', "'gcc; rm -rf ~'"),
-    "fallback without a wheel": ("", '[fallbacks]\nflash-attn = "sdpa"', "'flash-attn', which no wheel is of"),
+    "fallback without a wheel": ("", '[fallbacks]\nflash-attn = "sdpa"', "'flash-attn', which is not in [[wheels]]"),
     "fallback to nothing": (WHEEL, '[fallbacks]\nflash-attn = "spda"', "did you mean 'sdpa'"),
-    "fallback of another spelling": (WHEEL, '[fallbacks]\nFlash_Attn = "sdpa"', "'Flash_Attn', which no wheel is of"),
+    "fallback of another spelling": (
+        WHEEL,
+        '[fallbacks]\nFlash_Attn = "sdpa"',
+        "'Flash_Attn', which is not in [[wheels]]",
+    ),
     "no package": ("", "[build]\npackages = []", "build.packages = []"),
     "no list": ("", '[build]\npackages = "flash-attn"', "build.packages"),
     "spelling": ("", '[build]\npackages = ["Flash_Attn"]', "'flash-attn'"),
@@ -99,9 +103,9 @@ BAD = {
     "negative minutes": ("", '[build]\npackages = ["x"]\ncore_minutes = -1', "core_minutes = -1"),
     "unknown tool": ("", '[build]\npackages = ["x"]\nneeds = ["ninjas"]', "did you mean 'ninja'"),
     "misspelt": ("", '[build]\npackages = ["x"]\nneed = ["ninja"]', "'needs'"),
-    "loader": ("", '[build]\npackages = ["x"]\nenvironment = { LD_PRELOAD = "x" }', "LD_PRELOAD is not"),
-    "compiler": ("", '[build]\npackages = ["x"]\nenvironment = { CC = "/tmp/x" }', "build.environment.CC is not"),
-    "flags": ("", '[build]\npackages = ["x"]\nenvironment = { NVCC_APPEND_FLAGS = "x" }', "NVCC_APPEND_FLAGS is not"),
+    "loader": ("", '[build]\npackages = ["x"]\nenvironment = { LD_PRELOAD = "x" }', "LD_PRELOAD cannot be set"),
+    "compiler": ("", '[build]\npackages = ["x"]\nenvironment = { CC = "/tmp/x" }', "build.environment.CC cannot be set"),
+    "flags": ("", '[build]\npackages = ["x"]\nenvironment = { NVCC_APPEND_FLAGS = "x" }', "NVCC_APPEND_FLAGS cannot be set"),
     "expansion": ("", '[build]\npackages = ["x"]\nenvironment = { A = "$(id)" }', "'$(id)'"),
 }  # fmt: skip
 

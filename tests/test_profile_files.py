@@ -36,8 +36,8 @@ from envdoctor.profiles import (
     read_profile,
     read_profiles,
 )
-from envdoctor.profiles.hashes import WheelHash, hashes_of, parse_direct_hash
-from envdoctor.profiles.new import new_from_stack
+from envdoctor.profiles.hashes import WheelHash, find_wheel_hashes, parse_direct_hash
+from envdoctor.profiles.new import profile_from_stack
 
 BASE = "x86-cu128-vllm"
 SHA = "4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274"
@@ -180,8 +180,8 @@ def test_several_levels_by_name_and_by_path(home: Home) -> None:
 
 
 REFUSED_BASES = {
-    "itself": ("mine", "runs in a circle: mine -> mine"),
-    "a circle": ("circle", "runs in a circle: mine -> circle -> mine"),
+    "itself": ("mine", "is circular: mine -> mine"),
+    "a circle": ("circle", "is circular: mine -> circle -> mine"),
     "unknown": ("x86-cu131", "did you mean 'x86-cu130'"),
     "above": ("../../x.toml", "'../../x.toml'"),
     "above in between": ("sub/../../x.toml", "extends = "),
@@ -210,12 +210,12 @@ def test_a_chain_has_an_end(home: Home) -> None:
     for number in range(1, 12):
         home.write(f"p{number}", f'extends = "{f"p{number - 1}" if number > 1 else BASE}"')
     assert home.read("p7").id == "p7"  # 8 with the bundled one
-    assert "extends goes on past 8 profiles" in home.refusal("p8").message
+    assert "extends has more than 8 levels" in home.refusal("p8").message
 
 
 DROPS = {
     "not there": ('drop = ["matplotlob"]', "did you mean 'matplotlib'"),
-    "asked for": ('drop = ["trl"]\nrequirements = [{ spec = "TRL==0.24.0" }]', "the same file asks for it"),
+    "asked for": ('drop = ["trl"]\nrequirements = [{ spec = "TRL==0.24.0" }]', "which the same file requires"),
 }
 
 
@@ -236,15 +236,15 @@ def test_drop_needs_a_base(home: Home) -> None:
 
 BAD = {
     "extends misspelt": ("schema = 1", 'schema = 1\nextend = "cpu"', "'extends'"),
-    "loader": ("VLLM_USE_FLASHINFER_SAMPLER", "LD_PRELOAD", "environment.LD_PRELOAD is not"),
-    "python path": ("VLLM_USE_FLASHINFER_SAMPLER", "PYTHONPATH", "environment.PYTHONPATH is not"),
-    "another index": ("VLLM_USE_FLASHINFER_SAMPLER", "UV_INDEX_URL", "environment.UV_INDEX_URL is not"),
-    "proxy": ("VLLM_USE_FLASHINFER_SAMPLER", "https_proxy", "environment.https_proxy is not"),
+    "loader": ("VLLM_USE_FLASHINFER_SAMPLER", "LD_PRELOAD", "environment.LD_PRELOAD cannot be set"),
+    "python path": ("VLLM_USE_FLASHINFER_SAMPLER", "PYTHONPATH", "environment.PYTHONPATH cannot be set"),
+    "another index": ("VLLM_USE_FLASHINFER_SAMPLER", "UV_INDEX_URL", "environment.UV_INDEX_URL cannot be set"),
+    "proxy": ("VLLM_USE_FLASHINFER_SAMPLER", "https_proxy", "environment.https_proxy cannot be set"),
     "variable with spaces": ("VLLM_USE_FLASHINFER_SAMPLER", '"A; rm -rf ~"', "environment = 'A; rm -rf ~'"),
     "command in a value": ('SAMPLER = "0"', 'SAMPLER = "$(id)"', "'$(id)'"),
     "newline in a value": ('SAMPLER = "0"', 'SAMPLER = "0\\nLD_PRELOAD=x"', "'0\\nLD_PRELOAD=x'"),
-    "address": ('"vllm==0.10.2"', '"vllm @ https://example.org/x.whl"', "direct address without a hash"),
-    "local address": ('"vllm==0.10.2"', '"vllm @ file:///tmp/x.whl"', "direct address without a hash"),
+    "address": ('"vllm==0.10.2"', '"vllm @ https://example.org/x.whl"', "is a URL without a hash"),
+    "local address": ('"vllm==0.10.2"', '"vllm @ file:///tmp/x.whl"', "is a URL without a hash"),
     "checkout": ('"vllm==0.10.2"', '"git+https://example.org/x"', "'git+https://example.org/x'"),
     "local path": ('"vllm==0.10.2"', '"./x.whl"', "'./x.whl'"),
     "file as a name": ('"vllm==0.10.2"', '"six-1.0-py3-none-any.whl"', "names a file"),
@@ -267,8 +267,8 @@ BAD = {
     "recipe as a file": ('recipe = "sort"', 'recipe = "/etc/passwd"', "'/etc/passwd'"),
     "negative disk": ("disk_gb = 20.0", "disk_gb = -1", "when.disk_gb = -1"),
     "negative GPUs": ("gpus = 1", "gpus = -1", "when.gpus = -1"),
-    "NaN": ("disk_gb = 20.0", "disk_gb = nan", "when.disk_gb is too large, or no number"),
-    "infinite": ("disk_gb = 20.0", "disk_gb = inf", "when.disk_gb is too large, or no number"),
+    "NaN": ("disk_gb = 20.0", "disk_gb = nan", "when.disk_gb is too large or not a number"),
+    "infinite": ("disk_gb = 20.0", "disk_gb = inf", "when.disk_gb is too large or not a number"),
     "huge": ("disk_gb = 20.0", "disk_gb = 1" + "0" * 400, "when.disk_gb is too large"),
     "more digits than Python reads": ("gpus = 1", "gpus = 1" + "0" * 5000, "is not TOML"),
     "text for a number": ("gpus = 1", 'gpus = "1"', "Expected `int`, got `str`"),
@@ -317,7 +317,7 @@ WHEELS = {
                  'file = "flash_attn_3.whl"', "wheels[0].file"),
     "other folder": ('file = "flash', 'file = "../flash', "wheels[0].file"),
     "other project": ('name = "flash-attn"', 'name = "torch"', "is a wheel of flash-attn"),
-    "renamed": ("/v2.8.3/flash_attn-2.8.3", "/v2.8.3/flash_attn-2.8.2", "wheels[0].url ends in"),
+    "renamed": ("/v2.8.3/flash_attn-2.8.3", "/v2.8.3/flash_attn-2.8.2", "wheels[0].url ends with"),
 }  # fmt: skip
 
 
@@ -399,7 +399,9 @@ def stack_at(folder: Path, cuda: str = "12.8") -> tuple[Path, Any]:
 @pytest.mark.parametrize("cuda", ["12.8", ""])
 def test_an_environment_becomes_a_profile_that_reads(cuda: str, tmp_path: Path) -> None:
     venv, stack = stack_at(tmp_path, cuda)
-    text = new_from_stack(stack, read_recorded("h200"), "lab", hashes=hashes_of(venv, {"HOME": str(tmp_path)}))
+    text = profile_from_stack(
+        stack, read_recorded("h200"), "lab", hashes=find_wheel_hashes(venv, {"HOME": str(tmp_path)})
+    )
     (tmp_path / "lab.toml").write_text(text)
     profile = read_profile(str(tmp_path / "lab.toml"))
     torch = "torch==2.8.0" if cuda else "torch==2.8.0+cpu"
@@ -413,7 +415,7 @@ def test_an_environment_becomes_a_profile_that_reads(cuda: str, tmp_path: Path) 
     kinds = [(source.kind, source.backend) for source in profile.sources]
     assert kinds == ([("configured", ""), ("torch-index", "cu128")] if cuda else [("torch-index", "cpu")])
     assert ("cuda_matmul" in profile.verify.required) == bool(cuda)
-    assert "SHA-256 of wheels known: none; of 6." in text
+    assert "Known SHA-256 of wheels: none; of 6." in text
 
 
 def test_a_strangers_metadata_writes_nothing_into_a_profile(tmp_path: Path) -> None:
@@ -423,7 +425,7 @@ def test_a_strangers_metadata_writes_nothing_into_a_profile(tmp_path: Path) -> N
         info = site / f"{name[:4]}{len(version)}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\n")
-    text = new_from_stack(read_stack(venv, None, {}), read_recorded("h200"), "lab")
+    text = profile_from_stack(read_stack(venv, None, {}), read_recorded("h200"), "lab")
     assert all(line.isprintable() for line in text.split("\n"))
     assert {entry["spec"] for entry in tomllib.loads(text)["requirements"]} >= {"fine==1.0.dev0+x.y", "trl==0.23.1"}
     assert "evil" not in str(tomllib.loads(text)["requirements"])
@@ -441,9 +443,9 @@ def test_an_environment_that_no_profile_can_say_is_refused(case: str, tmp_path: 
     changes, message = UNFIT[case]
     torch = msgspec.structs.replace(stack.torch.value, **changes)
     with pytest.raises(BadInput, match=message):
-        new_from_stack(msgspec.structs.replace(stack, torch=known(torch, "test")), read_recorded("h200"), "lab")
+        profile_from_stack(msgspec.structs.replace(stack, torch=known(torch, "test")), read_recorded("h200"), "lab")
     with pytest.raises(BadInput, match="--name"):
-        new_from_stack(stack, read_recorded("h200"), "../lab")
+        profile_from_stack(stack, read_recorded("h200"), "../lab")
 
 
 def test_a_wheel_from_an_address_keeps_it_with_its_hash(tmp_path: Path) -> None:
@@ -452,9 +454,9 @@ def test_a_wheel_from_an_address_keeps_it_with_its_hash(tmp_path: Path) -> None:
     info = add_distribution(venv / "lib/python3.12/site-packages", "flash-attn", "2.8.3+cu12torch2.8cxx11abitrue")
     direct = {"url": wheel["url"], "archive_info": {"hashes": {"sha256": SHA}}}
     (info / "direct_url.json").write_bytes(msgspec.json.encode(direct))
-    found = hashes_of(venv, {"HOME": str(tmp_path)})
+    found = find_wheel_hashes(venv, {"HOME": str(tmp_path)})
     assert found["flash-attn"].sha256 == SHA
-    text = new_from_stack(read_stack(venv, None, {}), read_recorded("h200"), "lab", hashes=found)
+    text = profile_from_stack(read_stack(venv, None, {}), read_recorded("h200"), "lab", hashes=found)
     (tmp_path / "lab.toml").write_text(text)
     (kept,) = read_profile(str(tmp_path / "lab.toml")).wheels
     assert (kept.file, kept.url, kept.sha256) == (wheel["file"], wheel["url"], SHA)
@@ -474,17 +476,17 @@ def test_hashes_are_those_that_uv_and_pip_really_leave(tmp_path: Path) -> None:
     with serve(Index({"main": tmp_path / "wheels"})) as web:
         command = [find_uv(), "pip", "install", "-q", "-p", venv, "--index-url", web.url(), "alpha"]
         subprocess.run(command, env=environ, check=True)
-    found = hashes_of(venv, environ)
+    found = find_wheel_hashes(venv, environ)
     assert found["alpha"] == WheelHash("1.0", digest, "uv's cache, whose copy has the same RECORD")
-    assert hashes_of(venv, {**environ, "UV_CACHE_DIR": str(tmp_path / "none")}) == {}
+    assert find_wheel_hashes(venv, {**environ, "UV_CACHE_DIR": str(tmp_path / "none")}) == {}
     (record,) = venv.glob("lib/python3*/site-packages/alpha-1.0.dist-info/RECORD")
     record.unlink()  # a link into the cache
     with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
         changed = archive.read("alpha-1.0.dist-info/RECORD").replace(b"sha256=", b"sha256=X", 1)
     record.write_bytes(changed)
-    assert hashes_of(venv, environ) == {}
+    assert find_wheel_hashes(venv, environ) == {}
     (venv / "envdoctor-lock.txt").write_text(f"alpha==1.0 --hash=sha256:{SHA}\n")
-    assert hashes_of(venv, environ)["alpha"].sha256 == SHA
+    assert find_wheel_hashes(venv, environ)["alpha"].sha256 == SHA
 
 
 def test_uvs_direct_addresses_have_no_hash() -> None:

@@ -47,7 +47,7 @@ def test_own_profiles_are_listed_with_where_they_come_from_and_what_is_wrong(tmp
     assert f"✓ mine  from {mine}, extends x86-cu128-vllm" in done.stdout
     assert f"✗ broken  {broken}: " in done.stdout
     assert "broken.toml is not TOML" in done.stdout
-    assert f"- cpu  bundled: {instead} takes its place" in done.stdout
+    assert f"- cpu  bundled: replaced by {instead}" in done.stdout
     data = envelope(run(tmp_path, "profiles", "--format", "json"))["data"]["profiles"]
     assert {*profile_names(), "mine", "part", "broken"} == {entry["id"] for entry in data}
     (entry,) = [entry for entry in data if entry["id"] == "mine"]

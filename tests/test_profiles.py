@@ -86,4 +86,4 @@ def test_a_full_disk_rejects_and_an_unknown_one_does_not() -> None:
     unknown = msgspec.structs.replace(machine, storage=Storage(places=unreadable("statvfs", "not recorded")))
     choice = choose(unknown, [read_profile("cpu")])
     assert choice.profile == "cpu"
-    assert "as far as is known: disk" in choice.reason
+    assert "as far as known: disk" in choice.reason

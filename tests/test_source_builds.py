@@ -87,7 +87,7 @@ def test_a_version_without_a_source_has_no_solution(place: Place) -> None:
         ("fast>=1.0", "requirement 'fast>=1.0' is in build.packages"),
         ("fast==1.*", "requirement 'fast==1.*' is in build.packages"),
         ("fast[more]==1.0", "is in build.packages"),
-        ("other==1.0", "build.packages has 'fast', which requirements do not ask for"),
+        ("other==1.0", "build.packages has 'fast', which is not in requirements"),
     ],
 )
 def test_what_is_built_is_pinned_exactly(requirement: str, said: str, place: Place) -> None:

@@ -42,7 +42,7 @@ from envdoctor.locking.lock import Lock, Target
 from envdoctor.locking.resolve import resolution_error, resolve
 from envdoctor.locking.wheel_urls import PackageFile, locate_files, with_file_size, with_file_sizes
 from envdoctor.profiles import Profile, Wheel, read_profile
-from envdoctor.profiles.direct_wheels import StackFacts, by_distribution, rejection
+from envdoctor.profiles.direct_wheels import StackFacts, group_by_distribution, rejection_reason
 
 FETCH_SECONDS = 24 * 3600.0
 MIB = 1 << 20
@@ -167,7 +167,7 @@ def _direct_files(profile: Profile, lock: Lock, client: HttpClient) -> tuple[lis
     """
     files: dict[str, PackageFile] = {}
     left_out: dict[str, None] = {}
-    for name, candidates in by_distribution(profile.wheels):
+    for name, candidates in group_by_distribution(profile.wheels):
         had = [
             file
             for abi in (True, False)
@@ -201,7 +201,7 @@ def _first_fitting(
     A host that cannot be reached ends the fetch, but for what the stack can do without (`spare`).
     """
     for wheel in candidates:
-        why = rejection(wheel, facts)
+        why = rejection_reason(wheel, facts)
         try:
             if not why:
                 return with_file_size(client, PackageFile(wheel.file, wheel.url, wheel.sha256))

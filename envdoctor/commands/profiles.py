@@ -6,7 +6,7 @@ from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.targets import lock_targets
-from envdoctor.profiles import Listed, Profile, list_profiles
+from envdoctor.profiles import ListedProfile, Profile, list_profiles
 
 
 class ProfileEntry(Record, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ def run() -> CommandResult:
     return CommandResult(ProfileList(tuple(_entry(listed) for listed in list_profiles())))
 
 
-def _entry(listed: Listed) -> ProfileEntry:
+def _entry(listed: ListedProfile) -> ProfileEntry:
     profile = listed.profile
     usable = profile if not listed.problem else None
     files = locks.list_lock_files(listed.name) if usable else []

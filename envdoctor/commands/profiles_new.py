@@ -12,8 +12,8 @@ from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
 from envdoctor.environment.managed import size_on_disk
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.select import select_machine
-from envdoctor.profiles.hashes import hashes_of
-from envdoctor.profiles.new import new_from_stack
+from envdoctor.profiles.hashes import find_wheel_hashes
+from envdoctor.profiles.new import profile_from_stack
 
 
 def run(venv: str, name: str, output: str) -> CommandResult:
@@ -24,9 +24,9 @@ def run(venv: str, name: str, output: str) -> CommandResult:
             "--from-venv is empty", expected="a working environment", hint="envdoctor profiles new --from-venv ./venv"
         )
     folder = expanded(venv).absolute()
-    hashes = hashes_of(folder, os.environ)
+    hashes = find_wheel_hashes(folder, os.environ)
     profile_id = name or folder.name.lstrip(".")  # a profile name does not begin with a dot, as .venv does
-    toml = new_from_stack(stack, select_machine("", ()), profile_id, hashes=hashes, size=size_on_disk(folder))
+    toml = profile_from_stack(stack, select_machine("", ()), profile_id, hashes=hashes, size=size_on_disk(folder))
     if output:
         write_file(Path(output), toml, hint="envdoctor profiles new --output mine.toml")
         return CommandResult(WrittenFile(output, f"{len(hashes)} wheel hashes known"))

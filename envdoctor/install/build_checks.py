@@ -17,7 +17,7 @@ from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, s
 from envdoctor.machine.cuda import read_cuda
 from envdoctor.machine.memory import read_memory
 from envdoctor.profiles import Build, Wheel
-from envdoctor.profiles.direct_wheels import StackFacts, rejection
+from envdoctor.profiles.direct_wheels import StackFacts, rejection_reason
 from envdoctor.rules.facts import parse_major_minor
 from envdoctor.rules.toolchain import gcc_major
 
@@ -80,7 +80,7 @@ def find_prebuilt_wheel(plan: Plan, name: str) -> Wheel | None:
                 plan.glibc,
                 abi,
             )
-            if not rejection(wheel, stack):
+            if not rejection_reason(wheel, stack):
                 return wheel
     return None
 

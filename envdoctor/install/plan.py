@@ -16,7 +16,7 @@ from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths
 from envdoctor.install.build_jobs import ONE_JOB, BuildJobs
 from envdoctor.locking.lock import Lock
 from envdoctor.profiles import Build, Profile, Wheel
-from envdoctor.profiles.direct_wheels import by_distribution
+from envdoctor.profiles.direct_wheels import group_by_distribution
 from envdoctor.redact.variables import redact_variable
 
 MINUTE = 60.0
@@ -98,7 +98,7 @@ def plan_install(
              arguments=("pip", "sync", "--python", interpreter, *arguments, str(building / LOCK_FILE))),
         *(Step(name=f"wheel {name}", title=f"Add a compatible wheel of {name}", deadline=10 * MINUTE, wheels=wheels,
                arguments=("pip", "install", "--python", interpreter, "--no-deps", "--no-index", "--offline"))
-          for name, wheels in by_distribution(profile.wheels)),
+          for name, wheels in group_by_distribution(profile.wheels)),
         *build_steps(profile.build, lock, building, jobs, arguments),
         Step(name="check", title="Check that every requirement is met", deadline=5 * MINUTE,
              arguments=("pip", "check", "--python", interpreter)),

@@ -15,7 +15,7 @@ from envdoctor.environment.torch_build import read_torch_build
 from envdoctor.install.plan import Plan, Step
 from envdoctor.locking.uv import run_uv, summarize_error
 from envdoctor.profiles import Wheel
-from envdoctor.profiles.direct_wheels import StackFacts, rejection
+from envdoctor.profiles.direct_wheels import StackFacts, rejection_reason
 
 ProgressCallback = Callable[[int, int, str], None]  # downloaded bytes, total bytes, current activity
 
@@ -41,7 +41,7 @@ def add_wheel(
     stack = read_stack_facts(plan, building)
     rejected: list[str] = []
     for wheel in step.wheels:
-        reason = rejection(wheel, stack) or _install(
+        reason = rejection_reason(wheel, stack) or _install(
             wheel, step, plan, cache, on_progress=on_progress, log=log, lock=lock
         )
         if not reason:

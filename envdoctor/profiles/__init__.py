@@ -1,6 +1,6 @@
-"""Install profiles: which one fits a machine, and why. Pure: no process, no socket.
+"""Profiles: selection of the profile that fits a machine. Pure: no process, no socket.
 
-What a profile says is in records.py, how it is read in files.py.
+records.py defines the records of a profile, files.py reads profile files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_n
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.torch_builds import known_build
 from envdoctor.profiles.files import (
-    Listed,
+    ListedProfile,
     list_profiles,
     profile_file,
     profile_is_bundled,
@@ -34,8 +34,8 @@ from envdoctor.profiles.records import (
     Cuda,
     Pin,
     Profile,
+    ProfileEvidence,
     Python,
-    Shown,
     Source,
     Train,
     Verify,
@@ -44,20 +44,44 @@ from envdoctor.profiles.records import (
 )
 
 __all__ = [
-    "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "Listed", "Pin", "Profile", "Python", "Shown", "Source",
-    "Train", "Verify", "Wheel", "When", "advice", "choose", "judge", "list_profiles", "profile_file",
-    "profile_is_bundled", "profile_names", "read_bases", "read_candidates", "read_profile", "read_profiles",
-    "violation_texts", "violations",
+    "ATTENTIONS",
+    "DISK",
+    "PROFILE_SCHEMA",
+    "Build",
+    "Cuda",
+    "ListedProfile",
+    "Pin",
+    "Profile",
+    "ProfileEvidence",
+    "Python",
+    "Source",
+    "Train",
+    "Verify",
+    "Wheel",
+    "When",
+    "advice",
+    "check_fact",
+    "choose",
+    "list_profiles",
+    "profile_file",
+    "profile_is_bundled",
+    "profile_names",
+    "read_bases",
+    "read_candidates",
+    "read_profile",
+    "read_profiles",
+    "violation_texts",
+    "violations",
 ]  # fmt: skip
 
 GIB = 1 << 30
 T = TypeVar("T")
 DISK, GPU_MEMORY = "disk", "memory of GPU"
-ROOM = (DISK, GPU_MEMORY)
+SPACE_CONDITIONS = (DISK, GPU_MEMORY)
 
 
 def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
-    """Hold every profile against the machine; of those that fit, the one with the highest preference."""
+    """Check every profile against the machine and choose the fitting one with the highest preference."""
     candidates = tuple(_candidate(machine, profile) for profile in profiles)
     fitting = [candidate for candidate in candidates if candidate.accepted]
     if not fitting:
@@ -65,15 +89,15 @@ def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
     best = max(fitting, key=lambda candidate: candidate.preference)
     others = [candidate.profile for candidate in fitting if candidate is not best]
     unknown = ", ".join(f"{c.name} {c.observed}" for c in violations(best))
-    reason = f"fits as far as is known: {unknown}" if unknown else "every condition holds"
+    reason = f"fits as far as known: {unknown}" if unknown else "every condition is met"
     reason += f"; preferred to {', '.join(others)}" if others else ""
     reason += "".join(f"; {c.name} is {c.observed}, recommended {c.expected}" for c in advice(best))
     return Choice(best.profile, reason, candidates)
 
 
 def violations(candidate: Candidate) -> list[Condition]:
-    """The conditions that do not hold or cannot be judged."""
-    return [each for each in candidate.conditions if each.holds is not True and not each.recommended]
+    """The required conditions that are not met or unknown."""
+    return [c for c in candidate.conditions if c.holds is not True and not c.recommended]
 
 
 def violation_texts(candidate: Candidate, *, ignore: str = "") -> tuple[str, ...]:
@@ -83,8 +107,8 @@ def violation_texts(candidate: Candidate, *, ignore: str = "") -> tuple[str, ...
 
 
 def advice(candidate: Candidate) -> list[Condition]:
-    """What is recommended and not so: the profile works without, and what does not is in its words."""
-    return [each for each in candidate.conditions if each.holds is False and each.recommended]
+    """The recommended conditions that are not met. The profile also works without them."""
+    return [c for c in candidate.conditions if c.holds is False and c.recommended]
 
 
 def _nearest_reason(candidates: Sequence[Candidate]) -> str:
@@ -97,44 +121,46 @@ def _nearest_reason(candidates: Sequence[Candidate]) -> str:
 
 def _candidate(machine: Machine, profile: Profile) -> Candidate:
     conditions = tuple(_conditions(machine, profile))
-    # Room may be unknown (a recorded machine, a pasted report): it is measured again before anything is written.
-    needed = (condition for condition in conditions if not condition.recommended)
-    accepted = all(c.holds is True or (c.holds is None and c.name.startswith(ROOM)) for c in needed)
+    # Disk space may be unknown (recorded machines, pasted reports). The install checks it again.
+    required = (condition for condition in conditions if not condition.recommended)
+    accepted = all(c.holds is True or (c.holds is None and c.name.startswith(SPACE_CONDITIONS)) for c in required)
     return Candidate(profile.id, accepted, profile.preference, conditions)
 
 
 def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
     when = profile.when
-    yield judge(
+    yield check_fact(
         "architecture",
         machine.system.architecture,
         " or ".join(when.architectures),
         when.architectures.__contains__,
     )
-    yield judge("glibc", machine.system.glibc, f">= {when.glibc}", lambda v: Version(v) >= Version(when.glibc))
-    yield _disk(machine, when.disk_gb)
+    yield check_fact("glibc", machine.system.glibc, f">= {when.glibc}", lambda v: Version(v) >= Version(when.glibc))
+    yield _disk_condition(machine, when.disk_gb)
     if when.gpus:
-        yield judge("GPUs", machine.gpus, f">= {when.gpus}", lambda gpus: len(gpus) >= when.gpus, show=_show_gpus)
+        yield check_fact(
+            "GPUs", machine.gpus, f">= {when.gpus}", lambda gpus: len(gpus) >= when.gpus, show=_show_gpus
+        )
     if when.gpus and machine.gpus.value:
         yield from _gpu_conditions(machine.gpus.value, when)
     if when.driver:
-        need = Version(when.driver)
+        minimum = Version(when.driver)
         expected = f">= {when.driver}" + (f" ({when.driver_why})" if when.driver_why else "")
-        yield judge("driver for this stack", machine.driver.version, expected, lambda v: Version(v) >= need)
+        yield check_fact("driver for this stack", machine.driver.version, expected, lambda v: Version(v) >= minimum)
     if when.driver_recommended:
-        wanted = Version(when.driver_recommended)
+        minimum = Version(when.driver_recommended)
         expected = f">= {when.driver_recommended}" + (f" ({when.driver_why})" if when.driver_why else "")
-        told = judge("the driver", machine.driver.version, expected, lambda v: Version(v) >= wanted)
-        yield msgspec.structs.replace(told, recommended=True)
+        condition = check_fact("the driver", machine.driver.version, expected, lambda v: Version(v) >= minimum)
+        yield msgspec.structs.replace(condition, recommended=True)
     if profile.cuda:
-        yield _driver(machine, profile.cuda.build)
-        yield from _code_for_gpus(machine, profile, profile.cuda.build)
+        yield _driver_condition(machine, profile.cuda.build)
+        yield from _architecture_condition(machine, profile, profile.cuda.build)
 
 
-def judge(
+def check_fact(
     name: str, fact: Fact[T], expected: str, holds: Callable[[T], bool], show: Callable[[T], str] = str
 ) -> Condition:
-    """One condition on one fact; a fact that is absent does not hold, one that is unreadable cannot be judged."""
+    """A condition on a fact. It is not met if the fact is absent, and unknown if the fact is unreadable."""
     if fact.state == "unreadable":
         return Condition(name, expected, f"could not be read ({fact.note})", None, fact.source)
     if fact.value is None:
@@ -142,7 +168,7 @@ def judge(
     try:
         return Condition(name, expected, show(fact.value), holds(fact.value), fact.source)
     except InvalidVersion:
-        return Condition(name, expected, f"{fact.value!r} is no version", None, fact.source)
+        return Condition(name, expected, f"{fact.value!r} is not a version", None, fact.source)
 
 
 def _show_gpus(gpus: Sequence[Gpu]) -> str:
@@ -150,7 +176,7 @@ def _show_gpus(gpus: Sequence[Gpu]) -> str:
     return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
 
 
-def _disk(machine: Machine, needed: float) -> Condition:
+def _disk_condition(machine: Machine, needed: float) -> Condition:
     places = machine.storage.places
     here: Filesystem | None = (places.value or {}).get("environments")
     expected = f">= {needed:g} GiB free"
@@ -160,12 +186,12 @@ def _disk(machine: Machine, needed: float) -> Condition:
 
 
 def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:
-    """Conditions that every GPU must meet; the worst one is shown."""
+    """Conditions that every GPU must meet. Of each, the worst result is returned."""
     if when.compute_capability:
         need = Version(when.compute_capability)
         yield _worst(
             [
-                judge(
+                check_fact(
                     f"compute capability of GPU {gpu.index}",
                     gpu.compute_capability,
                     f">= {need}",
@@ -178,7 +204,7 @@ def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:
         need_bytes = when.gpu_memory_gb * GIB
         yield _worst(
             [
-                judge(
+                check_fact(
                     f"{GPU_MEMORY} {gpu.index}",
                     gpu.memory_total,
                     f">= {when.gpu_memory_gb:g} GiB",
@@ -194,8 +220,8 @@ def _worst(conditions: list[Condition]) -> Condition:
     return min(conditions, key=lambda condition: {False: 0, None: 1, True: 2}[condition.holds])
 
 
-def _code_for_gpus(machine: Machine, profile: Profile, build: str) -> Iterable[Condition]:
-    """A GPU that the profile's torch has no code for, by the table of PyTorch's builds; silent where all is well."""
+def _architecture_condition(machine: Machine, profile: Profile, build: str) -> Iterable[Condition]:
+    """An unmet condition for a GPU that the profile's torch has no code for, according to the table of its builds."""
     release = next((r for r in map(Requirement, (p.spec for p in profile.requirements)) if r.name == "torch"), None)
     version = str(release.specifier).removeprefix("==").partition("+")[0] if release else ""
     known = known_build(".".join(version.split(".")[:2]), build, machine.system.architecture.value or "")
@@ -210,9 +236,9 @@ def _code_for_gpus(machine: Machine, profile: Profile, build: str) -> Iterable[C
                 return
 
 
-def _driver(machine: Machine, build: str) -> Condition:
+def _driver_condition(machine: Machine, build: str) -> Condition:
     release = cuda_releases()[build]
     expected = (
         f">= {release.minimum} for CUDA {build} (minor-version compatibility; {release.bundled} runs all of it)"
     )
-    return judge("driver", machine.driver.version, expected, lambda v: Version(v) >= Version(release.minimum))
+    return check_fact("driver", machine.driver.version, expected, lambda v: Version(v) >= Version(release.minimum))

@@ -1,14 +1,17 @@
-"""Profiles from files: the bundled ones, the user's own by name or path, and what one takes over from another.
+"""Profile files: bundled profiles, the user's own by name or path, and profiles that extend others.
 
-By name: the bundled profiles, and the user's in $XDG_CONFIG_HOME/envdoctor/profiles (else ~/.config/...). A bundled
-name means one thing in locks, evidence and bug reports, so a user's file of that name counts only if it says
-`extends = "that name"`; any other is refused, neither is quietly preferred. A path always means that file.
+A name refers to a bundled profile or to a user profile in $XDG_CONFIG_HOME/envdoctor/profiles (default: ~/.config).
+Locks, evidence and bug reports refer to bundled names. A user profile with a bundled name is therefore only accepted
+if it has `extends = "that name"`. A path always refers to that file.
 
-`extends` takes over another profile: a name, or a .toml file below the file's own folder. Tables (when, python, cuda,
-verify, train, environment, build, fallbacks) are merged key by key; requirements, constraints and wheels are replaced
-by distribution, and a requirement also takes the place of the base's constraint, wheels and fallback of that name;
-`drop` removes by name, from the packages to build, too; sources and other values are replaced if given. Evidence is
-never inherited, since nobody saw the changed stack work.
+`extends` names another profile, or a .toml file below the file's own folder:
+
+- Tables (when, python, cuda, verify, train, environment, build, fallbacks) are merged key by key.
+- Requirements, constraints and wheels are replaced by distribution. A requirement also replaces the constraint, the
+  wheels and the fallback of the same distribution in the base.
+- `drop` removes distributions by name, also from the packages to build.
+- Sources and other values are replaced if given.
+- Evidence is never inherited, since the changed stack was not tested.
 """
 
 from __future__ import annotations
@@ -24,81 +27,81 @@ from envdoctor.core.decoding import convert, parse_toml, read_toml_text
 from envdoctor.core.directories import config_directory
 from envdoctor.core.errors import BadInput, nearest, unknown_name
 from envdoctor.core.records import Record
-from envdoctor.profiles.checks import ENTRIES, NAME, Fault, profile_faults, shown, values_faults
-from envdoctor.profiles.merging import HINT, WHAT, Entries, Loaded, merge, refusal
+from envdoctor.profiles.checks import ENTRY_CHECKS, NAME, Problem, check_profile, check_values, escaped
+from envdoctor.profiles.merging import FORMAT, HINT, Entries, LoadedFile, merge, problem_error
 from envdoctor.profiles.records import PROFILE_SCHEMA, Profile
 from envdoctor.profiles.toml_lines import find_line
 
-FILE_BYTES = 256 << 10  # a profile that pins 2,000 distributions has 100 KiB
-CHAIN = 8  # files that one profile may be made of
+FILE_BYTES = 256 << 10  # a profile with 2,000 pinned distributions has 100 KiB
+MAX_CHAIN = 8  # files in a chain of `extends`
 BUNDLED = "bundled"
 
 
 class ProfileFile(Profile, frozen=True, kw_only=True):
-    """A profile and the two keys that only a file has: so that a misspelt `extends` is told from the others."""
+    """A profile with the two additional keys of a file, so that a misspelt `extends` gets a useful error."""
 
     extends: str = ""
     drop: tuple[str, ...] = ()
 
 
-class Listed(Record, frozen=True):
-    """A profile that can be found by name: where it comes from, and why it is not used where it is not."""
+class ListedProfile(Record, frozen=True):
+    """A profile that can be selected by name: its origin, and the reason if it cannot be used."""
 
     name: str
     origin: str  # "bundled", or the user's file
-    extends: tuple[str, ...] = ()  # what it is made of, the nearest first
-    profile: Profile | None = None  # None: it cannot be read
+    extends: tuple[str, ...] = ()  # its base profiles, the nearest first
+    profile: Profile | None = None  # None: unreadable
     problem: str = ""
 
 
 def profile_names() -> list[str]:
-    """The bundled profiles."""
+    """The names of the bundled profiles."""
     return sorted(_bundled_files())
 
 
 def read_profiles() -> list[Profile]:
-    """All bundled profiles, the preferred first."""
+    """All bundled profiles, sorted by preference."""
     return sorted((_read_file(path) for path in _bundled_files().values()), key=lambda p: -p.preference)
 
 
 def read_candidates(environ: Mapping[str, str] = os.environ) -> list[Profile]:
-    """Every profile that this user can choose by name, the preferred first, at a tie the bundled one."""
+    """All profiles that can be selected by name, sorted by preference; bundled profiles come first in a tie."""
     return [listed.profile for listed in list_profiles(environ) if listed.profile and not listed.problem]
 
 
-def list_profiles(environ: Mapping[str, str] = os.environ) -> list[Listed]:
-    """The bundled and the user's profiles, the preferred first; one that cannot be used says why."""
-    own = [_listed(path, environ) for path in user_files(environ)]
+def list_profiles(environ: Mapping[str, str] = os.environ) -> list[ListedProfile]:
+    """The bundled and the user's profiles sorted by preference, including unusable ones with the reason."""
+    own = [_list_user_profile(path, environ) for path in user_files(environ)]
     replaced = {listed.name: listed.origin for listed in own if listed.profile}
     found = [
-        Listed(name, BUNDLED, profile=_read_file(path), problem=_instead(replaced.get(name, "")))
+        ListedProfile(name, BUNDLED, profile=_read_file(path), problem=_replaced_note(replaced.get(name, "")))
         for name, path in sorted(_bundled_files().items())
     ]
     return sorted([*found, *own], key=lambda listed: -listed.profile.preference if listed.profile else 1 << 31)
 
 
-def _instead(path: str) -> str:
-    return f"{path} takes its place" if path else ""
+def _replaced_note(path: str) -> str:
+    return f"replaced by {path}" if path else ""
 
 
-def _listed(path: Path, environ: Mapping[str, str]) -> Listed:
+def _list_user_profile(path: Path, environ: Mapping[str, str]) -> ListedProfile:
     if not re.fullmatch(NAME, path.stem):
-        problem = "its name has other characters than letters, digits, dots and dashes"
-        return Listed(shown(path.stem), shown(str(path)), problem=problem)
+        problem = "its name has characters other than letters, digits, dots and dashes"
+        return ListedProfile(escaped(path.stem), escaped(str(path)), problem=problem)
     try:
         profile, chain = _read_user_file(path, environ)
     except BadInput as error:
-        return Listed(path.stem, str(path), problem=error.message)
-    return Listed(path.stem, str(path), tuple(file.path.stem for file in chain[1:]), profile)
+        return ListedProfile(path.stem, str(path), problem=error.message)
+    return ListedProfile(path.stem, str(path), tuple(file.path.stem for file in chain[1:]), profile)
 
 
 def profile_is_bundled(name_or_file: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a bundled profile is meant, not the user's own file or a profile of that name in the user's folder."""
+    """Whether a name refers to a bundled profile, and not to a file or a user profile of that name."""
     return not _is_path(name_or_file) and name_or_file not in {path.stem for path in user_files(environ)}
 
 
 def read_profile(name_or_file: str, environ: Mapping[str, str] = os.environ) -> Profile:
-    """A profile by name, the bundled or the user's, or from any file."""
+    """Read a profile by name (bundled or user profile) or from a file."""
     if _is_path(name_or_file):
         return _read_file(Path(name_or_file), environ)
     path = find_profile(name_or_file, environ)
@@ -106,29 +109,29 @@ def read_profile(name_or_file: str, environ: Mapping[str, str] = os.environ) -> 
 
 
 def profile_file(name_or_file: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The file of a profile that is given by name or as a file."""
+    """The file of a profile that is given by name or path."""
     return Path(name_or_file) if _is_path(name_or_file) else find_profile(name_or_file, environ)
 
 
 def read_bases(name_or_file: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """What a profile is made of beside its own file, the nearest first."""
+    """The base profiles of a profile, the nearest first."""
     return tuple(file.path.stem for file in _read_chain(profile_file(name_or_file, environ), environ)[1:])
 
 
 def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The file of a name."""
-    ours, theirs = _bundled_files(), {path.stem: path for path in user_files(environ)}
-    if name not in ours and name not in theirs:
-        raise unknown_name("profile", name, sorted({*ours, *theirs}), hint=HINT)
-    if name not in theirs:
-        return ours[name]
-    if name in ours and _load(theirs[name]).entries.extends != name:
+    """The file of a profile name."""
+    bundled_files, own_files = _bundled_files(), {path.stem: path for path in user_files(environ)}
+    if name not in bundled_files and name not in own_files:
+        raise unknown_name("profile", name, sorted({*bundled_files, *own_files}), hint=HINT)
+    if name not in own_files:
+        return bundled_files[name]
+    if name in bundled_files and _load_file(own_files[name]).entries.extends != name:
         raise BadInput(
-            f"two profiles are named '{name}': the bundled one and {theirs[name]}",
+            f"two profiles are named '{name}': the bundled one and {own_files[name]}",
             expected=f'extends = "{name}" in that file, or another name for it',
-            hint=f"rename it, or name it by its path: --profile {theirs[name]}",
+            hint=f"rename it, or name it by its path: --profile {own_files[name]}",
         )
-    return theirs[name]
+    return own_files[name]
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -137,7 +140,7 @@ def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """The TOML files in the user's folder of profiles; what cannot be listed holds none."""
+    """The TOML files in the user's profile folder; empty if the folder cannot be listed."""
     try:
         files = sorted(user_folder(environ).glob("*.toml"))
     except (OSError, RuntimeError):
@@ -154,89 +157,97 @@ def _is_path(name_or_file: str) -> bool:
 
 
 def _read_file(path: Path, environ: Mapping[str, str] = os.environ) -> Profile:
-    return _whole(_read_chain(path, environ))
+    return _merged_profile(_read_chain(path, environ))
 
 
-def _read_user_file(path: Path, environ: Mapping[str, str]) -> tuple[Profile, list[Loaded]]:
-    """A profile of the user's folder: its name is its file's, since it is found again by it."""
-    find_profile(path.stem, environ)  # refuses a name that is taken
+def _read_user_file(path: Path, environ: Mapping[str, str]) -> tuple[Profile, list[LoadedFile]]:
+    """Read a profile from the user's folder. Its id must be the name of its file."""
+    find_profile(path.stem, environ)  # an error if the name is already used
     chain = _read_chain(path, environ)
-    profile = _whole(chain)
+    profile = _merged_profile(chain)
     if profile.id != path.stem:
-        raise chain[0].refusal(Fault("id", f"id = {shown(profile.id)}", f'"{path.stem}", the name of the file'))
+        raise chain[0].problem_error(
+            Problem("id", f"id = {escaped(profile.id)}", f'"{path.stem}", the name of the file')
+        )
     return profile, chain
 
 
-def _read_chain(path: Path, environ: Mapping[str, str]) -> list[Loaded]:
-    """A file and what it extends, the file itself first."""
-    chain = [_load(path)]
+def _read_chain(path: Path, environ: Mapping[str, str]) -> list[LoadedFile]:
+    """A file and its base files, the file itself first."""
+    chain = [_load_file(path)]
     while chain[-1].entries.extends:
         last = chain[-1]
-        base = _base_of(last, environ)
-        if any(_same(base, file.path) for file in chain):
+        base = _base_file(last, environ)
+        if any(_is_same_file(base, file.path) for file in chain):
             names = " -> ".join(file.path.stem for file in chain)
-            raise last.refusal(Fault("extends", f"extends runs in a circle: {names} -> {base.stem}", "an end to it"))
-        if len(chain) == CHAIN:
-            raise last.refusal(
-                Fault("extends", f"extends goes on past {CHAIN} profiles", f"a chain of at most {CHAIN}")
+            raise last.problem_error(
+                Problem("extends", f"extends is circular: {names} -> {base.stem}", "no circular extends")
             )
-        chain.append(_load(base))
+        if len(chain) == MAX_CHAIN:
+            raise last.problem_error(
+                Problem("extends", f"extends has more than {MAX_CHAIN} levels", f"a chain of at most {MAX_CHAIN}")
+            )
+        chain.append(_load_file(base))
     if not chain[-1].entries.extends and chain[-1].entries.drop:
-        raise chain[-1].refusal(Fault("drop", "drop without extends", "extends: drop removes from that profile"))
+        raise chain[-1].problem_error(
+            Problem("drop", "drop without extends", "extends, since drop removes from the extended profile")
+        )
     return chain
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _base_of(file: Loaded, environ: Mapping[str, str]) -> Path:
-    """The file that `extends` means; a stranger's profile reads nothing but profiles, and none outside its folder."""
-    wanted = file.entries.extends
-    if not _is_path(wanted):
-        of_user = any(_same(file.path, path) for path in user_files(environ))
-        if of_user and wanted == file.path.stem and wanted in _bundled_files():
-            return _bundled_files()[wanted]
+def _base_file(file: LoadedFile, environ: Mapping[str, str]) -> Path:
+    """The file that `extends` refers to. A path must be a .toml file below the folder of the profile."""
+    base_name = file.entries.extends
+    if not _is_path(base_name):
+        is_user_file = any(_is_same_file(file.path, path) for path in user_files(environ))
+        if is_user_file and base_name == file.path.stem and base_name in _bundled_files():
+            return _bundled_files()[base_name]
         try:
-            return find_profile(wanted, environ)
+            return find_profile(base_name, environ)
         except BadInput as error:
-            raise refusal(
-                file.path, find_line(file.text, "extends"), Fault("", f"extends: {error.message}", error.expected)
+            raise problem_error(
+                file.path, find_line(file.text, "extends"), Problem("", f"extends: {error.message}", error.expected)
             ) from error
     folder = file.path.parent
-    inside = folder / wanted
-    outside = wanted.startswith(("/", "~")) or ".." in Path(wanted).parts or not wanted.endswith(".toml")
+    inside = folder / base_name
+    outside = base_name.startswith(("/", "~")) or ".." in Path(base_name).parts or not base_name.endswith(".toml")
     if outside or not Path(os.path.realpath(inside)).is_relative_to(os.path.realpath(folder)):
-        raise file.refusal(
-            Fault("extends", f"extends = {shown(wanted)}", f"a profile's name, or a .toml file below {folder}")
+        raise file.problem_error(
+            Problem("extends", f"extends = {escaped(base_name)}", f"a profile's name, or a .toml file below {folder}")
         )
     if not inside.exists():
-        near = nearest(inside.name, sorted(path.name for path in folder.glob("*.toml") if path != file.path))
-        meant = f"; did you mean '{near}'?" if near else ""
-        raise file.refusal(Fault("extends", f"extends: there is no {inside}{meant}", "a file that is there"))
+        suggestion = nearest(inside.name, sorted(path.name for path in folder.glob("*.toml") if path != file.path))
+        did_you_mean = f"; did you mean '{suggestion}'?" if suggestion else ""
+        raise file.problem_error(
+            Problem("extends", f"extends: there is no {inside}{did_you_mean}", "an existing file")
+        )
     return inside
 
 
-def _load(path: Path) -> Loaded:
-    """One file, with the faults of its values and of its lists refused."""
+def _load_file(path: Path) -> LoadedFile:
+    """Read one file and check its values and lists."""
     text = _read_profile_text(path)
-    data = parse_toml(text, where=str(path), what=WHAT, hint=HINT)
-    for fault in values_faults(data):
-        raise refusal(path, find_line(text, fault.place), fault)
+    data = parse_toml(text, where=str(path), what=FORMAT, hint=HINT)
+    for problem in check_values(data):
+        raise problem_error(path, find_line(text, problem.place), problem)
     schema = data.get("schema", PROFILE_SCHEMA)
     if schema != PROFILE_SCHEMA:
         raise BadInput(f"{path} has schema {schema!r}", expected=f"schema {PROFILE_SCHEMA}", hint="upgrade envdoctor")
-    entries: Entries = _converted(data, Entries, [Loaded(path, text, data, Entries())])
-    loaded = Loaded(path, text, data, entries)
-    for name, faults_of in ENTRIES.items():
+    entries: Entries = _convert(data, Entries, [LoadedFile(path, text, data, Entries())])
+    loaded = LoadedFile(path, text, data, entries)
+    for name, check_entry in ENTRY_CHECKS.items():
         for number, entry in enumerate(getattr(entries, name)):
-            for fault in faults_of(entry, f"{name}[{number}]"):
-                raise loaded.refusal(fault)
+            for problem in check_entry(entry, f"{name}[{number}]"):
+                raise loaded.problem_error(problem)
     return loaded
 
 
 def _read_profile_text(path: Path) -> str:
-    text = read_toml_text(path, what=WHAT, hint=HINT)
+    text = read_toml_text(path, what=FORMAT, hint=HINT)
     if len(text) > FILE_BYTES:
         raise BadInput(
             f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT
@@ -244,32 +255,32 @@ def _read_profile_text(path: Path) -> str:
     return text
 
 
-def _whole(chain: Sequence[Loaded]) -> Profile:
-    """The profile that a chain of files makes."""
+def _merged_profile(chain: Sequence[LoadedFile]) -> Profile:
+    """Merge a chain of files into a profile, and check it."""
     data = dict(chain[-1].data)
     for file in reversed(chain[:-1]):
         data = merge(data, file)
-    read = _converted(data, ProfileFile, chain)
+    read = _convert(data, ProfileFile, chain)
     profile = Profile(**{field: getattr(read, field) for field in Profile.__struct_fields__})
-    for fault in profile_faults(profile):
-        raise _blamed(chain, fault)
+    for problem in check_profile(profile):
+        raise _locate_problem(chain, problem)
     return profile
 
 
-def _converted(data: object, kind: type[Any], chain: Sequence[Loaded]) -> Any:
-    """Plain values as a record; the error names the file and the line of the field that is wrong."""
+def _convert(data: object, kind: type[Any], chain: Sequence[LoadedFile]) -> Any:
+    """Convert plain values to a record. The error contains the file and the line of the invalid field."""
     try:
-        return convert(data, kind, where="", what=WHAT, hint=HINT)
+        return convert(data, kind, where="", what=FORMAT, hint=HINT)
     except BadInput as error:
         message = error.message.removeprefix(": ")
-        above = re.search(r"at `\$\.?([^`]*)`", message)
+        parent = re.search(r"at `\$\.?([^`]*)`", message)
         field = re.search(r"unknown field `([^`]+)`", message)
-        place = ".".join(part for part in (above[1] if above else "", field[1] if field else "") if part)
-        raise _blamed(chain, Fault(place, message, error.expected)) from error
+        place = ".".join(part for part in (parent[1] if parent else "", field[1] if field else "") if part)
+        raise _locate_problem(chain, Problem(place, message, error.expected)) from error
 
 
-def _blamed(chain: Sequence[Loaded], fault: Fault) -> BadInput:
-    """The error for a fault of a whole profile: of the nearest file that says something at that place."""
-    places = ((file, find_line(file.text, fault.place)) for file in chain)
+def _locate_problem(chain: Sequence[LoadedFile], problem: Problem) -> BadInput:
+    """The error for a problem of a merged profile. It names the first file of the chain that contains the key."""
+    places = ((file, find_line(file.text, problem.place)) for file in chain)
     file, line = next(((file, line) for file, line in places if line), (chain[0], 0))
-    return refusal(file.path, line, fault)
+    return problem_error(file.path, line, problem)

@@ -1,4 +1,4 @@
-"""A profile from a working environment: what it holds, pinned. Pure; hashes.py reads the hashes."""
+"""Create a profile from an existing environment, with exact versions. Pure; hashes.py reads the hashes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Distribution, Machine, Record, Stack
 from envdoctor.environment.metadata import normalise
 from envdoctor.knowledge.cuda import cuda_releases
-from envdoctor.profiles.checks import NAME, wheel_faults
+from envdoctor.profiles.checks import NAME, check_wheel
 from envdoctor.profiles.hashes import WheelHash
 from envdoctor.profiles.records import Wheel
 
 GIB = 1 << 30
 HINT = "envdoctor profiles new --from-venv PATH --name NAME"
-# What puts packages into an environment is not part of the stack. setuptools is: triton 3.1 imports it unasked.
+# Installers are not part of the stack. setuptools is: triton 3.1 imports it without requiring it.
 TOOLS = {"pip", "uv", "wheel"}
 INSTALLERS = {"", "pip", "uv", "poetry", "pdm", "conda", "pixi", "hatch", "rye"}
-ALWAYS_ASKED_FOR = {"torch", "torchvision", "torchaudio"}
+ALWAYS_REQUIRED = {"torch", "torchvision", "torchaudio"}
 PROBES = {
     "torch": ("torch_matmul",),
     "transformers": ("transformers_generate",),
@@ -36,26 +36,26 @@ PROBES = {
 GPU_PROBES = {"torch": ("cuda_matmul", "sdpa"), "triton": ("triton_jit",), "bitsandbytes": ("bitsandbytes_nf4",)}
 
 
-class Parts(Record, frozen=True):
-    """The distributions of an environment by what becomes of them."""
+class StackParts(Record, frozen=True):
+    """The distributions of an environment by their role in the profile."""
 
-    asked_for: tuple[Distribution, ...]
-    held: tuple[Distribution, ...]  # that others bring: constraints
+    requirements: tuple[Distribution, ...]
+    constraints: tuple[Distribution, ...]  # dependencies of the requirements
     wheels: tuple[Wheel, ...]
-    left_out: tuple[str, ...]  # and why, in words
+    left_out: tuple[str, ...]  # with the reason
 
 
-def new_from_stack(
+def profile_from_stack(
     stack: Stack, machine: Machine, name: str, *, hashes: Mapping[str, WheelHash] | None = None, size: int = 0
 ) -> str:
-    """The profile in TOML. `hashes` from `hashes_of`; `size` of the environment in bytes, 0 where nobody measured."""
+    """The profile in TOML. `hashes` from `find_wheel_hashes`; `size`: bytes of the environment, 0 if unknown."""
     if not re.fullmatch(NAME, name):
         raise BadInput(f"--name {name!a}", expected="up to 64 letters, digits, dots and dashes", hint=HINT)
     known = hashes or {}
-    parts = _parts(stack, known)
-    if not parts.asked_for:
+    parts = _split_stack(stack, known)
+    if not parts.requirements:
         raise BadInput(
-            f"{stack.origin or 'the environment'} holds nothing that an index could have",
+            f"{stack.origin or 'the environment'} has no package that an index could provide",
             expected="an environment with installed packages",
             hint=HINT,
         )
@@ -65,32 +65,32 @@ def new_from_stack(
         _when(stack, machine, cuda, size),
         f'[python]\nversions = ["{_python(stack)}"]',
         *([f'[cuda]\nbuild = "{cuda}"'] if cuda else []),
-        *(_pin("requirements", distribution, known) for distribution in parts.asked_for),
-        *(_pin("constraints", distribution, known) for distribution in parts.held),
+        *(_pin("requirements", distribution, known) for distribution in parts.requirements),
+        *(_pin("constraints", distribution, known) for distribution in parts.constraints),
         *(_wheel(wheel) for wheel in parts.wheels),
         *_sources(stack, cuda),
         f"[verify]\nrequired = [{', '.join(map(_quoted, _probes(parts, cuda)))}]",
         '[train]\nrecipe = "sort"',
-        "# No evidence: nothing was shown of this profile yet.",
+        "# No evidence: this profile has not been tested yet.",
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _head(stack: Stack, machine: Machine, name: str, parts: Parts, hashes: Mapping[str, WheelHash]) -> str:
-    pins = (*parts.asked_for, *parts.held)
+def _head(stack: Stack, machine: Machine, name: str, parts: StackParts, hashes: Mapping[str, WheelHash]) -> str:
+    pins = (*parts.requirements, *parts.constraints)
     sources: dict[str, int] = {}
     for found in (_hash_of(distribution, hashes) for distribution in pins):
         if found:
             sources[found.source] = sources.get(found.source, 0) + 1
-    told = "; ".join(f"{count} from {source}" for source, count in sources.items()) or "none"
+    hash_sources = "; ".join(f"{count} from {source}" for source, count in sources.items()) or "none"
     where = machine.system.os.value or "an unknown system"
     kind = stack.kind.value or "Python environment"
     lines = [
         f"Made from a {kind} with Python {stack.python_version.value} on {where},",
-        f"{datetime.now(UTC):%Y-%m-%d}. Nobody asks for what stands under requirements; constraints hold the rest.",
-        f"SHA-256 of wheels known: {told}; of {len(pins)}.",
-        "An installed package does not hold its wheel's hash. Those written here are of what was installed; for the",
-        "others `envdoctor resolve` gives the hashes of what the index has today under the same version.",
+        f"{datetime.now(UTC):%Y-%m-%d}. Requirements are packages that no other requires; constraints pin the rest.",
+        f"Known SHA-256 of wheels: {hash_sources}; of {len(pins)}.",
+        "An installed package does not contain the hash of its wheel. The hashes below are of the installed wheels.",
+        "For the others, `envdoctor resolve` prints the hashes that the index has now for the same version.",
         *(f"Left out: {text}" for text in parts.left_out),
     ]
     values = [
@@ -102,10 +102,10 @@ def _head(stack: Stack, machine: Machine, name: str, parts: Parts, hashes: Mappi
     return "\n".join([*map(_comment, lines), *values])
 
 
-def _summary(parts: Parts) -> str:
-    telling = ("torch", "vllm", "trl", "transformers", "verl")
-    found = {d.name: d.version for d in (*parts.asked_for, *parts.held)}
-    named = [f"{name} {found[name]}" for name in telling if name in found]
+def _summary(parts: StackParts) -> str:
+    main_packages = ("torch", "vllm", "trl", "transformers", "verl")
+    found = {d.name: d.version for d in (*parts.requirements, *parts.constraints)}
+    named = [f"{name} {found[name]}" for name in main_packages if name in found]
     return ", ".join(named) or f"{len(found)} packages"
 
 
@@ -118,9 +118,9 @@ def _when(stack: Stack, machine: Machine, cuda: str, size: int) -> str:
             hint="--fact system.architecture=x86_64 --fact system.glibc=2.35",
         )
     disk = math.ceil(size * 2 / GIB * 10) / 10 if size else 1.0
-    how = f"{size / GIB:.1f} GiB installed, the same again for wheels and cache" if size else "not measured"
+    basis = f"{size / GIB:.1f} GiB installed, and as much for wheels and cache" if size else "not measured"
     lines = ["[when]", f'architectures = ["{architecture}"]',
-             f'glibc = "{glibc}"  # {_glibc_note(stack)}', f"disk_gb = {max(disk, 0.1)}  # {how}"]  # fmt: skip
+             f'glibc = "{glibc}"  # {_glibc_note(stack)}', f"disk_gb = {max(disk, 0.1)}  # {basis}"]  # fmt: skip
     if cuda:
         lines.append("gpus = 1")
         lines += _capability(stack, machine)
@@ -128,25 +128,21 @@ def _when(stack: Stack, machine: Machine, cuda: str, size: int) -> str:
 
 
 def _glibc_note(stack: Stack) -> str:
-    asked = [e.glibc for e in stack.extensions.value or () if re.fullmatch(r"2\.\d{1,3}(\.\d+)?", e.glibc)]
-    newest = max(asked, key=lambda text: [int(part) for part in text.split(".")], default="")
-    note = f"; its compiled files ask for {newest}, so an older one may do" if newest else ""
-    return f"of the machine that it was on{note}"
+    versions = [e.glibc for e in stack.extensions.value or () if re.fullmatch(r"2\.\d{1,3}(\.\d+)?", e.glibc)]
+    newest = max(versions, key=lambda text: [int(part) for part in text.split(".")], default="")
+    note = f"; its compiled files require {newest}, so an older one may work" if newest else ""
+    return f"of the original machine{note}"
 
 
 def _capability(stack: Stack, machine: Machine) -> list[str]:
-    """What the GPUs that it was on have; else the oldest that its torch has code for; else nothing."""
-    seen = [gpu.compute_capability.value or "" for gpu in machine.gpus.value or ()]
-    if seen and all(re.fullmatch(r"[0-9]+\.[0-9]+", text) for text in seen):
-        return [f'compute_capability = "{min(seen, key=Version)}"  # of the GPU that it was on']
+    """The compute capability of the original GPUs, otherwise the oldest that its torch supports, if known."""
+    observed = [gpu.compute_capability.value or "" for gpu in machine.gpus.value or ()]
+    if observed and all(re.fullmatch(r"[0-9]+\.[0-9]+", text) for text in observed):
+        return [f'compute_capability = "{min(observed, key=Version)}"  # of the original GPU']
     torch = stack.torch.value
     native = [re.fullmatch(r"sm_([0-9]+)([0-9])", text) for text in (torch and torch.architectures.value) or ()]
     code = sorted((int(found[1]), int(found[2])) for found in native if found)
-    return (
-        [f'compute_capability = "{code[0][0]}.{code[0][1]}"  # the oldest that its torch has code for']
-        if code
-        else []
-    )
+    return [f'compute_capability = "{code[0][0]}.{code[0][1]}"  # the oldest that its torch supports'] if code else []
 
 
 def _python(stack: Stack) -> str:
@@ -171,8 +167,8 @@ def _cuda(stack: Stack) -> str:
     local = re.fullmatch(r"cu([0-9]+)([0-9])", version.partition("+")[2])
     cuda = torch.cuda.value or (f"{local[1]}.{local[2]}" if local else "")
     if torch.hip.value or (torch.cuda.state == "unreadable" and not cuda and "+cpu" not in version):
-        seen = f"a ROCm build ({torch.hip.value})" if torch.hip.value else f"unreadable ({torch.cuda.note})"
-        raise BadInput(f"torch's CUDA build is {seen}", expected="a CUDA or a CPU build", hint=HINT)
+        observed = f"a ROCm build ({torch.hip.value})" if torch.hip.value else f"unreadable ({torch.cuda.note})"
+        raise BadInput(f"torch's CUDA build is {observed}", expected="a CUDA or a CPU build", hint=HINT)
     if cuda and cuda not in cuda_releases():
         raise BadInput(
             f"torch's CUDA build is {cuda}", expected="one of: " + ", ".join(cuda_releases()), hint="envdoctor check"
@@ -180,7 +176,7 @@ def _cuda(stack: Stack) -> str:
     return cuda
 
 
-def _parts(stack: Stack, hashes: Mapping[str, WheelHash]) -> Parts:
+def _split_stack(stack: Stack, hashes: Mapping[str, WheelHash]) -> StackParts:
     everything = stack.distributions.value
     if everything is None:
         raise BadInput(
@@ -188,13 +184,13 @@ def _parts(stack: Stack, hashes: Mapping[str, WheelHash]) -> Parts:
             expected="an environment that you may read",
             hint=HINT,
         )
-    held: dict[str, Distribution] = {}
+    pinned: dict[str, Distribution] = {}
     wheels: list[Wheel] = []
     left_out: list[str] = []
     for name, distribution in sorted(everything.items()):
         if name in TOOLS:
             continue
-        problem = _problem(distribution)
+        problem = _index_problem(distribution)
         found = _hash_of(distribution, hashes)
         if problem and found and (wheel := _as_wheel(distribution, found)):
             wheels.append(wheel)
@@ -202,68 +198,68 @@ def _parts(stack: Stack, hashes: Mapping[str, WheelHash]) -> Parts:
         elif problem:
             left_out.append(f"{distribution.name} {distribution.version}: {problem}")
         else:
-            held[name] = distribution
-    asked = _asked_for(held, everything)
-    rest = tuple(d for name, d in held.items() if name not in asked)
-    return Parts(tuple(held[name] for name in asked), rest, tuple(wheels), tuple(left_out))
+            pinned[name] = distribution
+    names = _top_level_names(pinned, everything)
+    rest = tuple(d for name, d in pinned.items() if name not in names)
+    return StackParts(tuple(pinned[name] for name in names), rest, tuple(wheels), tuple(left_out))
 
 
-def _problem(distribution: Distribution) -> str:
-    """Why no index has this, or why it cannot be written down."""
+def _index_problem(distribution: Distribution) -> str:
+    """Why no index provides this distribution, or why it cannot be written to a profile."""
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,98}[a-z0-9])?", distribution.name):
-        return "its name is none that an index knows"
+        return "its name is not valid on an index"
     try:
         Version(distribution.version)
     except InvalidVersion:
-        return "its version is none that an index knows"
+        return "its version is not valid on an index"
     first = distribution.source.partition(" ")[0].lower()
     if first not in INSTALLERS:
         return f"installed from {distribution.source}, not from an index"
     if first == "conda" and "site-packages" not in distribution.location:
-        return "a package of conda's, which PyPI does not have"
+        return "a conda package that PyPI does not have"
     return ""
 
 
-def _asked_for(held: Mapping[str, Distribution], everything: Mapping[str, Distribution]) -> list[str]:
-    """What nobody requires, with torch and its family; of those that only require each other, the first."""
-    requires = {name: {_required(line) for line in d.requires} - {name} for name, d in everything.items()}
-    wanted = {other for name in held for other in requires[name]}
-    asked = [name for name in held if name not in wanted or name in ALWAYS_ASKED_FOR]
-    reached = _reached(asked, requires)
-    for name in held:
+def _top_level_names(pinned: Mapping[str, Distribution], everything: Mapping[str, Distribution]) -> list[str]:
+    """Packages that no other requires, with torch and its family, and one of each cycle of requirements."""
+    requires = {name: {_requirement_name(line) for line in d.requires} - {name} for name, d in everything.items()}
+    required_names = {other for name in pinned for other in requires[name]}
+    names = [name for name in pinned if name not in required_names or name in ALWAYS_REQUIRED]
+    reached = _dependencies(names, requires)
+    for name in pinned:
         if name not in reached:
-            asked.append(name)
-            reached |= _reached([name], requires)
-    return sorted(asked, key=lambda name: (name != "torch", name))
+            names.append(name)
+            reached |= _dependencies([name], requires)
+    return sorted(names, key=lambda name: (name != "torch", name))
 
 
-def _reached(names: Iterable[str], requires: Mapping[str, set[str]]) -> set[str]:
+def _dependencies(names: Iterable[str], requires: Mapping[str, set[str]]) -> set[str]:
     found: set[str] = set()
-    left = list(names)
-    while left:
-        name = left.pop()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
         if name not in found:
             found.add(name)
-            left += requires.get(name, ())
+            pending += requires.get(name, ())
     return found
 
 
-def _required(line: str) -> str:
+def _requirement_name(line: str) -> str:
     """The name in a Requires-Dist line: `Flash_Attn[x] >=2` is "flash-attn"."""
     found = re.match(r"[A-Za-z0-9._-]+", line)
     return normalise(found[0]) if found else ""
 
 
 def _as_wheel(distribution: Distribution, found: WheelHash) -> Wheel | None:
-    """A distribution installed from an https address with a hash, if all of that holds as a profile's wheel."""
+    """A distribution installed from an https URL with a hash, as a direct wheel; None if it is not valid as one."""
     file = unquote(urlsplit(found.url).path).rpartition("/")[2]
     wheel = Wheel(name=distribution.name, file=file, url=found.url, sha256=found.sha256, why=f"from {found.source}")
     try:
         fits = str(parse_wheel_filename(file)[1]) == str(Version(distribution.version))
     except (InvalidWheelFilename, InvalidVersion):
         return None
-    # A query may be a signature, that is a password.
-    return wheel if fits and not urlsplit(found.url).query and not next(wheel_faults(wheel, "wheels"), None) else None
+    # A query may be a signature, which is a credential.
+    return wheel if fits and not urlsplit(found.url).query and not next(check_wheel(wheel, "wheels"), None) else None
 
 
 def _hash_of(distribution: Distribution, hashes: Mapping[str, WheelHash]) -> WheelHash | None:
@@ -284,7 +280,7 @@ def _wheel(wheel: Wheel) -> str:
 
 
 def _sources(stack: Stack, cuda: str) -> Iterator[str]:
-    """A local version (+cu128, +cpu) is the PyTorch index's alone; without one PyPI may have it."""
+    """The sources. A local version (+cu128, +cpu) is only on the PyTorch index; others may be on PyPI."""
     torch = (stack.distributions.value or {}).get("torch")
     local = torch.version.partition("+")[2] if torch else ""
     if not local:
@@ -294,17 +290,17 @@ def _sources(stack: Stack, cuda: str) -> Iterator[str]:
         yield f'[[sources]]\nkind = "torch-index"\nbackend = "{backend}"'
 
 
-def _probes(parts: Parts, cuda: str) -> Sequence[str]:
-    there = {distribution.name for distribution in (*parts.asked_for, *parts.held)}
+def _probes(parts: StackParts, cuda: str) -> Sequence[str]:
+    present = {distribution.name for distribution in (*parts.requirements, *parts.constraints)}
     tables = (PROBES, GPU_PROBES) if cuda else (PROBES,)
-    return [probe for table in tables for name, probes in table.items() if name in there for probe in probes]
+    return [probe for table in tables for name, probes in table.items() if name in present for probe in probes]
 
 
 def _quoted(text: str) -> str:
-    """A TOML string; JSON's escapes are TOML's too."""
+    """A TOML string. TOML has the same escapes as JSON."""
     return json.dumps(text)
 
 
 def _comment(text: str) -> str:
-    """One line of comment, whatever a stranger's metadata holds."""
+    """One line of comment, also for untrusted metadata."""
     return "# " + "".join(char if char.isprintable() else "?" for char in text)[:300]

@@ -1,4 +1,4 @@
-"""What a profile says, as records."""
+"""The records of a profile file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envdoctor.core.records import Record
 
 PROFILE_SCHEMA = 1
 
-# What transformers takes as `attn_implementation` that a profile may fall back to.
+# Values of transformers' `attn_implementation` that a profile may use as a fallback.
 ATTENTIONS = ("flash_attention_3", "flash_attention_2", "sdpa", "eager", "flex_attention")
 
 
@@ -21,26 +21,26 @@ class When(Record, frozen=True):
     gpus: int = 0  # at least this many
     compute_capability: str = ""  # at least, for every GPU
     gpu_memory_gb: float = 0  # at least, for every GPU, in GiB
-    driver: str = ""  # at least, where more is needed than the CUDA build alone asks for
-    driver_recommended: str = ""  # an older one is told what it cannot do, and not refused
+    driver: str = ""  # at least, if the stack needs a newer driver than the CUDA build
+    driver_recommended: str = ""  # an older driver is accepted with advice
     driver_why: str = ""
     driver_url: str = ""
 
 
 class Python(Record, frozen=True):
-    """The Python versions that the stack's wheels exist for, preferred first."""
+    """The Python versions for which the stack has wheels, preferred first."""
 
     versions: tuple[str, ...]
 
 
 class Cuda(Record, frozen=True):
-    """The CUDA build of torch; the driver that it needs follows from the table of CUDA releases."""
+    """The CUDA build of torch. The table of CUDA releases has the driver that it needs."""
 
     build: str  # "12.8"
 
 
 class Pin(Record, frozen=True):
-    """A requirement or constraint, and why it is what it is."""
+    """A requirement or constraint, with its reason."""
 
     spec: str
     why: str = ""
@@ -48,10 +48,10 @@ class Pin(Record, frozen=True):
 
 
 class Source(Record, frozen=True):
-    """A place to take torch and its family from. Sources are tried in the order in which they are written.
+    """A package source for torch and its family. Sources are tried in the order of the file.
 
-    `configured`: whatever pip or uv are configured to use, else PyPI; `torch-index`: the PyTorch index of `backend`
-    (cpu, cu128 ...) for the PyTorch family, everything else from the configured sources.
+    `configured`: the indexes that pip or uv are configured to use, otherwise PyPI. `torch-index`: the PyTorch index
+    of `backend` (cpu, cu128 ...) for the PyTorch family, and the configured sources for all other packages.
     """
 
     kind: Literal["configured", "torch-index"]
@@ -59,53 +59,53 @@ class Source(Record, frozen=True):
 
 
 class Wheel(Record, frozen=True, kw_only=True):
-    """A wheel that no index has, by its address and hash, and what it was built for.
+    """A wheel that no index has, with its URL and hash, and the environment that it was built for.
 
-    Those of one distribution are tried in the order in which they are written; a condition left empty holds for all.
+    Wheels of one distribution are tried in the order of the file. An empty condition always holds.
     """
 
     name: str
-    file: str  # its name, kept: pip reads name, version and tags from it
+    file: str  # the file name, from which pip reads name, version and tags
     url: str
     sha256: str
     python: str = ""  # "3.12"
     architecture: str = ""
     torch: str = ""  # "2.8"
     cuda: str = ""
-    glibc: str = ""  # "2.32": the oldest that its symbols ask for, where its name does not say
-    abi: Literal["", "TRUE", "FALSE"] = ""  # of torch's C++: _GLIBCXX_USE_CXX11_ABI
+    glibc: str = ""  # "2.32": the oldest that its symbols require, if the file name does not state it
+    abi: Literal["", "TRUE", "FALSE"] = ""  # torch's _GLIBCXX_USE_CXX11_ABI
     why: str = ""
 
 
 class Build(Record, frozen=True, kw_only=True):
-    """Packages that are compiled on the machine; everything else is taken as wheels, whatever happens.
+    """Packages that are compiled on the machine. All other packages are only installed as wheels.
 
-    They are built against the environment (--no-build-isolation): against its torch, and with build requirements that
-    came by the lock, with their hashes. An isolated build would fetch its own, without any.
+    They are built without isolation (--no-build-isolation): against the torch of the environment, and with the locked
+    and hashed build requirements. An isolated build would download build requirements without hashes.
     """
 
     packages: tuple[str, ...]
-    memory_gb_per_job: float = 4.0  # of one compiler; MAX_JOBS follows from the machine's memory and cores
-    core_minutes: float = 0  # of one core, measured; the estimate of the time follows from it
-    needs: tuple[str, ...] = ()  # beside a C++ compiler and Python's headers: "nvcc", "ninja"
+    memory_gb_per_job: float = 4.0  # of one compiler; used to compute MAX_JOBS
+    core_minutes: float = 0  # measured on one core; used to estimate the duration
+    needs: tuple[str, ...] = ()  # in addition to a C++ compiler and Python's headers: "nvcc", "ninja"
     environment: dict[str, str] = {}
     why: str = ""
 
 
 class Verify(Record, frozen=True):
-    """Probes that must pass before anything is trained."""
+    """Probes that must pass before a training run."""
 
     required: tuple[str, ...]
 
 
 class Train(Record, frozen=True):
-    """The recipe that shows that this stack trains."""
+    """The training recipe that tests this stack."""
 
     recipe: str
 
 
-class Shown(Record, frozen=True):
-    """Evidence: what was shown of this profile, where and when."""
+class ProfileEvidence(Record, frozen=True):
+    """Evidence for a profile: what was tested, on which machine, and when."""
 
     what: Literal["resolved", "installed", "verified", "trained"]
     where: str  # machine, GPU, driver
@@ -114,25 +114,25 @@ class Shown(Record, frozen=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A stack: what it needs, what it installs and from where, and what was shown of it."""
+    """A stack: its conditions, its packages and their sources, and evidence that it works."""
 
     schema: int = PROFILE_SCHEMA
     id: str
     title: str
     summary: str
-    preference: int  # among several that fit, the highest wins
+    preference: int  # the fitting profile with the highest preference is chosen
     when: When
     python: Python
     cuda: Cuda | None = None  # None: a CPU build of torch
     requirements: tuple[Pin, ...]
     constraints: tuple[Pin, ...] = ()
     wheels: tuple[Wheel, ...] = ()
-    fallbacks: dict[str, str] = {}  # by distribution of [[wheels]]: the attention to use where none of them fits
+    fallbacks: dict[str, str] = {}  # by distribution of [[wheels]]: the attention implementation if no wheel fits
     build: Build | None = None
-    system: tuple[str, ...] = ()  # what the stack needs of the system, by the names of knowledge/system_packages.toml
-    exclude_newer: str = ""  # a date: nothing uploaded later, so that a historical stack stays what it was
+    system: tuple[str, ...] = ()  # needs of the system, by the names of knowledge/system_packages.toml
+    exclude_newer: str = ""  # a date: packages uploaded later are ignored, so that a historical stack is reproducible
     sources: tuple[Source, ...]
     environment: dict[str, str] = {}
     verify: Verify
     train: Train
-    evidence: tuple[Shown, ...] = ()
+    evidence: tuple[ProfileEvidence, ...] = ()
