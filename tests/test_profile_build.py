@@ -104,8 +104,8 @@ BAD = {
     "unknown tool": ("", '[build]\npackages = ["x"]\nneeds = ["ninjas"]', "did you mean 'ninja'"),
     "misspelt": ("", '[build]\npackages = ["x"]\nneed = ["ninja"]', "'needs'"),
     "loader": ("", '[build]\npackages = ["x"]\nenvironment = { LD_PRELOAD = "x" }', "LD_PRELOAD cannot be set"),
-    "compiler": ("", '[build]\npackages = ["x"]\nenvironment = { CC = "/tmp/x" }', "build.environment.CC cannot be set"),
-    "flags": ("", '[build]\npackages = ["x"]\nenvironment = { NVCC_APPEND_FLAGS = "x" }', "NVCC_APPEND_FLAGS cannot be set"),
+    "compiler": ("", '[build]\npackages = ["x"]\nenvironment = { CC = "/tmp/x" }', "environment.CC cannot be set"),
+    "flags": ("", '[build]\npackages = ["x"]\nenvironment = { NVCC_APPEND_FLAGS = "x" }', "FLAGS cannot be set"),
     "expansion": ("", '[build]\npackages = ["x"]\nenvironment = { A = "$(id)" }', "'$(id)'"),
 }  # fmt: skip
 
