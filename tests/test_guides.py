@@ -17,10 +17,10 @@ from envdoctor.manifests.markdown import parse_blocks
 from envdoctor.manifests.shell import parse_commands, strip_prompts
 from envdoctor.profiles import choose, read_profile
 
-GUIDES = Path(__file__).parent / "data" / "runbooks"
+GUIDES = Path(__file__).parent / "data" / "guides"
 TODAY = date(2026, 11, 21)
-CORRECT = sorted(path.name for path in GUIDES.glob("sound-*.md"))
-OUTDATED = sorted(path.name for path in GUIDES.glob("rotten-*.md"))
+CORRECT = sorted(path.name for path in GUIDES.glob("correct-*.md"))
+OUTDATED = sorted(path.name for path in GUIDES.glob("outdated-*.md"))
 
 
 def audit_sample(name: str) -> GuideAudit:
@@ -36,22 +36,22 @@ def test_correct_guide_has_no_error_and_no_warning(name: str) -> None:
 
 
 def test_correct_guides_cover_each_kind() -> None:
-    assert {"sound-x86-cu124-hf.md", "sound-x86-cu128-vllm.md", "sound-gh200-pypi.md"} <= set(CORRECT)
-    assert {"sound-deutsch.md", "sound-zhongwen.md"} <= set(CORRECT)
-    assert b"\r\n" in (GUIDES / "sound-deutsch.md").read_bytes()
+    assert {"correct-x86-cu124-hf.md", "correct-x86-cu128-vllm.md", "correct-gh200-pypi.md"} <= set(CORRECT)
+    assert {"correct-deutsch.md", "correct-zhongwen.md"} <= set(CORRECT)
+    assert b"\r\n" in (GUIDES / "correct-deutsch.md").read_bytes()
 
 
 EXPECTED = {
-    "rotten-gh200.md": {
+    "outdated-gh200.md": {
         (10, "RUN050"), (11, "RUN050"), (19, "RUN012"), (20, "RUN003"), (21, "RUN030"), (23, "RUN010"),
         (23, "RUN011"), (23, "RUN020"), (24, "RUN003"), (24, "RUN060"), (25, "RUN022"), (26, "RUN041"),
         (26, "RUN045"), (26, "RUN060"), (27, "RUN065"), (28, "RUN061"), (28, "RUN062"), (32, "RUN072"),
         (36, "RUN070"), (38, "RUN070"), (40, "RUN074"), (42, "RUN070"),
     },
-    "rotten-verl-conda.md": {
+    "outdated-verl-conda.md": {
         (5, "RUN041"), (9, "RUN010"), (10, "RUN023"), (12, "RUN064"), (19, "RUN056"), (23, "RUN003"),
     },
-    "rotten-docker-pyproject.md": {(9, "RUN003"), (28, "RUN010")},
+    "outdated-docker-pyproject.md": {(9, "RUN003"), (28, "RUN010")},
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from test_fuzz import fuzz, mutated
 
 from envdoctor.manifests import audit_guide
 
-GUIDES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "data/runbooks").glob("*.md"))]
+GUIDES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "data/guides").glob("*.md"))]
 MAX_SECONDS = 10.0
 SYNTAX = [
     "```", "~~~", "$(", "${", "'", '"', "\\\n", "<<EOF\n", "&&", "|", ">=", "==", "-r ", "[", "]", "@", "#", "FROM ",

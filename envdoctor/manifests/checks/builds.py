@@ -93,7 +93,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
         if missing:
             yield Problem(
                 "warning" if set(missing) <= {"psutil", "ninja"} else "error",
-                f"--no-build-isolation for {requirement.name}, but {', '.join(missing)} not installed before",
+                f"--no-build-isolation for {requirement.name}: {', '.join(missing)} not installed before this step",
                 (guide_evidence(context, "command", install.action.command, line),),
                 "Install them first, in a separate step.",
                 (f"uv pip install {' '.join(missing)}",),

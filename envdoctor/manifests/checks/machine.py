@@ -87,7 +87,11 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         wrong = [cuda for cuda in stated if major_minor(cuda) != major_minor(row.cuda)]
         if not wrong or len(wrong) < len(stated):
             return None
-        contents, source, day = f"CUDA {row.cuda}, torch {row.torch}, Python {row.python}", row.source, row.date
+        contents, source, day = (
+            f"contains CUDA {row.cuda}, torch {row.torch}, Python {row.python}",
+            row.source,
+            row.date,
+        )
     else:
         first = next(
             (row for row in guide_tables().ngc_first if row.cuda in stated and _release(tag) < _release(row.tag)),
@@ -96,11 +100,11 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         if not first or not re.fullmatch(r"\d\d\.\d\d", tag):
             return None
         wrong, source, day = [first.cuda], first.source, first.date
-        contents = f"older than {first.tag}, the first release with CUDA {first.cuda}"
+        contents = f"is older than {first.tag}, the first release with CUDA {first.cuda}"
     replacement = next((row.tag for row in guide_tables().ngc_first if row.cuda in wrong), "")
     return Problem(
         "error",
-        f"{action.name}:{action.tag} is {contents}; the guide states CUDA {', '.join(wrong)}",
+        f"{action.name}:{action.tag} {contents}; the guide states CUDA {', '.join(wrong)}",
         (guide_evidence(context, "image", action.tag, line), table_evidence(tag, contents, source, day)),
         f"Use {action.name}:{replacement}-py3 or newer."
         if replacement

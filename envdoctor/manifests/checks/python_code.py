@@ -63,16 +63,18 @@ def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
             ignored = bool(row.silent and trl and satisfies(trl, row.silent))
             if not unknown and not ignored:
                 continue
-            release = f"TRL {trl}" if trl and (row.absent or ignored) else "any TRL release"
+            if ignored and not unknown:
+                problem = f"TRL {trl} accepts and ignores it"
+            else:
+                problem = f"TRL {trl} does not accept it" if row.absent else "no TRL release accepts it"
             yield Problem(
                 "error" if unknown else "warning",
-                f"{owner}({name}={value[:40]}): {release} "
-                + ("does not accept it: TypeError" if unknown else "accepts and ignores it"),
+                f"{owner}({name}={value[:40]}): {problem}" + (" (TypeError)" if unknown else ""),
                 (
                     guide_evidence(context, name, value[:80], line),
                     table_evidence(
                         f"{owner}.{name}",
-                        f"absent in TRL {row.absent or 'of all versions'}",
+                        f"absent in {f'TRL {row.absent}' if row.absent else 'all TRL releases'}",
                         "read in TRL's wheels 0.22.2, 0.23.1, 0.27.1, 1.16.0",
                         "2026-11-21",
                     ),
@@ -141,7 +143,8 @@ def flash_attention_drops_the_attention_sinks_of_gpt_oss(context: GuideContext) 
                     "s_aux", "passed only if the function takes it", "source of transformers 4.57", "2026-11-21"
                 ),
             ),
-            'Train with attn_implementation="eager" or flex. kernels-community/vllm-flash-attn3 has no backward.',
+            'Train with attn_implementation="eager" or flex. '
+            "kernels-community/vllm-flash-attn3 has no backward pass.",
             line=used[0],
         )
 

@@ -86,7 +86,7 @@ def requirement_arguments(install: InstallStep) -> str:
 
 
 def _describe(package: ResolvedPackage) -> str:
-    build = {"": "", "cpu": " for the CPU"}.get(package.cuda, f" for CUDA {package.cuda}")
+    build = {"": "", "cpu": " (CPU build)"}.get(package.cuda, f" (CUDA {package.cuda})")
     origin = "" if package.origin == "PyPI" else f" from {package.origin}"
     return f"{package.name} {package.version}{build}{origin}"
 
