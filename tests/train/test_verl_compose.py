@@ -1,8 +1,8 @@
-"""The recipes composed by the Hydra configuration of a verl that is installed; an option that it lacks is named.
+"""Recipes composed by the Hydra configuration of an installed verl; unknown options are refused.
 
 ENVDOCTOR_VERL_PYTHON: the interpreter of an environment with verl (envdoctor install --profile verl-8gpu).
-ENVDOCTOR_VERL_SOURCES: a folder of unpacked wheels, one a version, as 0.5.0/verl: their configurations are composed
-by that interpreter, too.
+ENVDOCTOR_VERL_SOURCES: a folder of unpacked wheels, one per version, such as 0.5.0/verl; that interpreter composes
+their configurations as well.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ pytestmark = [
 COMPOSE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-recipes, source, own, given = json.loads(sys.argv[2])
+recipes, source, user_options, changed = json.loads(sys.argv[2])
 from pathlib import Path
 from packaging.version import Version
 from settings import BadInput, read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts
 from verl_engine.compose import compose_options, find_verl
 from verl_engine.config_options import trainer_module, verl_options
-from verl_engine.options import At, overrides
+from verl_engine.options import LaunchContext, format_overrides
 package, version = (Path(source) / "verl", Version(Path(source).name)) if source else find_verl()
 found = {"version": str(version), "torch": False}
 for name in recipes:
-    settings = resolve_settings(read_recipe(name), given, file=FILE, find_conflicts=find_conflicts)
-    options, _ = verl_options(settings, version, At(gpus=8, train_file="/a b/it's $here/train.parquet"))
+    settings = resolve_settings(read_recipe(name), changed, file=FILE, find_conflicts=find_conflicts)
+    options, _ = verl_options(settings, version, LaunchContext(gpus=8, train_file="/a b/it's $here/train.parquet"))
     module, config = trainer_module(settings["task"], version)
     try:
-        whole = compose_options(package / "trainer/config", config, overrides(options, own), module)
-        rollout = whole.get("actor_rollout_ref", {}).get("rollout")
-        engines = [whole.get("engine"), whole.get("actor_rollout_ref", {}).get("actor", {}).get("fsdp_config"),
-                   whole.get("critic", {}).get("fsdp")]
+        overrides = format_overrides(options, user_options)
+        composed = compose_options(package / "trainer/config", config, overrides, module)
+        rollout = composed.get("actor_rollout_ref", {}).get("rollout")
+        engines = [composed.get("engine"), composed.get("actor_rollout_ref", {}).get("actor", {}).get("fsdp_config"),
+                   composed.get("critic", {}).get("fsdp")]
         precision = [engine.get("mixed_precision") for engine in engines if engine]
-        found[name] = {"data": whole["data"], "trainer": whole["trainer"], "rollout": rollout, "precision": precision}
+        found[name] = {"data": composed["data"], "trainer": composed["trainer"], "rollout": rollout,
+                       "precision": precision}
     except BadInput as error:
         found[name] = {"error": error.as_record()}
 found["torch"] = "torch" in sys.modules
@@ -55,23 +57,23 @@ print(json.dumps(found, default=str))
 """
 
 
-def compose(*recipes: str, source: str = "", own: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
-    asked = json.dumps([recipes, source, own, given])
+def compose(*recipes: str, source: str = "", user_options: tuple[str, ...] = (), **changed: Any) -> dict[str, Any]:
+    request = json.dumps([recipes, source, user_options, changed])
     done = subprocess.run(
-        [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", "-c", COMPOSE, str(TRAIN), asked],
+        [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", "-c", COMPOSE, str(TRAIN), request],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_installed_verl_composes_every_recipe_without_importing_torch() -> None:
+def test_the_installed_verl_composes_every_recipe_without_torch() -> None:
     found = compose(*RECIPES)
     assert found["torch"] is False
     assert found["verl-sft"]["data"]["train_files"] == "/a b/it's $here/train.parquet"
     assert found["verl-sft"]["trainer"]["resume_mode"] == "disable"
     assert found["verl-ppo"]["rollout"]["gpu_memory_utilization"] == 0.4
-    assert found["verl-ppo"]["rollout"]["prompt_length"] == 512  # a reference, resolved
+    assert found["verl-ppo"]["rollout"]["prompt_length"] == 512  # a resolved reference
     assert found["verl-grpo"]["rollout"]["n"] == 5
 
 
@@ -83,7 +85,7 @@ def test_every_version_composes_every_recipe(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "seen"),
+    ("option", "problem"),
     [
         ("trainer.balence_batch=false", "did you mean trainer.balance_batch?"),
         ("actor_rollout_ref.rollout.gpu_memory_utilisation=0.3", "actor_rollout_ref.rollout.gpu_memory_utilization?"),
@@ -92,24 +94,24 @@ def test_every_version_composes_every_recipe(version: str) -> None:
         ("+actor_rollout_ref.actor.fsdp_config.mixed_precision.dtype=fp32", "no option actor_rollout_ref.actor.fsdp"),
         ("actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32", "no option actor_rollout_ref"),
         ("trainer.logger", "has no value"),
-        ("trainer.balance_batch=[1", "does not take the options"),
-        ("trainer.total_epochs=${nothing.here}", "does not take the options"),
+        ("trainer.balance_batch=[1", "refuses the options"),
+        ("trainer.total_epochs=${nothing.here}", "refuses the options"),
     ],
 )
-def test_an_option_that_this_verl_lacks_is_named_with_the_nearest(option: str, seen: str) -> None:
-    error = compose("verl-ppo", own=(option,))["verl-ppo"]["error"]
-    assert seen in error["message"]
+def test_unknown_options_are_refused_with_a_suggestion(option: str, problem: str) -> None:
+    error = compose("verl-ppo", user_options=(option,))["verl-ppo"]["error"]
+    assert problem in error["message"]
     assert error["expected"]
     assert error["hint"]
 
 
-def test_a_group_that_is_left_open_takes_a_name_of_ones_own() -> None:
-    found = compose("verl-ppo", own=("++actor_rollout_ref.model.override_config.rope_theta=1",))
+def test_options_can_be_added_to_an_empty_group() -> None:
+    found = compose("verl-ppo", user_options=("++actor_rollout_ref.model.override_config.rope_theta=1",))
     assert "error" not in found["verl-ppo"]
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= "0.8.0"])
-def test_float32_reaches_every_engine_of_the_versions_that_read_it(version: str) -> None:
+def test_float32_is_an_option_of_every_engine(version: str) -> None:
     found = compose(*RECIPES, source=str(Path(SOURCES) / version), dtype="float32")
     types = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     assert [found[name].get("error") for name in RECIPES] == [None, None, None]
@@ -117,7 +119,7 @@ def test_float32_reaches_every_engine_of_the_versions_that_read_it(version: str)
     assert (sft, ppo, grpo) == ([types], [types, types], [types, None])  # GRPO has no critic
 
 
-def test_a_field_that_verls_class_has_and_its_file_does_not_can_be_added() -> None:
+def test_a_field_that_only_verls_class_has_can_be_added() -> None:
     name = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
-    found = compose("verl-ppo", own=(f"+{name}.param_dtype=fp32",))["verl-ppo"]
-    assert found["precision"][0] == {"param_dtype": "fp32"}  # from 0.8 on the critic has one of its own
+    found = compose("verl-ppo", user_options=(f"+{name}.param_dtype=fp32",))["verl-ppo"]
+    assert found["precision"][0] == {"param_dtype": "fp32"}  # from 0.8 on the critic has its own

@@ -1,4 +1,4 @@
-"""verl's lines as our columns: as its loggers of several versions write them."""
+"""verl's metrics as columns, in the formats of several versions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from packaging.version import Version
 from run.directory import RunDirectory
 from settings import read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts
-from verl_engine.launch_context import Checkpoints
-from verl_engine.metrics import header, look_numbers, parse_console, parse_file, parse_total, step_numbers
+from verl_engine.checkpoints import Checkpoints
+from verl_engine.metrics import evaluation_metrics, header, parse_console, parse_file, parse_total, step_metrics
 from verl_engine.recorder import Recorder
 
 RAY = (
@@ -23,22 +23,22 @@ RAY = (
     "perf/total_num_tokens:40000 - perf/time_per_step:10.0 - perf/throughput:500.0 - "
     "val-core/openai/gsm8k/reward/mean@1:np.float64(0.3125) - val-aux/num_turns/mean:2.0\n"
 )
-# The numbers are of this shape in 0.4.1's LocalLogger and in 0.9.1's: verl/utils/logger/aggregate_logger.py.
+# LocalLogger has this format in 0.4.1 and in 0.9.1: verl/utils/logger/aggregate_logger.py.
 
 
-def test_a_line_that_ray_passed_on() -> None:
-    found = parse_console(RAY)
-    assert found is not None
-    step, numbers = found
-    assert (step, numbers["actor/lr"], numbers["val-core/openai/gsm8k/reward/mean@1"]) == (3, 1e-06, 0.3125)
-    row = step_numbers("ppo", numbers, 8)
+def test_a_console_line_with_the_prefix_of_ray() -> None:
+    parsed = parse_console(RAY)
+    assert parsed is not None
+    step, metrics = parsed
+    assert (step, metrics["actor/lr"], metrics["val-core/openai/gsm8k/reward/mean@1"]) == (3, 1e-06, 0.3125)
+    row = step_metrics("ppo", metrics, 8)
     expected = {
         "reward": 0.25, "loss": -0.0125, "grad_norm": 0.75, "learning_rate": 1e-06, "entropy": 1.5, "kl": None,
         "completion_length": 120.5, "truncated": 0.125, "tokens": 40000.0, "tokens_per_second": 4000.0,
         "seconds": 10.0, "generate_seconds": 4.0, "score_seconds": 0.5, "update_seconds": 3.5,
     }  # fmt: skip
     assert {name: row[name] for name in expected} == expected
-    assert look_numbers(numbers) == {"greedy_reward": 0.3125}
+    assert evaluation_metrics(metrics) == {"greedy_reward": 0.3125}
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_a_line_that_ray_passed_on() -> None:
         "step:3 - a:text",
     ],
 )
-def test_other_lines_are_none(line: str) -> None:
+def test_other_lines_have_no_metrics(line: str) -> None:
     assert parse_console(line) is None
 
 
-def test_numbers_that_are_none_stay_empty() -> None:
-    found = parse_console("step:1 - train/loss:nan - train/lr(1e-3):0.01")
-    assert found is not None
-    row = step_numbers("sft", found[1], 1)
+def test_nan_becomes_an_empty_cell() -> None:
+    parsed = parse_console("step:1 - train/loss:nan - train/lr(1e-3):0.01")
+    assert parsed is not None
+    row = step_metrics("sft", parsed[1], 1)
     assert (row["loss"], row["learning_rate"]) == (None, pytest.approx(1e-5))
-    assert math.isnan(found[1]["train/loss"])
+    assert math.isnan(parsed[1]["train/loss"])
 
 
 def test_a_line_of_the_json_file() -> None:
@@ -72,35 +72,35 @@ def test_a_line_of_the_json_file() -> None:
         assert parse_file(damaged) is None
 
 
-def test_a_look_alone_is_no_step() -> None:
-    assert step_numbers("sft", {"val/loss": 1.5}, 1) == {}
-    assert look_numbers({"val/loss": 1.5}) == {"greedy_loss": 1.5}
-    assert step_numbers("grpo", {"val-core/openai/gsm8k/acc/mean@1": 0.5}, 1) == {}
+def test_an_evaluation_alone_is_no_step() -> None:
+    assert step_metrics("sft", {"val/loss": 1.5}, 1) == {}
+    assert evaluation_metrics({"val/loss": 1.5}) == {"greedy_loss": 1.5}
+    assert step_metrics("grpo", {"val-core/openai/gsm8k/acc/mean@1": 0.5}, 1) == {}
 
 
-def test_verl_says_how_many_steps_there_are() -> None:
+def test_total_steps() -> None:
     assert parse_total("(TaskRunner pid=9) Total training steps: 435\n") == 435
     assert parse_total("Total epochs: 15") == 0
 
 
-def recorder(folder: Path, verl: str, recipe: str = "verl-sft", **given: Any) -> tuple[Recorder, RunDirectory]:
+def make_recorder(folder: Path, verl: str, recipe: str = "verl-sft", **changed: Any) -> tuple[Recorder, RunDirectory]:
     run = RunDirectory(folder)
-    settled = resolve_settings(
-        read_recipe(recipe), {"smoothing": 0.5, **given}, file=FILE, find_conflicts=find_conflicts
+    settings = resolve_settings(
+        read_recipe(recipe), {"smoothing": 0.5, **changed}, file=FILE, find_conflicts=find_conflicts
     )
-    made = Recorder(
-        run, settled, Version(verl), folder / "verl.jsonl", steps=4, first_step=0, gpus=2,
+    recorder = Recorder(
+        run, settings, Version(verl), folder / "verl.jsonl", steps=4, first_step=0, gpus=2,
         checkpoints=Checkpoints(run.checkpoints), held_out_rows=10,
     )  # fmt: skip
-    return made, run
+    return recorder, run
 
 
-def test_the_console_of_an_old_verl_becomes_events_and_a_table(tmp_path: Path) -> None:
-    taken, run = recorder(tmp_path, "0.5.0")
+def test_console_lines_of_an_old_verl_become_events_and_a_table(tmp_path: Path) -> None:
+    recorder, run = make_recorder(tmp_path, "0.5.0")
     lines = ["step:1 - train/loss:4.0 - train/lr(1e-3):0.01", "Epoch 1/2: 50%", "step:2 - train/loss:2.0"]
     for line in [*lines, "step:2 - val/loss:3.0", "step:4 - train/loss:1.0", "step:4 - val/loss:0.5"]:
-        taken.take(line + "\n")
-    taken.finish()
+        recorder.read_line(line + "\n")
+    recorder.finish()
     table = [line.split(",") for line in (tmp_path / "metrics.csv").read_text().splitlines()]
     assert table[0] == header("sft")
     loss, smooth = table[0].index("loss"), table[0].index("loss_smooth")
@@ -110,63 +110,63 @@ def test_the_console_of_an_old_verl_becomes_events_and_a_table(tmp_path: Path) -
         ("4", "1", "2"),
     ]
     assert [event["step"] for event in run.read_events("step")] == [1, 2, 4]
-    looks = [(event["when"], event["metrics"]) for event in run.read_events("eval")]
-    assert looks == [("during", {"greedy_loss": 3.0}), ("after", {"greedy_loss": 0.5})]
+    evaluations = [(event["when"], event["metrics"]) for event in run.read_events("eval")]
+    assert evaluations == [("during", {"greedy_loss": 3.0}), ("after", {"greedy_loss": 0.5})]
 
 
-def test_an_answer_is_cut_at_the_limit_and_not_at_the_longest_of_its_step(tmp_path: Path) -> None:
-    """verl 0.9.1's own numbers of a run on 2026-11-22: every answer had 21 tokens of at most 48, and none was cut."""
-    taken, run = recorder(tmp_path, "0.9.1", "verl-grpo", max_completion_length=48)
-    numbers = {"critic/score/mean": 0.5, "response_length/clip_ratio": 1.0, "actor/perf/max_memory_allocated_gb": 2.5}
-    taken.numbers(1, numbers | {"response_length/max": 21.0})
-    taken.numbers(2, numbers | {"response_length/max": 48.0, "response_length/clip_ratio": 0.125})
+def test_truncation_is_relative_to_the_limit(tmp_path: Path) -> None:
+    """Metrics of verl 0.9.1 (2026-11-22): every completion had 21 of at most 48 tokens, and none was truncated."""
+    recorder, run = make_recorder(tmp_path, "0.9.1", "verl-grpo", max_completion_length=48)
+    metrics = {"critic/score/mean": 0.5, "response_length/clip_ratio": 1.0, "actor/perf/max_memory_allocated_gb": 2.5}
+    recorder.record(1, metrics | {"response_length/max": 21.0})
+    recorder.record(2, metrics | {"response_length/max": 48.0, "response_length/clip_ratio": 0.125})
     rows = [event["metrics"] for event in run.read_events("step")]
     assert [row["truncated"] for row in rows] == [0.0, 0.125]
     assert rows[0]["memory_gib"] == 2.5
 
 
-def test_the_json_file_of_a_newer_verl_counts_and_the_console_does_not(tmp_path: Path) -> None:
-    taken, run = recorder(tmp_path, "0.7.1")
+def test_newer_versions_use_the_json_file_only(tmp_path: Path) -> None:
+    recorder, run = make_recorder(tmp_path, "0.7.1")
     file = tmp_path / "verl.jsonl"
     file.write_text('{"step":1,"data":{"train/loss":4.0,"train/global_tokens":100}}\n{"step":2,"da')
-    taken.take("step:1 - train/loss:4.0\n")
+    recorder.read_line("step:1 - train/loss:4.0\n")
     with file.open("a") as stream:
         stream.write('ta":{"train/loss":2.0,"train/global_tokens":90}}\n')
-    taken.finish()
+    recorder.finish()
     steps = run.read_events("step")
     assert [(event["step"], event["metrics"]["loss"]) for event in steps] == [(1, 4.0), (2, 2.0)]
-    assert steps[0]["metrics"]["seconds"] is None  # it would count the loading
+    assert steps[0]["metrics"]["seconds"] is None  # it would include loading
     assert steps[1]["metrics"]["tokens_per_second"] > 0
 
 
-def test_a_checkpoint_is_told_when_verl_says_that_it_is_whole(tmp_path: Path) -> None:
-    taken, run = recorder(tmp_path, "0.7.1")
+def test_a_checkpoint_is_recorded_when_it_is_complete(tmp_path: Path) -> None:
+    recorder, run = make_recorder(tmp_path, "0.7.1")
     (tmp_path / "checkpoints/global_step_2").mkdir(parents=True)
-    taken.take("Saving checkpoint to: checkpoints/global_step_2\n")
+    recorder.read_line("Saving checkpoint to: checkpoints/global_step_2\n")
     assert run.read_events("checkpoint") == []
     (tmp_path / "checkpoints/latest_checkpointed_iteration.txt").write_text("2")
-    taken.take("Updated checkpoint tracker\n")
-    taken.finish()
-    told = [(event["step"], event["path"]) for event in run.read_events("checkpoint")]
-    assert told == [(2, "checkpoints/global_step_2")]
+    recorder.read_line("Updated checkpoint tracker\n")
+    recorder.finish()
+    recorded = [(event["step"], event["path"]) for event in run.read_events("checkpoint")]
+    assert recorded == [(2, "checkpoints/global_step_2")]
 
 
-def test_the_end_names_the_trainers_own_error(tmp_path: Path) -> None:
-    taken, _ = recorder(tmp_path, "0.7.1")
+def test_the_end_names_the_error_of_the_trainer(tmp_path: Path) -> None:
+    recorder, _ = make_recorder(tmp_path, "0.7.1")
     lines = [
         "\x1b[36m(WorkerDict pid=9)\x1b[0m torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "=====",
     ]  # fmt: skip
     for line in lines:
-        taken.take(line + "\n")
-    assert taken.describe_end(1) == (
+        recorder.read_line(line + "\n")
+    assert recorder.describe_end(1) == (
         "verl's trainer ended with exit status 1: "
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
     )  # fmt: skip
-    assert "signal 9" in taken.describe_end(-9)
+    assert "signal 9" in recorder.describe_end(-9)
 
 
 def test_events_are_json(tmp_path: Path) -> None:
-    taken, _ = recorder(tmp_path, "0.5.0")
-    taken.take("step:1 - train/loss:inf\n")
+    recorder, _ = make_recorder(tmp_path, "0.5.0")
+    recorder.read_line("step:1 - train/loss:inf\n")
     assert all(json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""Our settings on each verl: what a version lacks is refused, or replaced and told; the rest has its names."""
+"""Options of every version of verl: names, replacements with notes, and refused settings."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ import pytest
 from packaging.version import Version
 from settings import BadInput, Recipe, read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts
-from verl_engine.commands import choose_tensor_parallel, commands, merge_command
+from verl_engine.commands import merge_command, training_commands
 from verl_engine.config_options import trainer_module, verl_options
-from verl_engine.options import At, hydra_value, overrides
+from verl_engine.launch_context import smallest_tensor_parallel
+from verl_engine.options import LaunchContext, format_overrides, format_value
 
 VERSIONS = ["0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1"]
 RECIPES = ["verl-sft", "verl-ppo", "verl-grpo"]
 
 
-def settled(recipe: str, **given: Any) -> dict[str, Any]:
-    return resolve_settings(read_recipe(recipe), given, file=FILE, find_conflicts=find_conflicts)
+def settings_of(recipe: str, **changed: Any) -> dict[str, Any]:
+    return resolve_settings(read_recipe(recipe), changed, file=FILE, find_conflicts=find_conflicts)
 
 
-def options(recipe: str, verl: str, at: At | None = None, **given: Any) -> tuple[dict[str, Any], list[str]]:
-    return verl_options(settled(recipe, **given), Version(verl), at or At(gpus=8))
+def options(
+    recipe: str, verl: str, context: LaunchContext | None = None, **changed: Any
+) -> tuple[dict[str, Any], list[str]]:
+    return verl_options(settings_of(recipe, **changed), Version(verl), context or LaunchContext(gpus=8))
 
 
-def refused(recipe: str, verl: str, at: At | None = None, **given: Any) -> str:
+def error_message(recipe: str, verl: str, context: LaunchContext | None = None, **changed: Any) -> str:
     with pytest.raises(BadInput) as caught:
-        options(recipe, verl, at, **given)
+        options(recipe, verl, context, **changed)
     assert caught.value.expected
     assert caught.value.hint
     return caught.value.message
 
 
 @pytest.mark.parametrize("verl", VERSIONS)
-def test_the_numbers_of_the_ppo_recipe_reach_every_version(verl: str) -> None:
+def test_options_of_the_ppo_recipe(verl: str) -> None:
     found, _ = options("verl-ppo", verl)
     expected = {
         "data.train_batch_size": 256, "data.max_prompt_length": 512, "data.max_response_length": 256,
@@ -49,24 +52,24 @@ def test_the_numbers_of_the_ppo_recipe_reach_every_version(verl: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["verl-sft", "verl-ppo", "verl-grpo"])
-def test_a_look_after_the_last_step_alone_needs_a_frequency_above_zero(recipe: str) -> None:
+def test_an_evaluation_after_the_last_step_only(recipe: str) -> None:
     """ray_trainer.py: "if self.config.trainer.test_freq > 0 and (is_last_step or ...)", in 0.7.1 and 0.9.1."""
     found, _ = options(recipe, "0.9.1", eval_every=0)
     assert found["trainer.test_freq"] > 10**6
 
 
 @pytest.mark.parametrize("verl", VERSIONS)
-def test_the_numbers_of_the_sft_recipe_reach_every_version(verl: str) -> None:
+def test_options_of_the_sft_recipe(verl: str) -> None:
     found, _ = options("verl-sft", verl)
     assert (found["data.micro_batch_size_per_gpu"], found["trainer.total_epochs"]) == (8, 2)
     old = Version(verl) < Version("0.7.1")
     assert found["model.partial_pretrain" if old else "model.path"] == "meta-llama/Llama-3.2-1B-Instruct"
-    if old:  # out of extra_info, by the two keys
+    if old:  # question and answer in extra_info
         keys = [
             found[f"data.{part}"] for part in ("prompt_key", "response_key", "prompt_dict_keys", "response_dict_keys")
         ]
         assert keys == ["extra_info", "extra_info", ["question"], ["answer"]]
-    else:  # rows are packed by tokens unless told otherwise, and micro_batch would do nothing
+    else:  # the default packs rows by tokens, and micro_batch would have no effect
         assert (found["data.messages_key"], found["data.use_dynamic_bsz"]) == ("messages", False)
 
 
@@ -86,32 +89,34 @@ def test_names_that_changed_between_versions() -> None:
     reward = {"reward_function": "/r.py:score"}
     assert options("verl-grpo", "0.7.0", **reward)[0]["custom_reward_function.name"] == "score"
     assert options("verl-grpo", "0.8.0", **reward)[0]["reward.custom_reward_function.path"] == "/r.py"
-    # Its numbers would end the dump of the answers up to 0.7.1.
+    # Up to 0.7.1 its numbers would make the rollout dump fail.
     assert options("verl-grpo", "0.7.1", **reward)[0]["reward.custom_reward_function.path"] == "verl/reward.py"
 
 
-def test_the_numbers_go_into_a_file_where_there_is_a_logger_for_it() -> None:
+def test_loggers() -> None:
     assert options("verl-sft", "0.5.0")[0]["trainer.logger"] == ["console"]
     assert options("verl-sft", "0.6.0", report_to=["wandb"])[0]["trainer.logger"] == ["console", "file", "wandb"]
-    assert "trackio" in refused("verl-sft", "0.5.0", report_to=["trackio"])
+    assert "trackio" in error_message("verl-sft", "0.5.0", report_to=["trackio"])
 
 
-def test_a_fresh_start_never_takes_up_what_lies_there_and_a_resumed_one_does() -> None:
+def test_only_a_resumed_run_loads_a_checkpoint() -> None:
     assert options("verl-ppo", "0.7.1")[0]["trainer.resume_mode"] == "disable"
-    again, _ = options("verl-ppo", "0.7.1", At(gpus=8, resume="/run/checkpoints/global_step_20"))
-    assert again["trainer.resume_mode"] == "resume_path"
-    assert again["trainer.resume_from_path"] == "/run/checkpoints/global_step_20"
-    assert "saves weights alone" in refused("verl-sft", "0.4.1", At(gpus=8, resume="/run/checkpoints/global_step_20"))
+    resumed, _ = options("verl-ppo", "0.7.1", LaunchContext(gpus=8, resume="/run/checkpoints/global_step_20"))
+    assert resumed["trainer.resume_mode"] == "resume_path"
+    assert resumed["trainer.resume_from_path"] == "/run/checkpoints/global_step_20"
+    assert "saves only the weights" in error_message(
+        "verl-sft", "0.4.1", LaunchContext(gpus=8, resume="/run/checkpoints/global_step_20")
+    )
     assert any("cannot be resumed" in note for note in options("verl-sft", "0.4.1")[1])
 
 
-def test_what_a_version_cannot_do_is_refused() -> None:
-    assert "lr_schedule = constant" in refused("verl-sft", "0.7.0", lr_schedule="constant")
+def test_unsupported_settings_are_refused() -> None:
+    assert "lr_schedule = constant" in error_message("verl-sft", "0.7.0", lr_schedule="constant")
     assert options("verl-sft", "0.7.1", lr_schedule="constant")[0]["optim.lr_scheduler_type"] == "constant"
-    assert "hard-wired" in refused("verl-grpo", "0.6.0", At(gpus=8, attention="sdpa"))
-    assert "dtype = float16" in refused("verl-grpo", "0.5.0", dtype="float16")
-    assert "overlong = filter" in refused("verl-sft", "0.8.0", overlong="filter")
-    assert "verl 0.3.0" in refused("verl-sft", "0.3.0")
+    assert "hard-code" in error_message("verl-grpo", "0.6.0", LaunchContext(gpus=8, attention="sdpa"))
+    assert "dtype = float16" in error_message("verl-grpo", "0.5.0", dtype="float16")
+    assert "overlong = filter" in error_message("verl-sft", "0.8.0", overlong="filter")
+    assert "verl 0.3.0" in error_message("verl-sft", "0.3.0")
     assert any("seed" in note for note in options("verl-ppo", "0.5.0")[1])
 
 
@@ -124,11 +129,11 @@ ENGINES = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("verl", VERSIONS)
-def test_the_type_of_the_computation_is_what_the_version_reads_or_refused(recipe: str, verl: str) -> None:
-    """FSDP's engine has bfloat16 fixed up to 0.7.1, reads mixed_precision from 0.8.0, and its `dtype` never."""
-    usual, _ = options(recipe, verl)
-    assert not [name for name in usual if "mixed_precision" in name]
-    assert "engine.dtype" not in usual
+def test_dtype_is_an_option_or_refused(recipe: str, verl: str) -> None:
+    """FSDP's engine hard-codes bfloat16 up to 0.7.1, reads mixed_precision from 0.8.0 on, and never reads `dtype`."""
+    default, _ = options(recipe, verl)
+    assert not [name for name in default if "mixed_precision" in name]
+    assert "engine.dtype" not in default
     since = {"verl-sft": "0.8.0", "verl-ppo": "0.8.0", "verl-grpo": "0.6.1"}[recipe]
     if Version(verl) < Version(since):
         with pytest.raises(BadInput) as caught:
@@ -147,14 +152,14 @@ def test_the_type_of_the_computation_is_what_the_version_reads_or_refused(recipe
             assert found.get(f"{engine}.dtype") == (None if new else dtype)
 
 
-def test_an_adapter_that_has_no_shards_cannot_be_merged() -> None:
-    assert "saves the adapter alone" in refused("verl-sft", "0.4.1", lora_rank=8)
+def test_an_adapter_without_shards_cannot_be_merged() -> None:
+    assert "saves only the adapter" in error_message("verl-sft", "0.4.1", lora_rank=8)
     assert options("verl-sft", "0.4.1", lora_rank=8, merge=False)[0]["model.lora_rank"] == 8
     assert options("verl-sft", "0.5.0", lora_rank=8)[0]["model.lora_rank"] == 8
 
 
-def test_without_flash_attn_rows_are_padded_in_the_actor_and_the_critic() -> None:
-    found, _ = options("verl-ppo", "0.7.1", At(gpus=8, attention="sdpa"))
+def test_without_flash_attn_batches_are_padded() -> None:
+    found, _ = options("verl-ppo", "0.7.1", LaunchContext(gpus=8, attention="sdpa"))
     for model in ("actor_rollout_ref.model", "critic.model"):
         assert found[f"++{model}.override_config.attn_implementation"] == "sdpa"
         assert found[f"{model}.use_remove_padding"] is False
@@ -162,25 +167,23 @@ def test_without_flash_attn_rows_are_padded_in_the_actor_and_the_critic() -> Non
 
 
 @pytest.mark.parametrize("verl", ["0.6.1", "0.7.1", "0.9.1"])
-def test_the_critic_s_own_attention_is_replaced_in_every_process_of_ray(
-    verl: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """verl's load_valuehead_model reads no option: without flash-attn it ended each run of PPO."""
-    monkeypatch.setenv("PYTHONPATH", "/users/own")
+def test_the_attention_of_the_critic_is_replaced_in_every_process(verl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl's load_valuehead_model reads no option, so PPO would fail without flash-attn."""
+    monkeypatch.setenv("PYTHONPATH", "/user/modules")
     variables = "++ray_kwargs.ray_init.runtime_env.env_vars."
-    found, _ = options("verl-ppo", verl, At(gpus=8, attention="sdpa"))
-    folder, own = found[f"{variables}PYTHONPATH"].split(":")
+    found, _ = options("verl-ppo", verl, LaunchContext(gpus=8, attention="sdpa"))
+    folder, user_path = found[f"{variables}PYTHONPATH"].split(":")
     assert (Path(folder) / f"{found[f'{variables}VERL_USE_EXTERNAL_MODULES']}.py").is_file()
-    assert own == "/users/own"
+    assert user_path == "/user/modules"
     monkeypatch.delenv("PYTHONPATH")
-    assert options("verl-ppo", verl, At(gpus=8, attention="sdpa"))[0][f"{variables}PYTHONPATH"] == folder
+    assert options("verl-ppo", verl, LaunchContext(gpus=8, attention="sdpa"))[0][f"{variables}PYTHONPATH"] == folder
     assert found[f"{variables}ENVDOCTOR_CRITIC_ATTENTION"] == "sdpa"
     for recipe, attention in (("verl-grpo", "sdpa"), ("verl-ppo", "flash_attention_2")):
-        others, _ = options(recipe, verl, At(gpus=8, attention=attention))
+        others, _ = options(recipe, verl, LaunchContext(gpus=8, attention=attention))
         assert not any(name.startswith(variables) for name in others)
 
 
-def test_the_kl_penalty_is_taken_off_where_it_is_asked_for_and_its_switch_is_set() -> None:
+def test_kl_penalty_in_loss_and_in_reward() -> None:
     in_loss, _ = options("verl-grpo", "0.7.1")
     assert in_loss["actor_rollout_ref.actor.use_kl_loss"]
     assert not in_loss["algorithm.use_kl_in_reward"]
@@ -189,16 +192,18 @@ def test_the_kl_penalty_is_taken_off_where_it_is_asked_for_and_its_switch_is_set
     assert "algorithm.kl_ctrl.kl_coef" not in none
 
 
-def test_batches_that_the_gpus_cannot_share_are_refused_with_the_next_that_they_can() -> None:
-    assert "prompts_per_step = 256 prompts of 5 answers on 6 GPUs" in refused("verl-grpo", "0.7.1", At(gpus=6))
+def test_indivisible_batches_are_refused() -> None:
+    assert "prompts_per_step = 256 prompts of 5 completions on 6 GPUs" in error_message(
+        "verl-grpo", "0.7.1", LaunchContext(gpus=6)
+    )
     with pytest.raises(BadInput) as caught:
-        options("verl-sft", "0.7.1", At(gpus=6))
+        options("verl-sft", "0.7.1", LaunchContext(gpus=6))
     assert (caught.value.expected, caught.value.hint) == ("a multiple of 48", "--set prompts_per_step=288")
-    assert "vllm_tensor_parallel = 3" in refused("verl-ppo", "0.7.1", At(gpus=8, tensor_parallel=3))
+    assert "vllm_tensor_parallel = 3" in error_message("verl-ppo", "0.7.1", LaunchContext(gpus=8, tensor_parallel=3))
 
 
 @pytest.mark.parametrize(
-    ("given", "seen"),
+    ("changed", "problem"),
     [
         ({"num_generations": 1}, "num_generations = 1"),
         ({"mini_batch": 60}, "mini_batch = 60"),
@@ -209,15 +214,15 @@ def test_batches_that_the_gpus_cannot_share_are_refused_with_the_next_that_they_
         ({"prompts_per_stepp": 3}, "did you mean 'prompts_per_step'?"),
     ],
 )
-def test_settings_that_do_not_go_together_are_told(given: dict[str, Any], seen: str) -> None:
+def test_conflicting_settings_are_refused(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(BadInput) as caught:
-        settled("verl-grpo", **given)
-    assert seen in caught.value.message
+        settings_of("verl-grpo", **changed)
+    assert problem in caught.value.message
 
 
-def test_an_empty_model_is_told() -> None:
+def test_an_empty_model_is_refused() -> None:
     with pytest.raises(BadInput, match="model is empty"):
-        resolve_settings(Recipe("own", "", {}), {}, file=FILE, find_conflicts=find_conflicts)
+        resolve_settings(Recipe("user", "", {}), {}, file=FILE, find_conflicts=find_conflicts)
 
 
 @pytest.mark.parametrize(
@@ -229,46 +234,50 @@ def test_an_empty_model_is_told() -> None:
         ({"param_dtype": "fp32", "n": 1}, "{param_dtype:fp32,n:1}"),
     ],
 )  # fmt: skip
-def test_values_are_written_in_hydras_grammar(value: object, text: str) -> None:
-    assert hydra_value(value) == text
+def test_values_in_hydras_grammar(value: object, text: str) -> None:
+    assert format_value(value) == text
 
 
-def test_ones_own_options_come_last() -> None:
-    assert overrides({"trainer.nnodes": 1}, ["trainer.nnodes=2"]) == ["trainer.nnodes=1", "trainer.nnodes=2"]
+def test_user_options_come_last() -> None:
+    assert format_overrides({"trainer.nnodes": 1}, ["trainer.nnodes=2"]) == ["trainer.nnodes=1", "trainer.nnodes=2"]
 
 
-# What is started
+# Commands
 
 
-def test_sft_is_one_process_a_gpu_and_ppo_one_driver() -> None:
-    (sft,) = commands(settled("verl-sft"), Version("0.7.1"), 1, 4, options=["a=1"], python="/e/bin/python")
-    alone = ["--standalone", "--local-addr=127.0.0.1"]
-    assert sft.argv[:6] == ["/e/bin/python", "-m", "torch.distributed.run", *alone, "--nproc-per-node=4"]
+def test_sft_uses_torchrun_and_ppo_a_driver() -> None:
+    (sft,) = training_commands(
+        settings_of("verl-sft"), Version("0.7.1"), 1, 4, overrides=["a=1"], python="/e/bin/python"
+    )
+    one_node = ["--standalone", "--local-addr=127.0.0.1"]
+    assert sft.argv[:6] == ["/e/bin/python", "-m", "torch.distributed.run", *one_node, "--nproc-per-node=4"]
     assert sft.argv[6:] == ["-m", "verl.trainer.sft_trainer", "a=1"]
-    (ppo,) = commands(settled("verl-ppo"), Version("0.7.1"), 1, 4, options=["a=1"], python="/e/bin/python")
+    (ppo,) = training_commands(
+        settings_of("verl-ppo"), Version("0.7.1"), 1, 4, overrides=["a=1"], python="/e/bin/python"
+    )
     assert ppo.argv == ["/e/bin/python", "-m", "verl.trainer.main_ppo", "a=1"]
 
 
-def test_several_nodes_join_one_ray_and_torchrun_is_told_who_leads() -> None:
-    head, others, driver, stop = commands(
-        settled("verl-ppo"), Version("0.7.1"), 2, 8, options=["a='b c'"], python="/e/bin/python"
+def test_commands_of_several_nodes() -> None:
+    head, others, driver, stop = training_commands(
+        settings_of("verl-ppo"), Version("0.7.1"), 2, 8, overrides=["a='b c'"], python="/e/bin/python"
     )
     assert head.shell() == "/e/bin/ray start --head --port=6379 --num-gpus=8"
     assert others.shell() == "/e/bin/ray start --address=$HEAD_ADDRESS:6379 --num-gpus=8"
     assert driver.environment == {"RAY_ADDRESS": "auto"}
     assert driver.shell().startswith("RAY_ADDRESS=auto /e/bin/python -m verl.trainer.main_ppo ")
     assert (others.where, stop.where) == ("every other node", "every node")
-    (sft,) = commands(settled("verl-sft"), Version("0.7.1"), 2, 8, options=[])
+    (sft,) = training_commands(settings_of("verl-sft"), Version("0.7.1"), 2, 8, overrides=[])
     assert {"--nnodes=2", "--node-rank=$NODE_RANK", "--master-addr=$HEAD_ADDRESS"} <= set(sft.argv)
     assert sft.where == "every node"
 
 
-def test_no_token_is_on_any_command_line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lines_contain_no_token(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    merging = merge_command("python", tmp_path / "global_step_2", tmp_path / "model", True, Version("0.7.1"))
-    assert "hf_secret" not in merging.shell()
-    assert "--hf_upload_path" not in merging.shell()  # the upload is ours
-    assert merging.argv[-1] == "--trust-remote-code"
+    command = merge_command("python", tmp_path / "global_step_2", tmp_path / "model", True, Version("0.7.1"))
+    assert "hf_secret" not in command.shell()
+    assert "--hf_upload_path" not in command.shell()  # verl_run.py uploads the model
+    assert command.argv[-1] == "--trust-remote-code"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +291,5 @@ def test_no_token_is_on_any_command_line(tmp_path: Any, monkeypatch: pytest.Monk
         (300, 80, 8, 14, 2),
     ],
 )
-def test_tensor_parallel_is_the_fewest_gpus_that_hold_the_weights(
-    weights: float, gpu: float, gpus: int, heads: int, chosen: int
-) -> None:
-    assert choose_tensor_parallel(weights, gpu, 0.4, gpus, heads) == chosen
+def test_tensor_parallel_uses_the_fewest_gpus(weights: float, gpu: float, gpus: int, heads: int, chosen: int) -> None:
+    assert smallest_tensor_parallel(weights, gpu, 0.4, gpus, heads) == chosen

@@ -1,4 +1,4 @@
-"""A trainer that falls silent is told, once a silence: real processes, the run's signal handlers and files."""
+"""A note on each silence of the trainer, with real processes, signal handlers and run files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from run.directory import RunDirectory
 from stacks import TRAIN
-from verl_engine.recorder import PREFIX, way_out
+from verl_engine.recorder import LOG_PREFIX, stop_command
 
-LIMIT = 3.0  # seconds; a child on a busy machine is up before
-# The part of verl_run.py that starts the trainer and follows it, here with a trainer of ours.
+LIMIT = 3.0  # seconds; enough to start a child on a busy machine
+# The part of verl_run.py that runs and follows the trainer, here with a fake one.
 RUN = """
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ from settings import read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts
 from verl_engine.process import Children
 from verl_engine.recorder import Recorder
-from verl_engine.launch_context import Checkpoints
+from verl_engine.checkpoints import Checkpoints
 from verl_run import follow
 run = RunDirectory(Path(sys.argv[1]))
 settings = {"quiet_minutes": float(sys.argv[3]) / 60, "stop_on": ["not-a-number"]}
@@ -39,9 +39,10 @@ recorder = Recorder(
     run.path / "metrics.jsonl", steps=100, first_step=0, gpus=1, checkpoints=Checkpoints(run.checkpoints),
     held_out_rows=10)
 status = follow(children, recorder, [sys.executable, "-c", sys.argv[2]], {})
-run.write_event("end", status=status, asked=children.asked)
+run.write_event("end", status=status, interrupted=children.interrupted)
 """
-# Lines, then numbers alone, each for longer than the limit; the words of a vLLM that fails; nothing more. Then again.
+# Prints lines, then only writes metrics, each for longer than the limit; then the errors of a failed vLLM, silence,
+# a line, and silence again.
 TRAINER = """
 import json, os, time
 from pathlib import Path
@@ -60,21 +61,21 @@ print(server, "RuntimeError: a bucket of weights does not fit")
 print("\\x1b[36m(WorkerDict pid=9)\\x1b[0m waiting for vLLM", flush=True)
 while not Path("go").exists():
     time.sleep(0.1)
-print("on we go", flush=True)
+print("continued", flush=True)
 time.sleep(600)
 """
 # Ends three seconds after the first signal.
-COUNTS_SIGNALS = """
+SIGNAL_COUNTER = """
 import signal, sys, time
-came = []
-signal.signal(signal.SIGTERM, lambda *_: came.append(time.monotonic()))
+received = []
+signal.signal(signal.SIGTERM, lambda *_: received.append(time.monotonic()))
 print("up", flush=True)
 time.sleep(1)
 with open("metrics.jsonl", "w") as file:
     print('{"step": 1, "data": {"train/loss": NaN}}', file=file)
-while not came or time.monotonic() < came[0] + 3:
+while not received or time.monotonic() < received[0] + 3:
     time.sleep(0.1)
-print(len(came), "signals", flush=True)
+print(len(received), "signals", flush=True)
 sys.exit(3)
 """
 
@@ -91,25 +92,25 @@ def notes(folder: Path) -> list[str]:
     return [event["message"] for event in RunDirectory(folder).read_events("note")]
 
 
-def wait_until(met: Callable[[], bool], run: subprocess.Popen[str]) -> None:
-    last = time.monotonic() + 120
-    while not met() and time.monotonic() < last and run.poll() is None:
+def wait_until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition() and time.monotonic() < deadline and run.poll() is None:
         time.sleep(0.1)
-    assert met()
+    assert condition()
 
 
 def end(run: subprocess.Popen[str]) -> str:
-    """All that it printed, after a SIGTERM where it runs still."""
+    """Terminate the run and return its output."""
     killer = threading.Timer(60, run.kill)
     killer.start()
     run.terminate()
-    said, _ = run.communicate()
+    output, _ = run.communicate()
     killer.cancel()
-    assert run.returncode == 0, said
-    return said
+    assert run.returncode == 0, output
+    return output
 
 
-def test_a_silence_is_told_once_and_the_run_goes_on_until_it_is_ended(tmp_path: Path) -> None:
+def test_each_silence_is_noted_once(tmp_path: Path) -> None:
     folder = tmp_path / "a run"
     run = start(folder, TRAINER, LIMIT)
     try:
@@ -120,38 +121,38 @@ def test_a_silence_is_told_once_and_the_run_goes_on_until_it_is_ended(tmp_path: 
         wait_until(lambda: len(notes(folder)) > 1, run)
         assert run.poll() is None
     finally:
-        said = end(run)
-    assert re.match(r"neither a line nor numbers from verl for 0\.\d+ minutes, at step", first)
-    assert "at step 50 of 100; it said last: RuntimeError: a bucket of weights does not fit; it may" in first
+        output = end(run)
+    assert re.match(r"no output and no metrics from verl for 0\.\d+ minutes, at step", first)
+    assert "at step 50 of 100; last message: RuntimeError: a bucket of weights does not fit; verl may" in first
     assert f"tail -n 60 '{folder}/train.log'; Ctrl-C ends the run, no checkpoint was saved" in first
-    assert said.count("note: neither a line") == len(notes(folder)) == 2
-    assert said.index("waiting for vLLM") < said.index(first) < said.index("on we go")
+    assert output.count("note: no output") == len(notes(folder)) == 2
+    assert output.index("waiting for vLLM") < output.index(first) < output.index("continued")
     (ended,) = RunDirectory(folder).read_events("end")
-    assert (ended["status"], ended["asked"]) == (-signal.SIGTERM, True)
-    process = next(line for line in said.splitlines() if line.startswith("process ")).split()[1]
+    assert (ended["status"], ended["interrupted"]) == (-signal.SIGTERM, True)
+    process = next(line for line in output.splitlines() if line.startswith("process ")).split()[1]
     assert not Path(f"/proc/{process}").exists()
 
 
-def test_a_batch_job_is_ended_by_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stop_command_of_a_batch_job_is_scancel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert way_out() == "scancel 17"
+    assert stop_command() == "scancel 17"
 
 
-def test_by_0_no_silence_is_told(tmp_path: Path) -> None:
+def test_a_limit_of_0_disables_the_note(tmp_path: Path) -> None:
     trainer = "import time; print('up', flush=True); time.sleep(3)"
     run = start(tmp_path / "run", trainer, 0)
-    said, _ = run.communicate(timeout=120)
-    assert (run.returncode, said, notes(tmp_path / "run")) == (0, "up\n", [])
+    output, _ = run.communicate(timeout=120)
+    assert (run.returncode, output, notes(tmp_path / "run")) == (0, "up\n", [])
 
 
-def test_an_alarm_in_a_silence_ends_the_run_by_one_signal(tmp_path: Path) -> None:
-    """The numbers come without a line, and a second signal would break off what the trainer does at its end."""
-    run = start(tmp_path / "run", COUNTS_SIGNALS, LIMIT)
-    said, _ = run.communicate(timeout=120)
-    assert run.returncode == 0, said
+def test_an_alarm_during_a_silence_sends_one_signal(tmp_path: Path) -> None:
+    """Metrics arrive without a line. A second signal would abort the trainer's orderly end."""
+    run = start(tmp_path / "run", SIGNAL_COUNTER, LIMIT)
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, output
     (ended,) = RunDirectory(tmp_path / "run").read_events("end")
-    assert (ended["status"], ended["asked"]) == (3, False)
-    assert said.splitlines()[-1] == "1 signals"
+    assert (ended["status"], ended["interrupted"]) == (3, False)
+    assert output.splitlines()[-1] == "1 signals"
 
 
 @pytest.mark.parametrize(
@@ -163,5 +164,5 @@ def test_an_alarm_in_a_silence_ends_the_run_by_one_signal(tmp_path: Path) -> Non
         "RuntimeError: it",
     ],
 )
-def test_whose_line_it_is_is_left_out(line: str) -> None:
-    assert PREFIX.sub("", line).strip() == "RuntimeError: it"
+def test_log_prefixes_are_removed(line: str) -> None:
+    assert LOG_PREFIX.sub("", line).strip() == "RuntimeError: it"

@@ -1,4 +1,4 @@
-"""A real run by verl on the CPU, ended by an alarm of stop_on: a tiny model with a NaN among its weights."""
+"""A verl run on the CPU that an alarm of stop_on ends: a tiny model with a NaN weight."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from verl_on_cpu import SETTINGS, make_model, program, train_on_cpu, write_rows
 pytestmark = [pytest.mark.stack, needs_verl]
 
 
-def test_not_a_number_ends_a_real_run_in_order(tmp_path: Path) -> None:
+def test_not_a_number_stops_a_run(tmp_path: Path) -> None:
     settings = SETTINGS | {
         "model": str(make_model(tmp_path / "model", weight=float("nan"))), "epochs": 50, "save_every": 0,
         "data": str(write_rows(tmp_path / "rows.jsonl", range(200))), "stop_on": ["not-a-number"],
     }  # fmt: skip
-    asked = json.dumps({"recipe": "verl-sft", "settings": settings})
-    checked = subprocess.run([*program(), "--check"], input=asked, capture_output=True, text=True, check=True)
+    request = json.dumps({"recipe": "verl-sft", "settings": settings})
+    checked = subprocess.run([*program(), "--check"], input=request, capture_output=True, text=True, check=True)
     run = tmp_path / "run"
     train_on_cpu(run, json.loads(checked.stdout)["settings"])
     result = json.loads((run / "result.json").read_text())
@@ -34,5 +34,5 @@ def test_not_a_number_ends_a_real_run_in_order(tmp_path: Path) -> None:
     )
     assert any("ended by stop_on: not-a-number" in note and "no checkpoint was saved" in note for note in notes)
     assert events[-1]["event"] == "done"
-    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert str(run) not in left  # torchrun and its processes are gone
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(run) not in processes  # torchrun and its processes have ended

@@ -1,4 +1,4 @@
-"""What verl itself writes of a step, made by its own code in its own environment: metrics, console lines, dumps."""
+"""Metrics, console lines and rollout dumps, written by verl's own code in its environment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from verl_engine.reward_wrapper import reward_text
+from verl_engine.reward_wrapper import wrapper_source
 
 needs_verl = pytest.mark.skipif(
     not os.environ.get("ENVDOCTOR_VERL_PYTHON"), reason="ENVDOCTOR_VERL_PYTHON is not set"
 )
 
-# Twelve steps of four prompts with four answers each, for two runs. Everything that computes, logs or dumps is
-# verl's: data metrics, GRPO's advantages, console, JSON file, dump of the answers, the loading of a reward function.
+# Two runs of twelve steps with four prompts and four completions each. verl's code computes, logs and dumps: data
+# metrics, GRPO's advantages, console, JSON file, rollout dump, and the loading of a reward function.
 STEPS = """
 import concurrent.futures, json, os, sys, types
 import numpy as np, torch
@@ -32,29 +32,29 @@ from verl.utils.tracking import Tracking
 SCORES = {"same": [[0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]],
           "mixed": [[0, 1, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]}
 
-class AtOnce:
-    # In place of the thread that writes dumps from 0.8.0 on.
-    def submit(self, function, *given):
+class SynchronousExecutor:
+    # Replaces the thread that writes dumps from 0.8.0 on.
+    def submit(self, function, *arguments):
         done = concurrent.futures.Future()
         try:
-            done.set_result(function(*given))
+            done.set_result(function(*arguments))
         except Exception as error:
             done.set_exception(error)
         return done
 
-def dumping(trainer):
+def with_dumps(trainer):
     if write := RayPPOTrainer.__dict__.get("_write_generations"):
-        trainer._dump_executor, trainer._dump_futures = AtOnce(), []
+        trainer._dump_executor, trainer._dump_futures = SynchronousExecutor(), []
         trainer._write_generations = write.__get__(trainer)
     return trainer
 
-class Words:
+class FakeTokenizer:
     def batch_decode(self, rows, skip_special_tokens):
         return [" ".join(f"w{number}" for number in row.tolist() if number) for row in rows]
 
 def make_run(folder, scores, last_loss):
     os.environ["VERL_FILE_LOGGER_PATH"] = folder + "/verl/metrics-0.jsonl"
-    trainer = dumping(types.SimpleNamespace(tokenizer=Words()))
+    trainer = with_dumps(types.SimpleNamespace(tokenizer=FakeTokenizer()))
     trainer._dump_generations = types.MethodType(RayPPOTrainer._dump_generations, trainer)
     tracking = Tracking("envdoctor", "run", ["console", "file"], config={})
     for step in range(1, 13):
@@ -81,11 +81,11 @@ def make_run(folder, scores, last_loss):
         tracking.log(data=metrics, step=step)
 
 def dump_with(file, folder):
-    given = {"path": file, "name": "score", "reward_kwargs": {}}
-    score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": given}}))
-    found = [score("s", text, "4", extra_info=None) for text in ("4", "5")]
-    trainer = dumping(types.SimpleNamespace(global_steps=1))
-    extra = {key: np.array([each[key] for each in found]) for key in found[0]}  # as in agent_loop.py
+    options = {"path": file, "name": "score", "reward_kwargs": {}}
+    score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": options}}))
+    results = [score("s", text, "4", extra_info=None) for text in ("4", "5")]
+    trainer = with_dumps(types.SimpleNamespace(global_steps=1))
+    extra = {key: np.array([result[key] for result in results]) for key in results[0]}  # as in agent_loop.py
     try:
         RayPPOTrainer._dump_generations(trainer, ["p", "p"], ["4", "5"], ["4", "4"], [1.0, 0.0], extra, folder)
     except TypeError as error:
@@ -96,14 +96,14 @@ top = sys.argv[1]
 for kind, scores in SCORES.items():
     os.makedirs(f"{top}/{kind}/verl")
     make_run(f"{top}/{kind}", scores, float("nan") if kind == "mixed" else 0.01)
-said = {name: dump_with(f"{top}/{name}.py", f"{top}/{name}") for name in ("given", "wrapped")}
-said["version"] = verl.__version__
-print("DUMPED " + json.dumps(said))
+dumped = {name: dump_with(f"{top}/{name}.py", f"{top}/{name}") for name in ("direct", "wrapped")}
+dumped["version"] = verl.__version__
+print("DUMPED " + json.dumps(dumped))
 """
 
 
 def run_verl(code: str, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Code in verl's environment."""
+    """Run code in verl's environment."""
     return subprocess.run(
         [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", "-c", code, *map(str, arguments)],
         capture_output=True, text=True, timeout=240, check=False,
@@ -120,7 +120,7 @@ def score(data_source, solution_str, ground_truth, extra_info=None):
 
 @dataclass(frozen=True)
 class Formats:
-    """Runs `same` and `mixed`, their console's lines, and what the dump said of a reward function's numbers."""
+    """The runs `same` and `mixed`, their console lines, and the dumps of a reward function's numbers."""
 
     folder: Path
     console: list[str]
@@ -128,10 +128,10 @@ class Formats:
 
 
 def make_formats(folder: Path) -> Formats:
-    """What verl leaves behind; some seconds, most of them to import it."""
-    (folder / "given.py").write_text(REWARD)
-    (folder / "wrapped.py").write_text(reward_text(f"{folder}/given.py:score"))
+    """Let verl write its files; most of the time is its import."""
+    (folder / "direct.py").write_text(REWARD)
+    (folder / "wrapped.py").write_text(wrapper_source(f"{folder}/direct.py:score"))
     done = run_verl(STEPS, folder)
     assert done.returncode == 0, done.stderr[-3000:]
-    lines, _, said = done.stdout.rpartition("DUMPED ")
-    return Formats(folder, lines.splitlines(keepends=True), json.loads(said))
+    lines, _, dumped = done.stdout.rpartition("DUMPED ")
+    return Formats(folder, lines.splitlines(keepends=True), json.loads(dumped))

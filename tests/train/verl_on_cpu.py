@@ -1,4 +1,4 @@
-"""Real runs by verl on a CPU: a tiny model, rows, and what stands between verl and a machine without GPUs."""
+"""verl runs on the CPU: a tiny model, rows, and patches that let verl train without a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ model.model.norm.weight.data[0] = float(sys.argv[2])
 model.save_pretrained(sys.argv[1])
 """
 
-# What stands between verl (0.7.1, 0.9.1) and a CPU: it makes NCCL's process group, and registers its engine for GPUs.
+# Patches for verl 0.7.1 and 0.9.1, which create an NCCL process group and register their engine for GPUs only.
 ON_CPU = """
 import torch
 import verl.utils.device
@@ -40,15 +40,15 @@ for backends in EngineRegistry._engines.values():
     for devices in backends.values():
         if "cuda" in devices:
             devices.setdefault("cpu", devices["cuda"])
-none = ("memory_reserved", "memory_allocated", "max_memory_allocated", "max_memory_reserved", "empty_cache",
+names = ("memory_reserved", "memory_allocated", "max_memory_allocated", "max_memory_reserved", "empty_cache",
         "ipc_collect", "reset_peak_memory_stats")
-for name in none:
+for name in names:
     if not hasattr(torch.cpu, name):
         setattr(torch.cpu, name, lambda *_, **__: 0)
 torch.cpu.get_device_properties = lambda *_: type("Properties", (), {"total_memory": 1})
 torch.cpu.mem_get_info = lambda *_: (1, 1)
 torch.cpu.manual_seed = torch.manual_seed
-try:  # from 0.9: the device is asked of a platform, and NVIDIA's is taken where there is none
+try:  # 0.9 gets the device from a platform, whose default is CUDA
     from verl.plugin.platform.platform_cuda import PlatformCUDA
     from verl.plugin.platform.platform_manager import set_platform
 except ImportError:
@@ -67,12 +67,12 @@ else:
         communication_backend_name = lambda self: "gloo"
         nvtx_range = lambda self, *_, **__: contextlib.nullcontext()
     set_platform(PlatformCPU())
-    usual = torch.distributed.init_process_group
-    torch.distributed.init_process_group = lambda backend=None, **more: usual(
-        backend="gloo" if backend == "cpu:gloo,cpu:gloo" else backend, **more
+    original = torch.distributed.init_process_group
+    torch.distributed.init_process_group = lambda backend=None, **options: original(
+        backend="gloo" if backend == "cpu:gloo,cpu:gloo" else backend, **options
     )
 """
-# Of verl-sft, for the model and the rows that are made here.
+# Settings of verl-sft for the tiny model.
 SETTINGS = {
     "prompts_per_step": 2, "micro_batch": 2, "gpus": 1, "sharding": "fsdp2", "eval_every": 0,
     "options": ["trainer.device=cpu", "data.num_workers=0"],
@@ -80,35 +80,41 @@ SETTINGS = {
 
 
 def program() -> list[str]:
-    """The command of a run by verl."""
+    """Return the command of verl_run.py."""
     return [os.environ["ENVDOCTOR_VERL_PYTHON"], "-B", str(TRAIN / "verl_run.py")]
 
 
 def make_model(folder: Path, weight: float = 1.0) -> Path:
-    """A tiny model with a tokenizer of bytes; `weight` is one of its weights."""
+    """Create a tiny model with a byte tokenizer; `weight` is one of its weights."""
     made = run_verl(MODEL, folder, weight)
     assert made.returncode == 0, made.stderr[-3000:]
     return folder
 
 
 def write_rows(file: Path, numbers: range) -> Path:
-    """A sum a row."""
+    """Write one sum per row."""
     rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in numbers]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
 def train_on_cpu(run: Path, settings: dict[str, Any], **variables: str) -> str:
-    """What a run of verl-sft printed to its end, in a directory that is made for it."""
+    """Create a run of verl-sft, execute it, and return its output."""
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "verl-sft", "settings": settings}))
     (run.parent / "cpu_for_verl.py").write_text(ON_CPU)
-    given = os.environ | {
+    environment = os.environ | {
         "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(run.parent),
         "VERL_USE_EXTERNAL_MODULES": "cpu_for_verl", **variables,
     }  # fmt: skip
     done = subprocess.run(
-        [*program(), str(run)], capture_output=True, text=True, timeout=400, env=given, check=False, cwd=run.parent
+        [*program(), str(run)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=environment,
+        check=False,
+        cwd=run.parent,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr

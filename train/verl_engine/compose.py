@@ -1,6 +1,6 @@
-"""Options composed by verl's own Hydra configuration, and checked against it before anything is started.
+"""Compose the options with verl's own Hydra configuration, and check them before any process is started.
 
-Needs hydra-core and verl's files, not verl itself: importing that takes torch, Ray and half a minute.
+Needs hydra-core and verl's files. verl itself is not imported, since that takes torch, Ray and half a minute.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Any
 from packaging.version import Version
 from settings import BadInput
 
-HINT_OPTIONS = "correct options, or leave it out; python -m {module} --cfg job prints every option"
-# In no file, but main_ppo.py of 0.6.0 on reads it: config.ray_kwargs.ray_init.get("runtime_env").
-RUNTIME = "ray_kwargs.ray_init.runtime_env."
-# A field of FSDPEngineConfig (workers/config/engine.py) that its file engine/fsdp.yaml does not list.
+HINT_OPTIONS = "correct or remove the option; python -m {module} --cfg job prints every option"
+# Not in the configuration files, but main_ppo.py reads config.ray_kwargs.ray_init.get("runtime_env") from 0.6.0 on.
+RUNTIME_ENV = "ray_kwargs.ray_init.runtime_env."
+# A field of FSDPEngineConfig (workers/config/engine.py) that engine/fsdp.yaml does not list.
 UNLISTED = re.compile(r"(.+)\.mixed_precision(\.(param|reduce|buffer)_dtype)?")
-# Parts of an override's name that are no part of the option's: + adds, ++ adds or changes, ~ removes, @ moves.
-MARK = re.compile(r"^(\+\+|\+|~)?")
+# Prefixes of an override: + adds, ++ adds or changes, ~ removes.
+PREFIX = re.compile(r"^(\+\+|\+|~)?")
 
 
 def find_verl() -> tuple[Path, Version]:
-    """(the package's folder, its version) in this interpreter, without importing it."""
-    found = importlib.util.find_spec("verl")
+    """Return (folder of the package, version) in this interpreter, without importing it."""
+    spec = importlib.util.find_spec("verl")
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        if found and found.submodule_search_locations:
-            return Path(found.submodule_search_locations[0]), Version(importlib.metadata.version("verl"))
+        if spec and spec.submodule_search_locations:
+            return Path(spec.submodule_search_locations[0]), Version(importlib.metadata.version("verl"))
     raise BadInput(
         f"verl is not installed in {sys.prefix}",
         expected="a Python environment with verl",
-        hint="envdoctor install --profile verl-8gpu, then envdoctor train with its --venv",
+        hint="envdoctor install --profile verl-8gpu, then envdoctor train with --venv",
     )
 
 
-def compose_options(config: Path, name: str, given: list[str], module: str) -> dict[str, Any]:
-    """The whole configuration, every reference in it resolved, as verl's trainer will have it.
+def compose_options(config: Path, name: str, overrides: list[str], module: str) -> dict[str, Any]:
+    """Return the full configuration of verl's trainer, with all references resolved.
 
     `config` is the folder verl/trainer/config, `name` the file without .yaml.
     """
@@ -49,7 +49,7 @@ def compose_options(config: Path, name: str, given: list[str], module: str) -> d
     except ImportError as error:
         raise BadInput(
             f"Hydra cannot be imported in {sys.prefix}: {error}",
-            expected="hydra-core 1.3, with which verl composes its options",
+            expected="hydra-core 1.3, which verl uses for its options",
             hint=f"uv pip install --python {sys.executable} hydra-core==1.3.2",
         ) from None
     from hydra.errors import HydraException
@@ -58,77 +58,79 @@ def compose_options(config: Path, name: str, given: list[str], module: str) -> d
 
     if not (config / f"{name}.yaml").is_file():
         raise BadInput(
-            f"{config} holds no {name}.yaml", expected="a version of verl from 0.4.1 to 0.9.1",
+            f"{config} has no {name}.yaml", expected="a version of verl from 0.4.1 to 0.9.1",
             hint="envdoctor install --profile verl-8gpu",
         )  # fmt: skip
     with initialize_config_dir(str(config), version_base=None):
         known = list_options(compose(name))
-        for override in given:
+        for override in overrides:
             check_name(override, known, module)
         try:
-            composed = compose(name, overrides=given)
+            composed = compose(name, overrides=overrides)
             return dict(OmegaConf.to_container(composed, resolve=True))  # type: ignore[arg-type]
         except (HydraException, OmegaConfBaseException) as error:
-            first = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             raise BadInput(
-                f"verl's configuration does not take the options: {first[:400]}",
-                expected="values of verl's own form",
+                f"verl's configuration refuses the options: {message[:400]}",
+                expected="values that verl's configuration accepts",
                 hint=HINT_OPTIONS.format(module=module),
             ) from None  # fmt: skip
 
 
-def list_options(config: Any, before: str = "") -> dict[str, bool]:
-    """Every option and group by its dotted name; true for a group that takes names of one's own (it is empty)."""
+def list_options(config: Any, parent: str = "") -> dict[str, bool]:
+    """Return every option and group by its dotted name; true for an empty group, to which options can be added."""
     from omegaconf import DictConfig, OmegaConf
 
-    found: dict[str, bool] = {}
+    options: dict[str, bool] = {}
     for key in config:
-        name = f"{before}{key}"
-        closed = OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key)
-        value = None if closed else config[key]
-        found[name] = isinstance(value, DictConfig) and not value
+        name = f"{parent}{key}"
+        is_unresolved = OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key)
+        value = None if is_unresolved else config[key]
+        options[name] = isinstance(value, DictConfig) and not value
         if isinstance(value, DictConfig):
-            found |= list_options(value, f"{name}.")
-    return found
+            options |= list_options(value, f"{name}.")
+    return options
 
 
 def check_name(override: str, known: dict[str, bool], module: str) -> None:
-    """An option that this verl does not have is named, with the nearest one."""
+    """Refuse an option that this verl does not have, and suggest the nearest one."""
     if "=" not in override and not override.startswith("~"):
         raise BadInput(
-            f"options: {override!r} has no value", expected="NAME=VALUE, as trainer.balance_batch=false",
+            f"options: {override!r} has no value", expected="NAME=VALUE, such as trainer.balance_batch=false",
             hint="--set options=NAME=VALUE",
         )  # fmt: skip
-    mark = MARK.match(override)[0]  # type: ignore[index]  # it matches the empty text, too
-    name = override[len(mark) :].partition("=")[0].partition("@")[0].strip()
-    more = takes_more(name, known) or name.startswith(RUNTIME) or is_unlisted(name, known)
-    if name in known or name.startswith("hydra.") or (mark.startswith("+") and more):
+    prefix = PREFIX.match(override)[0]  # type: ignore[index]  # the pattern also matches an empty prefix
+    name = override[len(prefix) :].partition("=")[0].partition("@")[0].strip()
+    is_open = is_in_open_group(name, known) or name.startswith(RUNTIME_ENV) or is_unlisted(name, known)
+    if name in known or name.startswith("hydra.") or (prefix.startswith("+") and is_open):
         return
     raise BadInput(
-        f"this verl has no option {name}{nearest(name, known)}",
+        f"this verl has no option {name}{suggestion(name, known)}",
         expected=f"an option of {module} in this version",
         hint=HINT_OPTIONS.format(module=module),
     )
 
 
-def takes_more(name: str, known: dict[str, bool]) -> bool:
-    """Whether a group that holds nothing yet stands above the name: model.override_config.attn_implementation."""
+def is_in_open_group(name: str, known: dict[str, bool]) -> bool:
+    """Return whether the name is in an empty group, as model.override_config.attn_implementation is."""
     parts = name.split(".")
     return any(known.get(".".join(parts[:count]), False) for count in range(1, len(parts)))
 
 
 def is_unlisted(name: str, known: dict[str, bool]) -> bool:
-    """Whether verl's own class has the option though its file does not; FSDP's file alone has both other names."""
-    found = UNLISTED.fullmatch(name)
-    return found is not None and f"{found[1]}.model_dtype" in known and f"{found[1]}.wrap_policy" in known
+    """Return whether FSDP's engine has the option although its file, which has these two names, does not."""
+    match = UNLISTED.fullmatch(name)
+    return match is not None and f"{match[1]}.model_dtype" in known and f"{match[1]}.wrap_policy" in known
 
 
-def nearest(name: str, known: dict[str, bool]) -> str:
-    """` (did you mean ...?)`: the same last part anywhere, else the most alike name."""
+def suggestion(name: str, known: dict[str, bool]) -> str:
+    """Return ` (did you mean ...?)` for the same last part in another group, or the most similar name."""
     last = name.rpartition(".")[2]
-    same = [option for option in known if option.rpartition(".")[2] == last]
-    found = difflib.get_close_matches(name, same, 1, cutoff=0.0) or difflib.get_close_matches(name, list(known), 1)
-    if not found:
+    same_last = [option for option in known if option.rpartition(".")[2] == last]
+    matches = difflib.get_close_matches(name, same_last, 1, cutoff=0.0) or difflib.get_close_matches(
+        name, list(known), 1
+    )
+    if not matches:
         lasts = {option.rpartition(".")[2]: option for option in known}
-        found = [lasts[match] for match in difflib.get_close_matches(last, list(lasts), 1)]
-    return f" (did you mean {found[0]}?)" if found else ""
+        matches = [lasts[match] for match in difflib.get_close_matches(last, list(lasts), 1)]
+    return f" (did you mean {matches[0]}?)" if matches else ""

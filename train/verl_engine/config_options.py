@@ -1,8 +1,8 @@
-"""Our settings as options of the installed verl. Pure: a version and what the machine has in, options out.
+"""Translate the settings into options of the installed verl. Pure functions of the settings, version and context.
 
-What a version cannot do is refused, or replaced by what does the same and said in a note; nothing is dropped.
-What each version has was read in its wheel (0.4.1, 0.5.0, 0.6.0, 0.6.1, 0.7.0, 0.7.1, 0.8.0, 0.9.0, 0.9.1;
-2026-11-21): verl/trainer/config for the names, the trainers and workers for what is hard-wired.
+A setting that a version does not support is refused, or replaced by an equivalent with a note; none is dropped. The
+option names come from verl/trainer/config in the wheels of each version, and hard-coded behaviour from its trainers
+and workers (0.4.1, 0.5.0, 0.6.0, 0.6.1, 0.7.0, 0.7.1, 0.8.0, 0.9.0 and 0.9.1, on 2026-11-21).
 """
 
 from __future__ import annotations
@@ -13,88 +13,88 @@ from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-from verl_engine.options import ENGINE_SFT, FILE_LOGGER, TRACKED_SFT, At, Options
+from verl_engine.options import ENGINE_SFT, FILE_LOGGER, TRACKED_SFT, LaunchContext, Options
 from verl_engine.rl_options import rl_options
-from verl_engine.sft_options import sft_engine, sft_old
+from verl_engine.sft_options import engine_sft_options, fsdp_sft_options
 
 OLDEST = Version("0.4.1")  # the first with verl/model_merger
 REPORTERS = {"tensorboard": "0.4.1", "wandb": "0.4.1", "mlflow": "0.4.1", "swanlab": "0.4.1", "trackio": "0.6.0"}
-# Steps between looks where the last step's alone is wanted: at -1 main_ppo leaves that out as well (ray_trainer.py).
-BEYOND_THE_LAST = 10**9
+# test_freq for an evaluation after the last step only. main_ppo skips that one as well at -1 (ray_trainer.py).
+AFTER_LAST_STEP = 10**9
 
 
-def sft_module(version: Version) -> tuple[str, str]:
-    """(module, name of its configuration) of the SFT trainer."""
+def trainer_module(task: str, version: Version) -> tuple[str, str]:
+    """Return (module, name of its configuration) of a task's trainer."""
+    if task != "sft":
+        return "verl.trainer.main_ppo", "ppo_trainer"
     if version >= ENGINE_SFT:
         return "verl.trainer.sft_trainer", "sft_trainer_engine"
     return "verl.trainer.fsdp_sft_trainer", "sft_trainer"
 
 
-def trainer_module(task: str, version: Version) -> tuple[str, str]:
-    """(module, name of its configuration) of a task's trainer."""
-    return sft_module(version) if task == "sft" else ("verl.trainer.main_ppo", "ppo_trainer")
-
-
-def verl_options(settings: Mapping[str, Any], version: Version, at: At) -> tuple[Options, list[str]]:
-    """Options by verl's names, and what to tell about them."""
+def verl_options(settings: Mapping[str, Any], version: Version, context: LaunchContext) -> tuple[Options, list[str]]:
+    """Return (options by verl's names, notes)."""
     if version < OLDEST:
         raise BadInput(
             f"verl {version} is installed", expected=f"verl {OLDEST} or newer, which has verl.model_merger",
             hint="envdoctor install --profile verl-8gpu",
         )  # fmt: skip
-    check_batches(settings, at.nodes * at.gpus)
+    check_batches(settings, context.nodes * context.gpus)
     notes: list[str] = []
-    options = _run(settings, version, at, notes)
+    options = _common_options(settings, version, context, notes)
     if settings["task"] != "sft":
-        options |= rl_options(settings, version, at, notes)
+        options |= rl_options(settings, version, context, notes)
     elif version >= ENGINE_SFT:
-        options |= sft_engine(settings, version, at, notes)
+        options |= engine_sft_options(settings, version, context, notes)
     else:
-        options |= sft_old(settings, version, at, notes)
+        options |= fsdp_sft_options(settings, version, context, notes)
     return options, notes
 
 
 def check_batches(settings: Mapping[str, Any], gpus: int) -> None:
-    """verl splits a step's answers over the GPUs, and each GPU's into passes, both without a rest."""
-    answers = settings["num_generations"] if settings["task"] != "sft" else 1
-    named = [("prompts_per_step", settings["prompts_per_step"], 1)]
-    if settings["task"] != "sft":
-        named.append(("mini_batch", settings["mini_batch"], settings["micro_batch"]))
+    """Check divisibility: verl splits the completions of a step over the GPUs, and then into micro-batches."""
+    micro = settings["micro_batch"]
+    if settings["task"] == "sft":
+        completions, batches = 1, [("prompts_per_step", micro)]
     else:
-        named = [("prompts_per_step", settings["prompts_per_step"], settings["micro_batch"])]
-    for name, prompts, micro in named:
-        unit = gpus * micro // math.gcd(gpus * micro, answers)
+        completions, batches = settings["num_generations"], [("prompts_per_step", 1), ("mini_batch", micro)]
+    for name, size in batches:
+        prompts = settings[name]
+        unit = gpus * size // math.gcd(gpus * size, completions)
         if prompts % unit:
-            of = f" in passes of micro_batch = {micro}" if micro > 1 else ""
+            per_prompt = f" prompts of {completions} completions" if completions > 1 else ""
+            per_pass = f" with micro_batch = {size}" if size > 1 else ""
             raise BadInput(
-                f"{name} = {prompts}{f' prompts of {answers} answers' if answers > 1 else ''} on {gpus} GPUs{of}",
+                f"{name} = {prompts}{per_prompt} on {gpus} GPUs{per_pass}",
                 expected=f"a multiple of {unit}",
                 hint=f"--set {name}={math.ceil(prompts / unit) * unit}",
             )
 
 
-def _run(settings: Mapping[str, Any], version: Version, at: At, notes: list[str]) -> Options:
-    """What both kinds of trainers name alike."""
+def _common_options(
+    settings: Mapping[str, Any], version: Version, context: LaunchContext, notes: list[str]
+) -> Options:
+    """Options with the same names in all trainers."""
     return {
-        "data.train_files": at.train_file,
-        "data.val_files": at.held_out_file,
+        "data.train_files": context.train_file,
+        "data.val_files": context.held_out_file,
         "data.train_batch_size": settings["prompts_per_step"],
         "trainer.total_epochs": settings["epochs"],
         "trainer.total_training_steps": settings["steps"] or None,
         "trainer.save_freq": settings["save_every"] or -1,
-        "trainer.test_freq": settings["eval_every"] or BEYOND_THE_LAST,
-        "trainer.default_local_dir": at.checkpoints,
-        "trainer.project_name": at.project,
-        "trainer.experiment_name": at.experiment,
+        "trainer.test_freq": settings["eval_every"] or AFTER_LAST_STEP,
+        "trainer.default_local_dir": context.checkpoints,
+        "trainer.project_name": context.project,
+        "trainer.experiment_name": context.experiment,
         "trainer.logger": loggers(settings["report_to"], version),
-        "trainer.nnodes": at.nodes,
-        "trainer.n_gpus_per_node": at.gpus,
-        **_resume(settings["task"], version, at, notes),
+        "trainer.nnodes": context.nodes,
+        "trainer.n_gpus_per_node": context.gpus,
+        **_resume_options(settings["task"], version, context, notes),
     }
 
 
 def loggers(report_to: list[str], version: Version) -> list[str]:
-    """Who is told the numbers. The console always: up to 0.5.0 nothing else can be read back."""
+    """Return verl's loggers. The console is always among them: up to 0.5.0 it is the only source of metrics."""
     for name in report_to:
         if version < Version(REPORTERS.get(name, "0")):
             raise BadInput(
@@ -104,17 +104,17 @@ def loggers(report_to: list[str], version: Version) -> list[str]:
     return ["console", *(["file"] if version >= FILE_LOGGER else []), *report_to]
 
 
-def _resume(task: str, version: Version, at: At, notes: list[str]) -> Options:
+def _resume_options(task: str, version: Version, context: LaunchContext, notes: list[str]) -> Options:
     if task == "sft" and version < TRACKED_SFT:  # its trainer saves a Hugging Face model and loads nothing
-        if at.resume:
+        if context.resume:
             raise BadInput(
-                f"--resume with verl {version}, whose SFT trainer saves weights alone",
+                f"--resume with verl {version}, whose SFT trainer saves only the weights",
                 expected="verl 0.5.0 or newer",
-                hint=f"train on from the weights: --set model={at.resume}",
+                hint=f"start a new run from the weights: --set model={context.resume}",
             )
-        notes.append(f"verl {version}'s SFT trainer keeps no optimizer state: this run cannot be resumed")
+        notes.append(f"verl {version}'s SFT trainer saves no optimizer state: this run cannot be resumed")
         return {}
-    # "auto" would take what lies there even for a fresh start.
-    if not at.resume:
+    # The default "auto" would resume from an existing checkpoint even for a new run.
+    if not context.resume:
         return {"trainer.resume_mode": "disable"}
-    return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": at.resume}
+    return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": context.resume}

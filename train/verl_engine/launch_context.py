@@ -1,15 +1,13 @@
-"""What is known when a run by verl starts: GPUs, libraries, the model's size, the checkpoints that lie there."""
+"""Build the LaunchContext of a run, and refuse environments in which verl's trainer would fail after its start."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,84 +16,32 @@ from memory.shape import ModelShape, count_parameters
 from packaging.version import Version
 from run.directory import RunDirectory
 from settings import BadInput
-from verl_engine.commands import choose_tensor_parallel
-from verl_engine.options import ANSWERS, At
-from verl_engine.process import Children
+from verl_engine.checkpoints import step_of
+from verl_engine.inventory import Inventory
+from verl_engine.options import ROLLOUT_FOLDER, LaunchContext
 from verl_engine.ray_cpus import has_queue
 
 GIB = 2**30
-ON_CPU = "trainer.device=cpu"  # for a try without a GPU, where verl can
-TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole (checkpoint_handler.py)
-# In a process of its own: torch takes seconds and memory, and would hold a GPU while the trainer runs.
-# CPUs as Ray's own start counts them: a container's share, not the machine's. Its launchers count the job's.
-PROBE = """
-import json, os, sys, torch
-cpus = os.cpu_count() or 1
-if "RAY_ADDRESS" in os.environ:
-    cpus = len(os.sched_getaffinity(0))
-elif sys.argv[1] != "sft":
-    try:
-        from ray._private.utils import get_num_cpus
-        cpus = int(get_num_cpus())
-    except Exception:
-        pass
-count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-one = torch.cuda.get_device_properties(0) if count else None
-seen = {"gib": one.total_memory / 2**30, "name": one.name} if one else {"gib": 0, "name": ""}
-print("\\n" + json.dumps({"gpus": count, "cpus": cpus, **seen}))
-"""
+ON_CPU = "trainer.device=cpu"  # option for tests without a GPU, in versions that support it
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What torch sees here, and the libraries beside verl."""
-
-    gpus: int
-    gib: float  # of the first GPU
-    name: str
-    flash_attention: bool
-    versions: dict[str, str] = field(default_factory=dict)
-    cpus: int = 0  # 0: not asked
-
-
-def look_at_machine(settings: Mapping[str, Any], children: Children) -> Machine:
-    """GPUs and libraries of this environment."""
-    lines: list[str] = []
-    status = children.run([sys.executable, "-c", PROBE, settings["task"]], {}, Path.cwd(), lines.append)
-    try:
-        seen = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        raise BadInput(
-            f"torch cannot be asked for GPUs in {sys.prefix} (exit status {status}): {''.join(lines).strip()[-300:]}",
-            expected="a torch that can be imported", hint="envdoctor verify",
-        ) from None  # fmt: skip
-    versions = {}
-    for name in ("torch", "transformers", "vllm", "ray"):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if settings["task"] != "sft" and "vllm" not in versions:
-        raise BadInput(
-            f"vLLM is not installed in {sys.prefix}", expected="vLLM beside verl: it samples the answers",
-            hint="envdoctor install --profile verl-8gpu",
-        )  # fmt: skip
-    flash = importlib.util.find_spec("flash_attn") is not None
-    return Machine(seen["gpus"], seen["gib"], seen["name"], flash, versions, seen["cpus"])
-
-
-def situation(
-    run: RunDirectory, settings: Mapping[str, Any], version: Version, machine: Machine, checkpoint: Path | None
-) -> tuple[At, list[str]]:
-    """Where things lie, how many GPUs there are, which attention; and what to tell about it."""
-    notes: list[str] = []
-    refuse_trl_without_value_head(version)
+def build_launch_context(
+    run: RunDirectory, settings: Mapping[str, Any], version: Version, inventory: Inventory, checkpoint: Path | None
+) -> tuple[LaunchContext, list[str]]:
+    """Return (context, notes on values that were chosen automatically)."""
+    check_trl(version)
     if settings["task"] != "sft":
-        refuse_missing_queue(settings["options"], version)
-    gpus = choose_gpus(settings, machine)
+        check_transfer_queue(settings["options"], version)
+    gpus = choose_gpus(settings, inventory)
     if settings["nodes"] > 1:
         check_nodes(settings, run)
-    return At(
+    attention, notes = choose_attention(settings["attention"], inventory, version)
+    tensor_parallel = 1
+    if settings["task"] != "sft":
+        tensor_parallel, tensor_parallel_notes = choose_tensor_parallel(settings, inventory, gpus)
+        notes += tensor_parallel_notes
+    has_devices = inventory.gpus or ON_CPU in settings["options"]
+    return LaunchContext(
         train_file=str(run.path / "data/train.parquet"),
         held_out_file=str(run.path / "data/held_out.parquet"),
         checkpoints=str(run.checkpoints),
@@ -103,178 +49,142 @@ def situation(
         experiment=run.path.name,
         nodes=settings["nodes"],
         gpus=gpus,
-        cpus=machine.cpus if machine.gpus or ON_CPU in settings["options"] else 0,  # not those of a login node
-        attention=choose_attention(settings["attention"], machine, version, notes),
-        tensor_parallel=tensor_parallel(settings, machine, gpus, notes) if settings["task"] != "sft" else 1,
+        cpus=inventory.cpus if has_devices else 0,  # a dry run on a login node does not know the CPUs
+        attention=attention,
+        tensor_parallel=tensor_parallel,
         resume=str(checkpoint) if checkpoint else "",
-        answers=str(run.path / ANSWERS),
-        metrics=str(run.path / f"verl/metrics-{Checkpoints.step(checkpoint) if checkpoint else 0}.jsonl"),
+        rollout_folder=str(run.path / ROLLOUT_FOLDER),
+        metrics=str(run.path / f"verl/metrics-{step_of(checkpoint)}.jsonl"),
         reward_file=str(run.path / "verl/reward.py"),
     ), notes
 
 
-def choose_gpus(settings: Mapping[str, Any], machine: Machine) -> int:
-    """GPUs a node: those asked for, or all that torch sees."""
-    asked = settings["gpus"]
+def choose_gpus(settings: Mapping[str, Any], inventory: Inventory) -> int:
+    """Return the GPUs per node: the setting, or all that torch detects."""
+    requested = int(settings["gpus"])
     if ON_CPU in settings["options"]:
-        return asked or 1
-    if not machine.gpus and not asked:
+        return requested or 1
+    if not inventory.gpus and not requested:
         raise BadInput(
-            f"torch sees no GPU in {sys.prefix}", expected="a GPU: verl trains on nothing else",
-            hint="envdoctor check; to see the commands for N of them: --set gpus=N and --dry-run",
+            f"torch detects no GPU in {sys.prefix}", expected="a GPU, which verl requires",
+            hint="envdoctor check; to print the commands for N GPUs: --set gpus=N and --dry-run",
         )  # fmt: skip
-    return asked or machine.gpus
+    return requested or inventory.gpus
 
 
-def refuse_trl_without_value_head(version: Version) -> None:
-    """Each of verl's workers takes a class from any TRL that it finds, for no use of ours, and fails without it.
+def check_trl(version: Version) -> None:
+    """Refuse a TRL without AutoModelForCausalLMWithValueHead: verl's workers import it from any installed TRL.
 
-    It lay in trl up to 0.28, and up to 1.12 in trl.experimental.ppo, where verl looks from 0.8 on (monkey_patch.py).
+    It is in trl up to 0.28, and in trl.experimental.ppo up to 1.12, which verl tries from 0.8 on (monkey_patch.py).
     """
-    found = importlib.util.find_spec("trl")
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec("trl")
+    if spec is None or not spec.origin:
         return
-    top = Path(found.origin)
-    newer = version >= Version("0.8")
-    places = [top, *([top.parent / "experimental/ppo/__init__.py"] if newer else [])]
-    if any("AutoModelForCausalLMWithValueHead" in place.read_text("utf-8") for place in places if place.is_file()):
+    init = Path(spec.origin)
+    finds_experimental = version >= Version("0.8")
+    files = [init, *([init.parent / "experimental/ppo/__init__.py"] if finds_experimental else [])]
+    if any("AutoModelForCausalLMWithValueHead" in file.read_text("utf-8") for file in files if file.is_file()):
         return
     raise BadInput(
         f"TRL {importlib.metadata.version('trl')} in {sys.prefix} has no AutoModelForCausalLMWithValueHead, which "
-        f"verl {version} takes from any TRL that it finds",
-        expected=f"no TRL beside verl, which does not need it, or one up to {'1.12' if newer else '0.28'}",
+        f"verl {version} imports if TRL is installed",
+        expected=f"an environment without TRL, which verl does not need, or TRL up to "
+        f"{'1.12' if finds_experimental else '0.28'}",
         hint=f"uv pip uninstall --python {sys.executable} trl",
     )
 
 
-def refuse_missing_queue(options: list[str], version: Version) -> None:
-    """verl's driver would start Ray first, and then end in a ModuleNotFoundError."""
+def check_transfer_queue(options: list[str], version: Version) -> None:
+    """Refuse an environment without TransferQueue: verl's driver would start Ray and then fail to import it."""
     if not has_queue(version, options) or importlib.util.find_spec("transfer_queue"):
         return
     raise BadInput(
-        f"TransferQueue is not installed in {sys.prefix}, and verl {version}'s trainer keeps the answers in it",
-        expected="TransferQueue 0.1.10 or newer, which verl itself does not ask for",
+        f"TransferQueue is not installed in {sys.prefix}, and verl {version}'s trainer keeps the completions in it",
+        expected="TransferQueue 0.1.10 or newer, which verl itself does not require",
         hint=f"uv pip install --python {sys.executable} 'TransferQueue>=0.1.10'",
     )
 
 
-def refuse_missing_gpus(settings: Mapping[str, Any], machine: Machine, gpus: int) -> None:
-    """Ray would wait for GPUs that this machine does not have, torchrun's processes fail one by one."""
-    if ON_CPU not in settings["options"] and gpus > machine.gpus:
+def check_gpus(settings: Mapping[str, Any], inventory: Inventory, gpus: int) -> None:
+    """Refuse more GPUs than this machine has: Ray would wait for them, and torchrun's processes would fail."""
+    if ON_CPU not in settings["options"] and gpus > inventory.gpus:
         raise BadInput(
-            f"gpus = {gpus}, and torch sees {machine.gpus} here",
-            expected=f"at most {machine.gpus}" if machine.gpus else "a GPU",
-            hint=f"--set gpus={machine.gpus}" if machine.gpus else "run it on a machine with GPUs; envdoctor check",
+            f"gpus = {gpus}, but torch detects {inventory.gpus} on this machine",
+            expected=f"at most {inventory.gpus}" if inventory.gpus else "a GPU",
+            hint=f"--set gpus={inventory.gpus}" if inventory.gpus else "run it on a machine with GPUs",
         )
 
 
 def check_nodes(settings: Mapping[str, Any], run: RunDirectory) -> None:
-    """Several nodes are started by a launcher, which says where the others are."""
+    """Check that a launcher of several nodes has set its variables."""
     if not run.is_writer:
         return
-    needed = ("NODE_RANK", "HEAD_ADDRESS") if settings["task"] == "sft" else ("RAY_ADDRESS",)
-    missing = [name for name in needed if not os.environ.get(name)]
+    required = ("NODE_RANK", "HEAD_ADDRESS") if settings["task"] == "sft" else ("RAY_ADDRESS",)
+    missing = [name for name in required if not os.environ.get(name)]
     if missing:
         raise BadInput(
-            f"nodes = {settings['nodes']}, and {' and '.join(missing)} is not set",
-            expected="a launcher that starts this on every node (sft), or a Ray that runs on all of them",
-            hint="see the commands with --dry-run",
+            f"nodes = {settings['nodes']}, but {' and '.join(missing)} is not set",
+            expected="a launcher that starts this program on every node (sft), or a Ray that runs on all nodes",
+            hint="print the commands with --dry-run",
         )
 
 
-def choose_attention(asked: str, machine: Machine, version: Version, notes: list[str]) -> str:
-    """flash_attention_2 is what verl takes unless told otherwise, whether it is installed or not."""
-    if asked != "auto":
-        if asked == "flash_attention_2" and not machine.flash_attention:
+def choose_attention(attention: str, inventory: Inventory, version: Version) -> tuple[str, list[str]]:
+    """Return (attention, notes). verl's default is flash_attention_2, whether flash-attn is installed or not."""
+    if attention != "auto":
+        if attention == "flash_attention_2" and not inventory.flash_attention:
             raise BadInput(
                 f"attention = flash_attention_2, but flash-attn is not installed in {sys.prefix}",
                 expected="flash-attn in the environment", hint="--set attention=sdpa",
             )  # fmt: skip
-        return asked
-    if machine.flash_attention or version < Version("0.6.1"):  # hard-wired: what is missing there is told as an error
-        return "flash_attention_2" if machine.flash_attention else "sdpa"
-    notes.append(
-        "attention: flash-attn is not installed, which verl's own default needs; sdpa on padded batches stands in "
-        "for it (the padding of shorter rows is computed, too)"
+        return attention, []
+    if inventory.flash_attention:
+        return "flash_attention_2", []
+    if version < Version("0.6.1"):  # hard-coded there; check_hard_coded_attention raises the error
+        return "sdpa", []
+    note = (
+        "attention: sdpa on padded batches, since flash-attn, verl's default, is not installed; the padding is "
+        "computed as well"
     )
-    return "sdpa"
+    return "sdpa", [note]
 
 
-def tensor_parallel(settings: Mapping[str, Any], machine: Machine, gpus: int, notes: list[str]) -> int:
-    """GPUs for one vLLM: what was asked for, or chosen by the model's size."""
+def choose_tensor_parallel(settings: Mapping[str, Any], inventory: Inventory, gpus: int) -> tuple[int, list[str]]:
+    """Return (GPUs per vLLM engine, notes): the setting, or a number for the size of the model."""
     if settings["vllm_tensor_parallel"]:
-        return int(settings["vllm_tensor_parallel"])
+        return int(settings["vllm_tensor_parallel"]), []
     try:
         shape = model_shape(settings["model"])
     except BadInput as error:
-        notes.append(f"vllm_tensor_parallel: 1, since {error.message}")
-        return 1
-    weights = 2 * sum(count_parameters(shape).values()) / GIB  # vLLM's are in 16 bits
-    if not machine.gib:  # a dry run away from the GPUs
-        notes.append(f"vllm_tensor_parallel: 1, since no GPU is seen here; the weights are {weights:.1f} GiB")
-        return 1
-    chosen = choose_tensor_parallel(weights, machine.gib, settings["vllm_share"], gpus, shape.heads)
-    notes.append(
+        return 1, [f"vllm_tensor_parallel: 1, since {error.message}"]
+    weights = 2 * sum(count_parameters(shape).values()) / GIB  # vLLM loads 16-bit weights
+    if not inventory.gib:  # a dry run on a machine without GPUs
+        return 1, [f"vllm_tensor_parallel: 1, since this machine has no GPU; the weights are {weights:.1f} GiB"]
+    chosen = smallest_tensor_parallel(weights, inventory.gib, settings["vllm_share"], gpus, shape.heads)
+    note = (
         f"vllm_tensor_parallel: {chosen}, for {weights:.1f} GiB of weights in half of vllm_share = "
-        f"{settings['vllm_share']} of {machine.gib:.0f} GiB"
+        f"{settings['vllm_share']} of {inventory.gib:.0f} GiB"
     )
-    return chosen
+    return chosen, [note]
+
+
+def smallest_tensor_parallel(weights_gib: float, gpu_gib: float, share: float, gpus: int, heads: int) -> int:
+    """Return the fewest GPUs that fit the weights into half of vLLM's share; the other half is for the KV cache.
+
+    The number divides both the GPUs and the attention heads, which vLLM splits. If none is enough, the largest one.
+    """
+    divisors = [count for count in range(1, gpus + 1) if gpus % count == 0 and heads % count == 0]
+    enough = (count for count in divisors if weights_gib / count <= gpu_gib * share / 2)
+    return next(enough, divisors[-1])
 
 
 def model_shape(model: str) -> ModelShape:
-    """The model's sizes; its config.json is fetched from the hub where nothing here has it."""
+    """Return the model's sizes; config.json is downloaded from the Hub if no local source has it."""
     try:
         return read_shape(model)[0]
     except BadInput:
-        with contextlib.suppress(Exception):  # offline, gated or no such model: the trainer will say
+        with contextlib.suppress(Exception):  # offline, gated or unknown: the trainer reports it
             from huggingface_hub import hf_hub_download
 
             return read_shape(hf_hub_download(model, "config.json"))[0]
         raise
-
-
-class Checkpoints:
-    """The folders global_step_N of a run, and which of them verl finished."""
-
-    def __init__(self, folder: Path, *, tracked: bool = True) -> None:
-        self.folder = folder
-        self.tracked = tracked  # 0.4.1's SFT trainer writes no such file
-
-    def newest(self) -> Path | None:
-        """The last one that verl finished; of a trainer that does not say so, the one of the highest step."""
-        if not self.tracked:
-            found = sorted((path for path in self.folder.glob("global_step_*") if self.step(path)), key=self.step)
-            return found[-1] if found else None
-        try:
-            named = self.folder / f"global_step_{int((self.folder / TRACKER).read_text())}"
-        except (OSError, ValueError):
-            return None
-        return named if named.is_dir() else None
-
-    def choose(self, wanted: str) -> Path:
-        """What `--resume wanted` means."""
-        named = next((path.resolve() for path in (self.folder / wanted, Path(wanted)) if path.is_dir()), None)
-        path = self.newest() if wanted == "latest" else named
-        if path and self.step(path) and path.parent == self.folder.resolve():
-            return path
-        seen = ", ".join(sorted(found.name for found in self.folder.glob("global_step_*"))) or "none"
-        raise BadInput(
-            f"--resume {wanted}: no finished checkpoint in {self.folder} (there: {seen})",
-            expected="a folder global_step_N that verl finished",
-            hint="start the run again in a new directory, without --resume",
-        )
-
-    @staticmethod
-    def step(path: Path) -> int:
-        """10 for .../global_step_10, else 0."""
-        number = path.name.rpartition("global_step_")[2]
-        return int(number) if number.isdigit() else 0
-
-    def shards(self, checkpoint: Path | None, task: str) -> Path:
-        """The folder with the model's shards: PPO's and GRPO's have the actor beside the critic."""
-        if checkpoint is None:
-            raise BadInput(
-                f"{self.folder} holds no finished checkpoint to merge", expected="save_every below the run's steps",
-                hint="--set save_every=10, or --set merge=false",
-            )  # fmt: skip
-        return checkpoint if task == "sft" else checkpoint / "actor"

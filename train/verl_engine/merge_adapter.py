@@ -1,10 +1,10 @@
-"""A run's LoRA adapter added to the base's weights, which verl's merger leaves as they were.
+"""Merge the LoRA adapter of a run into the base weights, which verl's merger does not do.
 
     PYTHON -B train/verl_engine/merge_adapter.py MODEL_DIR RANK ALPHA [--trust-remote-code]
 
 verl.model_merger (0.4.1 to 0.9.1, base_model_merger.py, save_lora_adapter) writes the weights without the adapter
-into MODEL_DIR and the adapter into MODEL_DIR/lora_adapter, up to 0.7.0 with lora_alpha = 0, which makes it nothing.
-As a program it needs torch, transformers and peft.
+into MODEL_DIR and the adapter into MODEL_DIR/lora_adapter, up to 0.7.0 with lora_alpha = 0, which disables it. The
+program needs torch, transformers and peft.
 """
 
 from __future__ import annotations
@@ -15,57 +15,58 @@ import shutil
 import sys
 from pathlib import Path
 
-TRAINED = "lora_train_meta.json"
+LORA_META = "lora_train_meta.json"
 
 
-def readable_shards(shards: Path, place: Path) -> Path:
-    """The shards as verl's merger can read them: links in `place` where a checkpoint names the adapter's task.
+def readable_shards(shards: Path, link_folder: Path) -> Path:
+    """Return a folder that verl's merger can read: `shards`, or symlinks to them with a changed metadata file.
 
-    The merger of 0.7.1 takes that text for an enumeration's member ('str' object has no attribute 'value').
+    The merger of 0.7.1 fails on the field task_type of that file ('str' object has no attribute 'value').
     """
-    file = shards / TRAINED
-    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if "task_type" not in known:
+    file = shards / LORA_META
+    metadata = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if "task_type" not in metadata:
         return shards
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    shutil.rmtree(link_folder, ignore_errors=True)
+    link_folder.mkdir(parents=True)
     for path in shards.iterdir():
         if path != file:
-            (place / path.name).symlink_to(path)
-    (place / TRAINED).write_text(json.dumps({key: known[key] for key in known if key != "task_type"}))
-    return place
+            (link_folder / path.name).symlink_to(path)
+    metadata.pop("task_type")
+    (link_folder / LORA_META).write_text(json.dumps(metadata))
+    return link_folder
 
 
-def add_adapter(folder: Path, rank: int, alpha: float, *, trust: bool) -> None:
-    """Into the weights of `folder`; the adapter stays beside them, with its true rank and alpha."""
+def merge_adapter(folder: Path, rank: int, alpha: float, *, trust: bool) -> None:
+    """Merge the adapter into the weights of `folder`, and correct rank and alpha of the adapter, which is kept."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    adapter, new = folder / "lora_adapter", folder / "with_adapter"
+    adapter, temporary = folder / "lora_adapter", folder / "with_adapter"
     file = adapter / "adapter_config.json"
-    known = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(known | {"r": rank, "lora_alpha": alpha}, indent=1) + "\n", encoding="utf-8")
-    # Added in float32, written in bfloat16 as verl's merger does (which has rounded base and adapter to it already).
+    config = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(config | {"r": rank, "lora_alpha": alpha}, indent=1) + "\n", encoding="utf-8")
+    # Computed in float32 and saved in bfloat16, to which verl's merger has rounded base and adapter.
     base = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32, trust_remote_code=trust)
     merged = PeftModel.from_pretrained(base, adapter).merge_and_unload().to(torch.bfloat16)
-    merged.save_pretrained(new)  # elsewhere first: the weights that are read are still the files'
+    merged.save_pretrained(temporary)  # another folder, since the loaded weights are still mapped from the files
     for path in folder.glob("*.safetensors*"):
         path.unlink()
-    for path in new.glob("*.safetensors*"):
+    for path in temporary.glob("*.safetensors*"):
         path.rename(folder / path.name)
-    shutil.rmtree(new)
+    shutil.rmtree(temporary)
 
 
 def main() -> int:
-    """Parse the command line and add."""
+    """Parse the command line and merge."""
     parser = argparse.ArgumentParser(prog="merge_adapter.py", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="MODEL_DIR")
     parser.add_argument("rank", type=int)
     parser.add_argument("alpha", type=float)
     parser.add_argument("--trust-remote-code", action="store_true")
     arguments = parser.parse_args()
-    add_adapter(arguments.folder, arguments.rank, arguments.alpha, trust=arguments.trust_remote_code)
+    merge_adapter(arguments.folder, arguments.rank, arguments.alpha, trust=arguments.trust_remote_code)
     return 0
 
 

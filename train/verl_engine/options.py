@@ -1,4 +1,4 @@
-"""What the options of several of verl's trainers have in common, and how an option is written. Pure."""
+"""Building blocks of the options of verl's trainers, and Hydra's syntax for them. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from typing import Any
 from packaging.version import Version
 from settings import BadInput
 
-# trainer/fsdp_sft_trainer.py and its config sft_trainer.yaml are in 0.7.0 and no longer in 0.7.1. sft_trainer.py, on
-# the engines that PPO has, is there from 0.6.0, and alone from 0.7.1.
+# trainer/fsdp_sft_trainer.py and its sft_trainer.yaml exist up to 0.7.0. sft_trainer.py, which uses the engines of
+# PPO, exists from 0.6.0 on, and is the only one from 0.7.1 on.
 ENGINE_SFT = Version("0.7.1")
-# utils/tracking.py, supported_backend: "file" and "trackio" from 0.6.0.
+# utils/tracking.py, supported_backend: "file" and "trackio" from 0.6.0 on.
 FILE_LOGGER = Version("0.6.0")
-TRACKED_SFT = Version(
-    "0.5.0"
-)  # fsdp_sft_trainer.py: from here on with optimizer states, and a file that names the last
-# workers/engine/fsdp/transformer_impl.py: forward_step has autocast to bfloat16 up to 0.7.1, and from here on to
-# mixed_precision.param_dtype. The engine's own `dtype` is read by nothing.
+# fsdp_sft_trainer.py saves optimizer states and latest_checkpointed_iteration.txt from here on.
+TRACKED_SFT = Version("0.5.0")
+# workers/engine/fsdp/transformer_impl.py: forward_step uses autocast to bfloat16 up to 0.7.1, and to
+# mixed_precision.param_dtype from here on. The engine's own option `dtype` is not read.
 ENGINE_DTYPE = Version("0.8.0")
-SHORT = {"float16": "fp16", "float32": "fp32"}
-PLAIN = re.compile(r"[A-Za-z_/~][A-Za-z0-9_./@~-]*")  # what Hydra's grammar takes without quotes
+SHORT_DTYPES = {"float16": "fp16", "float32": "fp32"}
+UNQUOTED = re.compile(r"[A-Za-z_/~][A-Za-z0-9_./@~-]*")  # strings that Hydra's grammar accepts without quotes
 
-ANSWERS = "verl/answers"  # in the run: where verl dumps each step's answers
+ROLLOUT_FOLDER = "verl/answers"  # in the run directory: verl dumps the completions of each step there
 
 Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class At:
-    """What is known when the options are made. `attention` is none of ours any more: auto was decided."""
+class LaunchContext:
+    """Paths, devices and resolved settings that the options depend on."""
 
     train_file: str = "data/train.parquet"
     held_out_file: str = "data/held_out.parquet"
@@ -39,18 +38,18 @@ class At:
     project: str = "envdoctor"
     experiment: str = "run"
     nodes: int = 1
-    gpus: int = 1
-    cpus: int = 0  # of a node, as Ray counts them; 0: not known here
-    attention: str = "flash_attention_2"
+    gpus: int = 1  # per node
+    cpus: int = 0  # per node, as Ray counts them; 0: unknown
+    attention: str = "flash_attention_2"  # resolved, never "auto"
     tensor_parallel: int = 1
-    resume: str = ""  # a checkpoint's folder; empty: a fresh start
-    answers: str = ANSWERS
-    metrics: str = "verl/metrics-0.jsonl"  # where verl's JSON logger writes, from 0.6.0 on
-    reward_file: str = "verl/reward.py"  # stands in for the person's own where this verl needs it
+    resume: str = ""  # folder of a checkpoint; empty: start from the beginning
+    rollout_folder: str = ROLLOUT_FOLDER
+    metrics: str = "verl/metrics-0.jsonl"  # file of verl's JSON logger, from 0.6.0 on
+    reward_file: str = "verl/reward.py"  # wrapper of the user's reward function, for versions that need it
 
 
-def lora(group: str, settings: Mapping[str, Any]) -> Options:
-    """LoRA, where it is asked for."""
+def lora_options(group: str, settings: Mapping[str, Any]) -> Options:
+    """Return the options of LoRA, or none for full fine-tuning."""
     if not settings["lora_rank"]:
         return {}
     targets = settings["lora_targets"]
@@ -61,10 +60,10 @@ def lora(group: str, settings: Mapping[str, Any]) -> Options:
     }
 
 
-def optimizer(group: str, settings: Mapping[str, Any], rate: float) -> Options:
-    """AdamW and its schedule, from 0.6.0 a group with the same names everywhere."""
+def optimizer_options(group: str, settings: Mapping[str, Any], learning_rate: float) -> Options:
+    """Return the options of AdamW and its schedule, from 0.6.0 on a group with the same names everywhere."""
     return {
-        f"{group}.lr": rate,
+        f"{group}.lr": learning_rate,
         f"{group}.weight_decay": settings["weight_decay"],
         f"{group}.clip_grad": settings["max_grad_norm"],
         f"{group}.lr_scheduler_type": settings["lr_schedule"],
@@ -72,36 +71,36 @@ def optimizer(group: str, settings: Mapping[str, Any], rate: float) -> Options:
     }
 
 
-def optimizer_before_groups(group: str, settings: Mapping[str, Any], rate: float) -> Options:
-    """Up to 0.5.0 the schedule is named by its warm-up."""
+def old_optimizer_options(group: str, settings: Mapping[str, Any], learning_rate: float) -> Options:
+    """Return the options of AdamW up to 0.5.0, where the schedule is called warmup_style."""
     return {
-        f"{group}.lr": rate,
+        f"{group}.lr": learning_rate,
         f"{group}.weight_decay": settings["weight_decay"],
         f"{group}.warmup_style": settings["lr_schedule"],
         f"{group}.lr_warmup_steps_ratio": settings["lr_warmup_share"],
     }
 
 
-def attention(group: str, attention: str) -> Options:
-    """Rows without padding go through flash-attn's functions; the others need padded batches."""
+def attention_options(group: str, attention: str) -> Options:
+    """Return the options of attention. Only flash-attn supports batches without padding."""
     return {
         f"++{group}.override_config.attn_implementation": attention,
         f"{group}.use_remove_padding": attention.startswith("flash_attention"),
     }
 
 
-def refuse_other_attention(attention: str, version: Version) -> None:
-    """Where FlashAttention 2 is written into the workers."""
+def check_hard_coded_attention(attention: str, version: Version) -> None:
+    """Refuse another attention for versions whose workers hard-code FlashAttention 2."""
     if attention != "flash_attention_2":
         raise BadInput(
-            f"attention = {attention} with verl {version}, in whose workers flash_attention_2 is hard-wired",
+            f"attention = {attention} with verl {version}, whose workers hard-code flash_attention_2",
             expected="flash-attn in the environment, or a newer verl (0.6.1 for PPO and GRPO, 0.7.1 for SFT)",
             hint="envdoctor install --profile verl-8gpu",
         )
 
 
-def refuse_other_dtype(dtype: str, version: Version, since: str, part: str = "") -> None:
-    """Where the type of the computation has no option."""
+def check_hard_coded_dtype(dtype: str, version: Version, since: str, part: str = "") -> None:
+    """Refuse another dtype for versions without an option for it; `part` is empty or "the critic "."""
     if dtype != "bfloat16":
         raise BadInput(
             f"dtype = {dtype} with verl {version}, which computes {part}in bfloat16",
@@ -109,36 +108,36 @@ def refuse_other_dtype(dtype: str, version: Version, since: str, part: str = "")
         )  # fmt: skip
 
 
-def engine_dtype(group: str, dtype: str) -> Options:
-    """What FSDP's engine computes in, from 0.8.0: bfloat16 where nothing is said. Sums over GPUs stay float32."""
+def engine_dtype_options(group: str, dtype: str) -> Options:
+    """Return the compute dtype of the FSDP engine, from 0.8.0 on; its default is bfloat16. Reductions use float32."""
     if dtype == "bfloat16":
         return {}
-    types = {"param_dtype": SHORT[dtype], "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    types = {"param_dtype": SHORT_DTYPES[dtype], "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return {f"++{group}.mixed_precision": types}
 
 
-def hydra_value(value: Any) -> str:
-    r"""A value as Hydra's grammar reads it. Samples: True -> true; None -> null; "a b's" -> 'a b\'s'; [1] -> [1].
+def format_value(value: Any) -> str:
+    r"""Format a value in Hydra's grammar.
 
-    {"a": 1} -> {a:1}
+    Samples: True -> true; None -> null; "a b's" -> 'a b\'s'; [1] -> [1]; {"a": 1} -> {a:1}
     """
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{','.join(map(hydra_value, value))}]"
+        return f"[{','.join(map(format_value, value))}]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{format_value(item)}" for key, item in value.items()) + "}"
     text = str(value)
     if not isinstance(value, str) or (
-        PLAIN.fullmatch(text) and text.lower() not in ("true", "false", "null", "nan", "inf")
+        UNQUOTED.fullmatch(text) and text.lower() not in ("true", "false", "null", "nan", "inf")
     ):
         return text
-    # A backslash stands for itself unless a quote follows.
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
+    # A backslash is literal unless a quote follows it.
+    return "'" + re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text) + "'"
 
 
-def overrides(options: Options, own: list[str]) -> list[str]:
-    """What stands on verl's command line; a person's own options come last, and so count."""
-    return [*(f"{name}={hydra_value(value)}" for name, value in options.items()), *own]
+def format_overrides(options: Options, user_options: list[str]) -> list[str]:
+    """Return verl's command-line overrides. The user's options come last and take precedence."""
+    return [*(f"{name}={format_value(value)}" for name, value in options.items()), *user_options]

@@ -1,4 +1,4 @@
-"""A child in a process group of its own: its lines as they come, its end waited for, signals passed on."""
+"""Run a child process in its own process group: read its lines, wait for its end, forward signals."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-# For torchrun's agents and Ray's driver to end what they started. The tool waits 60 s for us before it kills.
+# Time for torchrun's agents and Ray's driver to end their processes. The tool kills this process after 60 s.
 GRACE_SECONDS = 40.0
-WAIT_SECONDS = 0.5  # for a line, before it is looked whether the child lives
-ORPHAN_SECONDS = 5.0  # for output of processes that outlive the one that was started
+WAIT_SECONDS = 0.5  # timeout for a line, after which the child's state is checked
+ORPHAN_SECONDS = 5.0  # for output of processes that outlive the child
 
 
 class Children:
-    """Starts one child at a time. SIGINT and SIGTERM end the running one, and `asked` then says so."""
+    """Runs one child at a time. SIGINT and SIGTERM terminate it and set `interrupted`."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.interrupted = False
         self._running: subprocess.Popen[str] | None = None
         self._timer: threading.Timer | None = None
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, self._handle)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True
+        self.interrupted = True
         if self._running is None:
             raise KeyboardInterrupt
         self._stop(self._running)
@@ -40,9 +40,9 @@ class Children:
         self, argv: Sequence[str], environment: Mapping[str, str], folder: Path, on_line: Callable[[str], None],
         on_wait: Callable[[], None] = lambda: None,
     ) -> int:  # fmt: skip
-        """Run to the end; every line of its output goes to `on_line`. The exit status, negative for a signal.
+        """Run a child to its end and return its exit status, which is negative for a signal.
 
-        `on_wait` is called again and again while no line comes.
+        `on_line` is called for every line of its output, `on_wait` repeatedly while there is none.
         """
         with subprocess.Popen(
             list(argv), cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
@@ -51,7 +51,7 @@ class Children:
         ) as child:  # fmt: skip
             self._running = child
             try:
-                if self.asked:  # between two children
+                if self.interrupted:  # the signal came before this child started
                     self._stop(child)
                 for line in read_lines(child, on_wait):
                     on_line(line)
@@ -61,38 +61,38 @@ class Children:
                 if self._timer:
                     self._timer.cancel()
                     self._timer = None
-                end_group(child.pid)
+                kill_group(child.pid)
         return child.returncode
 
     def stop(self) -> None:
-        """End the child that runs as a signal to us would; nobody asked for it, and `asked` stays as it is."""
-        if self._running is not None and self._timer is None:  # a second signal would break off an end in order
+        """Terminate the running child like a signal would, without setting `interrupted`."""
+        if self._running is not None and self._timer is None:  # a second signal would abort an orderly end
             self._stop(self._running)
 
     def _stop(self, child: subprocess.Popen[str]) -> None:
-        """The leader is asked: torchrun and Ray's driver end their own. What is left after a while is killed."""
+        """Terminate the child: torchrun and Ray's driver end their own processes. Kill the group after a while."""
         if child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGTERM)
             if self._timer is None:
-                self._timer = threading.Timer(GRACE_SECONDS, end_group, [child.pid])
+                self._timer = threading.Timer(GRACE_SECONDS, kill_group, [child.pid])
                 self._timer.daemon = True
                 self._timer.start()
 
 
 def read_lines(child: subprocess.Popen[str], on_wait: Callable[[], None]) -> Iterator[str]:
-    """The child's lines to their end, or until a while after its own: a grandchild may hold the pipe open."""
+    """Yield the child's lines. Stop some time after its end, since a grandchild may keep the pipe open."""
     lines: queue.Queue[str | None] = queue.Queue(maxsize=10000)
-    threading.Thread(target=_fill, args=(child.stdout, lines), daemon=True).start()
-    ended = 0.0
+    threading.Thread(target=_read_stream, args=(child.stdout, lines), daemon=True).start()
+    end_time = 0.0
     while True:
         try:
             line = lines.get(timeout=WAIT_SECONDS)
         except queue.Empty:
             on_wait()
             if child.poll() is not None:
-                ended = ended or time.monotonic()
-                if time.monotonic() - ended > ORPHAN_SECONDS:
+                end_time = end_time or time.monotonic()
+                if time.monotonic() - end_time > ORPHAN_SECONDS:
                     return
             continue
         if line is None:
@@ -100,14 +100,14 @@ def read_lines(child: subprocess.Popen[str], on_wait: Callable[[], None]) -> Ite
         yield line
 
 
-def _fill(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+def _read_stream(stream: IO[str], lines: queue.Queue[str | None]) -> None:
     for line in stream:
         lines.put(line)
     lines.put(None)
 
 
-def end_group(group: int) -> None:
-    """Kill what is left of a process group; a pipe that one of them holds open would be waited for without end."""
+def kill_group(group: int) -> None:
+    """Kill the remaining processes of a group, which could otherwise keep the pipe open without end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGTERM)
         time.sleep(0.2)

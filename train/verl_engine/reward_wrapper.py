@@ -1,18 +1,18 @@
-"""A person's reward function as verl's dump of a step's answers can take it."""
+"""A wrapper of user reward functions whose results verl can write into its rollout dump."""
 
 from __future__ import annotations
 
 from packaging.version import Version
 
-# Up to 0.7.1 the dump ends in "TypeError: Object of type bool_ is not JSON serializable" where a reward function
-# returns an int, a bool or these beside the score: they come back as numpy's (https://github.com/verl-project/verl,
-# issue 4924, pull requests 6062 and 6167; in 0.8.0). numpy's float64 is a float.
-ANY_NUMBER = Version("0.8.0")
+# Up to 0.7.1 the dump fails with "TypeError: Object of type bool_ is not JSON serializable" if a reward function
+# returns an int or a bool, since verl converts them to numpy scalars (https://github.com/verl-project/verl, issue
+# 4924, pull requests 6062 and 6167; fixed in 0.8.0). numpy's float64 is a float.
+NUMPY_DUMP_FIXED = Version("0.8.0")
 
 TEMPLATE = '''\
-"""Written by envdoctor: the run's reward function, with every number that it returns as a float.
+"""Written by envdoctor: a wrapper of the run's reward function that returns every number as a float.
 
-verl up to 0.7.1 cannot write another kind into its dump of a step's answers, and the run would end there.
+verl up to 0.7.1 cannot write other numbers into its rollout dump, which would end the run.
 """
 
 import functools
@@ -21,18 +21,18 @@ import inspect
 import sys
 
 FILE, NAME = {file!r}, {name!r}
-spec = importlib.util.spec_from_file_location("reward_of_the_run", FILE)
+spec = importlib.util.spec_from_file_location("user_reward", FILE)
 module = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = module
 spec.loader.exec_module(module)
-given = getattr(module, NAME)
+function = getattr(module, NAME)
 
 
-def plain(value):
+def to_floats(value):
     if isinstance(value, dict):
-        return {{key: plain(each) for key, each in value.items()}}
+        return {{key: to_floats(item) for key, item in value.items()}}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [to_floats(item) for item in value]
     if isinstance(value, str):
         return value
     try:
@@ -41,30 +41,30 @@ def plain(value):
         return str(value)
 
 
-if inspect.iscoroutinefunction(given):
+if inspect.iscoroutinefunction(function):
 
-    @functools.wraps(given)
+    @functools.wraps(function)
     async def score(*arguments, **named):
-        return plain(await given(*arguments, **named))
+        return to_floats(await function(*arguments, **named))
 
 else:
 
-    @functools.wraps(given)
+    @functools.wraps(function)
     def score(*arguments, **named):
-        return plain(given(*arguments, **named))
+        return to_floats(function(*arguments, **named))
 
 
-score.__module__, score.__qualname__ = __name__, NAME  # for pickle, which looks a function up by these
+score.__module__, score.__qualname__ = __name__, NAME  # pickle looks a function up by these names
 globals()[NAME] = score
 '''
 
 
-def needs_plain_numbers(reward_function: str, version: Version) -> bool:
-    """Whether a reward function's numbers have to be made floats for this verl."""
-    return bool(reward_function) and version < ANY_NUMBER
+def needs_wrapper(reward_function: str, version: Version) -> bool:
+    """Return whether this verl needs the wrapper."""
+    return bool(reward_function) and version < NUMPY_DUMP_FIXED
 
 
-def reward_text(reward_function: str) -> str:
-    """The file that verl loads in place of FILE.py:function, which has a function of the same name."""
+def wrapper_source(reward_function: str) -> str:
+    """Return the source of the wrapper of FILE.py:function, which defines a function of the same name."""
     file, _, name = reward_function.rpartition(":")
     return TEMPLATE.format(file=file, name=name)

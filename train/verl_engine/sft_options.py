@@ -1,4 +1,4 @@
-"""Our settings as options of verl's SFT trainers. Pure; see verl_fields.py for where each name was read."""
+"""Translate the settings into options of verl's SFT trainers. config_options.py gives the source of the names."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from verl_engine.options import (
     ENGINE_DTYPE,
     ENGINE_SFT,
     TRACKED_SFT,
-    At,
+    LaunchContext,
     Options,
-    attention,
-    engine_dtype,
-    lora,
-    optimizer,
-    refuse_other_attention,
-    refuse_other_dtype,
+    attention_options,
+    check_hard_coded_attention,
+    check_hard_coded_dtype,
+    engine_dtype_options,
+    lora_options,
+    optimizer_options,
 )
 
 
-def _sft_data(settings: Mapping[str, Any]) -> Options:
+def _data_options(settings: Mapping[str, Any]) -> Options:
     if settings["overlong"] == "filter":
         raise BadInput(
-            "overlong = filter: verl's SFT trainer refuses a longer row or cuts it",
+            "overlong = filter: verl's SFT trainer can only refuse or truncate longer rows",
             expected="refuse or truncate", hint="--set overlong=truncate, or a larger --set max_seq_length",
         )  # fmt: skip
     return {
@@ -36,13 +36,15 @@ def _sft_data(settings: Mapping[str, Any]) -> Options:
     }
 
 
-def sft_old(settings: Mapping[str, Any], version: Version, at: At, notes: list[str]) -> Options:
-    """fsdp_sft_trainer.py: prompt and response out of extra_info, FlashAttention 2, bfloat16, cosine."""
-    refuse_other_attention(at.attention, version)
-    refuse_other_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
+def fsdp_sft_options(
+    settings: Mapping[str, Any], version: Version, context: LaunchContext, notes: list[str]
+) -> Options:
+    """Return the options of fsdp_sft_trainer.py: rows in extra_info, FlashAttention 2, bfloat16, cosine schedule."""
+    check_hard_coded_attention(context.attention, version)
+    check_hard_coded_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
     if settings["lr_schedule"] != "cosine":
         raise BadInput(
-            f"lr_schedule = {settings['lr_schedule']} with verl {version}, whose SFT trainer has cosine alone",
+            f"lr_schedule = {settings['lr_schedule']} with verl {version}, whose SFT trainer supports only cosine",
             expected=f"verl {ENGINE_SFT} or newer for {settings['lr_schedule']}", hint="--set lr_schedule=cosine",
         )  # fmt: skip
     if settings["offload"] == "optimizer":
@@ -51,18 +53,18 @@ def sft_old(settings: Mapping[str, Any], version: Version, at: At, notes: list[s
             expected="none or all", hint="--set offload=all",
         )  # fmt: skip
     if version < TRACKED_SFT:
-        if settings["lora_rank"] and settings["merge"]:  # save_pretrained of peft's model: no base, no shards
+        if settings["lora_rank"] and settings["merge"]:  # save_pretrained of the PEFT model: no base, no shards
             raise BadInput(
                 f"merge = true with lora_rank = {settings['lora_rank']} and verl {version}, whose SFT trainer saves "
-                "the adapter alone",
+                "only the adapter",
                 expected=f"verl {TRACKED_SFT} or newer", hint="--set merge=false",
             )  # fmt: skip
-        # The option is there, with "TODO" beside it, and nothing reads it.
-        notes.append(f"keep_checkpoints: verl {version}'s SFT trainer removes none")
-    # The warm-up's name changed in 0.6.1, when the optimizer's options became a group of their own.
+        # The option exists with a comment "TODO", and is not read.
+        notes.append(f"keep_checkpoints: verl {version}'s SFT trainer never removes checkpoints")
+    # Renamed in 0.6.1, when the optimizer's options became a group of their own.
     warmup = "optim.lr_warmup_steps_ratio" if version >= Version("0.6.1") else "optim.warmup_steps_ratio"
     return {
-        **_sft_data(settings),
+        **_data_options(settings),
         "data.prompt_key": "extra_info",
         "data.response_key": "extra_info",
         "data.prompt_dict_keys": ["question"],
@@ -73,7 +75,7 @@ def sft_old(settings: Mapping[str, Any], version: Version, at: At, notes: list[s
         "model.strategy": settings["sharding"],
         "model.fsdp_config.cpu_offload": settings["offload"] == "all",
         "model.fsdp_config.offload_params": settings["offload"] == "all",
-        **lora("model", settings),
+        **lora_options("model", settings),
         "optim.lr": settings["learning_rate"],
         "optim.weight_decay": settings["weight_decay"],
         "optim.clip_grad": settings["max_grad_norm"],
@@ -83,24 +85,26 @@ def sft_old(settings: Mapping[str, Any], version: Version, at: At, notes: list[s
     }
 
 
-def sft_engine(settings: Mapping[str, Any], version: Version, at: At, notes: list[str]) -> Options:
-    """sft_trainer.py: messages, the engines of PPO. extra_info holds the same question and answer."""
+def engine_sft_options(
+    settings: Mapping[str, Any], version: Version, context: LaunchContext, notes: list[str]
+) -> Options:
+    """Return the options of sft_trainer.py, which reads messages and uses the engines of PPO."""
     if version < ENGINE_DTYPE:
-        refuse_other_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
-    notes.append(f"verl {version} trains on the column messages; question and answer are in extra_info as well")
+        check_hard_coded_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
+    notes.append(f"verl {version} trains on the column messages; extra_info contains the same question and answer")
     return {
-        **_sft_data(settings),
+        **_data_options(settings),
         "data.messages_key": "messages",
-        # Packed by tokens unless told otherwise: micro_batch would do nothing.
+        # The default packs rows by tokens, and micro_batch would have no effect.
         "data.use_dynamic_bsz": False,
         "model.path": settings["model"],
         "model.trust_remote_code": settings["trust_remote_code"],
         "model.enable_gradient_checkpointing": settings["gradient_checkpointing"],
-        **attention("model", at.attention),
-        **lora("model", settings),
-        **optimizer("optim", settings, settings["learning_rate"]),
+        **attention_options("model", context.attention),
+        **lora_options("model", settings),
+        **optimizer_options("optim", settings, settings["learning_rate"]),
         "engine.strategy": settings["sharding"],
-        **engine_dtype("engine", settings["dtype"]),
+        **engine_dtype_options("engine", settings["dtype"]),
         "engine.seed": settings["seed"],
         "engine.param_offload": settings["offload"] == "all",
         "engine.optimizer_offload": settings["offload"] != "none",

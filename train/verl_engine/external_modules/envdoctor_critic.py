@@ -1,7 +1,7 @@
-"""Loaded by verl in each of its processes (VERL_USE_EXTERNAL_MODULES): a critic without flash-attn.
+"""Load verl's critic without flash-attn. verl imports this module in each process (VERL_USE_EXTERNAL_MODULES).
 
-load_valuehead_model (verl/utils/model.py, 0.4.1 to 0.9.1) asks for flash_attention_2 whatever the options say, and
-where flash-attn is missing it ends with "is not a value head model, please install trl".
+load_valuehead_model (verl/utils/model.py, 0.4.1 to 0.9.1) hard-codes flash_attention_2. Without flash-attn it fails
+with "is not a value head model, please install trl".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from transformers import AutoModelForTokenClassification
 
 
 def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-    """As verl's, by the attention that was chosen."""
+    """Load the model like verl, but with the attention of the run."""
     return AutoModelForTokenClassification.from_pretrained(
         pretrained_model_name_or_path=local_path,
         torch_dtype=torch_dtype,
