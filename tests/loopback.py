@@ -1,4 +1,4 @@
-"""A web server on a free loopback port: a thread for each connection, and an orderly end."""
+"""HTTP server on a free loopback port with one thread per connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """It answers with a handler that has these attributes: what is served, for the most part."""
+    """Server of a handler class with additional attributes, such as the served content."""
 
     daemon_threads = True
     block_on_close = False
@@ -20,16 +20,16 @@ class Server(http.server.ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The one that it got."""
+        """The port that the system assigned."""
         return self.server_address[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what some tests are about."""
+        """Ignore errors: clients of some tests close their connections."""
 
 
 @contextmanager
 def answering(server: Server) -> Iterator[None]:
-    """Meanwhile the server answers."""
+    """Run the server during the context."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

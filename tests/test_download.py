@@ -1,4 +1,4 @@
-"""Downloads over real sockets: what is dropped, stalled, changed or forged, a disk that is full, a process killed."""
+"""Downloads over sockets: dropped, stalled, changed and forged files, a full disk, a killed process."""
 
 from __future__ import annotations
 
@@ -38,42 +38,44 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / NAME).write_bytes(DATA)
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / NAME).write_bytes(DATA)
     (tmp_path / "here").mkdir()
-    return Files(tmp_path / "there")
+    return Files(tmp_path / "remote")
 
 
-def get(files: Files, sha256: str = HASH, url: str = "", size: int | None = None, seconds: float = 20, **more: str):
-    sources = Sources(timeout=more.pop("timeout", "1"), **more)
+def get(
+    files: Files, sha256: str = HASH, url: str = "", size: int | None = None, seconds: float = 20, **settings: str
+):
+    sources = Sources(timeout=settings.pop("timeout", "1"), **settings)
     return download(
         url or files.url(NAME), files.folder.parent / "here" / NAME, sha256=sha256, size=size, sources=sources,
         end=time.monotonic() + seconds, on_bytes=lambda _, __: None,
     )  # fmt: skip
 
 
-def here(files: Files) -> list[str]:
+def downloaded(files: Files) -> list[str]:
     return sorted(path.name for path in (files.folder.parent / "here").iterdir())
 
 
-def spans(files: Files) -> list[str]:
-    return [asked.span for asked in files.asked]
+def requested_ranges(files: Files) -> list[str]:
+    return [request.span for request in files.asked]
 
 
-def test_a_file_is_fetched_and_nothing_else_stays(files: Files) -> None:
-    heard: list[tuple[int, int | None]] = []
+def test_download_leaves_only_the_file(files: Files) -> None:
+    reported: list[tuple[int, int | None]] = []
     with serving(files):
         target = files.folder.parent / "here/deeper" / NAME
         done = download(files.url(NAME), target, sha256=HASH.upper(), size=None, sources=Sources(),
-                        end=time.monotonic() + 20, on_bytes=lambda *there: heard.append(there))  # fmt: skip
+                        end=time.monotonic() + 20, on_bytes=lambda *counts: reported.append(counts))  # fmt: skip
     assert done == target
     assert target.read_bytes() == DATA
     assert [path.name for path in target.parent.iterdir()] == [NAME]
-    assert heard[-1] == (len(DATA), len(DATA))
-    assert heard == sorted(heard)
+    assert reported[-1] == (len(DATA), len(DATA))
+    assert reported == sorted(reported)
 
 
-def test_what_is_there_is_not_fetched_again(files: Files) -> None:
+def test_existing_file_is_not_downloaded_again(files: Files) -> None:
     with serving(files):
         get(files)
         get(files)
@@ -83,30 +85,30 @@ def test_what_is_there_is_not_fetched_again(files: Files) -> None:
 
 
 @pytest.mark.parametrize("etags", [True, False])
-def test_a_connection_that_drops_costs_only_what_was_not_sent(files: Files, etags: bool) -> None:
+def test_dropped_connection_is_resumed(files: Files, etags: bool) -> None:
     files.etags, files.cut = etags, [1_000_000, 500_000]
     with serving(files):
         assert get(files).read_bytes() == DATA
-    assert spans(files) == ["", "bytes=1000000-", "bytes=1500000-"]
-    assert [asked.sent for asked in files.asked] == [1_000_000, 500_000, 1_500_000]
-    assert all(bool(asked.if_range) == etags for asked in files.asked[1:])
+    assert requested_ranges(files) == ["", "bytes=1000000-", "bytes=1500000-"]
+    assert [request.sent for request in files.asked] == [1_000_000, 500_000, 1_500_000]
+    assert all(bool(request.if_range) == etags for request in files.asked[1:])
 
 
-def test_a_server_without_ranges_is_asked_for_the_whole_again(files: Files) -> None:
+def test_server_without_ranges_sends_the_whole_file_again(files: Files) -> None:
     files.ranges, files.cut = False, [1_000_000]
     with serving(files):
         assert get(files).read_bytes() == DATA
-    assert [asked.sent for asked in files.asked] == [1_000_000, len(DATA)]
+    assert [request.sent for request in files.asked] == [1_000_000, len(DATA)]
 
 
-def test_without_a_length_a_dropped_connection_is_told_by_the_hash_or_the_size(files: Files) -> None:
+def test_dropped_connection_without_content_length_is_resumed(files: Files) -> None:
     files.lengths, files.cut = False, [1_000_000]
     with serving(files):
         assert get(files, size=len(DATA)).read_bytes() == DATA
-    assert [asked.sent for asked in files.asked] == [1_000_000, 2_000_000]
+    assert [request.sent for request in files.asked] == [1_000_000, 2_000_000]
 
 
-def test_a_stall_is_a_failure_that_is_tried_again(files: Files) -> None:
+def test_stalled_connection_is_retried(files: Files) -> None:
     files.stall = [1_000_000]
     waits: list[str] = []
     with serving(files):
@@ -114,12 +116,12 @@ def test_a_stall_is_a_failure_that_is_tried_again(files: Files) -> None:
                         sources=Sources(timeout="1"), end=time.monotonic() + 20, on_bytes=lambda _, __: None,
                         on_wait=waits.append)  # fmt: skip
     assert done.read_bytes() == DATA
-    assert spans(files)[1:] == ["bytes=1000000-"]
-    assert "nothing within 1 s" in waits[0]
+    assert requested_ranges(files)[1:] == ["bytes=1000000-"]
+    assert "no response within 1 s" in waits[0]
     assert waits[-1] == ""
 
 
-def test_a_file_that_changed_between_two_tries_starts_anew(files: Files) -> None:
+def test_changed_file_is_downloaded_from_the_beginning(files: Files) -> None:
     other = random.Random(2).randbytes(len(DATA))
     files.instead, files.cut = {NAME: other}, [1_000_000]
     with serving(files):
@@ -132,44 +134,44 @@ def test_a_file_that_changed_between_two_tries_starts_anew(files: Files) -> None
 
 
 def get_once(files: Files, sha256: str = HASH) -> None:
-    """One try, whose failure ends the run."""
-    tries, downloads.TRIES = downloads.TRIES, 1
+    """Download with a single attempt."""
+    attempts, downloads.ATTEMPTS = downloads.ATTEMPTS, 1
     try:
         get(files, sha256)
     finally:
-        downloads.TRIES = tries
+        downloads.ATTEMPTS = attempts
 
 
-def test_a_changed_file_without_etags_starts_anew_once_the_hash_is_wrong(files: Files) -> None:
+def test_changed_file_without_etag_is_noticed_by_its_hash(files: Files) -> None:
     files.etags, files.instead, files.cut = False, {NAME: bytes(len(DATA))}, [1_000_000]
     with serving(files):
         with pytest.raises(DownloadFailed):
             get_once(files)
         files.instead = {}
         assert get(files).read_bytes() == DATA
-    assert spans(files) == ["", "bytes=1000000-", ""]
+    assert requested_ranges(files) == ["", "bytes=1000000-", ""]
 
 
-def test_a_part_of_another_file_is_thrown_away(files: Files) -> None:
+def test_part_of_another_file_is_discarded(files: Files) -> None:
     files.cut = [1_000_000]
     with serving(files):
         with pytest.raises(DownloadFailed):
             get_once(files, sha256="0" * 64)
-        assert here(files) == [f"{NAME}.part", f"{NAME}.part.json"]
+        assert downloaded(files) == [f"{NAME}.part", f"{NAME}.part.json"]
         assert get(files).read_bytes() == DATA
-    assert spans(files) == ["", ""]
+    assert requested_ranges(files) == ["", ""]
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"sha256": 1}', '{"sha256": "0", "x": 1}', "\udcff"])
-def test_a_damaged_note_costs_the_part_only(files: Files, note: str) -> None:
+@pytest.mark.parametrize("identity", ["", "{", "[]", '{"sha256": 1}', '{"sha256": "0", "x": 1}', "\udcff"])
+def test_part_with_damaged_identity_is_discarded(files: Files, identity: str) -> None:
     (files.folder.parent / "here" / f"{NAME}.part").write_bytes(DATA[:1000])
-    (files.folder.parent / "here" / f"{NAME}.part.json").write_text(note, errors="surrogateescape")
+    (files.folder.parent / "here" / f"{NAME}.part.json").write_text(identity, errors="surrogateescape")
     with serving(files):
         assert get(files).read_bytes() == DATA
-    assert spans(files) == [""]
+    assert requested_ranges(files) == [""]
 
 
-def test_all_bytes_there_and_no_name_yet_needs_no_request(files: Files) -> None:
+def test_complete_part_needs_no_request(files: Files) -> None:
     (files.folder.parent / "here" / f"{NAME}.part").write_bytes(DATA)
     (files.folder.parent / "here" / f"{NAME}.part.json").write_text(json.dumps({"sha256": HASH}))
     with serving(files):
@@ -177,32 +179,32 @@ def test_all_bytes_there_and_no_name_yet_needs_no_request(files: Files) -> None:
         assert files.asked == []
 
 
-def test_all_bytes_there_and_the_length_unknown_is_one_request_more(files: Files) -> None:
+def test_complete_part_of_unknown_length_is_downloaded_again(files: Files) -> None:
     (files.folder.parent / "here" / f"{NAME}.part").write_bytes(DATA)
     (files.folder.parent / "here" / f"{NAME}.part.json").write_text(json.dumps({"sha256": HASH}))
     with serving(files):
         assert get(files).read_bytes() == DATA
-    assert spans(files) == [f"bytes={len(DATA)}-", ""]
+    assert requested_ranges(files) == [f"bytes={len(DATA)}-", ""]
 
 
-def test_a_wrong_hash_is_told_with_both_and_nothing_is_kept(files: Files) -> None:
+def test_hash_mismatch_deletes_the_file(files: Files) -> None:
     files.instead = {NAME: b"forged"}
     with serving(files), pytest.raises(HashMismatch) as caught:
         get(files)
     assert hashlib.sha256(b"forged").hexdigest() in caught.value.message
     assert files.url(NAME) in caught.value.message
     assert HASH in caught.value.expected
-    assert here(files) == []
+    assert downloaded(files) == []
 
 
-def test_more_bytes_than_promised_are_refused(files: Files) -> None:
+def test_more_bytes_than_expected_are_rejected(files: Files) -> None:
     files.lengths, files.padding = False, 10
-    with serving(files), pytest.raises(DownloadFailed, match="sends more than the 3000000 bytes"):
+    with serving(files), pytest.raises(DownloadFailed, match="sends more than the expected 3000000 bytes"):
         get(files, size=len(DATA))
-    assert here(files) == []
+    assert downloaded(files) == []
 
 
-def test_another_length_than_the_known_one_is_refused_and_the_part_stays(files: Files) -> None:
+def test_unexpected_length_is_rejected_and_the_part_kept(files: Files) -> None:
     files.cut = [1_000_000]
     with serving(files):
         with pytest.raises(DownloadFailed):
@@ -213,8 +215,8 @@ def test_another_length_than_the_known_one_is_refused_and_the_part_stays(files: 
         assert (files.folder.parent / "here" / f"{NAME}.part").stat().st_size == 1_000_000
 
 
-def test_503_with_retry_after_is_waited_for(files: Files) -> None:
-    # A date has whole seconds: three from now is at least two.
+def test_retry_after_is_respected(files: Files) -> None:
+    # A date has whole seconds: three seconds from now are at least two.
     files.answers = [(503, {"Retry-After": "1"}), (429, {"Retry-After": formatdate(time.time() + 3, usegmt=True)})]
     begin = time.monotonic()
     with serving(files):
@@ -222,29 +224,29 @@ def test_503_with_retry_after_is_waited_for(files: Files) -> None:
     assert 1.9 < time.monotonic() - begin < 8
 
 
-def test_a_wait_longer_than_the_time_left_is_told_at_once(files: Files) -> None:
+def test_retry_after_beyond_the_deadline_fails_at_once(files: Files) -> None:
     files.answers = [(503, {"Retry-After": "3600"})]
-    with serving(files), pytest.raises(DownloadFailed, match="it asks to wait 3600 s") as caught:
+    with serving(files), pytest.raises(DownloadFailed, match="requests a wait of 3600 s") as caught:
         get(files)
     assert caught.value.status == 503
 
 
-def test_a_server_that_never_gets_well_is_given_up(files: Files) -> None:
+def test_persistent_server_error_fails(files: Files) -> None:
     files.answers = [(500, {})] * 20
-    with serving(files), pytest.raises(DownloadFailed, match=r"answers 500 .*\(tried 6 times\)"):
+    with serving(files), pytest.raises(DownloadFailed, match=r"returned 500 .*\(after 6 attempts\)"):
         get(files)
-    assert len(files.asked) == downloads.TRIES
-    assert here(files) == []
+    assert len(files.asked) == downloads.ATTEMPTS
+    assert downloaded(files) == []
 
 
-def test_404_is_not_tried_again(files: Files) -> None:
-    with serving(files), pytest.raises(DownloadFailed, match="answers 404") as caught:
+def test_404_is_not_retried(files: Files) -> None:
+    with serving(files), pytest.raises(DownloadFailed, match="returned 404") as caught:
         get(files, url=files.url("other.whl"))
     assert caught.value.status == 404
     assert len(files.asked) == 1
 
 
-def test_redirects_are_followed_and_credentials_stay_with_their_host(files: Files) -> None:
+def test_redirects_do_not_forward_credentials(files: Files) -> None:
     with serving(files), serving(Files(files.folder)) as other:
         files.user = "bob:s3cr@t"
         files.answers = [(302, {"Location": f"http://localhost:{other.port}/{NAME}?signature=s3cr3t"})]
@@ -253,20 +255,20 @@ def test_redirects_are_followed_and_credentials_stay_with_their_host(files: File
     assert other.asked[0].login == ""
 
 
-def test_credentials_come_from_the_index_and_stand_in_no_message(files: Files) -> None:
+def test_credentials_of_the_index_are_used_and_redacted(files: Files) -> None:
     files.user = "bob:s3cret-planted"
     with serving(files):
         index = files.url("simple/", user=files.user)
         assert get(files, index=index).read_bytes() == DATA
         files.user = "bob:other"
-        with pytest.raises(DownloadFailed, match="answers 401") as caught:
+        with pytest.raises(DownloadFailed, match="returned 401") as caught:
             get(files, url=files.url("b.whl?token=s3cret-planted", user="bob:s3cret-planted"), sha256="0" * 64)
     text = f"{caught.value.message} {caught.value.expected} {caught.value.hint}"
     assert "s3cret-planted" not in text
     assert "password" in caught.value.hint
 
 
-def test_a_named_index_of_uv_has_its_login_in_variables(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_of_a_named_uv_index_comes_from_variables(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_INDEX_MY_MIRROR_USERNAME", "bob")
     monkeypatch.setenv("UV_INDEX_MY_MIRROR_PASSWORD", "s3c/ret")
     files.user = "bob:s3c/ret"
@@ -274,7 +276,7 @@ def test_a_named_index_of_uv_has_its_login_in_variables(files: Files, monkeypatc
         assert get(files, extra_indexes=(f"my-mirror={files.url('simple/')}",)).read_bytes() == DATA  # type: ignore[arg-type]
 
 
-def test_a_proxy_is_asked_instead_of_the_host(files: Files) -> None:
+def test_proxy_is_used(files: Files) -> None:
     with serving(files) as proxy:
         address = f"http://joe:pr0xy@127.0.0.1:{proxy.port}"
         done = get(files, url=f"http://files.invalid/{NAME}", proxy=address)
@@ -291,7 +293,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
-def test_a_private_ca_is_named_by_cert(files: Files, certificate: Path) -> None:
+def test_private_certificate_authority(files: Files, certificate: Path) -> None:
     with serving(files, certificate):
         with pytest.raises(DownloadFailed, match="certificate is not trusted") as caught:
             get(files)
@@ -300,12 +302,12 @@ def test_a_private_ca_is_named_by_cert(files: Files, certificate: Path) -> None:
         assert get(files, cert=str(certificate.with_name("cert.pem"))).read_bytes() == DATA
 
 
-def test_a_trusted_host_needs_no_certificate(files: Files, certificate: Path) -> None:
+def test_trusted_host_needs_no_certificate(files: Files, certificate: Path) -> None:
     with serving(files, certificate):
         assert get(files, trusted_hosts=("127.0.0.1",)).read_bytes() == DATA  # type: ignore[arg-type]
 
 
-def test_plain_http_needs_a_hash_loopback_or_trust(files: Files) -> None:
+def test_plain_http_needs_hash_loopback_or_trusted_host(files: Files) -> None:
     with serving(files):
         assert get(files, sha256="").read_bytes() == DATA
         with pytest.raises(BadInput, match="plain http, and its sha256 is not known") as caught:
@@ -316,14 +318,14 @@ def test_plain_http_needs_a_hash_loopback_or_trust(files: Files) -> None:
         get(files, sha256="0" * 64, url="http://files.invalid/a.whl", seconds=1)
 
 
-def test_without_a_hash_only_a_strong_etag_lets_a_part_go_on(files: Files) -> None:
+def test_without_hash_only_a_strong_etag_permits_resume(files: Files) -> None:
     files.cut, files.etags = [1_000_000], False
     with serving(files):
         assert get(files, sha256="").read_bytes() == DATA
-    assert spans(files) == ["", ""]
+    assert requested_ranges(files) == ["", ""]
 
 
-def test_the_users_umask_decides_who_may_read(files: Files) -> None:
+def test_permissions_follow_the_umask(files: Files) -> None:
     before = os.umask(0o027)
     try:
         with serving(files):
@@ -334,35 +336,35 @@ def test_the_users_umask_decides_who_may_read(files: Files) -> None:
 
 
 @pytest.mark.parametrize("kind", ["path", "file"])
-def test_a_local_file_is_linked_or_copied_after_its_check(files: Files, kind: str) -> None:
+def test_local_file_is_linked_and_verified(files: Files, kind: str) -> None:
     source = files.folder / NAME
     done = get(files, url=str(source) if kind == "path" else source.as_uri())
     assert done.read_bytes() == DATA
     assert done.samefile(source)
     with pytest.raises(HashMismatch):
         get(files, url=str(source), sha256="0" * 64)
-    assert here(files) == [NAME]
+    assert downloaded(files) == [NAME]
 
 
-def test_a_local_file_of_another_file_system_is_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def test_local_file_of_another_file_system_is_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_link(*_: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", fail_link)
     assert not get(files, url=str(files.folder / NAME)).samefile(files.folder / NAME)
     (files.folder.parent / "here" / NAME).unlink()
     with pytest.raises(HashMismatch):
         get(files, url=str(files.folder / NAME), sha256="0" * 64)
-    assert here(files) == []
+    assert downloaded(files) == []
 
 
 @pytest.mark.parametrize("url", ["/nowhere/a.whl", "file:///nowhere/a.whl", "."])
-def test_a_local_file_that_is_none_is_named(files: Files, url: str) -> None:
+def test_missing_local_file_is_an_error(files: Files, url: str) -> None:
     with pytest.raises(DownloadFailed):
         get(files, url=url)
 
 
-def test_addresses_and_paths_are_told_apart() -> None:
+def test_local_path() -> None:
     assert local_path("file:///a%20b/c+d.whl") == Path("/a b/c+d.whl")
     assert local_path("/a b/c.whl") == Path("/a b/c.whl")
     assert local_path("https://h/a.whl") is None
@@ -373,12 +375,12 @@ BAD_NAMES = ["../a.whl", "a/b.whl", "..", ".", "", ".hidden", "a.part", "a\nb.wh
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_names_are_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput):
         path_in_folder(tmp_path, name)
 
 
-def test_a_part_that_is_a_link_is_not_followed(files: Files) -> None:
+def test_part_that_is_a_symlink_is_not_followed(files: Files) -> None:
     precious = files.folder.parent / "precious"
     precious.write_text("kept")
     (files.folder.parent / "here" / f"{NAME}.part").symlink_to(precious)
@@ -387,7 +389,7 @@ def test_a_part_that_is_a_link_is_not_followed(files: Files) -> None:
     assert precious.read_text() == "kept"
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(files: Files) -> None:
+def test_unwritable_folder_is_an_error(files: Files) -> None:
     (files.folder.parent / "here").rmdir()
     (files.folder.parent / "here").write_text("a file")
     with serving(files), pytest.raises(EnvdoctorError, match=r"here") as caught:
@@ -395,7 +397,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(files: Files) -> None:
     assert caught.value.exit_code == 3
 
 
-def test_two_downloads_of_one_file_do_not_mix(files: Files) -> None:
+def test_second_download_of_the_same_file_is_rejected(files: Files) -> None:
     files.bytes_per_second = 4_000_000
     with serving(files):
         first = start(files)
@@ -439,38 +441,38 @@ def wait_for_bytes(files: Files, size: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_is_killed_goes_on_where_it_was(files: Files, number: signal.Signals) -> None:
+def test_killed_download_is_resumed(files: Files, number: signal.Signals) -> None:
     files.bytes_per_second = 2_000_000
     with serving(files):
         process = start(files)
         wait_for_bytes(files, 1_000_000)
         process.send_signal(number)
-        said = process.communicate(timeout=20)[0]
+        output = process.communicate(timeout=20)[0]
         kept = (files.folder.parent / "here" / f"{NAME}.part").stat().st_size
         assert kept >= 500_000
         files.bytes_per_second = 0
         assert get(files).read_bytes() == DATA
-    assert [asked.span for asked in files.asked] == ["", f"bytes={kept}-"]
+    assert [request.span for request in files.asked] == ["", f"bytes={kept}-"]
     assert files.asked[1].sent == len(DATA) - kept
     if number is signal.SIGINT:
         assert process.returncode == 130
-        assert said.startswith(f"interrupted: {kept} of 3000000 bytes of {NAME} are kept in")
+        assert output.startswith(f"interrupted: {kept} of 3000000 bytes of {NAME} are kept in")
 
 
-def test_a_full_disk_is_told_in_bytes_and_the_rest_goes_on(files: Files) -> None:
+def test_full_disk_is_reported_in_bytes_and_the_download_resumed(files: Files) -> None:
     with serving(files):
         process = start(files, limit=1_000_000)
-        said = process.communicate(timeout=20)[0]
+        output = process.communicate(timeout=20)[0]
         assert process.returncode == 3
-        assert "1000000 of 3000000 bytes" in said
-        assert "2000000 more bytes" in said
+        assert "1000000 of 3000000 bytes" in output
+        assert "2000000 more bytes" in output
         assert get(files).read_bytes() == DATA
-    assert spans(files) == ["", "bytes=1000000-"]
+    assert requested_ranges(files) == ["", "bytes=1000000-"]
 
 
-def test_a_full_file_system_is_told_before_the_first_byte_where_the_size_is_known(files: Files) -> None:
+def test_full_file_system(files: Files) -> None:
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
-        pytest.skip("a tmpfs of one's own needs root and mount namespaces")
+        pytest.skip("mounting a tmpfs needs root and mount namespaces")
     place = files.folder.parent / "small"
     place.mkdir()
     mounted = f'mount -t tmpfs -o size=1m tmpfs {place} && exec "$@"'
@@ -486,7 +488,7 @@ def test_a_full_file_system_is_told_before_the_first_byte_where_the_size_is_know
     assert "df -h" in done.stdout
 
 
-def test_a_known_size_larger_than_the_disk_is_refused_without_a_request(files: Files) -> None:
+def test_size_beyond_the_free_space_is_rejected_without_a_request(files: Files) -> None:
     with serving(files), pytest.raises(EnvdoctorError, match="bytes are free") as caught:
         get(files, size=1 << 60)
     assert files.asked == []

@@ -1,4 +1,4 @@
-"""Our tables against an index on loopback: one that serves ranges, and many that do not do what they should."""
+"""`facts check` against an index on loopback: with and without range requests, and with many kinds of errors."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from envdoctor.knowledge_check import FactsChecked, check_facts
 from envdoctor.knowledge_check.address import index_address
 
 TODAY = date(2026, 11, 21)
-PACKAGE = "llamafactory"  # the shortest table: each of its rows becomes a wheel
+PACKAGE = "llamafactory"  # the shortest table; each of its rows becomes a wheel
 TABLE = f"requires/{PACKAGE}"
 Reply = tuple[int, dict[str, str], bytes]
 
 
 @dataclass
-class Web:
-    """A simple index over a folder; each switch makes it another index."""
+class FakeIndex:
+    """A simple index of the wheels in a folder; the other fields vary its behaviour."""
 
     folder: Path
     json: bool = True
     metadata: bool = False  # PEP 658
-    metadata_hash: str = ""  # instead of the right one
-    metadata_there: bool = True
+    metadata_hash: str = ""  # replaces the correct hash
+    metadata_exists: bool = True
     ranges: bool = True
-    suffixes: bool = True  # ranges counted from the end
-    spoil: Callable[[str, Reply], Reply] = lambda _, reply: reply
-    asleep: str = ""  # paths that hold this are never answered
-    cut: str = ""  # paths whose body ends in the middle
-    asked: list[tuple[str, str, str]] = field(default_factory=list)  # path, Range, Authorization
+    suffixes: bool = True  # ranges from the end
+    spoil: Callable[[str, Reply], Reply] = lambda _, reply: reply  # changes a reply by its path
+    hangs: str = ""  # paths with this text never get a response
+    cut: str = ""  # paths with this text get half of the body
+    requests: list[tuple[str, str, str]] = field(default_factory=list)  # path, Range, Authorization
     port: int = 0
 
     @property
@@ -61,20 +61,20 @@ class Web:
             links = "".join(f'<a href="../../files/{w.name}#sha256=0"{self._attribute(w)}>x</a>\n' for w in wheels)
             return 200, {"Content-Type": "text/html; charset=utf-8"}, links.encode()
         name = path.rpartition("/")[2]
-        if name.endswith(".metadata") and self.metadata_there:
+        if name.endswith(".metadata") and self.metadata_exists:
             return 200, {}, metadata_of(self.folder / name.removesuffix(".metadata"))
         if not path.startswith("/files/") or not (self.folder / name).is_file():
-            return 404, {}, b"no such thing"
+            return 404, {}, b"not found"
         return self._ranged((self.folder / name).read_bytes(), span)
 
     def _ranged(self, data: bytes, span: str) -> Reply:
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", span)
-        if not asked or not self.ranges:
+        requested = re.fullmatch(r"bytes=(\d*)-(\d*)", span)
+        if not requested or not self.ranges:
             return 200, {}, data
-        if not asked[1] and not self.suffixes:
+        if not requested[1] and not self.suffixes:
             return 501, {}, b""
-        start = int(asked[1]) if asked[1] else max(0, len(data) - int(asked[2]))
-        end = min(int(asked[2]), len(data) - 1) if asked[1] else len(data) - 1
+        start = int(requested[1]) if requested[1] else max(0, len(data) - int(requested[2]))
+        end = min(int(requested[2]), len(data) - 1) if requested[1] else len(data) - 1
         return 206, {"Content-Range": f"bytes {start}-{end}/{len(data)}"}, data[start : end + 1]
 
     def _entry(self, wheel: Path) -> dict[str, object]:
@@ -94,260 +94,281 @@ def metadata_of(wheel: Path) -> bytes:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    web: Web
+    index: FakeIndex
 
     def log_message(self, *_: object) -> None:
         pass
 
     def do_GET(self) -> None:
         span = self.headers.get("Range", "")
-        self.web.asked.append((self.path, span, self.headers.get("Authorization", "")))
-        while self.web.asleep and self.web.asleep in self.path:
+        self.index.requests.append((self.path, span, self.headers.get("Authorization", "")))
+        while self.index.hangs and self.index.hangs in self.path:
             time.sleep(0.02)
-        reply = self.web.reply(self.path, span, self.headers.get("Accept", ""))
-        status, headers, body = self.web.spoil(self.path, reply)
+        reply = self.index.reply(self.path, span, self.headers.get("Accept", ""))
+        status, headers, body = self.index.spoil(self.path, reply)
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(body))} | headers).items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if self.web.cut and self.web.cut in self.path else body)
+        self.wfile.write(body[: len(body) // 2] if self.index.cut and self.index.cut in self.path else body)
 
 
 @contextmanager
-def serving(web: Web) -> Iterator[Web]:
-    server = Server(Handler, web=web)
-    web.port = server.port
+def serving(index: FakeIndex) -> Iterator[FakeIndex]:
+    server = Server(Handler, index=index)
+    index.port = server.port
     with answering(server):
         try:
-            yield web
+            yield index
         finally:
-            web.asleep = ""
+            index.hangs = ""
 
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    """The table as wheels: an index that it agrees with."""
+    """Wheels that agree with the table."""
     for version, row in releases_of(PACKAGE).items():
         extras = [f'{line}; extra == "all"' for line in row.optional]
         write_wheel(tmp_path / "wheels", PACKAGE, version, requires=[*row.requires, *extras])
     return tmp_path / "wheels"
 
 
-def check(web: Web, *, seconds: float = 20.0, timeout: str = "5", names: tuple[str, ...] = (TABLE,)) -> FactsChecked:
-    sources = Sources(index=web.url, timeout=timeout)
+def check(
+    index: FakeIndex, *, seconds: float = 20.0, timeout: str = "5", names: tuple[str, ...] = (TABLE,)
+) -> FactsChecked:
+    sources = Sources(index=index.url, timeout=timeout)
     return check_facts(names, sources, lambda _: None, today=TODAY, seconds=seconds)
 
 
 ROWS = len(releases_of(PACKAGE))
-GOOD = {
-    "JSON, METADATA beside the wheel": {"metadata": True},
-    "HTML, METADATA beside the wheel": {"json": False, "metadata": True},
+VALID_INDEXES = {
+    "JSON, METADATA file": {"metadata": True},
+    "HTML, METADATA file": {"json": False, "metadata": True},
     "JSON, ranges": {},
     "HTML, ranges": {"json": False},
     "no ranges from the end": {"suffixes": False},
     "no ranges, small wheels": {"ranges": False},
-    "METADATA promised and not there": {"metadata": True, "metadata_there": False},
+    "METADATA listed and missing": {"metadata": True, "metadata_exists": False},
 }
 
 
-@pytest.mark.parametrize("kind", GOOD)
-def test_the_same_table_on_every_kind_of_index(kind: str, wheels: Path) -> None:
-    with serving(Web(wheels, **GOOD[kind])) as web:
-        found = check(web)
+@pytest.mark.parametrize("kind", VALID_INDEXES)
+def test_agreeing_table_on_each_kind_of_index(kind: str, wheels: Path) -> None:
+    with serving(FakeIndex(wheels, **VALID_INDEXES[kind])) as index:
+        found = check(index)
     (table,) = found.tables
-    assert (table.checked, table.drifted, table.new, table.unanswered) == (ROWS, (), (), ())
+    assert (table.checked, table.drifted, table.new, table.failed_reads) == (ROWS, (), (), ())
     assert not found.has_drifted
     assert not found.is_incomplete
-    read_beside = [path for path, _, _ in web.asked if path.endswith(".metadata")]
-    assert bool(read_beside) == ("METADATA" in kind)
-    assert found.requests == len(web.asked)
+    metadata_files = [path for path, _, _ in index.requests if path.endswith(".metadata")]
+    assert bool(metadata_files) == ("METADATA" in kind)
+    assert found.requests == len(index.requests)
 
 
-def test_a_row_that_drifted_is_named_with_both_sides_and_the_file(wheels: Path) -> None:
+def test_drifted_row_is_reported_with_both_values_and_the_file(wheels: Path) -> None:
     version, row = next(iter(releases_of(PACKAGE).items()))
     name = next(line for line in row.requires if line.startswith("transformers"))
     changed = [line for line in row.requires if line != name] + ["transformers<99,>=1"]
     wheel = write_wheel(wheels, PACKAGE, version, requires=changed)
-    with serving(Web(wheels)) as web:
-        found = check(web)
+    with serving(FakeIndex(wheels)) as index:
+        found = check(index)
     (drift,) = found.tables[0].drifted
     assert found.has_drifted
     assert (drift.row, drift.field) == (f"{PACKAGE} {version}", "requires transformers")
-    assert drift.index == "<99,>=1"
-    assert drift.where == wheel.name
-    assert set(drift.ours.split(",")) == set(name.removeprefix("transformers").split(","))
+    assert drift.index_value == "<99,>=1"
+    assert drift.source == wheel.name
+    assert set(drift.table_value.split(",")) == set(name.removeprefix("transformers").split(","))
 
 
-def test_new_releases_are_told_and_are_no_drift(wheels: Path) -> None:
+def test_new_releases_are_not_drift(wheels: Path) -> None:
     write_wheel(wheels, PACKAGE, "99.0")
     write_wheel(wheels, PACKAGE, "99.1rc1")
-    with serving(Web(wheels)) as web:
-        found = check(web)
+    with serving(FakeIndex(wheels)) as index:
+        found = check(index)
     assert [release.version for release in found.tables[0].new] == ["99.0"]
     assert not found.has_drifted
 
 
-def test_a_release_that_is_gone_has_drifted(wheels: Path) -> None:
+def test_removed_release_is_drift(wheels: Path) -> None:
     version = next(iter(releases_of(PACKAGE)))
     next(wheels.glob(f"*-{version}-*")).unlink()
-    with serving(Web(wheels)) as web:
-        (drift,) = check(web).tables[0].drifted
-    assert (drift.row, drift.index) == (f"{PACKAGE} {version}", "not there")
+    with serving(FakeIndex(wheels)) as index:
+        (drift,) = check(index).tables[0].drifted
+    assert (drift.row, drift.index_value) == (f"{PACKAGE} {version}", "not on the index")
 
 
-def lie(change: Callable[[Reply], Reply], where: str = "/files/") -> Callable[[str, Reply], Reply]:
-    return lambda path, reply: change(reply) if where in path else reply
+Spoil = Callable[[str, Reply], Reply]
 
 
-def always(status: int, headers: dict[str, str], body: bytes) -> Callable[[Reply], Reply]:
-    return lambda _: (status, headers, body)
+def alter_files(change: Callable[[Reply], Reply]) -> Spoil:
+    """Change the replies for files."""
+    return lambda path, reply: change(reply) if "/files/" in path else reply
 
 
-LIES: dict[str, tuple[dict[str, object], str]] = {
-    "a range of another place": (
-        {"spoil": lie(lambda r: (r[0], {"Content-Range": f"bytes 5-{4 + len(r[2])}/{6 + len(r[2])}"}, r[2]))},
-        "does not serve the range that it was asked for"),
-    "a range without its place": ({"spoil": lie(lambda r: (r[0], {}, r[2]))}, "answers a range with"),
-    "bytes that are no zip": ({"spoil": lie(lambda r: (r[0], r[1], b"x" * len(r[2])))}, "no wheel that can be read"),
-    "half of what it promises": ({"cut": "/files/"}, "bytes"),
-    "more than is sane": ({"spoil": lie(always(200, {"Content-Length": str(1 << 40)}, b""))}, "would send"),
-    "a hash that does not fit": ({"metadata": True, "metadata_hash": "0" * 64}, "sha256"),
-    "METADATA of something else": (
-        {"metadata": True, "metadata_hash": hashlib.sha256(b"Name: other\nVersion: 1\n").hexdigest(),
-         "spoil": lie(always(200, {}, b"Name: other\nVersion: 1\n"), ".metadata")}, "is that of 'other' '1'"),
-    "wheels that are gone": ({"spoil": lie(always(404, {}, b""))}, "answers 404 Not Found"),
-    "a server in trouble": ({"spoil": lie(always(503, {}, b""))}, "answers 503"),
-    "a circle of redirects": ({"spoil": lie(always(302, {"Location": "/files/again"}, b""))}, "redirects"),
-    "a redirect to a file": ({"spoil": lie(always(302, {"Location": "file:///etc/passwd"}, b""))}, "no address"),
-    "a gzip bomb": (
-        {"metadata": True, "spoil": lie(
-            always(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(8 << 20))), ".metadata")}, "unpacks to"),
-}  # fmt: skip
+def reply_with(path_part: str, status: int, headers: dict[str, str], body: bytes) -> Spoil:
+    """Reply to the paths that contain `path_part` in the same way."""
+    return lambda path, reply: (status, headers, body) if path_part in path else reply
 
 
-@pytest.mark.parametrize("kind", LIES)
-def test_an_index_that_lies_leaves_rows_open_and_is_never_believed(kind: str, wheels: Path) -> None:
-    switches, said = LIES[kind]
-    with serving(Web(wheels, **switches)) as web:
-        found = check(web)
+OTHER_METADATA = b"Name: other\nVersion: 1\n"
+FAULTY_INDEXES: dict[str, tuple[dict[str, object], str]] = {
+    "range of another offset": (
+        {"spoil": alter_files(lambda r: (r[0], {"Content-Range": f"bytes 5-{4 + len(r[2])}/{6 + len(r[2])}"}, r[2]))},
+        "did not return the requested range",
+    ),
+    "range without Content-Range": ({"spoil": alter_files(lambda r: (r[0], {}, r[2]))}, "returned the range"),
+    "not a zip": ({"spoil": alter_files(lambda r: (r[0], r[1], b"x" * len(r[2])))}, "not a readable wheel"),
+    "incomplete body": ({"cut": "/files/"}, "bytes"),
+    "excessive length": ({"spoil": reply_with("/files/", 200, {"Content-Length": str(1 << 40)}, b"")}, "would send"),
+    "wrong hash": ({"metadata": True, "metadata_hash": "0" * 64}, "sha256"),
+    "METADATA of another package": (
+        {
+            "metadata": True,
+            "metadata_hash": hashlib.sha256(OTHER_METADATA).hexdigest(),
+            "spoil": reply_with(".metadata", 200, {}, OTHER_METADATA),
+        },
+        "is for 'other' '1'",
+    ),
+    "missing wheels": ({"spoil": reply_with("/files/", 404, {}, b"")}, "returned 404 Not Found"),
+    "server error": ({"spoil": reply_with("/files/", 503, {}, b"")}, "returned 503"),
+    "redirect loop": ({"spoil": reply_with("/files/", 302, {"Location": "/files/again"}, b"")}, "redirects"),
+    "redirect to a file": (
+        {"spoil": reply_with("/files/", 302, {"Location": "file:///etc/passwd"}, b"")},
+        "is not an http or https URL",
+    ),
+    "gzip bomb": (
+        {
+            "metadata": True,
+            "spoil": reply_with(".metadata", 200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(8 << 20))),
+        },
+        "decompresses to",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY_INDEXES)
+def test_faulty_index_leaves_rows_uncompared(kind: str, wheels: Path) -> None:
+    switches, message = FAULTY_INDEXES[kind]
+    with serving(FakeIndex(wheels, **switches)) as index:
+        found = check(index)
     (table,) = found.tables
     assert (table.checked, table.drifted) == (0, ())
-    assert len(table.unanswered) == ROWS
-    assert all(said in each.reason for each in table.unanswered), table.unanswered[0].reason
+    assert len(table.failed_reads) == ROWS
+    assert all(message in failed.reason for failed in table.failed_reads), table.failed_reads[0].reason
     assert found.is_incomplete
 
 
-PAGES: dict[str, tuple[Callable[[str, Reply], Reply], str]] = {
-    "404": (lie(always(404, {}, b""), "/simple/"), "answers 404"),
-    "401": (lie(always(401, {}, b""), "/simple/"), "answers 401"),
-    "500": (lie(always(500, {}, b""), "/simple/"), "answers 500"),
-    "a login page": (lie(always(200, {"Content-Type": "text/html"}, b"<a href='/login'>Log in</a>"), "/simple/"),
-        "no file"),
-    "no JSON": (lie(always(200, {"Content-Type": "application/json"}, b"{"), "/simple/"),
-        "no page of a simple index"),
-    "JSON of another kind": (lie(always(200, {"Content-Type": "application/json"}, b'{"files": 3}'), "/simple/"),
-        "no page"),
-    "an image": (lie(always(200, {"Content-Type": "image/png"}, b"\x89PNG"), "/simple/"),
-        "content type is image/png"),
-    "a page without end": (lie(always(200, {"Content-Length": str(1 << 40)}, b""), "/simple/"), "would send"),
-}  # fmt: skip
+def page(status: int, content_type: str = "", body: bytes = b"") -> Spoil:
+    return reply_with("/simple/", status, {"Content-Type": content_type} if content_type else {}, body)
 
 
-@pytest.mark.parametrize("kind", PAGES)
-def test_an_index_that_tells_nothing_is_exit_3_with_what_was_seen(kind: str, wheels: Path) -> None:
-    spoil, said = PAGES[kind]
-    with serving(Web(wheels, spoil=spoil)) as web, pytest.raises(EnvdoctorError, match=said) as caught:
-        check(web)
+FAULTY_PAGES: dict[str, tuple[Spoil, str]] = {
+    "404": (page(404), "returned 404"),
+    "401": (page(401), "returned 401"),
+    "500": (page(500), "returned 500"),
+    "login page": (page(200, "text/html", b"<a href='/login'>Log in</a>"), "no file"),
+    "invalid JSON": (page(200, "application/json", b"{"), "is not a page of a simple index"),
+    "JSON of another structure": (page(200, "application/json", b'{"files": 3}'), "is not a page"),
+    "image": (page(200, "image/png", b"\x89PNG"), "content type is image/png"),
+    "excessive length": (reply_with("/simple/", 200, {"Content-Length": str(1 << 40)}, b""), "would send"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY_PAGES)
+def test_unreadable_index_page_is_exit_3(kind: str, wheels: Path) -> None:
+    spoil, message = FAULTY_PAGES[kind]
+    with serving(FakeIndex(wheels, spoil=spoil)) as index, pytest.raises(EnvdoctorError, match=message) as caught:
+        check(index)
     assert caught.value.exit_code == 3
     assert "PIP_INDEX_URL" in caught.value.hint
 
 
-def test_nobody_listens() -> None:
+def test_connection_refused() -> None:
     with pytest.raises(EnvdoctorError, match="Connection refused"):
-        check(Web(Path(), port=1))
+        check(FakeIndex(Path(), port=1))
 
 
-def test_a_server_that_hangs_costs_its_timeout_only(wheels: Path) -> None:
-    with serving(Web(wheels, asleep="/simple/")) as web:
-        begin = time.monotonic()
-        with pytest.raises(EnvdoctorError, match="nothing within 1 s"):
-            check(web, timeout="1", seconds=30)
-        took = time.monotonic() - begin
-    assert len(web.asked) == 3  # once, and twice more
+def test_hanging_server_is_limited_by_the_timeout(wheels: Path) -> None:
+    with serving(FakeIndex(wheels, hangs="/simple/")) as index:
+        start = time.monotonic()
+        with pytest.raises(EnvdoctorError, match="no response within 1 s"):
+            check(index, timeout="1", seconds=30)
+        took = time.monotonic() - start
+    assert len(index.requests) == 3  # three attempts
     assert took < 6
 
 
-def test_the_run_ends_when_its_time_is_over(wheels: Path) -> None:
-    with serving(Web(wheels, asleep="/files/")) as web:
-        begin = time.monotonic()
-        found = check(web, timeout="60", seconds=1.5)
-        took = time.monotonic() - begin
+def test_run_ends_at_its_deadline(wheels: Path) -> None:
+    with serving(FakeIndex(wheels, hangs="/files/")) as index:
+        start = time.monotonic()
+        found = check(index, timeout="60", seconds=1.5)
+        took = time.monotonic() - start
     assert took < 4
-    assert len(found.tables[0].unanswered) == ROWS
+    assert len(found.tables[0].failed_reads) == ROWS
 
 
-def test_a_server_that_recovers_is_asked_again(wheels: Path) -> None:
+def test_recovering_server_is_retried(wheels: Path) -> None:
     failures = iter([503, 429])
 
-    def stumble(path: str, reply: Reply) -> Reply:
+    def fail_twice(path: str, reply: Reply) -> Reply:
         status = next(failures, 0) if path.startswith("/simple/") else 0
         return (status, {}, b"") if status else reply
 
-    with serving(Web(wheels, spoil=stumble)) as web:
-        assert check(web).tables[0].checked == ROWS
+    with serving(FakeIndex(wheels, spoil=fail_twice)) as index:
+        assert check(index).tables[0].checked == ROWS
 
 
-def test_redirects_are_followed_and_credentials_stay_with_their_host(wheels: Path) -> None:
-    with serving(Web(wheels)) as other:
-        place = f"http://localhost:{other.port}/simple/{PACKAGE}/"
-        moved = lie(always(302, {"Location": place}, b""), "/simple/")
-        with serving(Web(wheels, spoil=moved)) as web:
-            secret = web.url.replace("http://", "http://user:s%40cret@")
+def test_redirects_do_not_forward_credentials(wheels: Path) -> None:
+    with serving(FakeIndex(wheels)) as other:
+        target = f"http://localhost:{other.port}/simple/{PACKAGE}/"
+        moved = reply_with("/simple/", 302, {"Location": target}, b"")
+        with serving(FakeIndex(wheels, spoil=moved)) as index:
+            secret = index.url.replace("http://", "http://user:s%40cret@")
             found = check_facts([TABLE], Sources(index=secret), lambda _: None, today=TODAY)
     assert found.tables[0].checked == ROWS
-    assert web.asked[0][2] == "Basic dXNlcjpzQGNyZXQ="
-    assert {login for _, _, login in other.asked} == {""}
+    assert index.requests[0][2] == "Basic dXNlcjpzQGNyZXQ="
+    assert {login for _, _, login in other.requests} == {""}
     assert "cret" not in repr(found)
 
 
-def test_rows_that_no_wheel_confirms_show_source_and_age() -> None:
+def test_underivable_rows_have_source_and_age() -> None:
     found = check_facts(["cuda"], Sources(), lambda _: None, today=date(2027, 11, 21))
     (table,) = found.tables
     assert (found.requests, table.checked) == (0, 0)
-    assert sum(each.rows for each in table.underivable) == 14
-    assert {(each.age_days, each.old) for each in table.underivable} == {(365, True)}
-    assert all("CUDA" in each.source for each in table.underivable)
+    assert sum(group.rows for group in table.underivable) == 14
+    assert {(group.age_days, group.old) for group in table.underivable} == {(365, True)}
+    assert all("CUDA" in group.source for group in table.underivable)
 
 
-def test_a_wrong_name_says_the_right_one() -> None:
+def test_unknown_name_suggests_a_table() -> None:
     with pytest.raises(BadInput, match="did you mean 'published'"):
         check_facts(["publishd"], Sources(), lambda _: None, today=TODAY)
 
 
-def test_the_default_index_is_the_one_that_uv_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_index_is_that_of_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
-    from pip._internal.models.index import PyPI  # what pip carries: two tools, one address
+    from pip._internal.models.index import PyPI  # pip has the same default
 
     assert index_address(Sources()).rstrip("/") == PyPI.simple_url
 
 
 @pytest.mark.parametrize(
-    ("sources", "said"),
+    ("sources", "message"),
     [
         (Sources(no_index=True, origins={"no-index": "PIP_NO_INDEX"}), "no-index is set"),
-        (Sources(index="file:///mirror/simple", origins={"index-url": "PIP_INDEX_URL"}), "not on the web"),
+        (Sources(index="file:///mirror/simple", origins={"index-url": "PIP_INDEX_URL"}), "not an http or https URL"),
         (Sources(index="http://h/simple", proxy="socks5://p:1080", origins={"proxy": "PIP_PROXY"}), "proxy socks5"),
-        (Sources(index="http://h/simple", cert="/nowhere.pem"), "nowhere.pem cannot be read"),
+        (Sources(index="http://h/simple", cert="/nowhere.pem"), "cannot read certificates /nowhere.pem"),
     ],
 )
-def test_settings_that_cannot_work_are_named(sources: Sources, said: str) -> None:
-    with pytest.raises(EnvdoctorError, match=said):
+def test_invalid_settings_are_reported(sources: Sources, message: str) -> None:
+    with pytest.raises(EnvdoctorError, match=message):
         check_facts([TABLE], sources, lambda _: None, today=TODAY)
 
 
-def test_a_proxy_is_asked_instead_of_the_host(wheels: Path) -> None:
-    with serving(Web(wheels)) as proxy:
+def test_proxy_is_used(wheels: Path) -> None:
+    with serving(FakeIndex(wheels)) as proxy:
         sources = Sources(index="http://index.invalid/simple", proxy=f"http://127.0.0.1:{proxy.port}", timeout="2")
-        with pytest.raises(EnvdoctorError, match="404"):  # the proxy of this test knows no such host
+        with pytest.raises(EnvdoctorError, match="404"):  # the proxy of this test has no such host
             check_facts([TABLE], sources, lambda _: None, today=TODAY)
-    assert proxy.asked[0][0] == f"http://index.invalid/simple/{PACKAGE}/"
+    assert proxy.requests[0][0] == f"http://index.invalid/simple/{PACKAGE}/"

@@ -136,7 +136,7 @@ def test_everything_is_told_with_its_origin(tmp_path: Path) -> None:
     sources = read_sources(
         environ(tmp_path, PIP_FIND_LINKS="/usr /nowhere/wheels", PIP_EXTRA_INDEX_URL="https://e/s")
     )
-    assert sources.names() == [
+    assert sources.descriptions() == [
         "find-links /usr (PIP_FIND_LINKS)",
         "find-links /nowhere/wheels (PIP_FIND_LINKS; does not exist)",
         "extra-index-url https://e/s (PIP_EXTRA_INDEX_URL)",
@@ -146,13 +146,13 @@ def test_everything_is_told_with_its_origin(tmp_path: Path) -> None:
 
 def test_nothing_configured_is_pypi(tmp_path: Path) -> None:
     sources = read_sources(environ(tmp_path, PIP_CONFIG_FILE="/dev/null"))
-    assert sources.names() == ["PyPI"]
+    assert sources.descriptions() == ["PyPI"]
     assert uv_environment(sources).keys() == {"UV_HTTP_CONNECT_TIMEOUT"}
 
 
 def test_no_index_names_no_index(tmp_path: Path) -> None:
     sources = read_sources(environ(tmp_path, PIP_CONFIG_FILE="/dev/null", PIP_NO_INDEX="1", PIP_INDEX_URL=MIRROR))
-    assert sources.names() == ["nothing (no-index in PIP_NO_INDEX, and no find-links)"]
+    assert sources.descriptions() == ["nothing (no-index in PIP_NO_INDEX, and no find-links)"]
     assert uv_arguments(sources) == ["--no-index"]
 
 

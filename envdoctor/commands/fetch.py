@@ -24,7 +24,14 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.files import local_path
 from envdoctor.download.http_client import HttpClient, RequestFailed, new_http_client
-from envdoctor.download.partial_file import NOTE, PART, disk_errors, partial_size, path_in_folder, sha256_of
+from envdoctor.download.partial_file import (
+    IDENTITY_SUFFIX,
+    PART_SUFFIX,
+    disk_errors,
+    partial_size,
+    path_in_folder,
+    sha256_of,
+)
 from envdoctor.download.sources import Sources, read_sources
 from envdoctor.install.transfer import Transfer
 from envdoctor.install.wheelhouse import (
@@ -278,7 +285,7 @@ def _remove_old(folder: Path, wanted: Sequence[PackageFile], old: Manifest | Non
     with disk_errors(folder / MANIFEST):
         for name in gone:
             path_in_folder(folder, name).unlink(missing_ok=True)
-        for left in (*folder.glob(f"*{PART}"), *folder.glob(f"*{NOTE}")):
+        for left in (*folder.glob(f"*{PART_SUFFIX}"), *folder.glob(f"*{IDENTITY_SUFFIX}")):
             left.unlink(missing_ok=True)  # everything is there: no part is of any use
     return tuple(gone)
 

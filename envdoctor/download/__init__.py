@@ -1,1 +1,1 @@
-"""HTTP downloads with resume and hashes; package sources as pip and uv have them configured."""
+"""HTTP downloads with resume and hashes; package sources from the configuration of pip and uv."""

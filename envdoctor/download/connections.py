@@ -1,7 +1,7 @@
-"""Connections for urllib that look up each host once.
+"""Connections for urllib that resolve each host once.
 
-Eight threads that ask a resolver at once lose answers: 60 of 200 lookups then waited 5 s for the second try
-(measured in a container; one at a time none did). urllib itself opens a connection for each request.
+urllib opens a connection for each request. With eight threads that query a resolver at the same time, 60 of 200
+lookups waited 5 s for a retry (measured in a container); with one query at a time none did.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ from threading import Lock
 from typing import Any
 
 
-class Hosts:
-    """Addresses of hosts, each looked up once, one at a time."""
+class CachingResolver:
+    """Resolves each host once, one at a time, and connects to its addresses."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: dict[tuple[str, int], list[str]] = {}
+        self._addresses: dict[tuple[str, int], list[str]] = {}
 
     def connect(
         self, address: tuple[str, int], timeout: float, source_address: tuple[str, int] | None = None
     ) -> socket.socket:
-        """As socket.create_connection does: the host's addresses in turn."""
+        """Connect to the host's addresses in turn, as socket.create_connection does."""
         failure: OSError = OSError(f"{address[0]} has no address")
-        for place in self._look_up(address):
+        for host in self._resolve(address):
             try:
-                return socket.create_connection((place, address[1]), timeout, source_address)
+                return socket.create_connection((host, address[1]), timeout, source_address)
             except OSError as error:
                 failure = error
         raise failure
 
-    def _look_up(self, address: tuple[str, int]) -> list[str]:
+    def _resolve(self, address: tuple[str, int]) -> list[str]:
         with self._lock:
-            if address not in self._known:
-                found = socket.getaddrinfo(*address, 0, socket.SOCK_STREAM)
-                self._known[address] = list(dict.fromkeys(str(each[4][0]) for each in found))
-            return self._known[address]
+            if address not in self._addresses:
+                infos = socket.getaddrinfo(*address, 0, socket.SOCK_STREAM)
+                self._addresses[address] = list(dict.fromkeys(str(info[4][0]) for info in infos))
+            return self._addresses[address]
 
 
-class PlainHandler(urllib.request.HTTPHandler):
-    """http:// over these hosts."""
+class HttpHandler(urllib.request.HTTPHandler):
+    """Handler for http:// with a caching resolver."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, resolver: CachingResolver) -> None:
         super().__init__()
-        self._hosts = hosts
+        self._resolver = resolver
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """One request."""
+        """Send one request."""
 
-        def connection(host: str, **options: Any) -> http.client.HTTPConnection:
-            made = http.client.HTTPConnection(host, **options)
-            made._create_connection = self._hosts.connect  # type: ignore[attr-defined]  # noqa: SLF001  see `secure`
-            return made
+        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
+            connection = http.client.HTTPConnection(host, **options)
+            connection._create_connection = self._resolver.connect  # type: ignore[attr-defined]  # noqa: SLF001  see HttpsHandler
+            return connection
 
-        return self.do_open(connection, req)
+        return self.do_open(connect, req)
 
 
-class SecureHandler(urllib.request.HTTPSHandler):
-    """https:// over these hosts; through a proxy, too, since urllib tells the connection of it."""
+class HttpsHandler(urllib.request.HTTPSHandler):
+    """Handler for https:// with a caching resolver, directly or through a proxy."""
 
-    def __init__(self, hosts: Hosts, context: ssl.SSLContext) -> None:
+    def __init__(self, resolver: CachingResolver, context: ssl.SSLContext) -> None:
         super().__init__(context=context)
-        self._hosts = hosts
+        self._resolver = resolver
         self._tls = context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """One request."""
+        """Send one request."""
 
-        def secure(host: str, **options: Any) -> http.client.HTTPSConnection:
-            made = http.client.HTTPSConnection(host, context=self._tls, **options)
-            # The seam that http.client has for this (CPython 2.7 to 3.14); overriding connect() would mean doing
-            # the proxy's CONNECT and TLS here. Without the seam, lookups are urllib's own again: slower, not wrong.
-            made._create_connection = self._hosts.connect  # type: ignore[attr-defined]  # noqa: SLF001
-            return made
+        def connect(host: str, **options: Any) -> http.client.HTTPSConnection:
+            connection = http.client.HTTPSConnection(host, context=self._tls, **options)
+            # An attribute of http.client for this purpose (CPython 2.7 to 3.14). Overriding connect() would require
+            # the proxy's CONNECT and TLS here. Without the attribute urllib resolves hosts itself, which is slower.
+            connection._create_connection = self._resolver.connect  # type: ignore[attr-defined]  # noqa: SLF001
+            return connection
 
-        return self.do_open(secure, req)
+        return self.do_open(connect, req)

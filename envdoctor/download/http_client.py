@@ -1,4 +1,4 @@
-"""HTTP with bounds: bytes, redirects, tries and time, and TLS, proxy and credentials as pip's settings say."""
+"""HTTP client with limits on bytes, redirects, retries and time; TLS, proxy and credentials from pip's settings."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from typing import IO, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from envdoctor.core.errors import BadInput
-from envdoctor.download.connections import Hosts, PlainHandler, SecureHandler
+from envdoctor.download.connections import CachingResolver, HttpHandler, HttpsHandler
 from envdoctor.download.sources import Sources
 from envdoctor.redact.variables import redact_variable
 
-TRIES = 3  # the first and two more
-REDIRECTS = 5
-WAIT_SECONDS = 10.0  # without a byte, where pip's settings name no timeout
-MOVED = {301, 302, 303, 307, 308}
-AGAIN = {408, 425, 429, 500, 502, 503, 504}
-PIECE = 1 << 16
-# A Python that was not built for this distribution looks for certificates where there are none.
+ATTEMPTS = 3
+MAX_REDIRECTS = 5
+TIMEOUT_SECONDS = 10.0  # without a byte, where pip's settings have no timeout
+REDIRECT_STATUS = {301, 302, 303, 307, 308}
+RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
+CHUNK = 1 << 16
+# The certificates of the distribution: a Python built elsewhere may look in a folder that does not exist.
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
 
 
-class RequestFailed(Exception):  # noqa: N818  what the index did not tell, and why
-    """A question that a server did not answer; `status` is its HTTP status where there was one.
+class RequestFailed(Exception):  # noqa: N818
+    """A request that failed; `status` is the HTTP status, 0 without one.
 
-    `again`: it may in a moment; `wait` is the time in seconds that the server asks for before that.
+    `retry`: another attempt may succeed; `wait`: the seconds that the server requests before it.
     """
 
-    def __init__(self, reason: str, *, status: int = 0, again: bool = False, wait: float = 0.0) -> None:
+    def __init__(self, reason: str, *, status: int = 0, retry: bool = False, wait: float = 0.0) -> None:
         super().__init__(reason)
         self.reason = reason
         self.status = status
-        self.again = again
+        self.retry = retry
         self.wait = wait
 
 
 class Response(NamedTuple):
-    """A body and where it came from in the end."""
+    """A response with its body; `url` is the URL after redirects."""
 
     url: str
     status: int
@@ -61,61 +61,61 @@ class Response(NamedTuple):
 
 
 class Stream:
-    """A body on its way. A server that falls silent or goes away raises RequestFailed."""
+    """A response whose body is read in chunks. Raises RequestFailed on a timeout or a lost connection."""
 
-    def __init__(self, response: http.client.HTTPResponse, url: str, waited: float) -> None:
+    def __init__(self, response: http.client.HTTPResponse, url: str, timeout: float) -> None:
         self.url = url
         self.redacted_url = redacted_url(url)
         self.status: int = response.status
         self.headers: Message = response.headers
         self._response = response
-        self._waited = waited
+        self._timeout = timeout
 
     @property
-    def promised(self) -> int | None:
-        """Bytes of the body, where the server says so."""
+    def content_length(self) -> int | None:
+        """The length of the body in bytes; None where the server does not state it."""
         length = self.headers.get("Content-Length", "")
         return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
 
     def read(self, size: int) -> bytes:
-        """What has come, at most `size` bytes; empty at the end."""
+        """Read at most `size` bytes; empty at the end."""
         try:
             return self._response.read1(size)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise RequestFailed(
-                f"{self.redacted_url} does not respond ({_in_words(error, self._waited)})", again=True
+                f"{self.redacted_url} does not respond ({_describe_error(error, self._timeout)})", retry=True
             ) from error
 
     def close(self) -> None:
-        """Ask for no more."""
+        """Close the connection."""
         self._response.close()
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects to the caller: each may lead to a host with other credentials and other trust."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Disables urllib's redirects: another host may need other credentials and certificates, see HttpClient.open."""
 
     def redirect_request(  # noqa: PLR0917  urllib's own signature
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
-        """Follow nothing."""
+        """Return no redirected request."""
 
 
 class HttpClient:
-    """Asks an index. Safe to share between threads; `end` is a time of time.monotonic()."""
+    """HTTP client for package sources. Threads may share it; `end` is a deadline of time.monotonic()."""
 
     def __init__(self, sources: Sources, *, end: float) -> None:
         self.end = end
         self.requests = 0
         self.bytes = 0
         self._lock = Lock()
-        self._wait = float(sources.timeout or WAIT_SECONDS)
+        self._timeout = float(sources.timeout or TIMEOUT_SECONDS)
         self._trusted = set(sources.trusted_hosts)
         self._credentials: dict[str, str] = {}
-        hosts = Hosts()
-        self._openers = {trust: _opener(sources, hosts, trust=trust) for trust in (False, True)}
+        resolver = CachingResolver()
+        self._openers = {trust: _opener(sources, resolver, trust=trust) for trust in (False, True)}
 
     def store_credentials(self, url: str) -> str:
-        """Keep the user and password of an address for its host, and give the address without them."""
+        """Store the user and password of a URL for its host, and return the URL without them."""
         parts = urlsplit(url)
         user, has_user, host = parts.netloc.rpartition("@")
         if has_user:
@@ -124,93 +124,103 @@ class HttpClient:
             self._credentials[host] = _basic(*login)
         return urlunsplit(parts._replace(netloc=host))
 
-    def get(self, url: str, *, limit: int, accept: str = "", span: str = "") -> Response:
-        """What lies at an address, at most `limit` bytes of it; `span` is a range, "0-99" or "-100"."""
-        for left in reversed(range(TRIES)):
+    def get(self, url: str, *, limit: int, accept: str = "", byte_range: str = "") -> Response:
+        """Get at most `limit` bytes, with retries; `byte_range` is "0-99" or "-100"."""
+        for left in reversed(range(ATTEMPTS)):
             try:
-                return self._get(url, limit, accept, span)
+                return self._get(url, limit, accept, byte_range)
             except RequestFailed as failure:
-                pause = 0.2 * (TRIES - left)
-                if not failure.again or not left or time.monotonic() + pause > self.end:
+                pause = 0.2 * (ATTEMPTS - left)
+                if not failure.retry or not left or time.monotonic() + pause > self.end:
                     raise
                 time.sleep(pause)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def open(self, url: str, headers: Mapping[str, str]) -> Stream:
-        """The answer to one question, redirects followed; the caller reads and closes it."""
-        for _ in range(REDIRECTS + 1):
-            answer = self._ask(url, headers)
-            if isinstance(answer, Stream):
-                return answer
-            target = urljoin(url, answer)
+        """Send a request and follow redirects. The caller reads and closes the stream."""
+        for _ in range(MAX_REDIRECTS + 1):
+            result = self._send(url, headers)
+            if isinstance(result, Stream):
+                return result
+            target = urljoin(url, result)
             if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
-                raise RequestFailed(f"{redacted_url(url)} leads from https to {urlsplit(target).scheme or 'nowhere'}")
+                raise RequestFailed(
+                    f"{redacted_url(url)} redirects from https to {urlsplit(target).scheme or 'no scheme'}"
+                )
             url = target
-        raise RequestFailed(f"{redacted_url(url)}: more than {REDIRECTS} redirects")
+        raise RequestFailed(f"{redacted_url(url)}: more than {MAX_REDIRECTS} redirects")
 
     def is_trusted_host(self, url: str) -> bool:
-        """Whether pip's trusted-host names the host of an address, with or without its port."""
+        """Whether pip's trusted-host contains the host of a URL, with or without its port."""
         parts = urlsplit(url)
         return bool(self._trusted & {parts.netloc.rpartition("@")[2], parts.hostname or ""})
 
-    def _get(self, url: str, limit: int, accept: str, span: str) -> Response:
+    def _get(self, url: str, limit: int, accept: str, byte_range: str) -> Response:
         headers = {"Accept": accept or "*/*"}
-        headers |= {"Range": f"bytes={span}", "Accept-Encoding": "identity"} if span else {"Accept-Encoding": "gzip"}
+        headers |= (
+            {"Range": f"bytes={byte_range}", "Accept-Encoding": "identity"}
+            if byte_range
+            else {"Accept-Encoding": "gzip"}
+        )
         with closing(self.open(url, headers)) as stream:
             return Response(stream.url, stream.status, stream.headers, self._read(stream, limit))
 
-    def _ask(self, url: str, headers: Mapping[str, str]) -> Stream | str:
-        """The answer, or the place that a redirect names."""
-        named = redacted_url(url)
+    def _send(self, url: str, headers: Mapping[str, str]) -> Stream | str:
+        """Send one request; return the response, or the target of a redirect."""
+        shown_url = redacted_url(url)
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise RequestFailed(f"{named} is no address on the client (http or https)")
+            raise RequestFailed(f"{shown_url} is not an http or https URL")
         headers = {"User-Agent": "envdoctor", **headers}
         if parts.netloc in self._credentials:
             headers["Authorization"] = self._credentials[parts.netloc]
         opener = self._openers[self.is_trusted_host(url)]
         left = self.end - time.monotonic()
         if left <= 0:
-            raise RequestFailed("the time for this run was over")
-        wait = min(self._wait, left)
+            raise RequestFailed("the deadline has passed")
+        timeout = min(self._timeout, left)
         with self._lock:
             self.requests += 1
         try:
-            request = urllib.request.Request(url, headers=headers)  # noqa: S310  the scheme was looked at above
-            return Stream(opener.open(request, timeout=wait), url, wait)
+            request = urllib.request.Request(url, headers=headers)  # noqa: S310  the scheme was checked above
+            return Stream(opener.open(request, timeout=timeout), url, timeout)
         except urllib.error.HTTPError as error:
             with error:
-                if error.code in MOVED:
+                if error.code in REDIRECT_STATUS:
                     return str(error.headers.get("Location", ""))
-                reason = f"{named} answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()
+                reason = f"{shown_url} returned {error.code} {http.client.responses.get(error.code, '')}".rstrip()
                 pause = parse_retry_after(error.headers.get("Retry-After", ""), now=time.time())
-                raise RequestFailed(reason, status=error.code, again=error.code in AGAIN, wait=pause) from error
+                raise RequestFailed(
+                    reason, status=error.code, retry=error.code in RETRY_STATUS, wait=pause
+                ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # A certificate that is not trusted now is not trusted in a moment.
-            again = not isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
-            raise RequestFailed(f"{named} does not respond ({_in_words(error, wait)})", again=again) from error
+            # A retry does not help against an untrusted certificate.
+            retry = not isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
+            raise RequestFailed(
+                f"{shown_url} does not respond ({_describe_error(error, timeout)})", retry=retry
+            ) from error
 
     def _read(self, stream: Stream, limit: int) -> bytes:
-        promised = stream.promised
-        if promised is not None and promised > limit:
-            raise RequestFailed(f"{stream.redacted_url} would send {promised} bytes, expected at most {limit}")
+        length = stream.content_length
+        if length is not None and length > limit:
+            raise RequestFailed(f"{stream.redacted_url} would send {length} bytes, expected at most {limit}")
         body = b""
-        while piece := stream.read(PIECE):
-            body += piece
+        while chunk := stream.read(CHUNK):
+            body += chunk
             if len(body) > limit:
                 raise RequestFailed(f"{stream.redacted_url} sends more than {limit} bytes")
             if time.monotonic() > self.end:
-                raise RequestFailed(f"{stream.redacted_url} was still sending when the time for this run was over")
+                raise RequestFailed(f"{stream.redacted_url} was still sending at the deadline")
         with self._lock:
             self.bytes += len(body)
-        if promised is not None and len(body) < promised:
-            raise RequestFailed(f"{stream.redacted_url} sent {len(body)} of {promised} bytes", again=True)
-        packed = stream.headers.get("Content-Encoding", "") == "gzip"
-        return _inflate(body, limit, stream.redacted_url) if packed else body
+        if length is not None and len(body) < length:
+            raise RequestFailed(f"{stream.redacted_url} sent {len(body)} of {length} bytes", retry=True)
+        compressed = stream.headers.get("Content-Encoding", "") == "gzip"
+        return _decompress(body, limit, stream.redacted_url) if compressed else body
 
 
 def new_http_client(sources: Sources, *, end: float) -> HttpClient:
-    """The client with the credentials of every configured source."""
+    """Return a client with the credentials of all configured sources."""
     client = HttpClient(sources, end=end)
     for url in (*sources.extra_indexes, sources.index, *sources.find_links):
         if "://" in url:
@@ -219,24 +229,24 @@ def new_http_client(sources: Sources, *, end: float) -> HttpClient:
 
 
 def _with_login(index: str) -> str:
-    """An index's address; of one that uv knows by a name (`mirror=https://...`), with the login of uv's variables."""
-    named = re.match(r"([\w.-]+)=(?=\w+://)", index)
-    if not named:
+    """Return the URL of an index; for uv's named form `mirror=https://...`, with the login of uv's variables."""
+    prefix = re.match(r"([\w.-]+)=(?=\w+://)", index)
+    if not prefix:
         return index
-    name = re.sub(r"\W", "_", named[1]).upper()
-    user, password = (os.environ.get(f"UV_INDEX_{name}_{what}", "") for what in ("USERNAME", "PASSWORD"))
-    scheme, _, rest = index[named.end() :].partition("://")
+    name = re.sub(r"\W", "_", prefix[1]).upper()
+    user, password = (os.environ.get(f"UV_INDEX_{name}_{part}", "") for part in ("USERNAME", "PASSWORD"))
+    scheme, _, rest = index[prefix.end() :].partition("://")
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
     return f"{scheme}://{login}{rest}"
 
 
 def redacted_url(url: str) -> str:
-    """An address as it is shown: without user and password, and without its query, which may hold a signature."""
+    """Return a URL for messages: without user and password, and without the query, which may contain a signature."""
     return redact_variable("", re.sub(r"[?#].*", "", url, flags=re.DOTALL))
 
 
 def parse_retry_after(text: str, *, now: float) -> float:
-    """`120` or `Sat, 21 Nov 2026 15:00:00 GMT` as seconds from `now` (seconds since 1970); 0.0 for anything else."""
+    """Parse `120` or `Sat, 21 Nov 2026 15:00:00 GMT` as seconds from `now` (seconds since 1970); else 0.0."""
     if re.fullmatch(r"[0-9]{1,6}", text.strip()):
         return float(text)
     try:
@@ -245,37 +255,37 @@ def parse_retry_after(text: str, *, now: float) -> float:
         return 0.0
 
 
-def verified(data: bytes, sha256: str, what: str) -> bytes:
-    """Bytes whose hash is what the index promised; an empty hash promises nothing."""
+def verify_sha256(data: bytes, sha256: str, what: str) -> bytes:
+    """Return the data; raises RequestFailed where its SHA-256 differs. An empty hash is not checked."""
     if sha256 and hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise RequestFailed(f"{what}: its sha256 is not the one that the index names")
+        raise RequestFailed(f"{what}: its sha256 differs from the one in the index")
     return data
 
 
-def _inflate(body: bytes, limit: int, where: str) -> bytes:
+def _decompress(body: bytes, limit: int, where: str) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     try:
         plain = stream.decompress(body, limit + 1)
     except zlib.error as error:
-        raise RequestFailed(f"{where} is not the gzip that it says it is", again=True) from error
+        raise RequestFailed(f"{where} sent invalid gzip data", retry=True) from error
     if len(plain) > limit:
-        raise RequestFailed(f"{where} unpacks to more than {limit} bytes")
+        raise RequestFailed(f"{where} decompresses to more than {limit} bytes")
     if not stream.eof:
-        raise RequestFailed(f"{where} ends in the middle", again=True)
+        raise RequestFailed(f"{where} sent incomplete data", retry=True)
     return plain
 
 
-def _in_words(error: Exception, waited: float) -> str:
+def _describe_error(error: Exception, timeout: float) -> str:
     cause = getattr(error, "reason", error)
     if isinstance(cause, TimeoutError):
-        return f"nothing within {waited:.0f} s"
+        return f"no response within {timeout:.0f} s"
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {cause.verify_message}"
     text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     return redact_variable("", str(text)).splitlines()[0]
 
 
-def _opener(sources: Sources, hosts: Hosts, *, trust: bool) -> urllib.request.OpenerDirector:
+def _opener(sources: Sources, resolver: CachingResolver, *, trust: bool) -> urllib.request.OpenerDirector:
     if re.match(r"socks\w*://", sources.proxy):
         raise BadInput(
             f"proxy {redact_variable('', sources.proxy)} ({sources.origins.get('proxy', 'pip')})",
@@ -283,15 +293,15 @@ def _opener(sources: Sources, hosts: Hosts, *, trust: bool) -> urllib.request.Op
             hint="export PIP_PROXY=http://proxy:3128",
         )
     proxies = {"http": sources.proxy, "https": sources.proxy} if sources.proxy else None
-    opener = urllib.request.OpenerDirector()  # only http and https: no file:, no ftp:, whatever an index links to
+    opener = urllib.request.OpenerDirector()  # only http and https: an index may link to file: or ftp:
     handlers: list[urllib.request.BaseHandler] = [
         urllib.request.ProxyHandler(proxies),
-        PlainHandler(hosts),
-        SecureHandler(hosts, _context(sources, trust=trust)),
+        HttpHandler(resolver),
+        HttpsHandler(resolver, _context(sources, trust=trust)),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),
-        _Stay(),
+        _NoRedirects(),
     ]
     for handler in handlers:
         opener.add_handler(handler)
@@ -299,23 +309,23 @@ def _opener(sources: Sources, hosts: Hosts, *, trust: bool) -> urllib.request.Op
 
 
 def _context(sources: Sources, *, trust: bool) -> ssl.SSLContext:
-    """TLS as pip has it configured; without a bundle of its own, the machine's, which SSL_CERT_FILE may name."""
-    named = sources.cert
+    """Return the TLS context of pip's settings; by default with the machine's certificates or SSL_CERT_FILE."""
+    file = sources.cert
     try:
-        if named:
-            folder = named if Path(named).is_dir() else None
-            context = ssl.create_default_context(cafile=None if folder else named, capath=folder)
+        if file:
+            folder = file if Path(file).is_dir() else None
+            context = ssl.create_default_context(cafile=None if folder else file, capath=folder)
         else:
             paths = ssl.get_default_verify_paths()
             found = next((bundle for bundle in BUNDLES if Path(bundle).is_file()), None)
             context = ssl.create_default_context(cafile=None if paths.cafile or paths.capath else found)
         if sources.client_cert:
-            named = sources.client_cert
+            file = sources.client_cert
             context.load_cert_chain(sources.client_cert)
     except (OSError, ssl.SSLError) as error:
         raise BadInput(
-            f"certificates {named} cannot be read: {error.strerror or error}",
-            expected="a file of certificates in PEM form, as pip's cert and client-cert name it",
+            f"cannot read certificates {file}: {error.strerror or error}",
+            expected="a PEM file in pip's settings cert and client-cert",
             hint="pip config debug",
         ) from error
     if trust:
@@ -329,7 +339,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _login_of(host: str) -> tuple[str, str] | None:
-    """User and password of ~/.netrc, which pip and uv take, too."""
+    """Return user and password from ~/.netrc, which pip and uv also read."""
     try:
         login = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError, UnicodeDecodeError):

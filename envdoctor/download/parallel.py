@@ -1,4 +1,4 @@
-"""Several questions at once, never longer than they may take."""
+"""Parallel requests with a common deadline."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ THREADS = 8
 GRACE_SECONDS = 1.0
 
 
-def run_parallel(questions: Mapping[K, Callable[[], T]], *, end: float) -> dict[K, T | RequestFailed]:
-    """Each question's answer, in order; one that is not answered by `end` is RequestFailed.
+def run_parallel(calls: Mapping[K, Callable[[], T]], *, end: float) -> dict[K, T | RequestFailed]:
+    """Return the result of each call by its key, or the RequestFailed that it raised; other exceptions are raised.
 
-    The threads are daemons of our own, since those of an executor are waited for at exit: a name server or a host
-    that sends its headers byte by byte would hold the whole run.
+    A call without a result at `end`, a time of time.monotonic(), counts as failed. Daemon threads are used instead of
+    an executor, which joins its threads at exit: one host that sends its headers byte by byte would block the exit.
     """
-    waiting: SimpleQueue[tuple[K, Callable[[], T]]] = SimpleQueue()
-    answers: SimpleQueue[tuple[K, T | BaseException]] = SimpleQueue()
-    for item in questions.items():
-        waiting.put(item)
-    for _ in range(min(THREADS, len(questions))):
-        Thread(target=_work, args=(waiting, answers), daemon=True).start()
-    found: dict[K, T | RequestFailed] = {}
-    while len(found) < len(questions):
+    pending: SimpleQueue[tuple[K, Callable[[], T]]] = SimpleQueue()
+    results: SimpleQueue[tuple[K, T | BaseException]] = SimpleQueue()
+    for item in calls.items():
+        pending.put(item)
+    for _ in range(min(THREADS, len(calls))):
+        Thread(target=_run_calls, args=(pending, results), daemon=True).start()
+    completed: dict[K, T | RequestFailed] = {}
+    while len(completed) < len(calls):
         try:
-            key, answer = answers.get(timeout=max(0.0, end + GRACE_SECONDS - time.monotonic()))
+            key, result = results.get(timeout=max(0.0, end + GRACE_SECONDS - time.monotonic()))
         except Empty:
             break
-        if isinstance(answer, BaseException) and not isinstance(answer, RequestFailed):
-            raise answer
-        found[key] = answer
-    late = RequestFailed("no answer before the time for this run was over")
-    return {key: found.get(key, late) for key in questions}
+        if isinstance(result, BaseException) and not isinstance(result, RequestFailed):
+            raise result
+        completed[key] = result
+    late = RequestFailed("no response before the deadline")
+    return {key: completed.get(key, late) for key in calls}
 
 
-def _work(waiting: SimpleQueue[tuple[K, Callable[[], T]]], answers: SimpleQueue[tuple[K, T | BaseException]]) -> None:
+def _run_calls(
+    pending: SimpleQueue[tuple[K, Callable[[], T]]], results: SimpleQueue[tuple[K, T | BaseException]]
+) -> None:
     while True:
         try:
-            key, ask = waiting.get_nowait()
+            key, call = pending.get_nowait()
         except Empty:
             return
         try:
-            answers.put((key, ask()))
-        except BaseException as failure:  # handed to the caller, who raises it
-            answers.put((key, failure))
+            results.put((key, call()))
+        except BaseException as failure:  # run_parallel raises it in the caller's thread
+            results.put((key, failure))

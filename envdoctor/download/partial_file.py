@@ -15,59 +15,59 @@ import msgspec
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.records import Record
 
-PART, NOTE = ".partial", ".partial.json"
-PIECE = 1 << 20
-NAME_BYTES = 255 - len(NOTE)  # of a file's name, as Linux has it
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+PART_SUFFIX, IDENTITY_SUFFIX = ".part", ".part.json"
+CHUNK = 1 << 20
+MAX_NAME_BYTES = 255 - len(IDENTITY_SUFFIX)  # Linux limits file names to 255 bytes
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Note(Record, frozen=True):
-    """What a partial belongs to: a partial of anything else is thrown away."""
+class Identity(Record, frozen=True):
+    """The file that a part belongs to. A part of another file is discarded."""
 
     sha256: str
-    etag: str = ""  # a strong one (RFC 9110, 8.8.1), which tells whether the file at its source is still the same
+    etag: str = ""  # a strong ETag (RFC 9110, 8.8.1), which changes with the file
 
 
 def is_partial(name: str) -> bool:
-    """Whether a file of this name is what an earlier download left."""
-    return name.endswith((PART, NOTE))
+    """Whether a file name is that of an incomplete download."""
+    return name.endswith((PART_SUFFIX, IDENTITY_SUFFIX))
 
 
 def partial_size(target: Path) -> int:
-    """Bytes of a target that an earlier run left."""
-    partial = target.with_name(target.name + PART)
-    return partial.stat().st_size if partial.is_file() else 0
+    """Return the bytes of a target that an earlier download left."""
+    part = target.with_name(target.name + PART_SUFFIX)
+    return part.stat().st_size if part.is_file() else 0
 
 
 def validate_target(target: Path) -> Path:
-    """The target as an absolute path in its own folder; a name that leads elsewhere is refused."""
+    """Return the target as an absolute path; raises BadInput for a name that is not a plain file name."""
     name = target.name
-    bad = not name or ".." in target.parts or name.startswith((".", "-")) or not name.isprintable()
-    if bad or "\\" in name or is_partial(name) or len(name.encode()) > NAME_BYTES:
+    invalid = not name or ".." in target.parts or name.startswith((".", "-")) or not name.isprintable()
+    if invalid or "\\" in name or is_partial(name) or len(name.encode()) > MAX_NAME_BYTES:
         raise BadInput(
-            f"{str(target)!r} is no place to download to",
-            expected=f"a folder and the plain name of a file of at most {NAME_BYTES} bytes, without ..",
+            f"{str(target)!r} is not a valid download target",
+            expected=f"a folder and a plain file name of at most {MAX_NAME_BYTES} bytes, without ..",
             hint="envdoctor profiles",
         )
     return target.parent.absolute() / name
 
 
 def path_in_folder(folder: Path, name: str) -> Path:
-    """The place of a file in a folder; a name with a slash or .. is refused."""
+    """Return the path of a file in a folder; raises BadInput for a name with a slash or `..`."""
     if "/" in name or name in ("", ".", ".."):
         raise BadInput(
             f"the file name {name!r} leads out of {folder}",
-            expected="a plain name, as example-1.0-py3-none-any.whl",
+            expected="a plain name such as example-1.0-py3-none-any.whl",
             hint="envdoctor profiles",
         )
     return validate_target(folder / name)
 
 
 def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-    """The SHA-256 of a whole file; `on_bytes` gets the bytes read so far."""
+    """Return the SHA-256 of a file; `on_bytes` receives the number of bytes read so far."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb", buffering=0) as file:
-        while data := file.read(PIECE):
+        while data := file.read(CHUNK):
             digest.update(data)
             done += len(data)
             on_bytes(done)
@@ -76,127 +76,132 @@ def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None) -> s
 
 @contextmanager
 def disk_errors(target: Path, size: int | None = None) -> Iterator[None]:
-    """What a disk refuses, said with what is there and what is needed."""
+    """Turn an OSError into an error with the free and the required space."""
     try:
         yield
     except OSError as error:
-        raise _refused(error, target, size) from error
+        raise _disk_error(error, target, size) from error
 
 
-def _refused(error: OSError, target: Path, size: int | None) -> EnvdoctorError:
+def _disk_error(error: OSError, target: Path, size: int | None) -> EnvdoctorError:
     folder = target.parent
-    if error.errno in FULL:
-        have = partial_size(target)
-        free = os.statvfs(folder)
-        more = f"{size - have} more bytes" if size is not None else "more room"
+    if error.errno in DISK_FULL:
+        present = partial_size(target)
+        stats = os.statvfs(folder)
+        required = f"{size - present} more bytes" if size is not None else "more space"
         return EnvdoctorError(
-            f"{folder} takes no more ({error.strerror}): {free.f_bavail * free.f_frsize} bytes are free, "
-            f"{have} of {'unknown' if size is None else size} bytes of {target.name} are there",
-            expected=f"{more} for {target.name}; a quota or a limit (ulimit -f) counts, too",
-            hint=f"df -h {folder}, free some room, then run the same command again: it goes on from there",
+            f"{folder} is full ({error.strerror}): {stats.f_bavail * stats.f_frsize} bytes are free, "
+            f"{present} of {'unknown' if size is None else size} bytes of {target.name} are present",
+            expected=f"{required} for {target.name}, also in quotas and limits (ulimit -f)",
+            hint=f"df -h {folder}, free some space, then run the same command again: the download resumes",
         )
     return EnvdoctorError(
         f"cannot write {target}: {error.strerror or error}",
-        expected="a folder of yours that can be written to",
+        expected="a writable folder",
         hint=f"ls -ld {folder}",
     )
 
 
 class PartialFile:
-    """The partial of one target, open and locked, with the SHA-256 of what it holds so far."""
+    """The part of one target, open and locked, with the SHA-256 of its content so far."""
 
     def __init__(self, target: Path, sha256: str, size: int | None) -> None:
         self.target, self.sha256, self.size = target, sha256, size
-        self.length = size  # else what the server says
-        self.path = target.with_name(target.name + PART)
-        self.note_path = target.with_name(target.name + NOTE)
+        self.length = size  # of the whole file; where unknown, replaced by the server's value
+        self.path = target.with_name(target.name + PART_SUFFIX)
+        self.identity_path = target.with_name(target.name + IDENTITY_SUFFIX)
         self.etag = ""
-        self.have = 0
+        self.present = 0  # bytes
         self._digest = hashlib.sha256()
         with disk_errors(target, size):
             self._file = _open_locked(self.path)
         try:
-            self._take_up()
+            self._resume()
         except BaseException:
             self.close()
             raise
 
-    def _take_up(self) -> None:
-        """Go on with what is there, if it belongs to this file and can be told from another one."""
+    def _resume(self) -> None:
+        """Keep the content if it belongs to this file and a change of the file would be noticed."""
         with disk_errors(self.target, self.length):
-            there = os.fstat(self._file).st_size
-            note = self._read_note()
-            fits = self.size is None or there <= self.size
-            if not there or note is None or note.sha256 != self.sha256 or not (self.sha256 or note.etag) or not fits:
+            size = os.fstat(self._file).st_size
+            identity = self._read_identity()
+            if (
+                not size
+                or (self.size is not None and size > self.size)
+                or identity is None
+                or identity.sha256 != self.sha256
+                or not (self.sha256 or identity.etag)
+            ):
                 self.restart()
                 return
-            self.etag = note.etag
-            while data := os.pread(self._file, PIECE, self.have):
+            self.etag = identity.etag
+            while data := os.pread(self._file, CHUNK, self.present):
                 self._digest.update(data)
-                self.have += len(data)
-            os.lseek(self._file, self.have, os.SEEK_SET)
+                self.present += len(data)
+            os.lseek(self._file, self.present, os.SEEK_SET)
 
-    def _read_note(self) -> Note | None:
+    def _read_identity(self) -> Identity | None:
         try:
-            return msgspec.json.decode(self.note_path.read_bytes(), type=Note)
+            return msgspec.json.decode(self.identity_path.read_bytes(), type=Identity)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what is there."""
+        """The SHA-256 of the content so far."""
         return self._digest.hexdigest()
 
-    def describe(self, etag: str) -> None:
-        """Keep what the partial belongs to, before its first byte."""
+    def write_identity(self, etag: str) -> None:
+        """Record the file that the part belongs to, before its first byte is written."""
         with disk_errors(self.target, self.length):
-            if self.etag != etag or not self.note_path.exists():
-                self.note_path.write_bytes(msgspec.json.encode(Note(self.sha256, etag)))
+            if self.etag != etag or not self.identity_path.exists():
+                self.identity_path.write_bytes(msgspec.json.encode(Identity(self.sha256, etag)))
             self.etag = etag
 
-    def add(self, data: bytes) -> None:
-        """Bytes that follow."""
+    def append(self, data: bytes) -> None:
+        """Append bytes."""
         with disk_errors(self.target, self.length):
             rest = memoryview(data)
             while rest:
                 written = os.write(self._file, rest)
                 self._digest.update(rest[:written])
-                self.have += written
+                self.present += written
                 rest = rest[written:]
 
     def restart(self) -> None:
-        """Forget what is there."""
+        """Discard the content."""
         with disk_errors(self.target, self.length):
             os.ftruncate(self._file, 0)
             os.lseek(self._file, 0, os.SEEK_SET)
-            self.note_path.unlink(missing_ok=True)
-        self.have, self.etag, self._digest = 0, "", hashlib.sha256()
+            self.identity_path.unlink(missing_ok=True)
+        self.present, self.etag, self._digest = 0, "", hashlib.sha256()
 
     def finish(self) -> Path:
-        """Give the file its name, whole and on the disk."""
+        """Write the file to disk and rename it to its target."""
         with disk_errors(self.target, self.length):
             os.fsync(self._file)
             self.path.replace(self.target)
-            self.note_path.unlink(missing_ok=True)
+            self.identity_path.unlink(missing_ok=True)
         return self.target
 
-    def drop(self) -> None:
-        """Take the partial away."""
+    def delete(self) -> None:
+        """Delete the part."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
-            self.note_path.unlink(missing_ok=True)
+            self.identity_path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file; an empty partial is no partial."""
+        """Close the file, and delete it if it is empty."""
         if self._file >= 0:
-            if not self.have and self.path.exists() and _is_at(self.path, self._file):
-                self.drop()
+            if not self.present and self.path.exists() and _is_at(self.path, self._file):
+                self.delete()
             os.close(self._file)
             self._file = -1
 
 
 def _open_locked(path: Path) -> int:
-    """The file, open and locked by this process alone; the user's umask decides who may read it."""
+    """Open a file with an exclusive lock; the user's umask decides on its permissions."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
@@ -204,15 +209,15 @@ def _open_locked(path: Path) -> int:
         except BlockingIOError:
             os.close(file)
             raise EnvdoctorError(
-                f"another process is downloading {path.name.removesuffix(PART)} into {path.parent}",
+                f"another process is downloading {path.name.removesuffix(PART_SUFFIX)} into {path.parent}",
                 expected="one download of a file at a time",
                 hint="wait for it to end, then run the same command again",
             ) from None
-        except OSError:  # a file system that has no locks
+        except OSError:  # a file system without locks
             return file
         if _is_at(path, file):
             return file
-        os.close(file)  # the last holder has just given the file its name
+        os.close(file)  # the previous owner of the lock has just renamed the file
 
 
 def _is_at(path: Path, file: int) -> bool:

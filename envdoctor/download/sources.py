@@ -1,8 +1,8 @@
-"""Package sources as pip has them configured, handed to uv, so that nobody configures a mirror twice.
+"""Package sources from pip's configuration, passed on to uv, so that a mirror needs to be configured only once.
 
-pip's order (later wins): /etc/xdg/pip/pip.conf, /etc/pip.conf, ~/.pip/pip.conf, ~/.config/pip/pip.conf,
-SITE/pip.conf, $PIP_CONFIG_FILE (which switches the two of the user off), then PIP_* variables; [install] wins over
-[global], wherever they are written; an empty value counts as none.
+Order of pip, later ones take precedence: /etc/xdg/pip/pip.conf, /etc/pip.conf, ~/.pip/pip.conf,
+~/.config/pip/pip.conf, SITE/pip.conf, $PIP_CONFIG_FILE (which disables the two files of the user), then PIP_*
+variables. [install] takes precedence over [global] in any file. An empty value counts as not set.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
 
@@ -24,8 +24,8 @@ from envdoctor.redact.variables import redact_variable
 
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy",
             "default-timeout", "timeout", "trusted-host")  # fmt: skip
-ALIASES = {"default-timeout": "timeout"}  # two names of one option of pip's
-# uv's own variables are the user's word to uv; those that give more sources add up.
+ALIASES = {"default-timeout": "timeout"}  # two names of the same pip option
+# Variables of uv, which take precedence over pip's settings. Those of UV_LISTS are joined.
 UV_VARIABLES = (
     ("index-url", ("UV_DEFAULT_INDEX", "UV_INDEX_URL")),
     ("timeout", ("UV_HTTP_TIMEOUT",)),
@@ -35,11 +35,11 @@ UV_LISTS = (
     ("find-links", ("UV_FIND_LINKS",)),
     ("trusted-host", ("UV_INSECURE_HOST",)),
 )
-CONNECT_SECONDS = "5"  # a host that does not take a connection in this time is called unreachable
+CONNECT_SECONDS = "5"  # time limit for a connection
 
 
 class Sources(Record, frozen=True):
-    """Where packages come from. `origins` says for each setting which file or variable gave it."""
+    """Package sources. `origins` maps each setting to the file or variable that defines it."""
 
     index: str = ""  # empty: PyPI
     extra_indexes: tuple[str, ...] = ()
@@ -50,28 +50,32 @@ class Sources(Record, frozen=True):
     proxy: str = ""
     timeout: str = ""
     trusted_hosts: tuple[str, ...] = ()
-    missing_links: tuple[str, ...] = ()  # folders that do not exist: pip passes over them, uv would stop
+    missing_links: tuple[str, ...] = ()  # folders that do not exist: pip ignores them, uv fails
     index_strategy: str = ""  # of uv
     origins: dict[str, str] = {}
 
-    def names(self) -> list[str]:
-        """Every source in words, without credentials, with where it was configured."""
-        named = [f"find-links {redact_variable('', link)} ({self.origins['find-links']})" for link in self.find_links]
-        named += [f"find-links {link} ({self.origins['find-links']}; does not exist)" for link in self.missing_links]
+    def descriptions(self) -> list[str]:
+        """Return a description of each source, without credentials, with the origin of its setting."""
+        described = [
+            f"find-links {redact_variable('', link)} ({self.origins['find-links']})" for link in self.find_links
+        ]
+        described += [
+            f"find-links {link} ({self.origins['find-links']}; does not exist)" for link in self.missing_links
+        ]
         if self.no_index:
-            return named or [f"nothing (no-index in {self.origins['no-index']}, and no find-links)"]
-        named += [
+            return described or [f"nothing (no-index in {self.origins['no-index']}, and no find-links)"]
+        described += [
             f"extra-index-url {redact_variable('', url)} ({self.origins['extra-index-url']})"
             for url in self.extra_indexes
         ]
-        named.append(
+        described.append(
             f"index-url {redact_variable('', self.index)} ({self.origins['index-url']})" if self.index else "PyPI"
         )
-        return named
+        return described
 
 
 def read_sources(environ: Mapping[str, str] = os.environ) -> Sources:
-    """pip's effective settings for `pip install`, then uv's own variables where the user has set them."""
+    """Read pip's effective settings for `pip install`, then uv's own variables."""
     values = {name: value for section in ("global", "install") for name, value in _configured(section, environ)}
     for name in SETTINGS:
         variable = "PIP_" + name.upper().replace("-", "_")
@@ -85,50 +89,50 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> Sources:
     links = [_absolute(link) for link in text("find-links").split()]
     missing = [link for link in links if link.startswith("/") and not exists(link)]
     extra_indexes = tuple(text("extra-index-url").split())
-    of_uv = values.get("extra-index-url", ("", ""))[1].startswith("UV_")
+    index_from_uv = values.get("extra-index-url", ("", ""))[1].startswith("UV_")
     return Sources(
         index=text("index-url"),
         extra_indexes=extra_indexes,
         find_links=tuple(link for link in links if link not in missing),
-        no_index=text("no-index").lower() in ("y", "yes", "t", "true", "on", "1"),  # as pip reads it
+        no_index=text("no-index").lower() in ("y", "yes", "t", "true", "on", "1"),  # the values that pip accepts
         cert=text("cert"),
         client_cert=text("client-cert"),
         proxy=_with_scheme(text("proxy")),
         timeout=_whole_seconds(*values.get("timeout", ("", ""))),
         trusted_hosts=tuple(text("trusted-host").split()),
         missing_links=tuple(missing),
-        # pip takes the best version over all indexes; uv by default only looks at the first that has the name.
+        # pip selects the best version over all indexes; uv by default uses only the first index that has the package.
         index_strategy=environ.get("UV_INDEX_STRATEGY")
-        or ("unsafe-best-match" if extra_indexes and not of_uv else ""),
+        or ("unsafe-best-match" if extra_indexes and not index_from_uv else ""),
         origins={name: origin for name, (_, origin) in values.items()},
     )
 
 
 def config_files(environ: Mapping[str, str]) -> list[Path]:
-    """pip's configuration files, the later ones winning; PIP_CONFIG_FILE=/dev/null switches all off."""
-    named = environ.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:
+    """Return pip's configuration files, later ones take precedence; PIP_CONFIG_FILE=/dev/null disables all."""
+    configured = environ.get("PIP_CONFIG_FILE", "")
+    if configured == os.devnull:
         return []
     home = Path(environ.get("HOME") or Path.home())
-    shared = [
+    system_files = [
         Path(base, "pip/pip.conf") for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base
     ]
-    own = [
+    user_files = [
         home / ".pip/pip.conf",
         Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf"),
     ]
     files = [
-        *shared,
+        *system_files,
         Path("/etc/pip.conf"),
-        *([] if named and exists(named) else own),
+        *([] if configured and exists(configured) else user_files),
         Path(sys.prefix, "pip.conf"),
-        *([Path(named)] if named else []),
+        *([Path(configured)] if configured else []),
     ]
     return [path for path in files if is_file(path)]
 
 
 def uv_environment(sources: Sources) -> dict[str, str]:
-    """The variables that give uv the same sources. Variables, not arguments: others can read a command line."""
+    """Return the variables that pass the sources to uv. Other users could read the arguments of a command."""
     settings = {
         "UV_DEFAULT_INDEX": sources.index,
         "UV_INDEX": " ".join(sources.extra_indexes),
@@ -146,16 +150,16 @@ def uv_environment(sources: Sources) -> dict[str, str]:
 
 
 def uv_arguments(sources: Sources) -> list[str]:
-    """What uv takes only as an argument."""
+    """Return the settings that uv accepts only as arguments."""
     return ["--no-index"] if sources.no_index else []
 
 
 def source_name(url: str, sources: Sources, backend: str) -> str:
-    """Which of the sources a wheel's address belongs to, in words."""
-    place = unquote(url.removeprefix("file://"))
+    """Return a description of the source from which a wheel's URL comes."""
+    path = unquote(url.removeprefix("file://"))
     for link in sources.find_links:
         folder = link.removeprefix("file://").rstrip("/")
-        if place.startswith(f"{folder}/"):
+        if path.startswith(f"{folder}/"):
             return f"find-links {redact_variable('', link)}"
     host = urlsplit(url).netloc.rpartition("@")[2]
     for index in (*sources.extra_indexes, sources.index):
@@ -174,7 +178,7 @@ def index_url(index: str) -> str:
 
 
 def _configured(section: str, environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """A section's settings over all files, each with the file that gave it."""
+    """Return the settings of a section over all files, each with its file."""
     values: dict[str, tuple[str, str]] = {}
     for path in config_files(environ):
         for name, value in _read_section(path, section):
@@ -188,20 +192,20 @@ def _read_section(path: Path, section: str) -> Iterator[tuple[str, str]]:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         raise BadInput(
-            f"pip's configuration {path} cannot be read: {str(error).splitlines()[0]}",
-            expected="an INI file as pip writes it",
+            f"cannot read pip's configuration {path}: {str(error).splitlines()[0]}",
+            expected="an INI file",
             hint="pip config debug",
         ) from error
     if parser.has_section(section):
         for name, value in parser.items(section):
-            # As pip does: `index_url` and `--index-url` are the same.
-            normal = name.lower().replace("_", "-").removeprefix("--")
-            if normal in SETTINGS:
-                yield ALIASES.get(normal, normal), value
+            # pip treats `index_url` and `--index-url` as the same option.
+            option = name.lower().replace("_", "-").removeprefix("--")
+            if option in SETTINGS:
+                yield ALIASES.get(option, option), value
 
 
 def _uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """What uv's own variables say, in pip's names."""
+    """Yield the settings of uv's variables under pip's names."""
     for name, variables in UV_VARIABLES:
         if given := [variable for variable in variables if environ.get(variable)]:
             yield name, (environ[given[0]], given[0])
@@ -212,17 +216,17 @@ def _uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, s
 
 
 def _absolute(link: str) -> str:
-    """A find-links folder as an absolute path, since uv runs elsewhere; addresses stay as they are."""
+    """Return a find-links folder as an absolute path, since uv runs in another directory; URLs stay unchanged."""
     return link if re.match(r"\w+://", link) else str(expanded(link).absolute())
 
 
 def _with_scheme(proxy: str) -> str:
-    """A proxy as an address: pip takes `user:password@host:3128`, too."""
+    """Return a proxy as a URL: pip also accepts `user:password@host:3128`."""
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
 def _whole_seconds(text: str, origin: str) -> str:
-    """A timeout as uv takes it: whole seconds, at least one; pip takes fractions."""
+    """Return a timeout in whole seconds for uv, at least one; pip also accepts fractions."""
     if not text.strip():
         return ""
     try:

@@ -1,4 +1,4 @@
-"""The knowledge tables held against the package index: what wheels' metadata can tell is derived again."""
+"""Comparison of the built-in compatibility tables with the wheels' metadata on a package index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the index is: as pip or uv has it configured, else the default that uv itself carries."""
+"""The URL of the package index: from the configuration of pip or uv, else uv's default."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ UV_SECONDS = 20.0
 
 
 def index_address(sources: Sources) -> str:
-    """The address of the main index, with its credentials."""
+    """Return the URL of the main index, with its credentials."""
     if sources.no_index:
         raise EnvdoctorError(
             f"no-index is set ({sources.origins.get('no-index', 'pip')}), so there is no index to compare with",
-            expected="an index that may be asked",
+            expected="a package index",
             hint="PIP_NO_INDEX=0 envdoctor facts check",
         )
-    address = index_url(sources.index) if sources.index else _read_default_of_uv()
+    address = index_url(sources.index) if sources.index else _read_uv_default()
     if not re.match(r"https?://", address):
         raise EnvdoctorError(
-            f"index-url {address} ({sources.origins.get('index-url', 'uv')}) is not on the web",
+            f"index-url {address} ({sources.origins.get('index-url', 'uv')}) is not an http or https URL",
             expected="an http:// or https:// index",
             hint="PIP_INDEX_URL=https://mirror.example/simple envdoctor facts check",
         )
     return address
 
 
-def _read_default_of_uv() -> str:
-    """uv's default index: it writes that above what it compiles, and compiling nothing asks nobody."""
+def _read_uv_default() -> str:
+    """Return uv's default index. uv prints it for an empty requirements file, without network access."""
     done = run_uv(
         ["pip", "compile", "-", "--emit-index-url", "--no-header", "--offline", "--quiet"],
         environment={"UV_NO_CONFIG": "1"},
@@ -38,14 +38,14 @@ def _read_default_of_uv() -> str:
     )
     if done.returncode or not (address := parse_index_url(done.output)):
         raise EnvdoctorError(
-            f"uv does not tell its default index (exit {done.returncode}): {done.output.strip()[-200:]}",
-            expected="a line --index-url in what uv pip compile --emit-index-url prints",
+            f"uv does not print its default index (exit {done.returncode}): {done.output.strip()[-200:]}",
+            expected="a line --index-url in the output of uv pip compile --emit-index-url",
             hint="PIP_INDEX_URL=https://mirror.example/simple envdoctor facts check",
         )
     return address
 
 
 def parse_index_url(output: str) -> str:
-    """`--index-url https://mirror.example/simple`, among comments and warnings; empty where there is none."""
+    """Return the URL of a line `--index-url https://mirror.example/simple`; empty where there is none."""
     found = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
     return found[1] if found else ""

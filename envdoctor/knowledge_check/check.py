@@ -1,4 +1,4 @@
-"""The tables against the configured index: read its pages, then METADATA of the wheels, then compare."""
+"""Compares the tables with the configured index: reads its pages, then METADATA of the wheels."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.knowledge_check import comparison as compare
 from envdoctor.knowledge_check.address import index_address
-from envdoctor.knowledge_check.records import Drift, FactsChecked, NewRelease, NotAnswered, TableChecked, Underivable
+from envdoctor.knowledge_check.records import Drift, FactsChecked, FailedRead, NewRelease, TableChecked, Underivable
 from envdoctor.knowledge_check.simple_index import File, Project, read_project
-from envdoctor.knowledge_check.tables import Wanted, published_packages, underivable, wanted_tables
+from envdoctor.knowledge_check.tables import RequestedTables, published_packages, requested_tables, underivable
 from envdoctor.knowledge_check.wheel_metadata import Metadata, read_metadata
 from envdoctor.knowledge_check.wheels import PLATFORMS, glibc_of
 from envdoctor.redact.variables import redact_variable
 
 RUN_SECONDS = 60.0
-FIRST_DAY = "2021-01-01"  # published.toml leaves out what is older
+FIRST_DAY = "2021-01-01"  # published.toml contains no older releases
 
 Pages = dict[str, Project | RequestFailed]
-Metadatas = dict[str, Metadata | RequestFailed]  # by address of the wheel
+MetadataByUrl = dict[str, Metadata | RequestFailed]  # by URL of the wheel
 
 
 def check_facts(
@@ -41,28 +41,27 @@ def check_facts(
     today: date,
     seconds: float = RUN_SECONDS,
 ) -> FactsChecked:
-    """Hold the tables of some names (all without one) against the index; an index that tells nothing is an error."""
-    begin = time.monotonic()
-    wanted = wanted_tables(names)
-    packages = list(dict.fromkeys(_packages(wanted)))
-    client = HttpClient(sources, end=begin + seconds)
+    """Compare the named tables, by default all, with the index. Raises EnvdoctorError where no page is readable."""
+    start = time.monotonic()
+    requested = requested_tables(names)
+    packages = list(dict.fromkeys(_packages(requested)))
+    client = HttpClient(sources, end=start + seconds)
     index = client.store_credentials(index_address(sources)) if packages else ""
-    told = redact_variable("", index)
     pages = _read_pages(client, index, packages, report) if packages else {}
-    metadata = _read_metadata(client, _wheels(wanted, pages), report)
+    metadata = _read_metadata(client, _wheels(requested, pages), report)
     return FactsChecked(
-        index=told,
+        index=redact_variable("", index),
         day=today.isoformat(),
-        seconds=round(time.monotonic() - begin, 2),
+        seconds=round(time.monotonic() - start, 2),
         requests=client.requests,
         bytes=client.bytes,
-        tables=tuple(_check(table, rows, pages, metadata, today) for table, rows in wanted.items()),
+        tables=tuple(_check_table(table, rows, pages, metadata, today) for table, rows in requested.items()),
     )
 
 
-def _packages(wanted: Wanted) -> Iterable[str]:
-    """The packages whose pages are needed."""
-    for table, packages in wanted.items():
+def _packages(requested: RequestedTables) -> Iterable[str]:
+    """Yield the packages whose pages are needed."""
+    for table, packages in requested.items():
         if table.startswith("requires/"):
             yield table.removeprefix("requires/")
         elif table == "published":
@@ -92,141 +91,149 @@ def _read_pages(client: HttpClient, index: str, packages: list[str], report: Cal
     return pages
 
 
-def _wheels(wanted: Wanted, pages: Pages) -> dict[str, File]:
-    """The wheels whose METADATA is needed, by address, in the order of the tables."""
-    found: dict[str, File] = {}
-    for table in wanted:
+def _wheels(requested: RequestedTables, pages: Pages) -> dict[str, File]:
+    """Return the wheels whose METADATA is needed, by URL, in the order of the tables."""
+    wheels: dict[str, File] = {}
+    for table in requested:
         package = table.removeprefix("requires/")
         page = pages.get(package)
         if table.startswith("requires/") and isinstance(page, Project):
             for version in releases_of(package):
-                if file := compare.wheel_to_read(compare.files_of(page, version)):
-                    found[file.url] = file
+                if file := compare.select_wheel(compare.files_of_release(page, version)):
+                    wheels[file.url] = file
     torch = pages.get("torch")
-    if "guides" in wanted and isinstance(torch, Project):
-        found |= {file.url: file for _, _, file in _cuda_wheels(torch)}
-    return found
+    if "guides" in requested and isinstance(torch, Project):
+        wheels |= {file.url: file for _, _, file in _cuda_wheels(torch)}
+    return wheels
 
 
 def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
-    """A release, a platform and the wheel there is for it, of all releases that pypi_torch speaks of."""
+    """Yield release, platform and wheel for the releases of torch that the table pypi_torch covers."""
     for version, files in torch.releases.items():
         for platform in PLATFORMS:
-            file = compare.wheel_to_read(files, platform)
+            file = compare.select_wheel(files, platform)
             fits = file is not None and file.wheel is not None and platform in glibc_of(file.wheel.platform)
             if file and fits and not is_prerelease(version) and compare.cuda_row(guide_tables().pypi_torch, version):
                 yield version, platform, file
 
 
-def _read_metadata(client: HttpClient, files: dict[str, File], report: Callable[[str], None]) -> Metadatas:
+def _read_metadata(client: HttpClient, files: dict[str, File], report: Callable[[str], None]) -> MetadataByUrl:
     if files:
         report(f"reading METADATA of {len(files)} wheels")
     return run_parallel({url: partial(read_metadata, client, file) for url, file in files.items()}, end=client.end)
 
 
-def _check(table: str, packages: set[str] | None, pages: Pages, metadata: Metadatas, today: date) -> TableChecked:
-    found = _Found()
+def _check_table(
+    table: str, packages: set[str] | None, pages: Pages, metadata: MetadataByUrl, today: date
+) -> TableChecked:
+    comparison = _TableComparison()
     if table.startswith("requires/"):
-        _check_requires(found, table.removeprefix("requires/"), pages, metadata, today)
+        _check_requires(comparison, table.removeprefix("requires/"), pages, metadata, today)
     elif table == "published":
         for package in published_packages():
             if packages is None or package in packages:
-                _check_published(found, package, pages)
+                _check_published(comparison, package, pages)
     elif table == "pythons":
-        _check_pythons(found, packages, pages)
+        _check_pythons(comparison, packages, pages)
     elif table == "torch_builds":
-        _check_torch_builds(found, pages)
+        _check_torch_builds(comparison, pages)
     elif table == "guides":
-        _check_guides(found, pages, metadata)
-    return found.table(table, underivable(table, today))
+        _check_guides(comparison, pages, metadata)
+    return comparison.result(table, underivable(table, today))
 
 
-class _Found:
-    """What one table's rows gave, while they are looked at."""
+class _TableComparison:
+    """Collects the results of one table."""
 
     def __init__(self) -> None:
         self.checked = 0
         self.drifted: list[Drift] = []
         self.new: list[NewRelease] = []
         self.underivable: list[Underivable] = []
-        self.unanswered: list[NotAnswered] = []
+        self.failed_reads: list[FailedRead] = []
 
-    def row(self, drifts: Iterable[Drift]) -> None:
+    def add_row(self, drifts: Iterable[Drift]) -> None:
         self.checked += 1
         self.drifted += drifts
 
-    def page(self, pages: Pages, package: str, rows: int) -> Project | None:
+    def find_page(self, pages: Pages, package: str, rows: int) -> Project | None:
         page = pages[package]
         if isinstance(page, RequestFailed):
-            self.unanswered.append(NotAnswered(package, page.reason, rows))
+            self.failed_reads.append(FailedRead(package, page.reason, rows))
             return None
         return page
 
-    def table(self, name: str, more: Iterable[Underivable]) -> TableChecked:
+    def result(self, name: str, underivable_rows: Iterable[Underivable]) -> TableChecked:
         return TableChecked(
             table=name,
             checked=self.checked,
             drifted=tuple(self.drifted),
             new=tuple(self.new),
-            underivable=(*self.underivable, *more),
-            unanswered=tuple(self.unanswered),
+            underivable=(*self.underivable, *underivable_rows),
+            failed_reads=tuple(self.failed_reads),
         )
 
 
-def _check_requires(found: _Found, package: str, pages: Pages, metadata: Metadatas, today: date) -> None:
+def _check_requires(
+    comparison: _TableComparison, package: str, pages: Pages, metadata: MetadataByUrl, today: date
+) -> None:
     rows = releases_of(package)
-    page = found.page(pages, package, len(rows))
+    page = comparison.find_page(pages, package, len(rows))
     if page is None:
         return
     for version, row in rows.items():
-        files = compare.files_of(page, version)
-        file = compare.wheel_to_read(files)
+        files = compare.files_of_release(page, version)
+        file = compare.select_wheel(files)
         if not files:
-            found.row([Drift(f"{package} {version}", "release", "published", "not there", page.page)])
+            comparison.add_row([Drift(f"{package} {version}", "release", "published", "not on the index", page.page)])
         elif file is None:
             age = (today - date.fromisoformat(row.date)).days
-            found.underivable.append(Underivable(1, f"{version} has no wheel", row.source, age))
+            comparison.underivable.append(Underivable(1, f"{version} has no wheel", row.source, age))
         elif isinstance(read := metadata[file.url], RequestFailed):
-            found.unanswered.append(NotAnswered(f"{package} {version}", read.reason, 1))
+            comparison.failed_reads.append(FailedRead(f"{package} {version}", read.reason, 1))
         else:
-            found.row(compare.compare_requirements(package, version, row, rows.values(), read))
+            comparison.add_row(compare.compare_requirements(package, version, row, rows.values(), read))
     new = compare.new_releases(page, rows, max(row.date for row in rows.values()))
-    # A row is read from a wheel: a release without one makes none.
-    found.new += [release for release in new if compare.wheel_to_read(compare.files_of(page, release.version))]
+    # Rows are derived from wheels: a release without one is not reported.
+    comparison.new += [
+        release for release in new if compare.select_wheel(compare.files_of_release(page, release.version))
+    ]
 
 
-def _check_published(found: _Found, package: str, pages: Pages) -> None:
+def _check_published(comparison: _TableComparison, package: str, pages: Pages) -> None:
     rows = published_releases(package)
-    if page := found.page(pages, package, len(rows)):
+    if page := comparison.find_page(pages, package, len(rows)):
         for row in rows:
-            found.row(compare.compare_published(package, row, compare.files_of(page, row.version), page.page))
+            comparison.add_row(
+                compare.compare_published(package, row, compare.files_of_release(page, row.version), page.page)
+            )
         since = FIRST_DAY if rows else date_read(package)
-        found.new += compare.new_releases(page, [row.version for row in rows], since)
+        comparison.new += compare.new_releases(page, [row.version for row in rows], since)
 
 
-def _check_pythons(found: _Found, packages: set[str] | None, pages: Pages) -> None:
+def _check_pythons(comparison: _TableComparison, packages: set[str] | None, pages: Pages) -> None:
     rows = [row for row in python_ranges() if packages is None or row.package in packages]
     for row in rows:
-        if page := found.page(pages, row.package, 1):
-            found.row(compare.compare_pythons(row, page))
+        if page := comparison.find_page(pages, row.package, 1):
+            comparison.add_row(compare.compare_pythons(row, page))
 
 
-def _check_torch_builds(found: _Found, pages: Pages) -> None:
+def _check_torch_builds(comparison: _TableComparison, pages: Pages) -> None:
     rows = torch_releases()
-    if page := found.page(pages, "torch", len(rows)):
+    if page := comparison.find_page(pages, "torch", len(rows)):
         for row in rows.values():
-            found.row(compare.compare_torch_release(row, page))
+            comparison.add_row(compare.compare_torch_release(row, page))
         lines = {minor_of(release.version): release for release in
                  reversed(compare.new_releases(page, [row.latest for row in rows.values()], "9"))}  # fmt: skip
-        found.new += [release for line, release in lines.items() if line not in rows]
+        comparison.new += [release for line, release in lines.items() if line not in rows]
 
 
-def _check_guides(found: _Found, pages: Pages, metadata: Metadatas) -> None:
+def _check_guides(comparison: _TableComparison, pages: Pages, metadata: MetadataByUrl) -> None:
     rows = guide_tables().pypi_torch
-    page = found.page(pages, "torch", len(rows))
+    page = comparison.find_page(pages, "torch", len(rows))
     for version, platform, file in _cuda_wheels(page) if page else ():
         read = metadata[file.url]
         if isinstance(read, RequestFailed):
-            found.unanswered.append(NotAnswered(f"torch {version} on {platform}", read.reason, 1))
+            comparison.failed_reads.append(FailedRead(f"torch {version} on {platform}", read.reason, 1))
         else:
-            found.row(compare.compare_torch_cuda(rows, version, platform, read))
+            comparison.add_row(compare.compare_torch_cuda(rows, version, platform, read))

@@ -1,32 +1,32 @@
-"""What a comparison of the tables with an index found."""
+"""The result of a comparison of the tables with an index."""
 
 from __future__ import annotations
 
 from envdoctor.core.records import Record
 
-OLD_DAYS = 180  # a row that nothing re-derives and that is older than this wants a look
+OLD_DAYS = 180  # a row that the index cannot confirm should be reviewed after this age
 
 
 class Drift(Record, frozen=True):
-    """A row that says something else than the index does."""
+    """A row that differs from the index."""
 
     row: str  # "vllm 0.10.2"
     field: str  # "requires torch"
-    ours: str
-    index: str
-    where: str  # the file or page that the index's side was read from
+    table_value: str
+    index_value: str
+    source: str  # file or page of the index
 
 
 class NewRelease(Record, frozen=True):
-    """A release on the index that the table does not have."""
+    """A release on the index that is not in the table."""
 
     package: str
     version: str
-    uploaded: str = ""  # day; empty where the index does not tell
+    uploaded: str = ""  # day; empty where the index does not state it
 
 
 class Underivable(Record, frozen=True):
-    """Rows that no wheel's metadata can confirm, and how old their source is."""
+    """Rows that no wheel's metadata can confirm, and the age of their source."""
 
     rows: int
     reason: str
@@ -35,27 +35,27 @@ class Underivable(Record, frozen=True):
     old: bool = False
 
 
-class NotAnswered(Record, frozen=True):
-    """What the index should have told and did not."""
+class FailedRead(Record, frozen=True):
+    """A page or a wheel that could not be read, and the number of rows that were not compared."""
 
-    what: str
+    item: str
     reason: str
     rows: int
 
 
 class TableChecked(Record, frozen=True):
-    """One table held against the index. A row is one release, one build or one entry, as the table counts."""
+    """The comparison of one table. A row is one release, one build or one entry of the table."""
 
     table: str
     checked: int = 0
     drifted: tuple[Drift, ...] = ()
     new: tuple[NewRelease, ...] = ()
     underivable: tuple[Underivable, ...] = ()
-    unanswered: tuple[NotAnswered, ...] = ()
+    failed_reads: tuple[FailedRead, ...] = ()
 
 
 class FactsChecked(Record, frozen=True):
-    """All tables that were asked for."""
+    """The comparison of all requested tables."""
 
     index: str  # without credentials
     day: str
@@ -66,10 +66,10 @@ class FactsChecked(Record, frozen=True):
 
     @property
     def has_drifted(self) -> bool:
-        """Whether a row differs from the index; new releases alone are no drift."""
+        """Whether a row differs from the index. New releases are not drift."""
         return any(table.drifted for table in self.tables)
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the index left questions open."""
-        return any(table.unanswered for table in self.tables)
+        """Whether a page or a wheel could not be read."""
+        return any(table.failed_reads for table in self.tables)

@@ -1,4 +1,4 @@
-"""What the name of a wheel says: release, Pythons, platform and glibc."""
+"""Wheel file names: release, Pythons, platform and glibc."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 from envdoctor.knowledge.releases import normalize_name
 
 PLATFORMS = ("x86_64", "aarch64")
-OLD_NAMES = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 513, 571, 599
+LEGACY_MANYLINUX = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 513, 571, 599
 _PLATFORM = re.compile(r"(?:manylinux_(\d+)_(\d+)|(manylinux(?:1|2010|2014))|(linux))_(\w+)")
 
 
 class Wheel(NamedTuple):
-    """The parts of a wheel's file name; tags as written, "cp310.cp311"."""
+    """The parts of a wheel's file name; tags as in the name, such as "cp310.cp311"."""
 
     name: str
     version: str
@@ -23,8 +23,8 @@ class Wheel(NamedTuple):
     platform: str
 
 
-class Built(NamedTuple):
-    """What the wheels of one release are for, as knowledge/published.toml has it."""
+class WheelSummary(NamedTuple):
+    """The kind, Pythons and glibc of a release's wheels, as in knowledge/published.toml."""
 
     kind: str
     pythons: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Built(NamedTuple):
 
 
 def parse_wheel_name(filename: str) -> Wheel | None:
-    """`vllm-0.33.0-cp38-abi3-manylinux_2_28_x86_64.whl` by its parts; None for what is no wheel."""
+    """Parse `vllm-0.33.0-cp38-abi3-manylinux_2_28_x86_64.whl`; None for another kind of file."""
     parts = filename.removesuffix(".whl").split("-")
     if not filename.endswith(".whl") or len(parts) not in (5, 6):
         return None
@@ -40,34 +40,34 @@ def parse_wheel_name(filename: str) -> Wheel | None:
 
 
 def glibc_of(platform_tag: str) -> dict[str, str]:
-    """`manylinux_2_17_x86_64.manylinux2014_x86_64` as the oldest glibc by platform; "" where the tag names none."""
-    found: dict[str, str] = {}
+    """Return the oldest glibc by platform for `manylinux_2_17_x86_64.manylinux2014_x86_64`; "" without one."""
+    oldest: dict[str, str] = {}
     for tag in platform_tag.split("."):
         match = _PLATFORM.fullmatch(tag)
         if match and match[5] in PLATFORMS:
-            glibc = f"{match[1]}.{match[2]}" if match[1] else OLD_NAMES.get(match[3] or "", "")
-            found[match[5]] = min(found.get(match[5], glibc), glibc, key=numbers)
-    return found
+            glibc = f"{match[1]}.{match[2]}" if match[1] else LEGACY_MANYLINUX.get(match[3] or "", "")
+            oldest[match[5]] = min(oldest.get(match[5], glibc), glibc, key=version_numbers)
+    return oldest
 
 
 def pythons_of(wheel: Wheel) -> list[str]:
-    """`cp38` with the stable ABI as "3.8+", `cp312` as "3.12", `py3` as "3"; free-threaded builds are left out."""
-    found = []
+    """Return "3.8+" for `cp38` with the stable ABI, "3.12" for `cp312`, "3" for `py3`; none for free threading."""
+    pythons = []
     for tag in wheel.python.split("."):
         match = re.fullmatch(r"(cp|py)3(\d*)", tag)
         if not match or re.search(r"\dt$", wheel.abi):
             continue
         if wheel.abi == "abi3":
-            found.append(f"3.{match[2]}+")
+            pythons.append(f"3.{match[2]}+")
         elif match[1] == "py" or wheel.abi == "none":
-            found.append("3")
+            pythons.append("3")
         else:
-            found.append(f"3.{match[2]}")
-    return found
+            pythons.append(f"3.{match[2]}")
+    return pythons
 
 
-def built(files: Iterable[Wheel | None]) -> Built:
-    """The kind of a release, its Pythons in order, and its oldest glibc by platform; None stands for a source."""
+def summarize_wheels(files: Iterable[Wheel | None]) -> WheelSummary:
+    """Summarize the files of a release; None stands for a source archive."""
     files = list(files)
     wheels = [wheel for wheel in files if wheel]
     glibc: dict[str, str] = {}
@@ -75,16 +75,16 @@ def built(files: Iterable[Wheel | None]) -> Built:
     for wheel in wheels:
         if wheel.platform == "any" or glibc_of(wheel.platform):
             pythons.update(pythons_of(wheel))
-        for platform, least in glibc_of(wheel.platform).items() if pythons_of(wheel) else ():
-            glibc[platform] = min(glibc.get(platform, least), least, key=numbers)
+        for platform, version in glibc_of(wheel.platform).items() if pythons_of(wheel) else ():
+            glibc[platform] = min(glibc.get(platform, version), version, key=version_numbers)
     if glibc and pythons:
-        order = ("3",) if "3" in pythons else tuple(sorted(pythons, key=numbers))
-        return Built("wheels", order, tuple(sorted(glibc.items(), reverse=True)))
+        order = ("3",) if "3" in pythons else tuple(sorted(pythons, key=version_numbers))
+        return WheelSummary("wheels", order, tuple(sorted(glibc.items(), reverse=True)))
     if any(wheel.platform == "any" for wheel in wheels):
-        return Built("any")
-    return Built("source" if None in files else "other")
+        return WheelSummary("any")
+    return WheelSummary("source" if None in files else "other")
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """`2.28` as (2, 28), to compare by."""
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Return (2, 28) for `2.28`, for comparisons."""
     return tuple(int(part) for part in re.findall(r"\d+", text))

@@ -126,7 +126,7 @@ def resolution_error(resolution: Resolution, sources: Sources) -> EnvdoctorError
         )
     error = EnvdoctorError(
         f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {summary}",
-        expected="a source that has these wheels; the configured sources are " + ", ".join(sources.names()),
+        expected="a source that has these wheels; the configured sources are " + ", ".join(sources.descriptions()),
         hint=hint,
     )
     if not unreachable:
@@ -163,8 +163,8 @@ def _attempt(
 def describe_source(source: Source, sources: Sources) -> str:
     """A source as text."""
     if source.kind == "torch-index":
-        return f"the PyTorch index ({source.backend}) with {' + '.join(sources.names())}"
-    return " + ".join(sources.names())
+        return f"the PyTorch index ({source.backend}) with {' + '.join(sources.descriptions())}"
+    return " + ".join(sources.descriptions())
 
 
 def torch_build_of(packages: Iterable[Package]) -> str:

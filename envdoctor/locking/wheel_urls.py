@@ -95,7 +95,7 @@ def with_file_size(client: HttpClient, file: PackageFile) -> PackageFile:
     headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Range": "bytes=0-0"}
     with closing(client.open(client.store_credentials(file.url), headers)) as stream:
         if stream.status != 206:
-            return file._replace(size=stream.promised)
+            return file._replace(size=stream.content_length)
         found = re.fullmatch(r"bytes 0-0/(\d{1,15})", stream.headers.get("Content-Range", "").strip())
         return file._replace(size=int(found[1]) if found else None)
 
@@ -115,7 +115,7 @@ def _compile(lock: Lock, lines: str, options: Sequence[str], sources: Sources) -
         result = run_uv(command, environment=environment, deadline=LOCATE_SECONDS)
         if result.ok:
             return tomllib.loads(pylock_file.read_text())
-    configured = "the configured sources are " + ", ".join(sources.names())
+    configured = "the configured sources are " + ", ".join(sources.descriptions())
     if result.timed_out or is_unreachable(result.output):
         timeout = f"no response within {LOCATE_SECONDS:.0f} s"
         raise EnvdoctorError(
@@ -138,6 +138,6 @@ def _missing_file(name: str, version: str, sha256: str, others: list[dict[str, A
     ]
     return Refused(
         f"no source has the locked file of {name} {version}; found: {'; '.join(found) or 'no wheel'}",
-        expected=f"a wheel with sha256 {sha256}; the configured sources are " + ", ".join(sources.names()),
+        expected=f"a wheel with sha256 {sha256}; the configured sources are " + ", ".join(sources.descriptions()),
         hint=f"pip download --no-deps --only-binary :all: {name}=={version}",
     )

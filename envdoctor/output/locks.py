@@ -54,7 +54,7 @@ def facts_checked(data: FactsChecked) -> list[RenderableType]:
     """Each table in a line, what drifted and what was left open below it."""
     parts: list[RenderableType] = []
     for checked in data.tables:
-        style = "error" if checked.drifted else "warning" if checked.unanswered else "ok"
+        style = "error" if checked.drifted else "warning" if checked.failed_reads else "ok"
         parts.append(
             Text.assemble(
                 ({"error": "✗ ", "warning": "! ", "ok": "✓ "}[style], style),
@@ -62,10 +62,13 @@ def facts_checked(data: FactsChecked) -> list[RenderableType]:
                 f"  {checked.checked} rows agree, {len(checked.drifted)} drifted, {len(checked.new)} new releases",
             )
         )
-        told = [f"{d.row}: {d.field} is {d.ours} here, {d.index} in {d.where}" for d in checked.drifted]
+        told = [
+            f"{d.row}: {d.field} is {d.table_value} in the table, {d.index_value} in {d.source}"
+            for d in checked.drifted
+        ]
         told += [f"{n.package} {n.version} {n.uploaded} is new" for n in checked.new[:CHANGES_SHOWN]]
         told += [f"{u.rows} rows not derivable: {u.reason} ({u.source})" for u in checked.underivable]
-        told += [f"{a.rows} rows unanswered: {a.what}: {a.reason}" for a in checked.unanswered]
+        told += [f"{r.rows} rows not compared: {r.item}: {r.reason}" for r in checked.failed_reads]
         parts += [_indent(Text(line, style="dim")) for line in told]
     read = f"{data.requests} requests, {data.bytes >> 20} MiB, {data.seconds:.0f} s, from {data.index}"
     return [*parts, Text(read, style="dim")]
