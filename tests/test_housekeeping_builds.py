@@ -109,7 +109,7 @@ def test_a_build_that_cannot_be_removed_is_told(compiled: Place) -> None:
     code = (
         "import envdoctor.install.removal as h, os\n"
         "def refuse(path): raise OSError(30, os.strerror(30))\n"
-        "h.remove = refuse\nfrom envdoctor.cli import main\nmain()"
+        "h.remove_environment = refuse\nfrom envdoctor.cli import main\nmain()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "clean", "--format", "json"],
