@@ -317,7 +317,7 @@ open({report!r}, "w").write(json.dumps([result.numbers, result.faults]))
 def test_scripts_measure_and_report_begin_and_end(stack_python: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     code = CORE.format(probes=str(PROBES_FOLDER), report=str(report))
-    finished = process.run([stack_python, "-c", code], deadline=120, env=probe_variables(tmp_path))
+    finished = process.run([stack_python, "-c", code], timeout=120, env=probe_variables(tmp_path))
     assert finished.ok, finished.output
     numbers, faults = json.loads(report.read_text())
     assert faults == []

@@ -164,7 +164,7 @@ def test_a_folder_that_is_gone_below_the_shell_is_said(arguments: list[str], tmp
         capture_output=True, text=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 3
-    assert done.stderr.startswith("error: the folder that this was started in is gone\n"), done.stderr
+    assert done.stderr.startswith("error: the current working directory was deleted\n"), done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody without a name")

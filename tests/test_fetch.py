@@ -156,7 +156,7 @@ def test_a_locked_profile_is_fetched_whole_and_installs_without_a_network(place:
     done = run_uv(
         ["pip", "install", "--target", place.home / "installed", "--require-hashes", "--no-cache",
          "--python-version", PYTHON, *uv_arguments(house.sources), "-r", requirements],
-        environment=uv_environment(house.sources), deadline=60,
+        environment=uv_environment(house.sources), timeout=60,
     )  # fmt: skip
     assert done.ok, done.output
     assert len(place.files.asked) == asked
@@ -493,7 +493,7 @@ def test_a_folder_with_a_comma_in_its_name_is_still_one_source(house: Path) -> N
     requirements = house.with_name("requirements.txt")
     requirements.write_text("gamma==1.0\n")
     done = run_uv(
-        ["pip", "compile", requirements, *uv_arguments(sources)], environment=uv_environment(sources), deadline=60
+        ["pip", "compile", requirements, *uv_arguments(sources)], environment=uv_environment(sources), timeout=60
     )
     assert done.ok, done.output
 

@@ -244,7 +244,9 @@ def test_the_end_of_a_short_process_is_noticed_at_once() -> None:
 
     def late() -> float:
         began = time.monotonic()
-        done = run([sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], deadline=30, poll=lambda _: None)
+        done = run(
+            [sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], timeout=30, on_output=lambda _: None
+        )
         assert done.ok
         bare = time.monotonic()
         subprocess.run([sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], check=True)
@@ -258,8 +260,8 @@ def test_without_pidfds_it_waits_all_the_same(monkeypatch: pytest.MonkeyPatch) -
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "pidfd_open", refused)
-    assert run([sys.executable, "-c", "print('x')"], deadline=30).ok
-    assert run([sys.executable, "-c", "import time; time.sleep(9)"], deadline=0.2).timed_out
+    assert run([sys.executable, "-c", "print('x')"], timeout=30).ok
+    assert run([sys.executable, "-c", "import time; time.sleep(9)"], timeout=0.2).timed_out
 
 
 def test_the_size_of_an_environment_is_what_its_records_tell(place: Place) -> None:

@@ -41,7 +41,7 @@ def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **v
     start = f"import sys; sys.path.insert(0, {str(script.parent)!r}); sys.argv = [{str(script)!r}, {str(result)!r}]"
     code = f"{start}\n{patch}\nimport runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
     environment = probe_variables(folder) | variables
-    finished = process.run([python, "-c", code], deadline=300, env=environment, cwd=folder)
+    finished = process.run([python, "-c", code], timeout=300, env=environment, cwd=folder)
     assert finished.ok, finished.output
     return json.loads(result.read_text())
 
@@ -245,7 +245,7 @@ def run_arithmetic(python: Path, folder: Path, setup: str, call: str) -> tuple[d
     result = folder / "result.json"
     start = f"import sys; sys.path.insert(0, {str(PROBES_FOLDER)!r}); sys.argv = ['', {str(result)!r}]"
     code = start + ON_CPU.format(setup=setup, call=call)
-    finished = process.run([python, "-c", code], deadline=120, env=probe_variables(folder))
+    finished = process.run([python, "-c", code], timeout=120, env=probe_variables(folder))
     assert finished.ok, finished.output
     numbers, faults = json.loads(result.read_text())
     return numbers, faults

@@ -38,7 +38,7 @@ def judge(
     report = folder / "report.json"
     text = SCRIPT.format(probes=str(PROBES_FOLDER), report=str(report), code=code)
     environment = probe_variables(folder) | variables
-    finished = process.run([python, "-c", text], deadline=200, env=environment, cwd=folder)
+    finished = process.run([python, "-c", text], timeout=200, env=environment, cwd=folder)
     assert finished.ok, finished.output
     numbers, faults, lists = json.loads(report.read_text())
     return numbers, "; ".join(faults), lists

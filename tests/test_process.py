@@ -14,7 +14,7 @@ from command import ROOT
 
 from envdoctor.core import processes as process
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.processes import BURST_BYTES, TAIL_BYTES, cleaned_environment, run
+from envdoctor.core.processes import MAX_POLL_BYTES, TAIL_BYTES, clean_environment, run
 
 
 def python(code: str) -> list[str]:
@@ -46,19 +46,19 @@ def gone(pid: int, seconds: float = 10) -> bool:
 
 
 def test_a_program_that_ends_well() -> None:
-    done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), deadline=30)
+    done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), timeout=30)
     assert (done.ok, done.returncode, done.signal, done.timed_out) == (True, 0, 0, False)
     assert sorted(done.output.split()) == ["err", "out"]
     assert done.log == ""
 
 
 def test_standard_error_can_be_left_out() -> None:
-    done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), deadline=30, separate_stderr=True)
+    done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), timeout=30, separate_stderr=True)
     assert done.output == "out\n"
 
 
 def test_an_exit_code_is_told() -> None:
-    done = run(python("raise SystemExit(7)"), deadline=30)
+    done = run(python("raise SystemExit(7)"), timeout=30)
     assert not done.ok
     assert done.ending == "ended with exit code 7"
 
@@ -67,13 +67,13 @@ def test_an_exit_code_is_told() -> None:
     ("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (signal.SIGKILL, "SIGKILL"), (40, "signal 40")]
 )
 def test_a_crash_is_named_by_its_signal(number: int, name: str) -> None:
-    done = run(python(f"import os; os.kill(os.getpid(), {int(number)})"), deadline=30)
+    done = run(python(f"import os; os.kill(os.getpid(), {int(number)})"), timeout=30)
     assert done.signal == number
     assert done.ending == f"was killed by {name}"
 
 
 def test_what_hangs_is_stopped_at_its_deadline() -> None:
-    done = run(python("import time; print('here', flush=True); time.sleep(300)"), deadline=0.5)
+    done = run(python("import time; print('here', flush=True); time.sleep(300)"), timeout=0.5)
     assert done.timed_out
     assert not done.ok
     assert done.ending.startswith("did not finish within")
@@ -83,7 +83,7 @@ def test_what_hangs_is_stopped_at_its_deadline() -> None:
 
 def test_a_deadline_holds_while_it_is_polled() -> None:
     texts: list[str] = []
-    done = run(python("import time; time.sleep(300)"), deadline=0.5, poll=texts.append)
+    done = run(python("import time; time.sleep(300)"), timeout=0.5, on_output=texts.append)
     assert done.timed_out
     assert 2 <= len(texts) <= 6
 
@@ -100,7 +100,7 @@ def test_a_stubborn_family_is_killed_at_the_deadline(tmp_path: Path) -> None:
     parent = (
         f"{STUBBORN} import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(300)"
     )
-    done = run(python(parent), deadline=1.5, grace=0.3)
+    done = run(python(parent), timeout=1.5, grace=0.3)
     assert done.timed_out
     assert done.signal == signal.SIGKILL
     assert gone(int(wait_for(note)))
@@ -115,7 +115,7 @@ def test_a_child_that_outlives_its_parent_is_killed(tmp_path: Path) -> None:
         f"import subprocess, sys, pathlib, time; subprocess.Popen([sys.executable, '-c', {child!r}])\n"
         f"while not pathlib.Path({str(note)!r}).exists(): time.sleep(0.01)"
     )
-    done = run(python(parent), deadline=30)
+    done = run(python(parent), timeout=30)
     assert done.ok
     assert done.seconds < 20
     assert gone(int(wait_for(note)))
@@ -124,24 +124,24 @@ def test_a_child_that_outlives_its_parent_is_killed(tmp_path: Path) -> None:
 def test_fifty_megabytes_of_output_stay_out_of_memory() -> None:
     pieces: list[int] = []
     flood = "import sys\nfor _ in range(50): sys.stdout.write('x' * (1 << 20))\nprint('end')"
-    done = run(python(flood), deadline=60, poll=lambda text: pieces.append(len(text)))
+    done = run(python(flood), timeout=60, on_output=lambda text: pieces.append(len(text)))
     assert done.ok
     assert len(done.output) == TAIL_BYTES
     assert done.output.endswith("xend\n")
-    assert max(pieces) <= BURST_BYTES
+    assert max(pieces) <= MAX_POLL_BYTES
 
 
 def test_standard_input_is_what_was_given_or_nothing() -> None:
     echo = python("import sys; print(repr(sys.stdin.read()))")
-    assert run(echo, deadline=30, stdin="größe".encode()).output == "'größe'\n"
-    assert run(echo, deadline=30).output == "''\n"
+    assert run(echo, timeout=30, stdin="größe".encode()).output == "'größe'\n"
+    assert run(echo, timeout=30).output == "''\n"
 
 
 def test_a_log_is_appended_to_and_the_output_is_this_runs_own(tmp_path: Path) -> None:
     log = tmp_path / "logs/a.log"
     seen: list[str] = []
-    run(python("print('first')"), deadline=30, log=log)
-    done = run(python("print('second')"), deadline=30, log=log, poll=seen.append)
+    run(python("print('first')"), timeout=30, log=log)
+    done = run(python("print('second')"), timeout=30, log=log, on_output=seen.append)
     assert log.read_text() == "first\nsecond\n"
     assert (done.output, done.log) == ("second\n", str(log))
     assert "".join(seen) == "second\n"
@@ -150,7 +150,7 @@ def test_a_log_is_appended_to_and_the_output_is_this_runs_own(tmp_path: Path) ->
 def test_a_log_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(EnvdoctorError, match=r"cannot write the log .*file/a\.log") as caught:
-        run(python("print(1)"), deadline=30, log=tmp_path / "file/a.log")
+        run(python("print(1)"), timeout=30, log=tmp_path / "file/a.log")
     assert "XDG_STATE_HOME" in caught.value.hint
 
 
@@ -161,7 +161,7 @@ def test_polling_sees_every_letter_once_and_whole() -> None:
         "os.write(1, b'end')"
     )
     seen: list[str] = []
-    run(python(code), deadline=30, poll=seen.append)
+    run(python(code), timeout=30, on_output=seen.append)
     assert "".join(seen) == "grösse\nend"
 
 
@@ -174,7 +174,7 @@ def test_ctrl_c_while_polling_stops_the_group(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(python(code), deadline=30, poll=interrupt)
+        run(python(code), timeout=30, on_output=interrupt)
     assert gone(int(note.read_text()))
 
 
@@ -226,7 +226,7 @@ def test_a_second_ctrl_c_ends_the_patience(tmp_path: Path) -> None:
 
 def test_signals_are_as_before_afterwards() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    run(python(""), deadline=30)
+    run(python(""), timeout=30)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
@@ -234,7 +234,7 @@ def test_nohup_is_respected() -> None:
     """What was told to ignore a closed terminal goes on."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        done = run(python("import os, signal; os.kill(os.getppid(), signal.SIGHUP); print('on')"), deadline=30)
+        done = run(python("import os, signal; os.kill(os.getppid(), signal.SIGHUP); print('on')"), timeout=30)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert done.output == "on\n"
@@ -244,23 +244,21 @@ def test_the_environment_is_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "VIRTUAL_ENV", "UV_CACHE_DIR", "PLAIN"):
         monkeypatch.setenv(name, "/nowhere")
     code = "import os; print([n for n in ('PYTHONHOME', 'PYTHONPATH', 'UV_PYTHON', 'VIRTUAL_ENV', 'UV_CACHE_DIR',"
-    done = run(
-        [sys.executable, "-c", code + "'PLAIN', 'EXTRA') if n in os.environ])"], deadline=30, env={"EXTRA": ""}
-    )
+    done = run([sys.executable, "-c", code + "'PLAIN', 'EXTRA') if n in os.environ])"], timeout=30, env={"EXTRA": ""})
     assert done.output == "['UV_CACHE_DIR', 'PLAIN', 'EXTRA']\n"
 
 
 def test_credentials_of_named_indexes_reach_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_INDEX_MIRROR_PASSWORD", "secret")
-    assert cleaned_environment()["UV_INDEX_MIRROR_PASSWORD"] == "secret"
+    assert clean_environment()["UV_INDEX_MIRROR_PASSWORD"] == "secret"
 
 
 @pytest.mark.parametrize("argv", [["/nowhere/program"], ["/etc/hosts"], ["/"], ["echo", "a\0b"]])
 def test_a_program_that_cannot_start_is_an_error(argv: list[str]) -> None:
     with pytest.raises(EnvdoctorError, match=f"cannot start {argv[0]}: ."):
-        run(argv, deadline=30)
+        run(argv, timeout=30)
 
 
 def test_a_variable_that_cannot_be_one_is_an_error() -> None:
     with pytest.raises(EnvdoctorError, match="illegal environment variable name"):
-        run(python(""), deadline=30, env={"A=B": "1"})
+        run(python(""), timeout=30, env={"A=B": "1"})

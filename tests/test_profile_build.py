@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from test_profile_files import WHEEL, Home, own
 
-from envdoctor.core.bundled import bundled
+from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import absent, unreadable
 from envdoctor.knowledge.system_packages import system_packages
@@ -164,7 +164,7 @@ def test_what_is_dropped_leaves_no_build_and_no_fallback_behind(home: Home) -> N
 def test_a_stack_that_compiles_at_run_time_says_so(name: str) -> None:
     """triton compiles its launcher in C; where there is no triton, torch.compile writes C++."""
     profile = read_profile(name)
-    locked = [read_lock(path) for path in sorted((bundled("profiles") / "locks" / name).glob("*.txt"))]
+    locked = [read_lock(path) for path in sorted((bundled_directory("profiles") / "locks" / name).glob("*.txt"))]
     files = [file for file in locked if file and not file.without]
     with_triton = any(package.name == "triton" for file in files for package in file.packages)
     wanted = {"c-compiler"} if with_triton or name == "gh200" else {"cxx-compiler"}

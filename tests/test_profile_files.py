@@ -21,7 +21,7 @@ from local_packages import write_wheel
 from sample_environments import add_distribution, make_venv
 from test_fuzz import fuzz, mutated
 
-from envdoctor.core.bundled import bundled
+from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput
 from envdoctor.core.records import absent, known
 from envdoctor.environment.inspect import read_stack
@@ -82,7 +82,7 @@ def home(tmp_path: Path) -> Home:
 
 def bundled_text(name: str = BASE) -> str:
     """A bundled profile without its wheels and fallbacks, so that a test can add its own."""
-    text = (bundled("profiles") / f"{name}.toml").read_text()
+    text = (bundled_directory("profiles") / f"{name}.toml").read_text()
     return re.sub(r"^\[\[?(?:wheels|fallbacks)\]\]?$.*?(?=^\[|\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
 
 

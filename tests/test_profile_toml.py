@@ -41,5 +41,5 @@ def test_it_is_refused_at_once(kind: str, case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", READERS)
 def test_a_device_without_an_end_is_not_read(kind: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").symlink_to("/dev/zero")
-    with pytest.raises(BadInput, match="is no regular file"):
+    with pytest.raises(BadInput, match="is not a regular file"):
         READERS[kind](str(tmp_path / "mine.toml"))

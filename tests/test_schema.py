@@ -162,7 +162,7 @@ def test_a_stack_validates_and_reads_back() -> None:
     data = json.loads(json.dumps({"schema": STACK_SCHEMA} | _builtins(stack)))
     schema = schema_of("stack")
     assert faults(data, schema, schema) == []
-    assert convert(data, Stack, where="x", what="x", hint="x") == stack
+    assert convert(data, Stack, source="x", expected="x", hint="x") == stack
 
 
 def _builtins(record: Any) -> dict[str, Any]:

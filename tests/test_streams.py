@@ -94,7 +94,7 @@ def test_a_full_disk_below_the_answer_is_told(arguments: list[str], tmp_path: Pa
     assert done.returncode == 3
     assert done.stderr.decode().splitlines() == [
         "error: standard output cannot be written: No space left on device",
-        "expected: a terminal, a pipe or a file on a disk with room",
+        "expected: a terminal, a pipe, or a file on a disk with free space",
         "hint: df -h .",
     ]
 
@@ -134,7 +134,7 @@ def test_a_full_disk_below_a_file_is_no_wrong_input(arguments: list[str], tmp_pa
     assert done.returncode == 3
     assert done.stderr.decode().splitlines() == [
         "error: cannot write /dev/full: No space left on device",
-        "expected: a disk with room",
+        "expected: a disk with free space",
         "hint: df -h /dev",
     ]
 

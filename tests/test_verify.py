@@ -183,13 +183,13 @@ def test_private_memory_does_not_include_mapped_files() -> None:
 def test_output_between_two_polls_is_limited_to_its_end(tmp_path: Path) -> None:
     polled: list[str] = []
     code = "print('x' * 20_000_000 + 'end', flush=True)"
-    process.run([PYTHON, "-c", code], deadline=30, log=tmp_path / "log", poll=polled.append)
-    assert max(map(len, polled)) <= process.BURST_BYTES
+    process.run([PYTHON, "-c", code], timeout=30, log=tmp_path / "log", on_output=polled.append)
+    assert max(map(len, polled)) <= process.MAX_POLL_BYTES
     assert "".join(polled).endswith("end\n")
 
 
 def test_signal_without_a_name_is_reported_by_number() -> None:
-    finished = process.run([PYTHON, "-c", "import os; os.kill(os.getpid(), 40)"], deadline=30)
+    finished = process.run([PYTHON, "-c", "import os; os.kill(os.getpid(), 40)"], timeout=30)
     assert finished.ending == "was killed by signal 40"
 
 

@@ -13,7 +13,7 @@ import typer
 from envdoctor.cli import diagnosis, environments, fleet, profiles, training
 from envdoctor.cli.shared import app
 from envdoctor.core.errors import EXIT_FAILED
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 
 __all__ = ["app", "diagnosis", "environments", "fleet", "main", "profiles", "training"]
 
@@ -54,7 +54,7 @@ def main() -> None:
 def _expand_home(argument: str) -> str:
     """Expand `~` in `--venv=~/x`, which bash does only in `--venv ~/x`."""
     option, _, path = argument.partition("=")
-    return f"{option}={expanded(path)}" if option.startswith("--") and path.startswith("~/") else argument
+    return f"{option}={expand_home(path)}" if option.startswith("--") and path.startswith("~/") else argument
 
 
 def _print_internal_error(error: Exception) -> None:

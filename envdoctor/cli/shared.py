@@ -141,7 +141,7 @@ def finish(
     progress: ProgressFormat = ProgressFormat.auto,
 ) -> None:
     """Run a command, print its result or its error, and exit with its exit code."""
-    from envdoctor.core.errors import foreseen
+    from envdoctor.core.errors import as_envdoctor_error
     from envdoctor.core.processes import sigterm_as_interrupt
     from envdoctor.output.reporter import LazyReporter
 
@@ -151,7 +151,7 @@ def finish(
             result = work(reporter)
     except Exception as exception:
         reporter.close()
-        error = foreseen(exception)
+        error = as_envdoctor_error(exception)
         if error is None:
             raise
         _print_error(command, form, error)

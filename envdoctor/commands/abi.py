@@ -14,7 +14,7 @@ from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.extensions import CompiledPath, find_variants
 from envdoctor.binaries.linkage import Linkage, UnresolvedDependencies
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
@@ -74,7 +74,7 @@ def run(target: str) -> CommandResult:
 
 
 def _select_environment(target: str) -> tuple[Path, Stack]:
-    if not expanded(target).is_dir():
+    if not expand_home(target).is_dir():
         raise BadInput(f"{target} is not a folder", expected="the folder of an environment", hint=HINT)
     path = find_environment(target, "", os.environ)
     stack = select_stack(target, "", search=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, KernelCode, Record
 from envdoctor.core.results import CommandResult
 from envdoctor.knowledge.architectures import PTX_SHARE
@@ -63,7 +63,7 @@ def run(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: bo
     """Scan a file, an environment or a folder for GPU code; exit code 1 if a GPU cannot run any code of a file."""
     gpus = requested_gpus(cc, machine, facts)
     started = time.monotonic()
-    path = expanded(target)
+    path = expand_home(target)
     scan = scan_target(path, target)
     if not scan.files and not scan.without_gpu_code:
         raise _no_compiled_file(target, scan.unreadable)

@@ -53,7 +53,7 @@ def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
     if is_folder(path):
         _reject_fix("an environment", fix)
         return _audit_environment(target, machine)
-    text = read_text(path, what=EXPECTED, hint=HINT)
+    text = read_text(path, expected=EXPECTED, hint=HINT)
     if path.suffix.lower() in GUIDE_SUFFIXES or "```" in text:
         return _audit_guide(text, target, machine, fix, kind="guide")
     if text.startswith("# profile:"):

@@ -14,7 +14,7 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.decoding import open_input, write_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, nearest
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
 from envdoctor.core.records import Choice, Finding, Machine, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record
@@ -247,7 +247,7 @@ def parse_rule_filter(select: Sequence[str], ignore: Sequence[str], known: list[
     ]
     for prefix in [*parsed[0], *parsed[1]]:
         if not any(name.startswith(prefix) for name in [*known, "TEXT-"]) and not prefix.startswith("TEXT-"):
-            close = nearest(prefix, known)
+            close = closest_match(prefix, known)
             raise BadInput(
                 f"no rule id starts with '{prefix}'" + (f"; did you mean '{close}'?" if close else ""),
                 expected="rule ids or prefixes, such as DRV001 or DRV",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envdoctor.core.directories import cache_directory
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
 from envdoctor.install.build_cache import try_lock_build, unused_builds
@@ -21,7 +21,7 @@ def run(venv: str, *, dry_run: bool, adopted: bool) -> CommandResult:
 
     With `adopted`, replaced environments that envdoctor did not create are removed as well.
     """
-    environments = [environment_paths(expanded(venv).absolute())] if venv else known_environments()
+    environments = [environment_paths(expand_home(venv).absolute())] if venv else known_environments()
     removal = Removal(dry_run=dry_run)
     for environment in environments:
         with file_system_errors(environment):

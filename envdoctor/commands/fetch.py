@@ -18,7 +18,7 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.core.paths import exists, expanded, is_folder
+from envdoctor.core.paths import exists, expand_home, is_folder
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -84,7 +84,7 @@ def run(
     begin = time.monotonic()
     profile = read_profile(name)
     target = _target(profile, python, architecture, glibc)
-    folder = expanded(dest).absolute()
+    folder = expand_home(dest).absolute()
     if exists(folder) and not is_folder(folder):
         raise BadInput(f"--dest {folder} is a file", expected="a folder, or a new one", hint=f"ls -ld {folder}")
     old = read_manifest(folder)

@@ -8,7 +8,7 @@ import msgspec
 
 from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Choice, Machine, Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -67,7 +67,7 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
             expected="a machine that meets the profile's conditions",
             hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
         )
-    folder = (expanded(request.venv) if request.venv else default_venv(profile.id)).absolute()
+    folder = (expand_home(request.venv) if request.venv else default_venv(profile.id)).absolute()
     check_replaceable(folder, adopt=request.adopt)
     if not request.dry_run:
         check_unlocked(EnvironmentPaths(folder))  # before the first request to a package source

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, cannot_write
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, write_error
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
@@ -106,7 +106,7 @@ def run(request: PackRequest) -> CommandResult:
     try:
         part.touch(exist_ok=False)
     except OSError as error:
-        raise cannot_write(target, error, expected="a file in a folder of yours", hint=HINT) from error
+        raise write_error(target, error, expected="a file in a folder of yours", hint=HINT) from error
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             secrets = RunFileRedactor()

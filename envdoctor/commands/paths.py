@@ -52,6 +52,6 @@ def _entry(path: Path, use: str, remove: str) -> PathEntry:
 
 
 def _uv_cache() -> Path:
-    finished = run_uv(["cache", "dir"], environment={}, deadline=30)
+    finished = run_uv(["cache", "dir"], environment={}, timeout=30)
     lines = finished.output.strip().splitlines()
     return Path(lines[-1]) if finished.ok and lines else Path("unknown")

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import convert
+from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Gpu, Machine, Record
@@ -149,9 +149,9 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
         "machine": machine,
         "trl": _trl_version(request),
     }
-    program = bundled("train") / "plan.py"
+    program = bundled_directory("train") / "plan.py"
     done = run_process(
-        [sys.executable, "-B", program], deadline=PLAN_SECONDS, stdin=json.dumps(asked).encode(), cwd=Path.cwd()
+        [sys.executable, "-B", program], timeout=PLAN_SECONDS, stdin=json.dumps(asked).encode(), cwd=Path.cwd()
     )
     try:
         answer = json.loads(done.output)
@@ -164,7 +164,7 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
     if not answer["ok"]:
         problem = answer["error"]
         raise BadInput(problem["message"], expected=problem["expected"], hint=problem["hint"])
-    return convert(answer["plan"], MemoryPlan, where="train/plan.py", what="a plan", hint=HINT)
+    return convert(answer["plan"], MemoryPlan, source="train/plan.py", expected="a plan", hint=HINT)
 
 
 def _trl_version(request: PlanRequest) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envdoctor.core.bundled import bundled
-from envdoctor.core.errors import BadInput, EnvdoctorError, cannot_write
+from envdoctor.core.directories import bundled_directory
+from envdoctor.core.errors import BadInput, EnvdoctorError, write_error
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Record
@@ -51,8 +51,8 @@ def run(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, pyt
 
 def _draw(interpreter: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Let the program draw; its answer is the last line that it prints."""
-    program = bundled("train") / "plot.py"
-    done = run_process([interpreter, "-B", program], deadline=DRAW_SECONDS, stdin=json.dumps(request).encode())
+    program = bundled_directory("train") / "plot.py"
+    done = run_process([interpreter, "-B", program], timeout=DRAW_SECONDS, stdin=json.dumps(request).encode())
     last = next((line for line in reversed(done.output.splitlines()) if line.strip()), "")
     try:
         answer = json.loads(last)
@@ -91,7 +91,7 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
         if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
             raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
     except OSError as error:
-        raise cannot_write(target, error, expected="a file in a folder of yours", hint=HINT) from error
+        raise write_error(target, error, expected="a file in a folder of yours", hint=HINT) from error
     return target
 
 

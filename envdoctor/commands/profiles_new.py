@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
 from envdoctor.environment.managed import size_on_disk
 from envdoctor.environment.select import select_stack
@@ -23,7 +23,7 @@ def run(venv: str, name: str, output: str) -> CommandResult:
         raise BadInput(
             "--from-venv is empty", expected="a working environment", hint="envdoctor profiles new --from-venv ./venv"
         )
-    folder = expanded(venv).absolute()
+    folder = expand_home(venv).absolute()
     hashes = find_wheel_hashes(folder, os.environ)
     profile_id = name or folder.name.lstrip(".")  # a profile name does not begin with a dot, as .venv does
     toml = profile_from_stack(stack, select_machine("", ()), profile_id, hashes=hashes, size=size_on_disk(folder))

@@ -32,7 +32,7 @@ from envdoctor.verify.status import require_verified, resolve_interpreter, statu
 from envdoctor.verify.stored_results import read_verification, verification_path
 
 if TYPE_CHECKING:
-    from envdoctor.core.processes import Finished
+    from envdoctor.core.processes import CompletedProcess
     from envdoctor.training.launchers.records import LaunchContext
     from envdoctor.training.runs.events import Event
 
@@ -237,7 +237,7 @@ def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, opti
     return CommandResult(TrainResult(planned, summary, result, finished.seconds), code)
 
 
-def _run_failed(directory: Path, finished: Finished, options: Sequence[str]) -> EnvdoctorError:
+def _run_failed(directory: Path, finished: CompletedProcess, options: Sequence[str]) -> EnvdoctorError:
     last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
     error = EnvdoctorError(
         f"the trainer {finished.ending}: {last.strip()}",

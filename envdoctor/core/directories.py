@@ -1,4 +1,4 @@
-"""envdoctor's directories, by the XDG Base Directory Specification.
+"""envdoctor's directories: bundled data, and the user's by the XDG Base Directory Specification.
 
 Relative values of the XDG variables are ignored, as the specification requires.
 """
@@ -9,6 +9,14 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def bundled_directory(name: str) -> Path:
+    """The directory `name` ("profiles", "train") in the installed package, or in the source checkout."""
+    installed = PACKAGE / "bundled" / name
+    return installed if installed.is_dir() else PACKAGE.parent / name
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:

@@ -1,7 +1,4 @@
-"""Paths without exceptions.
-
-Questions answer False where they may not look; pathlib raises there before Python 3.12.
-"""
+"""Path tests that return False, where pathlib before Python 3.12 raises for an inaccessible folder."""
 
 from __future__ import annotations
 
@@ -10,30 +7,30 @@ from pathlib import Path
 
 
 def exists(path: Path | str) -> bool:
-    """Whether something can be seen at a path."""
+    """Whether the path exists and is accessible."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_folder(path: Path | str) -> bool:
-    """Whether a folder can be seen at a path."""
+    """Whether the path is an accessible folder."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_file(path: Path | str) -> bool:
-    """Whether a file can be seen at a path."""
+    """Whether the path is an accessible regular file."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_link(path: Path | str) -> bool:
-    """Whether a link can be seen at a path."""
+    """Whether the path is an accessible symlink."""
     return os.path.islink(path)  # noqa: PTH114
 
 
-def expanded(path: Path | str) -> Path:
-    """`~/x` and `~name/x` as the shell means them; where there is no such home, as they stand."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's raises RuntimeError for a user that is none
+def expand_home(path: Path | str) -> Path:
+    """Expand `~/x` and `~user/x`; unchanged if there is no such user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's expanduser raises RuntimeError for an unknown user
 
 
-def follow(path: Path) -> Path:
-    """Where the links of a path end; links in a circle are left as they are."""
+def resolve_links(path: Path) -> Path:
+    """Resolve the symlinks of a path; links that form a loop are not followed."""
     return Path(os.path.realpath(path))

@@ -1,7 +1,8 @@
-"""The one place that starts a process.
+"""Start child processes. No other module calls `subprocess`.
 
-Argument lists only, never a shell; a cleaned environment; a deadline; output into a file, so that nothing can
-block on a full pipe; a process group of its own, which is interrupted, then terminated, then killed.
+A child gets an argument list (never a shell command), a cleaned environment, a timeout and its own process group.
+Its output goes to a file, so that it never blocks on a full pipe. To stop it, the group is interrupted, then
+terminated, then killed.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from typing import BinaryIO
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Record
 
-# Variables that bend a child's Python or uv away from what it was asked to use.
-# UV_* that say where packages come from and where the cache lies are the user's own settings and stay.
-DROPPED = (
+# Variables that would make a child's Python or uv use another interpreter or environment.
+REMOVED_VARIABLES = (
     "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__",
-    "PYTHONIOENCODING",  # of our own streams: what a child prints is read as UTF-8
+    "PYTHONIOENCODING",  # the output of a child is decoded as UTF-8
 )  # fmt: skip
-KEPT_UV = (
+# Of uv's variables, only the user's settings for package sources, the network and the cache are kept.
+KEPT_UV_VARIABLES = (
     "UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
     "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_INSECURE_HOST", "UV_KEYRING_PROVIDER", "UV_LINK_MODE",
     "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_CONCURRENT_DOWNLOADS", "UV_CONFIG_FILE",
     "UV_PYTHON_INSTALL_DIR", "UV_PYTHON_INSTALL_MIRROR",
 )  # fmt: skip
-KEPT_UV_PREFIX = "UV_INDEX_"  # UV_INDEX_STRATEGY, and UV_INDEX_<NAME>_USERNAME and _PASSWORD of named indexes
+KEPT_UV_PREFIX = "UV_INDEX_"  # UV_INDEX_STRATEGY, UV_INDEX_<NAME>_USERNAME and _PASSWORD
 
 GRACE_SECONDS = 3.0  # between interrupt, terminate and kill
-POLL_SECONDS = 0.2  # between two looks at what a child has printed
-LONGEST_WAIT = 3600.0  # at a stretch: poll(2) counts milliseconds in an int
+POLL_SECONDS = 0.2  # interval at which new output is passed to `on_output`
+MAX_WAIT_SECONDS = 3600.0  # of one poll(2), which counts milliseconds in an int
 TAIL_BYTES = 16_384
-BURST_BYTES = 2**20  # a child may print gigabytes between two polls; they are not for this process's memory
+MAX_POLL_BYTES = 2**20  # of new output per poll: a child may print gigabytes between two polls
 
 
-class Finished(Record, frozen=True):
-    """How a process ended. `signal` is the signal that killed it, 0 if none; `output` its last lines."""
+class CompletedProcess(Record, frozen=True):
+    """A process that has ended. `signal` is the signal that killed it, 0 if none; `output` the end of its output."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -57,12 +58,12 @@ class Finished(Record, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether it ended with exit code 0 before the timeout."""
         return self.returncode == 0 and not self.timed_out
 
     @property
     def ending(self) -> str:
-        """How it ended, in words."""
+        """How it ended, as the predicate of a sentence."""
         if self.timed_out:
             return f"did not finish within {self.seconds:.0f} s and was stopped"
         if self.signal:
@@ -71,44 +72,44 @@ class Finished(Record, frozen=True):
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal; most real-time signals have none."""
+    """The name of a signal; most real-time signals have only a number."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def cleaned_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without what would mislead a child, plus `extra`."""
-    kept = {
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without the variables that would mislead a child, plus `extra`."""
+    environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in DROPPED and (not name.startswith("UV_") or name in KEPT_UV or name.startswith(KEPT_UV_PREFIX))
+        if name not in REMOVED_VARIABLES
+        and (not name.startswith("UV_") or name in KEPT_UV_VARIABLES or name.startswith(KEPT_UV_PREFIX))
     }
-    return kept | dict(extra or {})
+    return environment | dict(extra or {})
 
 
 def run(
     argv: Sequence[str | Path],
     *,
-    deadline: float,
+    timeout: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     log: Path | None = None,
     stdin: bytes = b"",
     separate_stderr: bool = False,
-    poll: Callable[[str], None] | None = None,
-    keep_open: Sequence[int] = (),
+    on_output: Callable[[str], None] | None = None,
+    pass_fds: Sequence[int] = (),
     grace: float = GRACE_SECONDS,
-) -> Finished:
-    """Run a program to its end or its deadline (seconds) and say how it ended.
+) -> CompletedProcess:
+    """Run a program until it ends or the timeout (seconds) has passed.
 
-    Output (both streams, unless `separate_stderr` drops the second) goes to `log`, which is appended to, or to a
-    nameless temporary file. `poll` is called about five times a second with the text that is new (of a burst, its
-    last MiB). `keep_open` are file descriptors that the child inherits. `grace` is the time in seconds that it gets
-    to end by itself when it is stopped.
-    Raises EnvdoctorError when the program cannot be started. Whatever is raised here, or by Ctrl-C, SIGTERM or
-    SIGHUP, stops the whole process group first.
+    Both output streams are appended to `log`, or go to a temporary file; `separate_stderr` discards stderr.
+    `on_output` is called about five times a second with the new output, at most its last MiB. The child inherits
+    the file descriptors `pass_fds`. A child that is stopped gets `grace` seconds after each signal.
+    Raises EnvdoctorError if the program cannot be started. Any exception, Ctrl-C, SIGTERM and SIGHUP stop the
+    process group.
     """
     command = tuple(str(part) for part in argv)
     started = time.monotonic()
@@ -120,24 +121,24 @@ def run(
                 stdin=source,
                 stdout=out,
                 stderr=subprocess.DEVNULL if separate_stderr else subprocess.STDOUT,
-                env=cleaned_environment(env),
+                env=clean_environment(env),
                 cwd=cwd,
                 start_new_session=True,
-                pass_fds=keep_open,
+                pass_fds=pass_fds,
             )
-        except (OSError, ValueError) as error:  # ValueError: a null byte, a variable's name with `=` in it
+        except (OSError, ValueError) as error:  # ValueError: a null byte, or `=` in the name of a variable
             raise EnvdoctorError(
                 f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}",
                 expected="an executable file",
                 hint=f"command -v {shlex.quote(command[0])}",
             ) from error
         try:
-            timed_out = _watch(child, started + deadline, out, offset, poll)
+            timed_out = _wait(child, started + timeout, out, offset, on_output)
         finally:
             stop(child, grace)
         tail, _ = _bytes_since(out, max(offset, out.seek(0, os.SEEK_END) - TAIL_BYTES))
     code = child.returncode
-    return Finished(
+    return CompletedProcess(
         argv=command,
         returncode=code,
         signal=-code if code < 0 else 0,
@@ -149,7 +150,10 @@ def run(
 
 
 def stop(child: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
-    """End a process group: interrupt, terminate, kill, each after `grace` seconds; what it left behind, too."""
+    """Stop a process group: interrupt, terminate and kill it, with `grace` seconds after each signal.
+
+    The kill also ends processes that the child left in its group.
+    """
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             if child.poll() is not None:
@@ -157,46 +161,46 @@ def stop(child: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
             _signal_group(child, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(grace)
-    finally:  # a second Ctrl-C ends the patience
+    finally:  # a second Ctrl-C kills immediately
         _signal_group(child, signal.SIGKILL)
         child.wait()
 
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP (a scheduler, a closed terminal) raise KeyboardInterrupt meanwhile.
+    """Within this context, SIGTERM (schedulers) and SIGHUP (a closed terminal) raise KeyboardInterrupt.
 
-    By default they would end this process on the spot, and the child, in a session of its own, would run on.
+    By default these signals would end this process at once, and its child would continue in its own session.
     """
-    if threading.current_thread() is not threading.main_thread():  # Python sets handlers only there
+    if threading.current_thread() is not threading.main_thread():  # Python sets signal handlers only there
         yield
         return
-    deadly = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
-    for number in deadly:
+    fatal = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in fatal:
         signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        for number in deadly:
+        for number in fatal:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _watch(
+def _wait(
     child: subprocess.Popen[bytes],
-    end: float,
+    deadline: float,
     out: BinaryIO,
     offset: int,
-    poll: Callable[[str], None] | None,
+    on_output: Callable[[str], None] | None,
 ) -> bool:
-    """Wait for the child; True when the deadline passed first."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a poll may fall into the middle of a letter
+    """Wait for the child. True if the deadline passed first."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # new output may end within a character
     with _pidfd(child.pid) as handle:
         while True:
-            left = end - time.monotonic()
-            ended = _has_ended(child, handle, max(0.0, min(left, POLL_SECONDS if poll else LONGEST_WAIT)))
-            if poll:
+            left = deadline - time.monotonic()
+            ended = _has_ended(child, handle, max(0.0, min(left, POLL_SECONDS if on_output else MAX_WAIT_SECONDS)))
+            if on_output:
                 data, offset = _bytes_since(out, offset)
-                poll(decoder.decode(data, ended))
+                on_output(decoder.decode(data, ended))
             if ended:
                 return False
             if left <= 0:
@@ -205,7 +209,7 @@ def _watch(
 
 @contextlib.contextmanager
 def _pidfd(process: int) -> Iterator[int | None]:
-    """A file descriptor that becomes readable when a process ends (Linux 5.3); None where there is no such thing."""
+    """A file descriptor that becomes readable when a process ends; None before Linux 5.3."""
     try:
         handle = os.pidfd_open(process)
     except (AttributeError, OSError):
@@ -218,7 +222,7 @@ def _pidfd(process: int) -> Iterator[int | None]:
 
 
 def _has_ended(child: subprocess.Popen[bytes], handle: int | None, seconds: float) -> bool:
-    """Wait for a child's end. Popen.wait with a timeout looks every 50 ms, which eight short children make 0.2 s."""
+    """Wait for the end of a child, without the 50 ms polling interval of Popen.wait."""
     if handle is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(seconds)
@@ -236,9 +240,9 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _bytes_since(out: BinaryIO, offset: int) -> tuple[bytes, int]:
-    """What the file holds past `offset`, of a burst the end alone, and where it ends now."""
+    """The content of the file after `offset`, at most its last MiB, and the new end of the file."""
     end = out.seek(0, os.SEEK_END)
-    start = max(offset, end - BURST_BYTES)
+    start = max(offset, end - MAX_POLL_BYTES)
     return os.pread(out.fileno(), end - start, start), end
 
 
@@ -254,8 +258,8 @@ def _output_file(log: Path | None) -> Iterator[BinaryIO]:
     except OSError as error:
         raise EnvdoctorError(
             f"cannot write the log {log}: {error.strerror}",
-            expected="a folder of yours that can be written to",
-            hint="export XDG_STATE_HOME=/a/folder/of/yours",
+            expected="a writable folder",
+            hint="export XDG_STATE_HOME=/path/to/a/writable/folder",
         ) from error
     with out:
         yield out

@@ -1,7 +1,7 @@
-"""The frozen, JSON-serialisable records that travel between the parts of envdoctor.
+"""Frozen, JSON-serialisable records that are passed between the packages of envdoctor.
 
-Every record is immutable, refuses unknown fields, and reads back from its own JSON: so the same answers come
-from a recorded machine as from the one you stand on.
+Every record rejects unknown fields and can be read back from its own JSON. Therefore a recorded machine gives the
+same results as this machine.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fact(Record, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
-    """One observation: a value or none, how it stands, and where it came from.
+    """One fact: its value if it is known, its state, and its source.
 
-    `absent` means looked for and not there ("no GPU"); `unreadable` means it could not be read, with the
-    reason in `note` ("NVML error 18"). They must never look the same.
+    `absent` means that the thing does not exist ("no GPU"). `unreadable` means that it could not be read, with the
+    reason in `note` ("NVML error 18"). Rules treat an unreadable fact as unknown.
     """
 
     value: T | None = None
@@ -36,7 +36,7 @@ class Fact(Record, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a known fact without a value, and a value on a fact that is not known."""
+        """Reject a known fact without a value, and a value on a fact that is not known."""
         if (self.state == "known") != (self.value is not None):
             raise ValueError(f"state '{self.state}' does not fit value {self.value!r}")
 
@@ -47,12 +47,12 @@ def known(value: T, source: str, note: str = "") -> Fact[T]:
 
 
 def absent(source: str, note: str = "") -> Fact[T]:
-    """A thing that was looked for and is not there."""
+    """A fact about something that does not exist."""
     return Fact(state="absent", source=source, note=note)
 
 
 def unreadable(source: str, note: str) -> Fact[T]:
-    """A fact that could not be read, and why."""
+    """A fact that could not be read, with the reason."""
     return Fact(state="unreadable", source=source, note=note)
 
 
@@ -70,7 +70,7 @@ class System(Record, frozen=True):
 
 
 class Memory(Record, frozen=True):
-    """Host memory in bytes; the cgroup limit is what the kernel will really give."""
+    """Host memory in bytes. Processes can use at most `cgroup_limit`."""
 
     total: Fact[int]
     available: Fact[int]
@@ -78,7 +78,7 @@ class Memory(Record, frozen=True):
 
 
 class Filesystem(Record, frozen=True):
-    """One place that a stack writes to. Sizes in bytes."""
+    """A file system to which the stack writes. Sizes in bytes."""
 
     path: str
     total: int
@@ -87,7 +87,7 @@ class Filesystem(Record, frozen=True):
 
 
 class Storage(Record, frozen=True):
-    """Places by role: home, cache, tmp, shm, environments."""
+    """File systems by role: home, cache, tmp, shm, environments."""
 
     places: Fact[dict[str, Filesystem]]
 
@@ -102,7 +102,7 @@ class Limits(Record, frozen=True):
 
 
 class Interpreter(Record, frozen=True):
-    """A Python at hand. `headers` says whether Python.h lies where it belongs."""
+    """A Python interpreter on this machine. `headers`: Python.h is installed."""
 
     path: str
     version: str
@@ -110,7 +110,7 @@ class Interpreter(Record, frozen=True):
 
 
 class Driver(Record, frozen=True):
-    """The NVIDIA driver. `version` is the kernel module's, `library` that of the user-space NVML."""
+    """The NVIDIA driver. `version` is that of the kernel module, `library` that of the user-space NVML."""
 
     version: Fact[str]
     library: Fact[str]
@@ -119,7 +119,7 @@ class Driver(Record, frozen=True):
 
 
 class Process(Record, frozen=True):
-    """A process that holds memory on a GPU (bytes; None where the driver does not tell)."""
+    """A process that uses memory of a GPU, in bytes; None if the driver does not report it."""
 
     pid: int
     kind: Literal["compute", "graphics", "mps"]
@@ -150,7 +150,7 @@ class RemappedRows(Record, frozen=True):
 
 
 class PcieLink(Record, frozen=True):
-    """PCIe link now and at most. Links downshift at idle: judge under load."""
+    """Current and maximum PCIe link. An idle link may run below its maximum."""
 
     generation: int
     width: int
@@ -167,7 +167,7 @@ class Clocks(Record, frozen=True):
 
 
 class Gpu(Record, frozen=True):
-    """One GPU as NVML shows it. Memory in bytes, power in watts, temperature in degrees Celsius."""
+    """One GPU, from NVML. Memory in bytes, power in watts, temperature in degrees Celsius."""
 
     index: int
     name: Fact[str]
@@ -195,7 +195,7 @@ class Gpu(Record, frozen=True):
 
 
 class CudaToolkit(Record, frozen=True):
-    """The CUDA toolkit on this machine, if any; a stack of wheels needs none until it compiles."""
+    """The CUDA toolkit on this machine. Only compilation needs one; the wheels bring their CUDA libraries."""
 
     nvcc: Fact[str]  # path
     nvcc_version: Fact[str]
@@ -209,7 +209,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
     schema: int = MACHINE_SCHEMA
     name: str = ""
-    origin: str = ""  # how these facts were made: read here, recorded on a date, written from sources
+    origin: str = ""  # read on this machine, recorded on a date, or written from sources
     system: System
     memory: Memory
     storage: Storage
@@ -218,7 +218,7 @@ class Machine(Record, frozen=True, kw_only=True):
     driver: Driver
     gpus: Fact[tuple[Gpu, ...]]
     cuda: CudaToolkit
-    environment: Fact[dict[str, str]]  # variables that matter; secrets only as "(set)"
+    environment: Fact[dict[str, str]]  # relevant variables; secrets only as "(set)"
     interfaces: Fact[tuple[str, ...]]  # network interfaces
     slurm: Fact[dict[str, str]]
 
@@ -228,66 +228,66 @@ class Distribution(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str  # normalised: lower case, one hyphen for runs of - _ .
     version: str
-    requires: tuple[str, ...] = ()  # Requires-Dist lines that hold here (markers evaluated, extras left out)
+    requires: tuple[str, ...] = ()  # Requires-Dist lines whose markers apply, without extras
     requires_python: str = ""
-    location: str = ""  # folder that holds it
-    home: str = ""  # home page: tells PyPI's namesakes from the real ones
+    location: str = ""  # its site-packages folder
+    home: str = ""  # home page, which distinguishes packages of the same name
     source: str = ""  # pip, uv, conda, a direct URL's file name
 
 
 class TorchBuild(Record, frozen=True, kw_only=True):
-    """What torch was built for, from its files."""
+    """The build of torch, from its files."""
 
-    version: Fact[str]  # "2.8.0+cu128"; without the local part where only a list names it
-    cuda: Fact[str]  # "12.8"; absent: a build without CUDA
+    version: Fact[str]  # "2.8.0+cu128"; from a package list, without the local part
+    cuda: Fact[str]  # "12.8"; absent for a build without CUDA
     hip: Fact[str]
     cxx11_abi: Fact[bool]
     architectures: Fact[tuple[str, ...]]  # native code in libtorch_cuda: "sm_80", "sm_90a", "compute_90"
 
 
 class KernelCode(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """GPU code in one compiled file, per fatbin container and in all."""
+    """GPU code in one compiled file: in all fatbin containers, and for each."""
 
     native: tuple[str, ...] = ()  # "sm_80", "sm_90a"
     ptx: tuple[str, ...] = ()  # "compute_80"
-    ptx_isa: str = ""  # highest PTX ISA version, "8.7": what the driver's compiler must know
+    ptx_isa: str = ""  # highest PTX ISA version, "8.7", which the driver must support
     ptx_only: bool = False  # some container has PTX and no native code
-    containers: dict[str, int] = {}  # how many containers hold what: {"sm_80 sm_90a compute_80": 14}
+    containers: dict[str, int] = {}  # number of containers by content: {"sm_80 sm_90a compute_80": 14}
 
 
 class Extension(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A compiled file of a distribution."""
 
-    path: str  # below its site-packages
+    path: str  # relative to its site-packages
     distribution: str = ""
     needed: tuple[str, ...] = ()  # DT_NEEDED
-    missing_libraries: tuple[str, ...] = ()  # of `needed`, found nowhere the loader looks
+    missing_libraries: tuple[str, ...] = ()  # of `needed`, not on the loader's search path
     missing_symbols: tuple[str, ...] = ()  # undefined c10/at/torch/nccl symbols that the installed torch lacks
-    glibc: str = ""  # highest GLIBC_ version it asks for
-    glibcxx: str = ""  # highest GLIBCXX_ version it asks for, "3.4.29"
+    glibc: str = ""  # highest GLIBC_ version that it requires
+    glibcxx: str = ""  # highest GLIBCXX_ version that it requires, "3.4.29"
     code: KernelCode | None = None
 
 
 class Stack(Record, frozen=True, kw_only=True):
-    """A Python environment, looked into without importing anything of it."""
+    """A Python environment, read without importing any of its packages."""
 
     schema: int = STACK_SCHEMA
-    origin: str = ""  # read here, or from which kind of report
+    origin: str = ""  # read on this machine, or the kind of report
     kind: Fact[str]  # venv, conda, system
-    python: Fact[str]  # interpreter's path
+    python: Fact[str]  # path of the interpreter
     python_version: Fact[str]  # "3.12.3"
     headers: Fact[bool]  # Python.h of that Python
     distributions: Fact[dict[str, Distribution]]
-    shadowed: Fact[tuple[Distribution, ...]]  # further copies of a distribution, which lose (or win) by path order
+    shadowed: Fact[tuple[Distribution, ...]]  # other copies of a distribution on the path
     torch: Fact[TorchBuild]  # absent: no torch
     extensions: Fact[tuple[Extension, ...]]
-    cuda_available: Fact[bool]  # as a report says; absent where nothing was imported
-    uses: Fact[tuple[str, ...]]  # libraries that a report shows in use, where no version is named: "vllm"
-    libstdcxx: Fact[str] = Fact(state="unreadable", source="none", note="not looked at")  # highest GLIBCXX_ it has
+    cuda_available: Fact[bool]  # from a report; absent if torch was not imported
+    uses: Fact[tuple[str, ...]]  # libraries that a report shows without a version: "vllm"
+    libstdcxx: Fact[str] = Fact(state="unreadable", source="none", note="not read")  # highest GLIBCXX_
 
 
 class Evidence(Record, frozen=True):
-    """A fact that a finding rests on."""
+    """A fact on which a finding is based."""
 
     fact: str
     value: str
@@ -295,23 +295,23 @@ class Evidence(Record, frozen=True):
 
 
 class Finding(Record, frozen=True):
-    """What one rule has to say of a machine."""
+    """The result of one rule."""
 
     id: str
-    cause: str  # a slug of the common taxonomy
+    cause: str  # a slug of causes.toml
     status: Status
     message: str
     evidence: tuple[Evidence, ...] = ()
     fix: str = ""
     commands: tuple[str, ...] = ()
     url: str = ""
-    line: int = 0  # of the file that was read, where there is one
+    line: int = 0  # line number in the examined file, 0 if there is none
 
 
 class Condition(Record, frozen=True):
-    """One demand of a profile held against one fact. `holds` is None where the fact is not known.
+    """One condition of a profile and the observed value. `holds` is None if the fact is unknown.
 
-    One that is only `recommended` rejects nothing; it is told.
+    A `recommended` condition does not reject the profile; it is only reported.
     """
 
     name: str
@@ -323,7 +323,7 @@ class Condition(Record, frozen=True):
 
 
 class Candidate(Record, frozen=True):
-    """One profile, accepted or rejected, with every reason."""
+    """One profile, accepted or rejected, with all its conditions."""
 
     profile: str
     accepted: bool
@@ -332,7 +332,7 @@ class Candidate(Record, frozen=True):
 
 
 class Choice(Record, frozen=True):
-    """The profile that fits, and the whole trace of the others."""
+    """The chosen profile, and all candidates with their conditions."""
 
     profile: str | None
     reason: str
@@ -343,11 +343,11 @@ Outcome = Literal["passed", "failed", "unavailable", "crashed", "hung", "no-resu
 
 
 class ProbeResult(Record, frozen=True):
-    """What one probe showed, by numbers.
+    """The result of one probe.
 
-    `failed`: it ran and the numbers are wrong; `unavailable`: its library or device is not there; `crashed`: killed
-    by a signal; `hung`: past its deadline; `no-result`: exit 0 and nothing written; `garbage`: something written
-    that is no result; `error`: a non-zero exit code.
+    `failed`: it ran and its numbers are wrong. `unavailable`: its library or device is missing. `crashed`: killed
+    by a signal. `hung`: exceeded its timeout. `no-result`: exit code 0 without a result. `garbage`: the result is
+    invalid. `error`: non-zero exit code.
     """
 
     probe: str
@@ -357,28 +357,28 @@ class ProbeResult(Record, frozen=True):
     numbers: dict[str, float] = {}
     tolerances: dict[str, float] = {}
     versions: dict[str, str] = {}
-    lists: dict[str, tuple[str, ...]] = {}  # names that the probe sorted, such as safe, differs, refused
-    output: str = ""  # last lines of what it printed, kept when it did not pass
-    cause: str = ""  # what `explain` makes of that, with the fix
+    lists: dict[str, tuple[str, ...]] = {}  # names in categories such as safe, differs, refused
+    output: str = ""  # end of its output, if it did not pass
+    cause: str = ""  # likely cause with its fix, from `explain`
 
 
 class Verification(Record, frozen=True):
-    """All probes of one environment, with what they were true for."""
+    """The results of all probes of one environment, with driver, GPUs and lock at that time."""
 
     schema: int
     python: str
     when: str  # ISO 8601, UTC
     driver: str
     gpus: tuple[str, ...]
-    lock: str  # digest of the lock that the environment was built from, empty if unknown
+    lock: str  # digest of the environment's lock, empty if unknown
     required: tuple[str, ...]
     results: tuple[ProbeResult, ...]
-    attention: tuple[str, ...] = ()  # by transformers' names, what passed, best first
-    attention_with_sinks: tuple[str, ...] = ()  # the same for models with attention sinks; empty: not shown
+    attention: tuple[str, ...] = ()  # attention implementations that passed, the best first, by transformers' names
+    attention_with_sinks: tuple[str, ...] = ()  # the same for models with attention sinks; empty: not tested
 
     @property
     def passed(self) -> bool:
-        """Whether every required probe passed and none that could run came out wrong."""
+        """Whether every required probe passed, and every other probe passed or was unavailable."""
         by_name = {result.probe: result.outcome for result in self.results}
         return all(by_name.get(name) == "passed" for name in self.required) and all(
             outcome in ("passed", "unavailable") for outcome in by_name.values()

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.download.http_client import HttpClient, RequestFailed, Stream, new_http_client, redacted_url
 from envdoctor.download.partial_file import CHUNK, PART_SUFFIX, PartialFile, disk_errors, sha256_of, validate_target
 from envdoctor.download.sources import Sources
@@ -247,7 +247,7 @@ def _require_free_space(partial: PartialFile) -> None:
 def _link_or_copy(source: Path, target: Path, sha256: str, size: int | None, on_bytes: OnBytes) -> Path:
     """Create the target from a local file, as a hard link where possible, else as a copy; both are verified."""
     try:
-        source = expanded(source).resolve(strict=True)
+        source = expand_home(source).resolve(strict=True)
         stats = source.stat()
     except OSError as error:
         raise DownloadFailed(

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import BadInput
-from envdoctor.core.paths import exists, expanded, is_file
+from envdoctor.core.paths import exists, expand_home, is_file
 from envdoctor.core.records import Record
 from envdoctor.redact.variables import redact_variable
 
@@ -217,7 +217,7 @@ def _uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, s
 
 def _absolute(link: str) -> str:
     """Return a find-links folder as an absolute path, since uv runs in another directory; URLs stay unchanged."""
-    return link if re.match(r"\w+://", link) else str(expanded(link).absolute())
+    return link if re.match(r"\w+://", link) else str(expand_home(link).absolute())
 
 
 def _with_scheme(proxy: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
-from envdoctor.core.paths import exists, expanded, is_folder, is_link
+from envdoctor.core.paths import exists, expand_home, is_folder, is_link
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
@@ -43,7 +43,7 @@ def environment_of_interpreter(interpreter: Path) -> Path | None:
 
 
 def _named_venv(text: str) -> Path:
-    path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100  keep symlinks: the interpreter is a symlink
+    path = Path(os.path.abspath(expand_home(text)))  # noqa: PTH100  keep symlinks: the interpreter is a symlink
     expected = "the folder of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
     if problem := _problem_of(path):
         raise BadInput(f"--venv {text}: {problem}", expected=expected, hint=HINT_VENV)
@@ -67,7 +67,7 @@ def resolve_python_argument(text: str, environ: Mapping[str, str], *, hint: str 
     """Resolve the value of `--python`, a path or a name on PATH; BadInput if it does not exist or is unreadable."""
     path = None if "/" in text else _on_path(text, environ)
     if path is None and ("/" in text or exists(text)):
-        path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100
+        path = Path(os.path.abspath(expand_home(text)))  # noqa: PTH100
     if path is None:
         raise BadInput(
             f"--python {text}: not on PATH and not in the current directory", expected=EXPECTED_PYTHON, hint=hint

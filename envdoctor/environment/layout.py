@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.binaries.elf import ElfError, open_elf
-from envdoctor.core.paths import follow, is_file, is_folder
+from envdoctor.core.paths import is_file, is_folder, resolve_links
 from envdoctor.core.records import Fact, absent, known, unreadable
 
 
@@ -45,7 +45,7 @@ def read_layout(place: Path, environ: Mapping[str, str]) -> Layout:
             if settings is not None
             else _installation_layout(place, "conda", environ)
         )
-    real = follow(place)
+    real = resolve_links(place)
     prefix = real.parent.parent
     return _installation_layout(prefix, "system", environ, interpreter=place, minor=_minor_version(real.name))
 
@@ -91,7 +91,7 @@ def _installation_layout(
 ) -> Layout:
     """The layout of a Python installation: conda, the system's, pyenv's."""
     program = interpreter or prefix / "bin/python"
-    minor = minor or _minor_version(follow(program).name) or _minor_below(prefix)
+    minor = minor or _minor_version(resolve_links(program).name) or _minor_below(prefix)
     folders = [*_python_path(environ), *_user_folder(minor, environ), *_site_folders(prefix, minor, "own")]
     return Layout(
         kind=known(kind, f"{prefix}/conda-meta" if kind == "conda" else str(program)),
@@ -129,7 +129,7 @@ def _base_prefix(interpreter: Path, home: Path) -> Path:
     """Prefix of the base Python: `home` of pyvenv.cfg, or the target of bin/python if `home` does not exist."""
     if is_folder(home):
         return home.parent
-    return follow(interpreter).parent.parent
+    return resolve_links(interpreter).parent.parent
 
 
 def _python_path(environ: Mapping[str, str]) -> list[Folder]:
@@ -153,7 +153,7 @@ def _site_folders(prefix: Path, minor: str, role: str) -> list[Folder]:
     for name in names:
         path = prefix / name
         if is_folder(path):
-            found.setdefault(follow(path), Folder(path, role))
+            found.setdefault(resolve_links(path), Folder(path, role))
     return list(found.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envdoctor.core.errors import BadInput, nearest
+from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.core.paths import exists
 from envdoctor.core.records import Record
 from envdoctor.explain.placeholders import fill_placeholders
@@ -52,7 +52,7 @@ def find_documentation(name: str) -> Documentation | None:
         text = f"{cause.definition}\n\n{fill_placeholders(cause.fix, {})}"
         return Documentation(key, cause.title, key, text, related, commands, cause.check, cause.url)
     if key == name and is_rule_id and not exists(key):
-        close = nearest(key, [*RULES, *fleet_texts()])
+        close = closest_match(key, [*RULES, *fleet_texts()])
         suggestion = f"; did you mean '{close}'?" if close else ""
         raise BadInput(f"there is no rule {key}{suggestion}", expected="a rule id", hint="envdoctor rules")
     return None

@@ -169,7 +169,7 @@ def _read_hosts(request: FleetRequest) -> list[str]:
     """Return the hosts of --hosts, or of a file with one or several in a line; `#` starts a comment."""
     if request.hosts:
         return parse_host_list(request.hosts, where="--hosts")
-    text = read_text(Path(request.hosts_file), what="a file with one node in each line", hint=HINT)
+    text = read_text(Path(request.hosts_file), expected="a file with one node in each line", hint=HINT)
     return parse_host_list(re.sub(r"#.*", "", text), where=request.hosts_file)
 
 
@@ -187,7 +187,7 @@ def slurm_nodes(nodelist: str, partition: str) -> tuple[list[str], dict[str, str
         *([f"--partition={partition}"] if partition else []),
         *([f"--nodes={','.join(names)}"] if names else []),
     ]
-    done = process.run(["sinfo", "--noheader", "--Node", "--format=%N %T", *options], deadline=30)
+    done = process.run(["sinfo", "--noheader", "--Node", "--format=%N %T", *options], timeout=30)
     if not done.ok:
         raise EnvdoctorError(
             f"sinfo {done.ending}: {done.output.strip()[-300:]}",

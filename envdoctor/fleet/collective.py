@@ -60,7 +60,7 @@ class RunMonitor:
     def __init__(self) -> None:
         self.states: dict[int, RankState] = {}
         self.outputs: dict[str, str] = {}  # last output by node, without the lines of ranks
-        self.ended: dict[str, process.Finished] = {}
+        self.ended: dict[str, process.CompletedProcess] = {}
         self.stopping = threading.Event()
         self._partial_lines: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -218,7 +218,7 @@ def _master_address(request: CollectiveRequest, first: str) -> str:
     if request.slurm:
         return first
     argv = transport.ssh_argv(first, transport.ProbeRequest(ssh_config=request.ssh_config), "true")
-    done = process.run([argv[0], "-G", *argv[1:-1]], deadline=10)
+    done = process.run([argv[0], "-G", *argv[1:-1]], timeout=10)
     address = next((line.split()[1] for line in done.output.splitlines() if line.startswith("hostname ")), "")
     return address or first.rpartition("@")[2]
 
@@ -235,9 +235,9 @@ def _run(node: str, argv: list[str], program: bytes, request: CollectiveRequest,
     try:
         monitor.ended[node] = process.run(
             argv,
-            deadline=request.deadline + STOP_SECONDS,
+            timeout=request.deadline + STOP_SECONDS,
             stdin=program,
-            poll=monitor.reader(node),
+            on_output=monitor.reader(node),
             grace=STOP_SECONDS,
             env={"PYTHONUNBUFFERED": "1"} if request.local else None,
         )
@@ -246,7 +246,9 @@ def _run(node: str, argv: list[str], program: bytes, request: CollectiveRequest,
     except EnvdoctorError as error:
         output = error.message
         monitor.outputs[node] = output
-        monitor.ended[node] = process.Finished(tuple(argv), 127, 0, timed_out=False, seconds=0.0, output=output)
+        monitor.ended[node] = process.CompletedProcess(
+            tuple(argv), 127, 0, timed_out=False, seconds=0.0, output=output
+        )
 
 
 def is_stalled(states: dict[int, RankState], ranks: int, since: float, start_since: float, start: float) -> bool:

@@ -110,9 +110,9 @@ def probe_node(node: str, request: ProbeRequest, stopping: threading.Event) -> N
     try:
         done = process.run(
             ssh_argv(node, request, "exec python3 -"),
-            deadline=request.deadline,
+            timeout=request.deadline,
             stdin=request.program(name),
-            poll=poll,
+            on_output=poll,
             grace=0.5,
         )
     except Stopped:
@@ -126,7 +126,7 @@ def probe_node(node: str, request: ProbeRequest, stopping: threading.Event) -> N
     return NodeReport(node=node, failure=failure, message=message, clock=clock)
 
 
-def explain_missing_report(done: process.Finished, *, started: bool) -> tuple[Failure, str]:
+def explain_missing_report(done: process.CompletedProcess, *, started: bool) -> tuple[Failure, str]:
     """Return why a process that has ended delivered no report. `started`: the probe printed at least one line."""
     if done.timed_out:
         progress = "the probe started and did not end" if started else "it printed nothing"
@@ -183,7 +183,7 @@ def _probe_together(
                             reported.add(node)
                             on_report(parser.pop_report(node, node, request.command_line, request.check_seconds))
 
-            done = process.run(argv, deadline=request.deadline + 15, stdin=program, log=log, poll=poll, grace=1.0)
+            done = process.run(argv, timeout=request.deadline + 15, stdin=program, log=log, on_output=poll, grace=1.0)
             poll("")
     expected = list(nodes) or parser.listed
     if not expected:

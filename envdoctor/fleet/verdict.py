@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from envdoctor.core.processes import Finished
+from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.records import Evidence, Finding, Record
 from envdoctor.fleet.failures import FIXES, classify_failure
 from envdoctor.fleet.host_list import format_host_list
@@ -36,7 +36,7 @@ class Ending(Record, frozen=True):
     reason: Literal["done", "died", "stalled", "deadline"]
     blocking: dict[int, str]
     deaths: dict[int, str]
-    failed: dict[str, tuple[Finished, str]]  # process and last output by node
+    failed: dict[str, tuple[CompletedProcess, str]]  # process and last output by node
     ranks: int
 
 
@@ -101,7 +101,7 @@ def _dead_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[int,
     return findings
 
 
-def _last_exception(failed: Mapping[str, tuple[Finished, str]]) -> str:
+def _last_exception(failed: Mapping[str, tuple[CompletedProcess, str]]) -> str:
     """Return the first exception in the ranks' last output: `, RuntimeError: CUDA out of memory`."""
     lines = [line for _, output in failed.values() for line in output.splitlines()]
     pattern = r"((?:\w+\.)*\w+(?:Error|Exception|Warning): .*)"

@@ -152,7 +152,7 @@ def check_source_available(step: Step, plan: Plan) -> None:
         result = run_uv(
             ["pip", "install", "--dry-run", "--target", Path(folder, "nowhere"), "--python-version", plan.lock.python,
              "--no-deps", *plan.arguments, "--no-binary", step.built, "-r", file],
-            environment=plan.environment, deadline=QUERY_SECONDS,
+            environment=plan.environment, timeout=QUERY_SECONDS,
         )  # fmt: skip
     if result.ok:
         return

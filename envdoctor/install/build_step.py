@@ -12,7 +12,7 @@ from typing import TextIO
 import msgspec
 
 from envdoctor.core.errors import Refused
-from envdoctor.core.processes import Finished
+from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.records import Machine
 from envdoctor.install.build_checks import check_memory, check_toolchain, missing_tools
 from envdoctor.install.build_jobs import estimated_time
@@ -32,7 +32,7 @@ def is_prebuilt(step: Step, outcomes: Sequence[WheelOutcome]) -> bool:
 
 def build_package(
     step: Step, plan: Plan, cache: Path, machine: Machine, *, on_progress: ProgressCallback, log: Path, lock: TextIO
-) -> Finished:
+) -> CompletedProcess:
     """Compile one package and install it.
 
     uv's cache would return a wheel that was compiled against another torch (tried with uv 0.13.8, also with
@@ -46,7 +46,7 @@ def build_package(
     build_cache = cache / "builds" / f"{step.built}-{_build_digest(step, plan, machine)}"
     return run_uv(
         step.arguments, environment=plan.environment | step.environment | {"UV_CACHE_DIR": str(build_cache)},
-        deadline=step.deadline, log=log, poll=_elapsed_time(plan, on_progress), keep_open=(lock.fileno(),),
+        timeout=step.deadline, log=log, on_output=_elapsed_time(plan, on_progress), pass_fds=(lock.fileno(),),
     )  # fmt: skip
 
 

@@ -308,8 +308,8 @@ def _run_uv_step(context: InstallContext, number: int, step: Step) -> None:
     for delay in (*RETRY_DELAYS, None):
         poll("")
         result = run_uv(
-            (*step.arguments, *offline), environment=context.plan.environment, deadline=step.deadline,
-            log=context.log, poll=poll, keep_open=(context.lock.fileno(),),
+            (*step.arguments, *offline), environment=context.plan.environment, timeout=step.deadline,
+            log=context.log, on_output=poll, pass_fds=(context.lock.fileno(),),
         )  # fmt: skip
         output = result.output if not result.timed_out else result.ending
         if result.ok:

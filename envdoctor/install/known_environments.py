@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, read_install_record
 from envdoctor.machine.storage import environments_directory
 
@@ -63,7 +63,7 @@ def _environment_at(path: Path) -> EnvironmentPaths | None:
 def find_environment(venv: str) -> EnvironmentPaths:
     """The named environment, or the only known one."""
     if venv:
-        return environment_paths(expanded(venv).absolute())
+        return environment_paths(expand_home(venv).absolute())
     found = known_environments()
     if len(found) == 1:
         return environment_paths(found[0].venv)

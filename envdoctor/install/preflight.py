@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.processes import Finished
+from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.records import Record
 from envdoctor.install.build_checks import survey_builds
 from envdoctor.install.plan import Plan
@@ -126,7 +126,7 @@ def install_missing_needs(found: Survey, plan: Plan, log: Path, environ: Mapping
 
 def cache_folder(plan: Plan) -> Path:
     """uv's cache according to uv itself (variables, uv.toml). An error if it is not writable."""
-    result = run_uv(["cache", "dir"], environment=plan.environment, deadline=30)
+    result = run_uv(["cache", "dir"], environment=plan.environment, timeout=30)
     if not result.ok:
         raise EnvdoctorError(f"uv cache dir: {summarize_error(result.output)}", expected="the folder of uv's cache")
     folder = Path(result.output.strip().splitlines()[-1])
@@ -173,11 +173,11 @@ def find_python(plan: Plan) -> str:
     return f"not installed: uv downloads Python {plan.lock.python} from {source}"
 
 
-def _find_interpreter(version: str, environment: Mapping[str, str]) -> Finished:
-    return run_uv(["python", "find", version], environment=environment, deadline=60)
+def _find_interpreter(version: str, environment: Mapping[str, str]) -> CompletedProcess:
+    return run_uv(["python", "find", version], environment=environment, timeout=60)
 
 
-def _last_line(found: Finished) -> str:
+def _last_line(found: CompletedProcess) -> str:
     """The last line of uv's output, which is the path: warnings come before it."""
     return found.output.strip().splitlines()[-1]
 
@@ -208,14 +208,14 @@ def _query_wheels(lock: Lock, arguments: Sequence[str], environment: Mapping[str
     return Availability(cached=False, missing=missing, problem=summarize_error(online.output))
 
 
-def _dry_run(lock: Lock, arguments: Sequence[str], environment: Mapping[str, str]) -> Finished:
+def _dry_run(lock: Lock, arguments: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess:
     with tempfile.TemporaryDirectory(prefix="envdoctor-check-") as folder:
         file = Path(folder, "lock.txt")
         file.write_text(lock.text)
         return run_uv(
             ["pip", "sync", "--dry-run", "--verbose", "--target", Path(folder, "nowhere"),
              "--python-version", lock.python, *arguments, file],
-            environment=environment, deadline=QUERY_SECONDS,
+            environment=environment, timeout=QUERY_SECONDS,
         )  # fmt: skip
 
 

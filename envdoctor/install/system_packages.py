@@ -102,8 +102,8 @@ def install_needs(needs: Sequence[MissingNeed], manager: str, log: Path) -> None
         )
     environment = {"DEBIAN_FRONTEND": "noninteractive"} if manager == "apt" else {}
     if manager == "apt":  # a new container has no package lists
-        run(("apt-get", "update"), deadline=INSTALL_SECONDS, env=environment, log=log)
-    finished = run(command, deadline=INSTALL_SECONDS, env=environment, log=log)
+        run(("apt-get", "update"), timeout=INSTALL_SECONDS, env=environment, log=log)
+    finished = run(command, timeout=INSTALL_SECONDS, env=environment, log=log)
     if not finished.ok:
         last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
         raise EnvdoctorError(

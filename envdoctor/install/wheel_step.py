@@ -89,7 +89,7 @@ def _install(
     if faults := list(find_wheel_problems(file)):
         return f"the archive is refused: {faults[0]}"
     result = run_uv(
-        (*step.arguments, file), environment=plan.environment, deadline=step.deadline, log=log,
-        keep_open=(lock.fileno(),),
+        (*step.arguments, file), environment=plan.environment, timeout=step.deadline, log=log,
+        pass_fds=(lock.fileno(),),
     )  # fmt: skip
     return "" if result.ok else f"uv {result.ending}: {summarize_error(result.output)}"

@@ -11,7 +11,7 @@ import msgspec
 
 from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.errors import BadInput
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record
 from envdoctor.download.partial_file import disk_errors, is_partial, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources
@@ -78,7 +78,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
     """Read the wheelhouse of a profile and check each file: manifest, size, hash and content."""
-    folder = expanded(folder).absolute()
+    folder = expand_home(folder).absolute()
     manifest = read_manifest(folder)
     if manifest is None:
         raise _without_manifest(folder, profile)
@@ -109,7 +109,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not path.exists():
         return None
     hint = "envdoctor fetch --profile NAME --dest DIR"
-    text = read_text(path, what=FORMAT, hint=hint)
+    text = read_text(path, expected=FORMAT, hint=hint)
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest | None:
             expected=f"at most {MANIFEST_SCHEMA}, the newest schema that this envdoctor supports",
             hint="python -m pip install --upgrade envdoctor",
         )
-    return convert(data, Manifest, where=str(path), what=FORMAT, hint=hint)
+    return convert(data, Manifest, source=str(path), expected=FORMAT, hint=hint)
 
 
 def _read_lock(folder: Path, manifest: Manifest) -> Lock:

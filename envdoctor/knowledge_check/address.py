@@ -34,7 +34,7 @@ def _read_uv_default() -> str:
     done = run_uv(
         ["pip", "compile", "-", "--emit-index-url", "--no-header", "--offline", "--quiet"],
         environment={"UV_NO_CONFIG": "1"},
-        deadline=UV_SECONDS,
+        timeout=UV_SECONDS,
     )
     if done.returncode or not (address := parse_index_url(done.output)):
         raise EnvdoctorError(

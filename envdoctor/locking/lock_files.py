@@ -28,9 +28,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import read_text
-from envdoctor.core.errors import BadInput, cannot_write
+from envdoctor.core.directories import bundled_directory
+from envdoctor.core.errors import BadInput, write_error
 from envdoctor.locking.lock import BUILT_MARK, Lock, Package, Target
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.profiles.checks import BACKEND, NAME
@@ -57,12 +57,16 @@ PIN = re.compile(
 def lock_folder(profile: str) -> Path:
     """The folder of a profile's locks. The profile is given by name or file."""
     path = profile_file(profile)
-    return bundled("profiles") / "locks" / path.stem if is_bundled_profile(path) else path.with_suffix(".locks")
+    return (
+        bundled_directory("profiles") / "locks" / path.stem
+        if is_bundled_profile(path)
+        else path.with_suffix(".locks")
+    )
 
 
 def is_bundled_profile(profile: Path) -> bool:
     """Whether a profile file is part of the package."""
-    return profile.resolve().parent == bundled("profiles").resolve()
+    return profile.resolve().parent == bundled_directory("profiles").resolve()
 
 
 def lock_path(profile: str, platform: str, python: str) -> Path:
@@ -128,7 +132,7 @@ def parse_lock(text: str, *, where: str) -> Lock:
 
 def read_lock(path: Path) -> Lock | None:
     """Read a lock file; None if it does not exist."""
-    return parse_lock(read_text(path, what=FORMAT, hint=HINT), where=str(path)) if path.exists() else None
+    return parse_lock(read_text(path, expected=FORMAT, hint=HINT), where=str(path)) if path.exists() else None
 
 
 def is_partial(path: Path) -> bool:
@@ -146,7 +150,7 @@ def write_lock(path: Path, lock: Lock) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(format_lock(lock), encoding="utf-8")
     except OSError as error:
-        raise cannot_write(
+        raise write_error(
             path,
             error,
             expected="a writable folder: the locks of a profile are next to its file",

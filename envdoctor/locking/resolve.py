@@ -247,7 +247,7 @@ def _run_compile(
         ]  # fmt: skip
         # For a resolution with wheels only, uv does not need an interpreter of the target's version.
         environment = lookup_environment() | uv_environment(sources)
-        result = run_uv(command, environment=environment, deadline=RESOLVE_SECONDS)
+        result = run_uv(command, environment=environment, timeout=RESOLVE_SECONDS)
         if not result.ok:
             return result.output if not result.timed_out else "operation timed out", None
         return result.output, tomllib.loads(pylock_file.read_text())

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.processes import Finished, run
+from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.redact.variables import redact_variable
 
 # uv's messages for a source that is unreachable or denies access, unlike a failed resolution.
@@ -55,11 +55,11 @@ def run_uv(
     arguments: Sequence[str | Path],
     *,
     environment: Mapping[str, str],
-    deadline: float,
+    timeout: float,
     log: Path | None = None,
-    poll: Callable[[str], None] | None = None,
-    keep_open: Sequence[int] = (),
-) -> Finished:
+    on_output: Callable[[str], None] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> CompletedProcess:
     """Run uv in an empty folder, so that no pyproject.toml of the user changes its behaviour."""
     fixed = {"UV_NO_COLOR": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as neutral:
@@ -67,10 +67,10 @@ def run_uv(
             [find_uv(), *arguments],
             env=fixed | dict(environment),
             cwd=Path(neutral),
-            deadline=deadline,
+            timeout=timeout,
             log=log,
-            poll=poll,
-            keep_open=keep_open,
+            on_output=on_output,
+            pass_fds=pass_fds,
         )
     if not finished.ok and log is None:  # a caller with a log file reports the error itself
         check_cache_writable(finished.output)

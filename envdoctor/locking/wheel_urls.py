@@ -112,7 +112,7 @@ def _compile(lock: Lock, lines: str, options: Sequence[str], sources: Sources) -
             *(["--torch-backend", lock.backend] if lock.backend else []),
         ]  # fmt: skip
         environment = lookup_environment() | uv_environment(sources)
-        result = run_uv(command, environment=environment, deadline=LOCATE_SECONDS)
+        result = run_uv(command, environment=environment, timeout=LOCATE_SECONDS)
         if result.ok:
             return tomllib.loads(pylock_file.read_text())
     configured = "the configured sources are " + ", ".join(sources.descriptions())

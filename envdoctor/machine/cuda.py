@@ -77,7 +77,7 @@ def _read_tool_version(command: list[str], pattern: str) -> Fact[str]:
     """Run a command and return the first group of `pattern` in its output."""
     source = " ".join(command)
     try:
-        result = run(command, deadline=VERSION_SECONDS)
+        result = run(command, timeout=VERSION_SECONDS)
     except EnvdoctorError as error:
         return unreadable(source, error.message)
     match = re.search(pattern, result.output, re.MULTILINE)

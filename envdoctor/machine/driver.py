@@ -78,7 +78,7 @@ def _read_smi_version() -> Fact[str] | None:
     if not path:
         return None
     try:
-        result = run([path, *SMI_QUERY], deadline=SMI_SECONDS)
+        result = run([path, *SMI_QUERY], timeout=SMI_SECONDS)
     except EnvdoctorError as error:
         return unreadable("nvidia-smi", error.message)
     version = parse_smi_query(result.output) if result.ok else ""

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import convert, read_text
+from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
@@ -21,17 +21,17 @@ HINT = "envdoctor check --save machine.json"
 
 def machine_names() -> list[str]:
     """The names of the bundled machines."""
-    return sorted(path.stem for path in (bundled("profiles") / "machines").glob("*.json"))
+    return sorted(path.stem for path in (bundled_directory("profiles") / "machines").glob("*.json"))
 
 
 def read_recorded(name_or_file: str) -> Machine:
     """A machine from a file, or a bundled one by name."""
     path = Path(name_or_file)
     if path.suffix == ".json" or "/" in name_or_file or is_file(path):
-        return parse_machine(read_text(path, what=FILE_DESCRIPTION, hint=HINT), where=name_or_file)
+        return parse_machine(read_text(path, expected=FILE_DESCRIPTION, hint=HINT), where=name_or_file)
     if name_or_file not in machine_names():
         raise unknown_name("machine", name_or_file, machine_names(), hint="or give the path of a machine file")
-    bundled_file = bundled("profiles") / "machines" / f"{name_or_file}.json"
+    bundled_file = bundled_directory("profiles") / "machines" / f"{name_or_file}.json"
     return parse_machine(bundled_file.read_text(), where=name_or_file)
 
 
@@ -50,7 +50,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
             expected=f"schema 1 to {MACHINE_SCHEMA}",
             hint="upgrade envdoctor, or record the machine again with this version",
         )
-    return convert(data, Machine, where=where, what=FILE_DESCRIPTION, hint=HINT)
+    return convert(data, Machine, source=where, expected=FILE_DESCRIPTION, hint=HINT)
 
 
 def machine_json(machine: Machine) -> str:
@@ -70,7 +70,9 @@ def anonymize(machine: Machine, *, name: str, origin: str, home: str) -> Machine
         gpu["uuid"] = {"state": "absent", "source": gpu["uuid"]["source"], "note": "removed when recorded"}
     text = msgspec.json.encode(data).decode().replace(f'"{home}/', '"~/').replace(f'"{home}"', '"~"')
     text = text.replace(f" {home}/", " ~/").replace(f":{home}/", ":~/")
-    anonymous = convert(msgspec.json.decode(text), Machine, where="this machine", what=FILE_DESCRIPTION, hint=HINT)
+    anonymous = convert(
+        msgspec.json.decode(text), Machine, source="this machine", expected=FILE_DESCRIPTION, hint=HINT
+    )
     return msgspec.structs.replace(anonymous, name=name, origin=origin)
 
 
@@ -90,7 +92,9 @@ def override(machine: Machine, settings: list[str]) -> Machine:
             with contextlib.suppress(msgspec.ValidationError):
                 msgspec.convert(data, Machine)
                 break
-        convert(data, Machine, where=f"--fact {setting}", what="a fact's name and a value of its type", hint=HINT)
+        convert(
+            data, Machine, source=f"--fact {setting}", expected="a fact's name and a value of its type", hint=HINT
+        )
     return msgspec.convert(data, Machine)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-from envdoctor.core.decoding import FILE_BYTES
+from envdoctor.core.decoding import MAX_FILE_BYTES
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding, Machine, Record, Stack
 from envdoctor.manifests.actions import (
@@ -59,9 +59,9 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
     `machine` is the machine that the guide is for. Without one, the text of the guide determines it. Open version
     ranges are resolved for the day `today`. Raises BadInput for texts of more than 4 MiB.
     """
-    if len(text) > FILE_BYTES or len(text.encode("utf-8", "replace")) > FILE_BYTES:
+    if len(text) > MAX_FILE_BYTES or len(text.encode("utf-8", "replace")) > MAX_FILE_BYTES:
         raise BadInput(
-            f"{name} has more than {FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
+            f"{name} has more than {MAX_FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
         )
     context = build_context(parse_guide(text, name), machine, (today or date.today()).isoformat())
     actions = context.guide.actions

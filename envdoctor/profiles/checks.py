@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from envdoctor.core.errors import nearest
+from envdoctor.core.errors import closest_match
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.profiles.records import ATTENTIONS, Build, Pin, Profile, Wheel
@@ -219,7 +219,7 @@ def _check_system_names(names: tuple[str, ...], place: str) -> Iterator[Problem]
     known = sorted(system_packages())
     for name in names:
         if name not in known:
-            suggestion = nearest(name, known)
+            suggestion = closest_match(name, known)
             did_you_mean = f"; did you mean '{suggestion}'?" if suggestion else ""
             yield Problem(place, f"{place} has {escaped(name)}{did_you_mean}", "one of: " + ", ".join(known))
 
@@ -233,7 +233,7 @@ def _check_fallbacks(profile: Profile) -> Iterator[Problem]:
             expected = "a distribution of [[wheels]]: " + (", ".join(wheels) or "this profile has none")
             yield Problem(place, f"fallbacks has {escaped(name)}, which is not in [[wheels]]", expected)
         if attention not in ATTENTIONS:
-            suggestion = nearest(attention, list(ATTENTIONS))
+            suggestion = closest_match(attention, list(ATTENTIONS))
             did_you_mean = f"; did you mean '{suggestion}'?" if suggestion else ""
             yield Problem(place, f"{place} = {escaped(attention)}{did_you_mean}", "one of: " + ", ".join(ATTENTIONS))
 

@@ -22,10 +22,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import convert, parse_toml, read_toml_text
-from envdoctor.core.directories import config_directory
-from envdoctor.core.errors import BadInput, nearest, unknown_name
+from envdoctor.core.directories import bundled_directory, config_directory
+from envdoctor.core.errors import BadInput, closest_match, unknown_name
 from envdoctor.core.records import Record
 from envdoctor.profiles.checks import ENTRY_CHECKS, NAME, Problem, check_profile, check_values, escaped
 from envdoctor.profiles.merging import FORMAT, HINT, Entries, LoadedFile, merge, problem_error
@@ -149,7 +148,7 @@ def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def _bundled_files() -> dict[str, Path]:
-    return {path.stem: path for path in bundled("profiles").glob("*.toml")}
+    return {path.stem: path for path in bundled_directory("profiles").glob("*.toml")}
 
 
 def _is_path(name_or_file: str) -> bool:
@@ -220,7 +219,9 @@ def _base_file(file: LoadedFile, environ: Mapping[str, str]) -> Path:
             Problem("extends", f"extends = {escaped(base_name)}", f"a profile's name, or a .toml file below {folder}")
         )
     if not inside.exists():
-        suggestion = nearest(inside.name, sorted(path.name for path in folder.glob("*.toml") if path != file.path))
+        suggestion = closest_match(
+            inside.name, sorted(path.name for path in folder.glob("*.toml") if path != file.path)
+        )
         did_you_mean = f"; did you mean '{suggestion}'?" if suggestion else ""
         raise file.problem_error(
             Problem("extends", f"extends: there is no {inside}{did_you_mean}", "an existing file")
@@ -231,7 +232,7 @@ def _base_file(file: LoadedFile, environ: Mapping[str, str]) -> Path:
 def _load_file(path: Path) -> LoadedFile:
     """Read one file and check its values and lists."""
     text = _read_profile_text(path)
-    data = parse_toml(text, where=str(path), what=FORMAT, hint=HINT)
+    data = parse_toml(text, source=str(path), expected=FORMAT, hint=HINT)
     for problem in check_values(data):
         raise problem_error(path, find_line(text, problem.place), problem)
     schema = data.get("schema", PROFILE_SCHEMA)
@@ -247,7 +248,7 @@ def _load_file(path: Path) -> LoadedFile:
 
 
 def _read_profile_text(path: Path) -> str:
-    text = read_toml_text(path, what=FORMAT, hint=HINT)
+    text = read_toml_text(path, expected=FORMAT, hint=HINT)
     if len(text) > FILE_BYTES:
         raise BadInput(
             f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT
@@ -270,7 +271,7 @@ def _merged_profile(chain: Sequence[LoadedFile]) -> Profile:
 def _convert(data: object, kind: type[Any], chain: Sequence[LoadedFile]) -> Any:
     """Convert plain values to a record. The error contains the file and the line of the invalid field."""
     try:
-        return convert(data, kind, where="", what=FORMAT, hint=HINT)
+        return convert(data, kind, source="", expected=FORMAT, hint=HINT)
     except BadInput as error:
         message = error.message.removeprefix(": ")
         parent = re.search(r"at `\$\.?([^`]*)`", message)

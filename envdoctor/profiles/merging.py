@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from packaging.utils import canonicalize_name
 
-from envdoctor.core.errors import BadInput, nearest
+from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.profiles.checks import ENTRY_CHECKS, Problem, distribution_names, escaped
 from envdoctor.profiles.records import Pin, Wheel
 from envdoctor.profiles.toml_lines import find_line
@@ -112,7 +112,7 @@ def _dropped_names(before: Entries, file: LoadedFile) -> set[str]:
                 Problem("drop", f"drop has {escaped(name)}, which the same file requires", "one of the two")
             )
         if name not in inherited_names:
-            suggestion = nearest(name, sorted(inherited_names))
+            suggestion = closest_match(name, sorted(inherited_names))
             did_you_mean = f"; did you mean '{suggestion}'?" if suggestion else ""
             expected = "one of: " + ", ".join(sorted(inherited_names))
             raise file.problem_error(

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envdoctor.core.bundled import bundled
 from envdoctor.core.decoding import convert, decode_toml
+from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.processes import run
 from envdoctor.core.records import Record
 from envdoctor.training.launchers.records import LaunchOptions
@@ -55,23 +55,25 @@ class ResolvedRecipe(Record, frozen=True):
 
 def recipe_names() -> list[str]:
     """Return the names of the bundled recipes."""
-    return sorted(path.stem for path in (bundled("train") / "recipes").glob("*.toml"))
+    return sorted(path.stem for path in (bundled_directory("train") / "recipes").glob("*.toml"))
 
 
 def read_recipe(name_or_file: str) -> Recipe:
     """Read a bundled recipe by name, or a recipe file of the user."""
     if name_or_file.endswith(".toml") or "/" in name_or_file:
-        path = expanded(name_or_file)
+        path = expand_home(name_or_file)
     elif name_or_file in recipe_names():
-        path = bundled("train") / "recipes" / f"{name_or_file}.toml"
+        path = bundled_directory("train") / "recipes" / f"{name_or_file}.toml"
     else:
         raise unknown_name("recipe", name_or_file, recipe_names(), hint=HINT)
-    return convert(decode_toml(path, what=FILE_KIND, hint=HINT), Recipe, where=str(path), what=FILE_KIND, hint=HINT)
+    return convert(
+        decode_toml(path, expected=FILE_KIND, hint=HINT), Recipe, source=str(path), expected=FILE_KIND, hint=HINT
+    )
 
 
 def run_recipe_name(name_or_file: str) -> str:
     """Return the recipe name that runs record in run.json. For a recipe file: its `name`, else the file's stem."""
-    path = expanded(name_or_file)
+    path = expand_home(name_or_file)
     if path.suffix == ".toml" and path.is_file():
         return read_recipe(name_or_file).name or path.stem
     return name_or_file
@@ -84,8 +86,8 @@ def recipe_engine(recipe: str) -> Engine:
 
 def read_settings(engine: Engine = "grpo") -> tuple[Setting, ...]:
     """Read all settings of a trainer from its settings file."""
-    path = bundled("train") / SETTINGS_FILES[engine]
-    table = decode_toml(path, what="the trainer's settings", hint=HINT)
+    path = bundled_directory("train") / SETTINGS_FILES[engine]
+    table = decode_toml(path, expected="the trainer's settings", hint=HINT)
     return tuple(
         Setting(name, entry["default"], entry["help"], tuple(entry.get("choices", ())), tuple(entry.get("tasks", ())))
         for name, entry in table.items()
@@ -99,7 +101,7 @@ def resolve_recipe(recipe: str, assignments: Sequence[str] = ()) -> ResolvedReci
     """
     request = json.dumps({"recipe": recipe, "assignments": list(assignments)}).encode()
     program = trainer_program(recipe_engine(recipe))
-    process = run([sys.executable, "-B", program, "--check"], deadline=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
+    process = run([sys.executable, "-B", program, "--check"], timeout=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
     try:
         reply = json.loads(process.output)
     except ValueError as error:
@@ -131,4 +133,4 @@ def launch_size_assignments(options: LaunchOptions, engine: Engine, assignments:
 
 def trainer_program(engine: Engine = "grpo") -> Path:
     """Return the path of a trainer's program."""
-    return bundled("train") / PROGRAMS[engine]
+    return bundled_directory("train") / PROGRAMS[engine]

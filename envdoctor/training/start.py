@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from envdoctor import __version__
-from envdoctor.core.bundled import bundled
+from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput
-from envdoctor.core.processes import Finished, run
+from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.core.records import Record
 from envdoctor.training.launchers import node
 from envdoctor.training.launchers.plan import plan_launch
@@ -60,7 +60,7 @@ def plan_run(
     environment: Mapping[str, str] | None = None,
 ) -> Run:
     """Plan a run and its launch. `environment`: the variables of the environment's profile."""
-    folders = (directory, *_environment_folders(python), bundled("train"), Path(node.__file__).parent)
+    folders = (directory, *_environment_folders(python), bundled_directory("train"), Path(node.__file__).parent)
     spec = RunSpec(
         directory=str(directory),
         recipe=recipe,
@@ -136,7 +136,7 @@ def submit_run(planned: Run) -> str:
     return submit(planned.launch)
 
 
-def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[Event], None]) -> Finished:
+def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[Event], None]) -> CompletedProcess:
     """Run the trainer until it ends and pass each of its events to `on_event`."""
     directory = Path(planned.directory)
     events = EventReader(directory / EVENTS_FILE, from_end=True)  # the events of earlier starts were shown before
@@ -152,10 +152,10 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
     raise_limits()
     return run(
         planned.command,
-        deadline=RUN_SECONDS,
+        timeout=RUN_SECONDS,
         env=defaults | launch_environment | dict(environment),
         log=directory / LOG_FILE,
-        poll=poll,
+        on_output=poll,
         grace=SAVE_SECONDS,
     )
 

@@ -65,7 +65,7 @@ def demangle_all(symbols: Iterable[str]) -> Mapping[str, str]:
     if not mangled or not program:
         return short
     try:
-        finished = process.run([program], deadline=CXXFILT_SECONDS, stdin="\n".join(mangled).encode() + b"\n")
+        finished = process.run([program], timeout=CXXFILT_SECONDS, stdin="\n".join(mangled).encode() + b"\n")
     except EnvdoctorError:
         return short
     lines = finished.output.splitlines()

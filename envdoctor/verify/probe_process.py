@@ -84,11 +84,11 @@ def run_probe(
         try:
             finished = process.run(
                 [python, probe.path, result_file],
-                deadline=probe.deadline * scale,
+                timeout=probe.deadline * scale,
                 env=probe_variables(directory, workers),
                 cwd=directory,
                 log=log,
-                poll=limit_checker(probe, directory, cancelled),
+                on_output=limit_checker(probe, directory, cancelled),
             )
         except ProbeStopped as stopped:
             seconds = round(time.monotonic() - started, 3)
@@ -147,7 +147,7 @@ def read_result_file(path: Path) -> bytes | None:
         return b""
 
 
-def classify_result(name: str, finished: process.Finished, data: bytes | None) -> ProbeResult:
+def classify_result(name: str, finished: process.CompletedProcess, data: bytes | None) -> ProbeResult:
     """The result of a probe from the exit of its process and the contents of its result file.
 
     A probe that crashes, hangs or fails after it wrote a result has not passed; the numbers of the result are kept.
@@ -182,7 +182,7 @@ def _decode_report(data: bytes | None) -> tuple[ProbeReport | None, str]:
         return None, f"invalid: {error}"
 
 
-def classify_exit(finished: process.Finished, written: str) -> tuple[Outcome | None, str]:
+def classify_exit(finished: process.CompletedProcess, written: str) -> tuple[Outcome | None, str]:
     """The outcome from the exit of the process, None after a normal exit. `written`: describes the result file."""
     after = f", after it wrote {written}" if written else ""
     if finished.timed_out:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envdoctor.core.bundled import PACKAGE
+from envdoctor.core.directories import PACKAGE
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.records import Record
 

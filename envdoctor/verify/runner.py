@@ -91,7 +91,7 @@ def require_python(python: Path) -> None:
         raise BadInput(f"{python} does not exist{target}", expected=expected, hint=hint)
     code = "import sys; print('envdoctor-python', *sys.version_info[:2])"
     try:
-        finished = process.run([python, "-I", "-S", "-c", code], deadline=30)
+        finished = process.run([python, "-I", "-S", "-c", code], timeout=30)
     except EnvdoctorError as error:
         raise BadInput(f"{python} does not run: {error.message}", expected=expected, hint=hint) from error
     last_line = (finished.output.strip().splitlines() or [""])[-1]

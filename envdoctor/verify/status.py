@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from envdoctor.core.errors import BadInput, Refused
-from envdoctor.core.paths import expanded
+from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record, Verification
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.environment.managed import interpreter_of, read_install_record
@@ -56,7 +56,7 @@ def resolve_interpreter(venv: str, python: str) -> Path:
         path = resolve_python_argument(python, os.environ, hint="envdoctor verify --python PATH")
         return interpreter_of(path) if path.is_dir() else path
     if venv:
-        return interpreter_of(expanded(venv).absolute())
+        return interpreter_of(expand_home(venv).absolute())
     directory = environments_directory(os.environ)
     managed = [path for path in sorted(directory.glob("[!.]*")) if read_install_record(path)]
     if len(managed) == 1:

@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 from command import ROOT
 from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
-from envdoctor.core.processes import cleaned_environment
+from envdoctor.core.processes import clean_environment
 from envdoctor.download.sources import read_sources, uv_environment
 from envdoctor.install.plan import sync_arguments
 from envdoctor.locking.lock import Lock, Target
@@ -119,7 +119,7 @@ def run_bare(lock: Lock, home: Path, *more: str) -> float:
     venv, file = home / "envs/bare", home / "lock.txt"
     file.write_text(lock.text)
     sources = read_sources()
-    environment = cleaned_environment({"UV_NO_PROGRESS": "1"} | uv_environment(sources))
+    environment = clean_environment({"UV_NO_PROGRESS": "1"} | uv_environment(sources))
     shutil.rmtree(venv, ignore_errors=True)
     began = time.perf_counter()
     for arguments in (

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envdoctor.core.processes import cleaned_environment
+from envdoctor.core.processes import clean_environment
 from envdoctor.download.sources import read_sources
 from envdoctor.locking import uv
 from envdoctor.locking.resolve import resolve, target_for_machine
@@ -58,7 +58,7 @@ def catch(profile_name: str, machine: str, folder: Path) -> list[Caught]:
         copy = folder / f"{profile_name}-{len(found)}"
         shutil.copytree(inputs, copy)
         words = [str(part).replace(str(inputs), str(copy)) for part in argv]
-        found.append(Caught(words, cleaned_environment(env), copy / "pylock.toml"))
+        found.append(Caught(words, clean_environment(env), copy / "pylock.toml"))
         return start(argv, env=env, **options)
 
     profile = read_profile(profile_name)

@@ -88,7 +88,7 @@ def query_slurm(argv: Sequence[str], seconds: float) -> str:
     if shutil.which(argv[0]) is None:
         return ""
     try:
-        done = run(argv, deadline=seconds, separate_stderr=True)
+        done = run(argv, timeout=seconds, separate_stderr=True)
     except EnvdoctorError:
         return ""
     return done.output if done.ok else ""

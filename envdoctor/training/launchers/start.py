@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.processes import Finished, run
+from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.training.launchers.context import SCHEDULER_SECONDS
 from envdoctor.training.launchers.node import raise_limits
 from envdoctor.training.launchers.records import Launch
@@ -49,9 +49,9 @@ def submit(launch: Launch) -> str:
     return number
 
 
-def _run_sbatch(argv: list[str] | tuple[str, ...], stdin: bytes = b"") -> Finished:
+def _run_sbatch(argv: list[str] | tuple[str, ...], stdin: bytes = b"") -> CompletedProcess:
     try:
-        return run(argv, deadline=SCHEDULER_SECONDS, stdin=stdin)
+        return run(argv, timeout=SCHEDULER_SECONDS, stdin=stdin)
     except EnvdoctorError as error:
         raise BadInput(
             f"{error.message}: SLURM's commands are not on PATH ({os.environ.get('PATH', '')})",
@@ -60,6 +60,6 @@ def _run_sbatch(argv: list[str] | tuple[str, ...], stdin: bytes = b"") -> Finish
         ) from error
 
 
-def _sbatch_message(done: Finished) -> str:
+def _sbatch_message(done: CompletedProcess) -> str:
     lines = [line.strip() for line in done.output.splitlines() if line.strip()]
     return "; ".join(line.removeprefix("sbatch: error: ") for line in lines) or "it printed nothing"

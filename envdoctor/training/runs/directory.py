@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from envdoctor.core.errors import BadInput, cannot_write
+from envdoctor.core.errors import BadInput, write_error
 from envdoctor.training.runs.events import EVENTS_FILE
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import printable_line
@@ -142,7 +142,7 @@ def report_write_errors(directory: Path) -> Iterator[None]:
         if not existed:
             shutil.rmtree(directory, ignore_errors=True)
         expected, hint = "a writable directory with free space", "envdoctor train RECIPE --run FOLDER"
-        raise cannot_write(directory, error, expected=expected, hint=hint) from error
+        raise write_error(directory, error, expected=expected, hint=hint) from error
 
 
 def is_rejected_run(directory: Path) -> bool:

@@ -90,7 +90,7 @@ def compile_stub_library(path: Path, functions: Iterable[str], error_code: int, 
     source.write_text(lines or "int envdoctor_stub;\n")
     argv: list[str | Path] = [compiler, "-shared", "-fPIC", "-w", f"-Wl,-soname,{path.name}", "-o", path, source]
     try:
-        finished = process.run(argv, deadline=COMPILE_SECONDS)
+        finished = process.run(argv, timeout=COMPILE_SECONDS)
     except EnvdoctorError as error:
         return error.message
     return "" if finished.ok else f"{compiler} {finished.ending}: {finished.output.strip().splitlines()[-1:] or ''}"

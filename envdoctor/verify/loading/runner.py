@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from envdoctor.binaries.extensions import CompiledPath
 from envdoctor.core import processes as process
-from envdoctor.core.bundled import PACKAGE
+from envdoctor.core.directories import PACKAGE
 from envdoctor.machine.memory import read_memory
 from envdoctor.verify.loading.driver_libraries import DriverLibraries, prepare_driver_libraries
 from envdoctor.verify.loading.messages import classify_loader_error, describe_crash, find_warnings
@@ -128,10 +128,10 @@ def _load_files(context: LoadContext, files: Sequence[CompiledPath], *, first_im
 
     finished = process.run(
         [context.interpreter, SCRIPTS / "extensions.py", job_file, result_file],
-        deadline=IMPORT_SECONDS + FILE_SECONDS * (1 + len(files) / workers),
+        timeout=IMPORT_SECONDS + FILE_SECONDS * (1 + len(files) / workers),
         env=context.variables,
         cwd=context.directory,
-        poll=read_new_results,
+        on_output=read_new_results,
     )
     read_new_results()
     reason = f"not tested: the parent process {finished.ending}: {parse_exception(finished.output)}"
@@ -205,7 +205,7 @@ def _import_library(context: LoadContext, name: str, cancelled: threading.Event)
 
     finished = process.run(
         [context.interpreter, SCRIPTS / "imports.py", IMPORTS[name], success_file],
-        deadline=IMPORT_SECONDS, env=context.variables, cwd=directory, log=log, poll=stop_if_cancelled,
+        timeout=IMPORT_SECONDS, env=context.variables, cwd=directory, log=log, on_output=stop_if_cancelled,
     )  # fmt: skip
     outcome: Outcome = "loaded"
     message = ""
