@@ -86,7 +86,7 @@ def test_a_finding_from_an_error_line_has_no_rule() -> None:
 def test_levels_follow_the_status_and_what_is_unknown_is_one_notice() -> None:
     found = annotations(Found((*FINDINGS, FINDINGS[-1])))
     assert [level for level, _, _ in found] == ["error", "error", "warning", "notice", "notice"]
-    assert found[-1] == ("notice", "envdoctor could not tell", "GPU002: cannot tell\nGPU002: cannot tell")
+    assert found[-1] == ("notice", "rules not evaluated", "GPU002: cannot tell\nGPU002: cannot tell")
 
 
 def test_nothing_wrong_prints_nothing() -> None:
@@ -273,7 +273,7 @@ def test_fingerprints_do_not_move_with_the_values_and_tell_findings_apart() -> N
 
 
 def test_the_judged_file_is_named() -> None:
-    run = sarif(Found((WORST,)), place="my machines/ä:1.json")
+    run = sarif(Found((WORST,)), file="my machines/ä:1.json")
     place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert unquote(place) == "my machines/ä:1.json"
     assert (

@@ -182,7 +182,7 @@ HOST = """
 import sys
 from envdoctor.core.processes import run
 try:
-    run([sys.executable, "-c", sys.argv[1]], deadline=60)
+    run([sys.executable, "-c", sys.argv[1]], timeout=60)
 except KeyboardInterrupt:
     print("interrupted")
 """

@@ -1,4 +1,4 @@
-"""Rich consoles: data on stdout, progress and errors on stderr; width and colour follow the terminal and NO_COLOR."""
+"""Rich consoles: data on stdout, progress and errors on stderr. Colours follow the terminal and NO_COLOR."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ THEME = Theme(
 )
 
 
-PIPE_WIDTH = 120  # for tables; a pipe has no width of its own
-LOG_WIDTH = 100_000  # a message in a log is one line
+PIPE_WIDTH = 120  # width of tables in a pipe
+LOG_WIDTH = 100_000  # stderr in a log: every message is one line
 
 
-def _width(stream: TextIO, pipe: int) -> int | None:
-    """COLUMNS where it is set, the terminal's own (None), or what suits a pipe."""
+def _width(stream: TextIO, pipe_width: int) -> int | None:
+    """COLUMNS if it is set; on a terminal None, Rich then uses the width of the terminal; else `pipe_width`."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
-    return None if stream.isatty() else pipe
+    return None if stream.isatty() else pipe_width
 
 
 @cache
 def out() -> Console:
-    """For data."""
+    """The console for data."""
     return Console(theme=THEME, highlight=False, width=_width(sys.stdout, PIPE_WIDTH))
 
 
 @cache
 def err() -> Console:
-    """For progress and errors."""
+    """The console for progress and errors."""
     return Console(theme=THEME, highlight=False, stderr=True, width=_width(sys.stderr, LOG_WIDTH))
 
 

@@ -1,4 +1,4 @@
-"""The one JSON envelope of all commands. Its keys are pinned by a test; `schema` grows when they change."""
+"""The JSON envelope of all commands. A test pins its keys; `schema` is incremented when they change."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from envdoctor.core.results import CommandResult
 ENVELOPE_SCHEMA = 1
 
 
-def envelope(command: str, answer: CommandResult | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
-    """What `--format json` prints: data of a finished command, or the error that ended it."""
-    code = error.exit_code if error else answer.exit_code if answer else 0
+def envelope(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
+    """The output of `--format json`: the data of a finished command, or the error that ended it."""
+    code = exit_code(result, error)
     return {
         "schema": ENVELOPE_SCHEMA,
         "envdoctor": __version__,
         "command": command,
         "ok": code == 0,
         "exit_code": code,
-        "data": msgspec.to_builtins(answer.data) if answer else None,
+        "data": msgspec.to_builtins(result.data) if result else None,
         "error": {
             "kind": error.kind,
             "message": error.message,
@@ -36,18 +36,23 @@ def envelope(command: str, answer: CommandResult | None, error: EnvdoctorError |
     }
 
 
-def to_json(command: str, answer: CommandResult | None, error: EnvdoctorError | None = None) -> str:
+def exit_code(result: CommandResult | None, error: EnvdoctorError | None) -> int:
+    """The exit code of the command."""
+    return error.exit_code if error else result.exit_code if result else 0
+
+
+def to_json(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> str:
     """The envelope as indented JSON."""
-    return json_text(envelope(command, answer, error))
+    return json_text(envelope(command, result, error))
 
 
 def json_text(data: object) -> str:
-    """Indented JSON."""
+    """Encode as indented JSON."""
     return msgspec.json.format(json_bytes(data), indent=1).decode()
 
 
 def json_bytes(data: object) -> bytes:
-    """JSON on one line. The names that a file system gives need not be UTF-8: `?` stands for a byte that is not."""
+    """Encode as JSON on one line. Bytes of file names that are not UTF-8 become `?`."""
     try:
         return msgspec.json.encode(data, enc_hook=str)
     except UnicodeEncodeError:

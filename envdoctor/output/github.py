@@ -1,4 +1,4 @@
-"""Results as GitHub workflow commands, so that they stand as annotations at a run.
+"""GitHub annotations: results as workflow commands.
 
 Syntax and escaping: https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
 and `escapeData`, `escapeProperty` in https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
@@ -12,25 +12,25 @@ from typing import Any, Literal
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
 from envdoctor.core.results import CommandResult
-from envdoctor.output.remarks import remarks
+from envdoctor.output.problems import find_problems
 
 Level = Literal["error", "warning", "notice"]
 LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "warning", "info": "notice"}
-ALIKE = 20  # messages that one annotation holds
+MAX_MESSAGES = 20  # per annotation
 
 
-def to_github(command: str, answer: CommandResult | None, error: EnvdoctorError | None = None) -> str:
-    """The annotations of a command's result, a line each; empty where there is nothing to say."""
+def to_github(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> str:
+    """The annotations of a command's result, one per line; empty if there is nothing to report."""
     if error:
         return _error(command, error)
-    data = answer.data if answer else None
-    return "\n".join(line for part in PARTS for line in part(data))
+    data = result.data if result else None
+    return "\n".join(line for annotate in ANNOTATORS for line in annotate(data))
 
 
-def annotation(level: Level, title: str, *paragraphs: str, place: str = "") -> str:
-    """One workflow command: `::error title=DRV001 driver-differs::message`; `place` as `file=F,line=N,`."""
+def annotation(level: Level, title: str, *paragraphs: str, location: str = "") -> str:
+    """One workflow command: `::error title=DRV001 driver-differs::message`; `location` is `file=F,line=N,`."""
     message = "\n".join(paragraph for paragraph in paragraphs if paragraph)
-    return f"::{level} {place}title={_property(title)}::{_data(message)}"
+    return f"::{level} {location}title={_property(title)}::{_data(message)}"
 
 
 def _data(text: str) -> str:
@@ -43,8 +43,8 @@ def _property(text: str) -> str:
 
 def _error(command: str, error: EnvdoctorError) -> str:
     expected = f"expected: {error.expected}" if error.expected else ""
-    own = annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
-    return "\n".join([own, *(_cause("notice", cause) for cause in error.causes)])
+    message = annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
+    return "\n".join([message, *(_cause("notice", cause) for cause in error.causes)])
 
 
 def _hint(hint: str) -> str:
@@ -52,18 +52,17 @@ def _hint(hint: str) -> str:
 
 
 def _findings(data: Any) -> Iterator[str]:
-    """Each finding that says something; those that could not judge in one notice."""
-    checked = getattr(data, "checked", data)  # quickstart's check
+    """Each finding, and one notice with all rules that could not be evaluated."""
+    checked = getattr(data, "checked", data)  # of quickstart
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
     for finding in findings:
         if finding.status in LEVELS:
-            place = f"file={_property(data.name)},line={finding.line}," if finding.line else ""
-            yield _finding(finding, place)
+            yield _finding(finding, f"file={_property(data.name)},line={finding.line}," if finding.line else "")
     if unknown := [finding for finding in findings if finding.status == "unknown"]:
-        yield annotation("notice", "envdoctor could not tell", *(f"{f.id}: {f.message}" for f in unknown))
+        yield annotation("notice", "rules not evaluated", *(f"{f.id}: {f.message}" for f in unknown))
 
 
-def _finding(finding: Finding, place: str = "") -> str:
+def _finding(finding: Finding, location: str = "") -> str:
     from envdoctor.rules import RULES
 
     rule = RULES.get(finding.id)
@@ -76,12 +75,12 @@ def _finding(finding: Finding, place: str = "") -> str:
         *(f"$ {command}" for command in finding.commands),
         *(f"{e.fact}: {e.value} ({e.source})" for e in finding.evidence),
         finding.url,
-        place=place,
+        location=location,
     )
 
 
 def _causes(data: Any) -> Iterator[str]:
-    """What `explain` found: the most likely cause as an error, the others as notices."""
+    """The causes of `explain`: the most likely one as an error, the others as notices."""
     for number, cause in enumerate(getattr(data, "causes", ())):
         yield _cause("notice" if number else "error", cause)
 
@@ -91,8 +90,8 @@ def _cause(level: Level, cause: Any) -> str:
     return annotation(level, f"{cause.cause} ({cause.confidence:.0%})", *cause.lines, cause.fix, *commands, cause.url)
 
 
-def _resolved(data: Any) -> Iterator[str]:
-    """Profiles without a lock, and those that do not fit the machine that was asked for."""
+def _resolutions(data: Any) -> Iterator[str]:
+    """Profiles that do not resolve, and profiles that do not fit the requested machine."""
     for result in getattr(data, "results", ()) if type(data).__name__ == "ResolveResult" else ():
         for finding in result.findings:
             yield _finding(finding)
@@ -104,26 +103,26 @@ def _resolved(data: Any) -> Iterator[str]:
 
 
 def _locks(data: Any) -> Iterator[str]:
-    """Locks that are missing, or that do not fit their profile or the field, each at its file."""
+    """Missing locks, and locks that conflict with their profile or the rules, each at its file."""
     for result in getattr(data, "results", ()) if type(data).__name__ == "LockResult" else ():
         if result.outcome in ("incoherent", "missing", "failed"):
             title = f"{result.profile} is {result.outcome}, {result.platform}, Python {result.python}"
-            place = f"file={_property(result.file)}," if result.file and result.outcome == "incoherent" else ""
-            yield annotation("error", title, *result.problems, place=place)
+            location = f"file={_property(result.file)}," if result.file and result.outcome == "incoherent" else ""
+            yield annotation("error", title, *result.problems, location=location)
 
 
 def _matrix(data: Any) -> Iterator[str]:
-    """Profiles that fit a machine and have no lock for it; those that lack what only the PyTorch index has."""
+    """Unusable profiles, and profiles that fit a machine without a complete lock for it."""
     for unusable in getattr(data, "unusable", ()):
-        yield annotation("error", "a profile cannot be used", unusable)
+        yield annotation("error", "unusable profile", unusable)
     for cell in getattr(data, "cells", ()):
         if cell.fits and cell.locked != "locked":
             level: Level = "error" if cell.locked == "not locked" else "notice"
             yield annotation(level, f"{cell.profile} on {cell.machine}: {cell.locked}", *cell.why)
 
 
-def _planned(data: Any) -> Iterator[str]:
-    """A plan for a machine that does not meet the profile's conditions."""
+def _plans(data: Any) -> Iterator[str]:
+    """Install plans and memory plans that do not fit the machine."""
     if type(data).__name__ == "MemoryPlan" and data.fits is False:
         changes = (" ".join(f"{key}={value}" for key, value in remedy.set.items()) for remedy in data.remedies)
         yield annotation("warning", f"{data.model or data.recipe} does not fit {data.gpu}", ", ".join(changes))
@@ -131,16 +130,16 @@ def _planned(data: Any) -> Iterator[str]:
         yield annotation("warning", f"{data.profile} does not fit this machine", *data.violated)
 
 
-def _remarks(data: Any) -> Iterator[str]:
-    """What probes, benchmarks and scans say: GitHub shows ten annotations of a level, so those alike are one."""
-    told: dict[tuple[Level, str], list[str]] = {}
-    for remark in remarks(data):
-        told.setdefault((remark.level, remark.title), []).append(remark.message)
-    for (level, title), messages in told.items():
-        more = [f"and {len(messages) - ALIKE} more"] if len(messages) > ALIKE else []
-        yield annotation(level, title, *messages[:ALIKE], *more)
+def _problems(data: Any) -> Iterator[str]:
+    """Problems of probes, benchmarks and scans, combined by title: GitHub shows ten annotations of each level."""
+    messages: dict[tuple[Level, str], list[str]] = {}
+    for problem in find_problems(data):
+        messages.setdefault((problem.level, problem.title), []).append(problem.message)
+    for (level, title), texts in messages.items():
+        more = [f"and {len(texts) - MAX_MESSAGES} more"] if len(texts) > MAX_MESSAGES else []
+        yield annotation(level, title, *texts[:MAX_MESSAGES], *more)
 
 
-PARTS: tuple[Callable[[Any], Iterable[str]], ...] = (
-    _findings, _causes, _resolved, _locks, _matrix, _planned, _remarks,
+ANNOTATORS: tuple[Callable[[Any], Iterable[str]], ...] = (
+    _findings, _causes, _resolutions, _locks, _matrix, _plans, _problems,
 )  # fmt: skip

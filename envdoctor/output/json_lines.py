@@ -1,4 +1,4 @@
-"""Progress for programs: one JSON object a line on stderr."""
+"""Progress as JSON lines: one object per line on stderr."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from envdoctor.core.records import ProbeResult
     from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
 
-EVERY_SECONDS = 1.0  # of what changes all the time
+MIN_INTERVAL_SECONDS = 1.0  # between two lines about the same step
 
 
 class JsonLinesReporter:
     """`{"progress": "installing", "at": "2026-11-21T15:30:13+00:00", "step": 2, "downloaded": 1048576, ...}`."""
 
     def __init__(self) -> None:
-        self._said = 0.0
-        self._last: object = None
+        self._last_time = 0.0
+        self._last_step: object = None
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no line is open."""
 
     def phase(self, title: str) -> None:
         """A new part of the work begins."""
         self._print("phase", {"title": title})
 
     def attempt(self, attempt: ResolveAttempt) -> None:
-        """A source was tried."""
+        """A package source was tried."""
         self._print("attempt", msgspec.to_builtins(attempt))
 
     def installing(self, progress: InstallProgress) -> None:
-        """Step, bytes, rate."""
-        self._now_and_then("installing", progress, progress.step)
+        """An install has made progress."""
+        self._print_throttled("installing", progress, progress.step)
 
     def fetching(self, progress: DownloadProgress) -> None:
-        """Files, bytes, rate."""
-        self._now_and_then("fetching", progress, progress.files_done)
+        """A download has made progress."""
+        self._print_throttled("fetching", progress, progress.files_done)
 
     def node_checked(self, node: str, count: int) -> None:
-        """A node of a fleet has answered, or will not."""
+        """A node of a fleet returned its facts or failed."""
         self._print("node answered", {"node": node, "count": count})
 
     def probe_started(self, name: str) -> None:
@@ -59,19 +59,19 @@ class JsonLinesReporter:
         self._print("probe ended", msgspec.to_builtins(result))
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """What the trainer says."""
+        """The trainer reported an event."""
         self._print("train", dict(event))
 
     def watched(self, watched: Watched) -> None:
-        """What a look at a run showed is the answer of the command: nothing to tell meanwhile."""
+        """Print nothing: the state of a watched run is the result of the command."""
 
-    def _now_and_then(self, kind: str, progress: msgspec.Struct, part: object) -> None:
+    def _print_throttled(self, kind: str, progress: msgspec.Struct, step: object) -> None:
         now = time.monotonic()
-        if part != self._last or now - self._said >= EVERY_SECONDS:
-            self._last, self._said = part, now
+        if step != self._last_step or now - self._last_time >= MIN_INTERVAL_SECONDS:
+            self._last_step, self._last_time = step, now
             self._print(kind, msgspec.to_builtins(progress))
 
     def _print(self, kind: str, data: dict[str, Any]) -> None:
         line = {"progress": kind, "at": datetime.now(UTC).isoformat(timespec="seconds")} | data
-        sys.stderr.buffer.write(json_bytes(line) + b"\n")  # UTF-8 for programs, whatever the terminal's encoding is
+        sys.stderr.buffer.write(json_bytes(line) + b"\n")  # always UTF-8, independent of the terminal's encoding
         sys.stderr.flush()

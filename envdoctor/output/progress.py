@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from envdoctor.output.run_live import LiveRun
 
 MIB = 1 << 20
-PLAIN_EVERY_SECONDS = 10.0  # in a pipe, one line now and then says that it lives
+PIPE_INTERVAL_SECONDS = 10.0  # between progress lines in a pipe
 
 
 class ConsoleReporter:
-    """Progress as it comes. Finished things are printed once and stay; what is going on is one changing line."""
+    """Prints completed steps as permanent lines, and the current activity as one line that is updated."""
 
     def __init__(self) -> None:
         self.console = err()
@@ -33,60 +33,60 @@ class ConsoleReporter:
         )
         if self.live:
             self.live.start()
-        self.began = self.said = time.monotonic()
+        self.phase_start = self.last_print = time.monotonic()
         self.step = 0
         self.running: list[str] = []
 
     def close(self) -> None:
-        """Take the changing line away."""
+        """Remove the live line."""
         if self.live:
             self.live.stop()
 
     def phase(self, title: str) -> None:
-        """A new part of the work begins: its clock starts."""
-        self.began = time.monotonic()
-        self._say(Text.assemble(("• ", "info"), title))
+        """A new part of the work begins. Its elapsed time starts at 0."""
+        self.phase_start = time.monotonic()
+        self._print(Text.assemble(("• ", "info"), title))
 
     def node_checked(self, node: str, count: int) -> None:
-        """A node of a fleet has answered, or will not."""
-        self._now(f"  {node} ({count} so far)")
+        """A node of a fleet returned its facts or failed."""
+        self._update(f"  {node} ({count} so far)")
 
     def attempt(self, attempt: ResolveAttempt) -> None:
-        """A source was tried."""
+        """A package source was tried."""
         reason = f" ({attempt.reason})" if attempt.reason else ""
-        self._now(f"  Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}")
+        self._update(f"  Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}")
 
     def installing(self, progress: InstallProgress) -> None:
-        """Step, bytes, elapsed."""
+        """An install has made progress."""
         if progress.step != self.step:
             self.step = progress.step
-            self._say(Text.assemble(("• ", "info"), f"[{progress.step}/{progress.steps}] {progress.title}"))
+            self._print(Text.assemble(("• ", "info"), f"[{progress.step}/{progress.steps}] {progress.title}"))
         size = (
             f"{progress.downloaded / MIB:.0f} of {progress.to_download / MIB:.0f} MiB  "
             if progress.to_download
             else ""
         )
         rate = f"{progress.rate / MIB:.1f} MiB/s  " if progress.rate is not None else ""
-        self._now(f"  {size}{rate}{progress.doing}")
+        self._update(f"  {size}{rate}{progress.doing}")
 
     def fetching(self, progress: DownloadProgress) -> None:
-        """Files, bytes, rate, and what is waited for."""
+        """A download has made progress."""
         size = f"{progress.bytes_done / MIB:.0f} of {progress.bytes / MIB:.0f} MiB"
         waiting = f"waiting: {progress.waits_for}" if progress.waits_for else ", ".join(progress.now)
         rate = f"{progress.rate / MIB:.1f} MiB/s"
-        self._now(f"  {progress.files_done} of {progress.files} files, {size}, {rate}  {waiting}")
+        self._update(f"  {progress.files_done} of {progress.files} files, {size}, {rate}  {waiting}")
 
     def probe_started(self, name: str) -> None:
         """A probe was started."""
         self.running.append(name)
-        self._now(f"  probing {', '.join(self.running)}")
+        self._update(f"  probing {', '.join(self.running)}")
 
     def probe_ended(self, result: ProbeResult) -> None:
-        """A probe has ended, with its numbers."""
+        """A probe has ended."""
         if result.probe in self.running:
             self.running.remove(result.probe)
         style = {"passed": "ok", "unavailable": "info"}.get(result.outcome, "error")
-        self._say(
+        self._print(
             Text.assemble(
                 ("  ", ""),
                 (f"{result.outcome:12}", style),
@@ -96,11 +96,11 @@ class ConsoleReporter:
         )
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """What the trainer says: phases, looks, alarms and notes stay, the steps change."""
+        """The trainer reported an event. Steps update the live line; all other events are permanent lines."""
         self._run.event(event)
 
     def watched(self, watched: Watched) -> None:
-        """What a look at a run from outside showed."""
+        """The state of a watched run was read."""
         self._run.watched(watched)
 
     @cached_property
@@ -109,18 +109,18 @@ class ConsoleReporter:
 
         return LiveRun(self.console, self.live)
 
-    def _say(self, line: Text) -> None:
-        """A line that stays."""
+    def _print(self, line: Text) -> None:
+        """Print a permanent line."""
         self.console.print(line)
 
-    def _now(self, line: str) -> None:
-        """The line that changes; where there is no terminal, one of them now and then."""
+    def _update(self, line: str) -> None:
+        """Update the live line. In a pipe, print the line at most once per interval."""
         now = time.monotonic()
-        shown = Text(f"{line}  {now - self.began:.0f} s", style="dim", overflow="ellipsis", no_wrap=True)
+        shown = Text(f"{line}  {now - self.phase_start:.0f} s", style="dim", overflow="ellipsis", no_wrap=True)
         if self.live:
             grid = Table.grid()
             grid.add_row(shown)
             self.live.update(grid, refresh=True)
-        elif now - self.said >= PLAIN_EVERY_SECONDS:
-            self.said = now
+        elif now - self.last_print >= PIPE_INTERVAL_SECONDS:
+            self.last_print = now
             self.console.print(shown)

@@ -1,7 +1,7 @@
-"""Findings, and what probes and scans say, as SARIF 2.1.0, for code scanning and for viewers.
+"""Findings, and problems of probes and scans, as SARIF 2.1.0 for code scanning.
 
 Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
-What GitHub reads of it: https://docs.github.com/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
+GitHub's subset: https://docs.github.com/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
 from envdoctor.core.results import CommandResult
-from envdoctor.output.envelope import json_text
-from envdoctor.output.remarks import KINDS, Remark, remarks
+from envdoctor.output.envelope import exit_code, json_text
+from envdoctor.output.problems import KINDS, Problem, find_problems
 from envdoctor.rules import RULES
 from envdoctor.rules.documentation import split_references
 from envdoctor.rules.registry import Rule
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-PLACE = "envdoctor"  # where there is no file: findings are about a machine
+DEFAULT_FILE = "envdoctor"  # for findings about a machine, which have no file
 Level = Literal["error", "warning", "note"]
 LEVELS: dict[str, Level] = {"error": "error", "crashed": "error", "warning": "warning", "info": "note"}
 
 
 def to_sarif(
-    command: str, answer: CommandResult | None, error: EnvdoctorError | None = None, *, place: str = PLACE
+    command: str, result: CommandResult | None, error: EnvdoctorError | None = None, *, file: str = DEFAULT_FILE
 ) -> str:
     """A SARIF log of one run, as indented JSON.
 
-    `place` is the file that was judged (a machine file, a report), since GitHub wants a file for each result.
-    Findings that could not judge are notifications of the tool, and so is the error that ended it.
+    `file` is the examined file (a machine file, a report), because GitHub requires a file for each result.
+    Rules that could not be evaluated are tool notifications, and so is an error of the command.
     """
-    checked = getattr(answer.data, "checked", answer.data) if answer else None  # quickstart's check
+    checked = getattr(result.data, "checked", result.data) if result else None  # of quickstart
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
-    place = getattr(checked, "name", place)  # an audit names the file that it judged
+    file = getattr(checked, "name", file)  # an audit names its file
     rules = list(RULES.values())
-    told = list(remarks(answer.data)) if answer else []
-    kinds = list(dict.fromkeys(remark.kind for remark in told))  # described only where they are used
+    problems = list(find_problems(result.data)) if result else []
+    kinds = list(dict.fromkeys(problem.kind for problem in problems))  # only kinds that occur are described
     run = {
         "tool": {
             "driver": {
@@ -52,11 +52,11 @@ def to_sarif(
                 "rules": [*map(_rule, rules), *map(_kind, kinds)],
             }
         },
-        "invocations": [_invocation(command, answer, error, findings)],
+        "invocations": [_invocation(command, result, error, findings)],
         "columnKind": "unicodeCodePoints",
         "results": [
-            *_results(findings, [rule.id for rule in rules], place),
-            *(_remark(remark, len(rules) + kinds.index(remark.kind), place) for remark in told),
+            *_finding_results(findings, [rule.id for rule in rules], file),
+            *(_problem_result(problem, len(rules) + kinds.index(problem.kind), file) for problem in problems),
         ],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -80,7 +80,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _kind(name: str) -> dict[str, Any]:
-    """A kind of remark, which has no rule of ours behind it."""
+    """A kind of problem, described as a rule."""
     text = {"text": KINDS[name]}
     level = "warning" if name in ("speed-slow", "archs-driver", "file-unread", "load-warning") else "error"
     return {
@@ -93,22 +93,22 @@ def _kind(name: str) -> dict[str, Any]:
     }
 
 
-def _remark(remark: Remark, index: int, place: str) -> dict[str, Any]:
-    """What a probe, a benchmark or a scan says; of a compiled file it is told at that file."""
-    fingerprint = hashlib.sha256(f"{remark.kind}\n{remark.subject}".encode()).hexdigest()[:16] + ":1"
+def _problem_result(problem: Problem, index: int, file: str) -> dict[str, Any]:
+    """A problem of a probe, a benchmark or a scan. It is located at its compiled file, if it has one."""
+    fingerprint = hashlib.sha256(f"{problem.kind}\n{problem.subject}".encode()).hexdigest()[:16] + ":1"
     return {
-        "ruleId": remark.kind,
+        "ruleId": problem.kind,
         "ruleIndex": index,
-        "level": remark.level,
-        "message": {"text": f"{remark.title}\n{remark.message}"},
+        "level": problem.level,
+        "message": {"text": f"{problem.title}\n{problem.message}"},
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(os.fsencode(remark.file or place))},
+                    "artifactLocation": {"uri": quote(os.fsencode(problem.file or file))},
                     "region": {"startLine": 1},
                 },
                 "logicalLocations": [
-                    {"name": remark.subject, "fullyQualifiedName": remark.subject, "kind": "member"}
+                    {"name": problem.subject, "fullyQualifiedName": problem.subject, "kind": "member"}
                 ],
             }
         ],
@@ -116,7 +116,7 @@ def _remark(remark: Remark, index: int, place: str) -> dict[str, Any]:
     }
 
 
-def _results(findings: tuple[Finding, ...], rules: list[str], place: str) -> list[dict[str, Any]]:
+def _finding_results(findings: tuple[Finding, ...], rules: list[str], file: str) -> list[dict[str, Any]]:
     seen: Counter[str] = Counter()
     results = []
     for finding in findings:
@@ -124,29 +124,29 @@ def _results(findings: tuple[Finding, ...], rules: list[str], place: str) -> lis
             continue
         fingerprint = _fingerprint(finding)
         seen[fingerprint] += 1
-        results.append(_result(finding, rules, place, f"{fingerprint}:{seen[fingerprint]}"))
+        results.append(_finding_result(finding, rules, file, f"{fingerprint}:{seen[fingerprint]}"))
     return results
 
 
-def _result(finding: Finding, rules: list[str], place: str, fingerprint: str) -> dict[str, Any]:
+def _finding_result(finding: Finding, rules: list[str], file: str, fingerprint: str) -> dict[str, Any]:
     lines = [finding.message, finding.fix, *(f"$ {command}" for command in finding.commands)]
     result: dict[str, Any] = {
         "ruleId": finding.id,
         "level": LEVELS[finding.status],
         "message": {"text": "\n".join(line for line in lines if line)},
-        "locations": [_location(finding, place)],
-        # GitHub tells results apart by the first; the second is ours to keep.
+        "locations": [_location(finding, file)],
+        # GitHub identifies results by the first one; the second belongs to envdoctor.
         "partialFingerprints": {"primaryLocationLineHash": fingerprint, "envdoctor/v1": fingerprint},
         "properties": {"cause": finding.cause, "evidence": msgspec.to_builtins(finding.evidence)},
     }
     return result | ({"ruleIndex": rules.index(finding.id)} if finding.id in rules else {})
 
 
-def _location(finding: Finding, place: str) -> dict[str, Any]:
-    """The facts that it rests on, and the file; GitHub shows a result only with a line of a file."""
+def _location(finding: Finding, file: str) -> dict[str, Any]:
+    """The facts of a finding, and the file: GitHub shows a result only at a line of a file."""
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(os.fsencode(place))},
+            "artifactLocation": {"uri": quote(os.fsencode(file))},
             "region": {"startLine": max(finding.line, 1)},
         },
         "logicalLocations": [
@@ -157,15 +157,14 @@ def _location(finding: Finding, place: str) -> dict[str, Any]:
 
 
 def _fingerprint(finding: Finding) -> str:
-    """The same tomorrow and with other measured values: of the rule and the facts, not of what they read."""
+    """A fingerprint of rule and fact names. It does not depend on the values of the facts."""
     facts = "\n".join([finding.id, finding.cause, *(e.fact for e in finding.evidence)])
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def _invocation(
-    command: str, answer: CommandResult | None, error: EnvdoctorError | None, findings: tuple[Finding, ...]
+    command: str, result: CommandResult | None, error: EnvdoctorError | None, findings: tuple[Finding, ...]
 ) -> dict[str, Any]:
-    code = error.exit_code if error else answer.exit_code if answer else 0
     notifications = [
         {"level": "note", "message": {"text": finding.message}, "associatedRule": {"id": finding.id}}
         for finding in findings
@@ -181,7 +180,7 @@ def _invocation(
             notifications.append({"level": "note", "message": {"text": text}, "descriptor": {"id": cause.cause}})
     return {
         "executionSuccessful": error is None,
-        "exitCode": code,
+        "exitCode": exit_code(result, error),
         "commandLine": f"envdoctor {command}",
         "toolExecutionNotifications": notifications,
     }

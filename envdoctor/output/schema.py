@@ -37,7 +37,7 @@ def run(name: str) -> CommandResult:
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The schema of the envelope with any data, of one command's envelope, or of a machine or stack file."""
+    """The schema of the generic envelope, of one command's envelope, or of a machine or stack file."""
     if name in FILES:
         return _file_schema(name)
     if name == "envelope":
@@ -48,7 +48,7 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def _file_schema(name: str) -> dict[str, Any]:
-    """A record that is kept in a file; `schema` is always written, and no newer one is read."""
+    """The schema of a file. Its `schema` field is limited to the versions that can be read."""
     kind, newest = FILES[name]
     _, components = msgspec.json.schema_components((kind,), ref_template=REFERENCE)
     top = components.pop(kind.__name__)
@@ -57,7 +57,7 @@ def _file_schema(name: str) -> dict[str, Any]:
 
 
 def _envelope(name: str, data: dict[str, Any], cause: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """Around any command's data, as `envelope` makes it."""
+    """The schema of the envelope around the data of a command."""
     text = {"type": "string"}
     error = {
         "type": "object",
@@ -98,7 +98,7 @@ def _envelope(name: str, data: dict[str, Any], cause: dict[str, Any], components
 
 
 def _clean(schema: dict[str, Any]) -> dict[str, Any]:
-    """Descriptions without the indentation of docstrings, and no `$defs` where there are none."""
+    """Remove the indentation of docstrings from descriptions, and an empty `$defs`."""
     from inspect import cleandoc
 
     def walk(part: Any, change: Callable[[str], str]) -> Any:

@@ -1,4 +1,4 @@
-"""The standard streams as they were given: closed, full, read to the half, of an encoding that lacks our marks."""
+"""Make the standard streams robust: closed, on a full disk, read only partly, or with a limited encoding."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any, TextIO
 
 from envdoctor.core.errors import EnvdoctorError
 
-# What stands for our marks where an encoding lacks them; all else is spelt as Python does, so that nothing is lost.
-PLAIN = str.maketrans("✓✗•▁▂▃▄▅▆▇█", "vx*12345678") | str.maketrans({"…": "...", "°": "deg ", "±": "+-"})
+# Replacements for symbols that an encoding lacks; other characters are escaped as Python does.
+REPLACEMENTS = str.maketrans("✓✗•▁▂▃▄▅▆▇█", "vx*12345678") | str.maketrans({"…": "...", "°": "deg ", "±": "+-"})
+ERROR_HANDLER = "envdoctor"
 
 
 class OutputLost(EnvdoctorError):  # noqa: N818  the name states the problem
-    """Standard output cannot take the answer, on a full disk for instance."""
+    """Standard output cannot be written, for example because the disk is full."""
 
 
-class Output(io.FileIO):
-    """Standard output: a reader that has seen enough, as `head` has, is no error; a full disk is."""
+class StandardOutput(io.FileIO):
+    """Standard output. A reader that stops early, such as `head`, is no error; a full disk is."""
 
     lost = False
 
@@ -28,7 +29,7 @@ class Output(io.FileIO):
         if self.lost:
             return len(data)
         try:
-            while (written := super().write(data)) is None:  # a pipe that somebody made non-blocking is full
+            while (written := super().write(data)) is None:  # a full pipe in non-blocking mode
                 select.select([], [self], [])
         except BrokenPipeError:
             self.lost = True
@@ -37,14 +38,14 @@ class Output(io.FileIO):
             self.lost = True
             raise OutputLost(
                 f"standard output cannot be written: {error.strerror}",
-                expected="a terminal, a pipe or a file on a disk with room",
+                expected="a terminal, a pipe, or a file on a disk with free space",
                 hint="df -h .",
             ) from error
         return written
 
 
-class Messages(io.FileIO):
-    """Standard error: where it cannot be written there is nobody to tell, and the work goes on."""
+class StandardError(io.FileIO):
+    """Standard error. If it cannot be written, its messages are dropped and the work continues."""
 
     def write(self, data: Any, /) -> int:  # noqa: D102
         try:
@@ -54,27 +55,27 @@ class Messages(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the standard streams such that no message of ours ends in a traceback."""
-    for _ in range(3):  # what is closed becomes /dev/null, so that no file that is opened later takes its number
+    """Replace the standard streams, so that no message of the tool ends in a traceback."""
+    for _ in range(3):  # closed streams become /dev/null, so that no other file gets their numbers
         if (number := os.open(os.devnull, os.O_RDWR)) > 2:
             os.close(number)
             break
-    codecs.register_error("envdoctor", _spelt)
+    codecs.register_error(ERROR_HANDLER, _replace_symbols)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
-    sys.stdout = _text(Output(1, "w", closefd=False), sys.stdout)
-    sys.stderr = _text(Messages(2, "w", closefd=False), sys.stderr)
+    sys.stdout = _text_stream(StandardOutput(1, "w", closefd=False), sys.stdout)
+    sys.stderr = _text_stream(StandardError(2, "w", closefd=False), sys.stderr)
 
 
-def _text(raw: io.FileIO, given: TextIO | None) -> io.TextIOWrapper:
+def _text_stream(raw: io.FileIO, original: TextIO | None) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
-        encoding=given.encoding if given else "utf-8",
-        errors="envdoctor",
+        encoding=original.encoding if original else "utf-8",
+        errors=ERROR_HANDLER,
         line_buffering=raw.isatty() or raw.fileno() == 2,
     )
 
 
-def _spelt(error: UnicodeError) -> tuple[str, int]:
+def _replace_symbols(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    lacking = error.object[error.start : error.end].translate(PLAIN)
-    return lacking.encode("ascii", "backslashreplace").decode(), error.end
+    replaced = error.object[error.start : error.end].translate(REPLACEMENTS)
+    return replaced.encode("ascii", "backslashreplace").decode(), error.end

@@ -26,7 +26,7 @@ from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
 from envdoctor.commands.archs import ArchsReport, ScannedFile, UnreadableFile
 from envdoctor.core.records import KernelCode, ProbeResult, Verification
 from envdoctor.knowledge.gpu_speeds import gpu_speeds
-from envdoctor.output.remarks import KINDS, remarks
+from envdoctor.output.problems import KINDS, find_problems
 from envdoctor.verify.bench_records import BenchmarkResult
 from envdoctor.verify.loading.records import LoadResult, LoadTest
 
@@ -234,7 +234,7 @@ def test_kinds_are_those_that_occur() -> None:
                        missing=(MissingDependency("version", "G", "", ""),)),
         ),
     )  # fmt: skip
-    assert {remark.kind for data in (*every, version) for remark in remarks(data)} == set(KINDS)
+    assert {remark.kind for data in (*every, version) for remark in find_problems(data)} == set(KINDS)
 
 
 @pytest.fixture
