@@ -26,7 +26,7 @@ def py(*lines: str, pins: str = "trl==0.23.1", title: str = "# H100") -> str:
 
 ARM = "# GH200 (aarch64)"
 PINS_128 = "torch==2.8.0 vllm==0.10.2 trl==0.23.1 transformers==4.57.1"
-CU = "https://index.example/whl/"
+INDEX = "https://index.example/whl/"
 
 FAULTS = [
     Fault("trl that was never released", sh("pip install trl==0.23.9"),
@@ -76,7 +76,7 @@ FAULTS = [
     Fault("torch replaced by vllm", sh("pip install torch==2.9.1", "pip install vllm==0.10.2"),
           "RUN010", 4, "vllm-torch-mismatch"),
     Fault("nightly replaced by the CPU build",
-          sh(f"uv pip install --pre torch --index-url {CU}nightly/cu128", "uv pip install vllm==0.10.2", title=ARM),
+          sh(f"uv pip install --pre torch --index-url {INDEX}nightly/cu128", "uv pip install vllm==0.10.2", title=ARM),
           "RUN010", 4, "torch-cpu-build"),
     Fault("torch of the container replaced",
           sh("docker run -it nvcr.io/nvidia/pytorch:24.10-py3", "pip install vllm==0.10.2"),
@@ -84,7 +84,7 @@ FAULTS = [
     Fault("torch on arm", sh("pip install torch==2.8.0", title=ARM), "RUN011", 3, "torch-cpu-build", "12.9"),
     Fault("torch on arm through vllm", sh("uv pip install vllm==0.10.2", title=ARM),
           "RUN011", 3, "torch-cpu-build"),
-    Fault("nightly", sh(f"uv pip install --pre torch --index-url {CU}nightly/cu128"),
+    Fault("nightly", sh(f"uv pip install --pre torch --index-url {INDEX}nightly/cu128"),
           "RUN012", 3, "dependency-pin-violated"),
     Fault("config settings without effect",
           sh(f"uv pip install {PINS_128} --config-settings vllm:torch-backend=auto"),
@@ -166,11 +166,11 @@ FAULTS = [
           "| driver | 580.95.05 |\n```bash\napt-get install -y cuda-compat-12-8\n```\n",
           "RUN052", 3, "cuda-compat-lib-conflict"),
     Fault("apt toolkit", sh("sudo apt-get install -y nvidia-cuda-toolkit"), "RUN053", 3, "nvcc-torch-mismatch"),
-    Fault("no such build", sh(f"pip install torch==2.8.0 --index-url {CU}cu124"),
+    Fault("no such build", sh(f"pip install torch==2.8.0 --index-url {INDEX}cu124"),
           "RUN054", 3, "platform-no-wheel", "cu128"),
     Fault("no such build on arm", sh("uv pip install torch==2.8.0 --torch-backend=cu126", title=ARM),
           "RUN054", 3, "platform-no-wheel", "cu129"),
-    Fault("index URL replaces PyPI", sh(f"pip install torch==2.5.1 transformers==4.56.2 --index-url {CU}cu124"),
+    Fault("index URL replaces PyPI", sh(f"pip install torch==2.5.1 transformers==4.56.2 --index-url {INDEX}cu124"),
           "RUN055", 3, "dependency-pin-violated"),
     Fault("conda channel", sh("conda install pytorch=2.6.0 pytorch-cuda=12.4 -c pytorch -c nvidia"),
           "RUN056", 3, "platform-no-wheel"),

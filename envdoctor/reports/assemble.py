@@ -22,7 +22,7 @@ from envdoctor.core.records import (
     unreadable,
 )
 from envdoctor.reports.gpus import compute_capability
-from envdoctor.reports.section import Section, first_group
+from envdoctor.reports.section import Section, dotted_version, first_group
 
 NOT_IN_REPORT: Fact[Any] = unreadable("report", "not in the report")
 
@@ -128,7 +128,7 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
 def _parse_local_version(local: str, source: str) -> dict[str, Fact[str]]:
     note = f"local version {local}"
     if digits := first_group(r"^cu(\d{2,3})", local):
-        return {"cuda": known(f"{digits[:-1]}.{digits[-1]}", source, note), "hip": absent(source, note)}
+        return {"cuda": known(dotted_version(digits), source, note), "hip": absent(source, note)}
     if local.startswith("cpu"):
         return {"cuda": absent(source, "a build without CUDA (+cpu)"), "hip": absent(source, note)}
     if hip := first_group(r"^rocm(\d{1,2}\.\d{1,2})", local):

@@ -14,7 +14,7 @@ import re
 from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version
 
 # Keys that only collect_env prints, in lower case. One of them is enough to recognise the report.
-OWN_KEYS = frozenset({
+COLLECT_ENV_KEYS = frozenset({
     "pytorch version", "is debug build", "cuda used to build pytorch", "rocm used to build pytorch",
     "xpu used to build pytorch", "is cuda available", "is xpu available", "cuda runtime version",
     "cuda_module_loading set to", "gpu models and configuration", "nvidia driver version", "cudnn version",
@@ -60,12 +60,12 @@ def parse_collect_env(lines: list[Line]) -> Section | None:
     GPU models and configuration: No CUDA              |  GPU models and configuration : GPU 0: NVIDIA H100
     ```
     """
-    keys = OWN_KEYS | VLLM_KEYS
+    keys = COLLECT_ENV_KEYS | VLLM_KEYS
     own_lines = [line for line in lines if _is_collect_env_line(line, keys)]
     has_heading = any(line.text.startswith("Collecting environment information") for line in lines)
     if not own_lines and not has_heading:
         return None
-    section = Section("collect_env (vLLM)" if is_vllm(lines) else "collect_env (PyTorch)")
+    section = Section("collect_env (vLLM)" if _is_vllm(lines) else "collect_env (PyTorch)")
     fields = _read_fields(lines, section)
     _record_torch(section, fields)
     _record_system(section, fields)
@@ -77,11 +77,11 @@ def parse_collect_env(lines: list[Line]) -> Section | None:
     return section
 
 
-def is_vllm(lines: list[Line]) -> bool:
+def _is_vllm(lines: list[Line]) -> bool:
     """Whether the report is from vLLM's version of collect_env, or contains log lines of vLLM."""
     return any(
         line.key in VLLM_KEYS
-        or (line.key in OWN_KEYS and " :" in line.text[:40])
+        or (line.key in COLLECT_ENV_KEYS and " :" in line.text[:40])
         or line.text.strip("# ").lower() in ("pytorch info", "cuda / gpu info", "vllm info")
         or "Automatically detected platform" in line.text
         or "vllm/collect_env.py" in line.text
@@ -101,7 +101,7 @@ def _read_fields(lines: list[Line], section: Section) -> dict[str, str]:
     current_key = ""  # the key of a value with several lines
     for line in lines:
         text = line.text
-        if line.key in OWN_KEYS or line.key in VLLM_KEYS or line.key in SHARED_KEYS:
+        if line.key in COLLECT_ENV_KEYS or line.key in VLLM_KEYS or line.key in SHARED_KEYS:
             if text[0] in "-*\u2022":
                 continue  # a list item of another tool
             _set_field(fields, line.key, line.value)

@@ -6,7 +6,7 @@ import re
 
 from envdoctor.core.records import Filesystem
 from envdoctor.reports.collect_env import record_python_version, record_wsl
-from envdoctor.reports.gpus import parse_gpu_phrase
+from envdoctor.reports.gpus import record_gpu_names
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section, first_group, is_version, parse_number, parse_size
 
@@ -72,6 +72,7 @@ def parse_system_commands(lines: list[Line]) -> Section | None:
     return section if section.facts else None
 
 
+# Fact, pattern, and the shift that converts the unit of ulimit to items or bytes.
 LIMITS = (
     ("limits.open_files", re.compile(r"(?:open files\s+\(-n\)|nofiles)\s+(\d{1,12}|unlimited)$"), 0),
     ("limits.processes", re.compile(r"(?:max user processes\s+\(-u\)|process)\s+(\d{1,12}|unlimited)$"), 0),
@@ -82,8 +83,12 @@ LIMITS = (
     ),
     ("limits.stack", re.compile(r"stack(?: size\s+\(kbytes, -s\)|\(kbytes\))\s+(\d{1,12}|unlimited)$"), 10),
 )
-ULIMIT_OPTIONS = {"-n": ("limits.open_files", 0), "-u": ("limits.processes", 0), "-l": ("limits.locked_memory", 10),
-                  "-s": ("limits.stack", 10)}  # fmt: skip
+ULIMIT_OPTIONS = {
+    "-n": ("limits.open_files", 0),
+    "-u": ("limits.processes", 0),
+    "-l": ("limits.locked_memory", 10),
+    "-s": ("limits.stack", 10),
+}
 OTHER_LIMITS = re.compile(
     r"(?:[a-z -]{4,28}\((?:[a-z0-9 -]{2,20}, )?-[a-zA-Z]\)|(?:time|file|data|coredump|memory|vmemory|locks|rtprio)"
     r"(?:\([a-z]{4,8}\))?)\s+(?:\d+|unlimited)$"
@@ -99,19 +104,19 @@ def parse_ulimit(lines: list[Line]) -> Section | None:
     ```
     """
     section = Section("ulimit -a")
-    requested: tuple[str, int] | None = None
+    pending: tuple[str, int] | None = None
     for line in lines:
         text = line.text
-        if requested and re.fullmatch(r"\d{1,12}|unlimited", text):
-            _record_limit(section, *requested, text)
+        if pending and re.fullmatch(r"\d{1,12}|unlimited", text):
+            _record_limit(section, *pending, text)
             section.consumed.add(line.number)
-            requested = None
+            pending = None
             continue
         if "ulimit -" in text:
             command = extract_command(text) or text
-            requested = ULIMIT_OPTIONS.get(command.removeprefix("ulimit ").strip())
+            pending = ULIMIT_OPTIONS.get(command.removeprefix("ulimit ").strip())
             continue
-        requested = None
+        pending = None
         for path, pattern, shift in LIMITS:
             if text[0] in "omnlsp" and (match := pattern.match(text)):
                 _record_limit(section, path, shift, match[1])
@@ -274,8 +279,7 @@ def parse_issue_form(lines: list[Line]) -> Section | None:
         elif key in ("nvidia driver", "driver", "driver version", "gpu driver", "nvidia driver version"):
             section.set_fact("driver.version", first_group(r"^v?(\d{3}\.\d{1,4}(?:\.\d{1,4})?)\b", value))
         elif key in ("gpu", "gpus", "gpu model", "gpu type", "graphics card", "hardware") and not section.gpus:
-            for index, name in enumerate(parse_gpu_phrase(value)):
-                section.set_gpu_fact(index, "name", name)
+            record_gpu_names(section, value)
         elif key in ("python", "python version"):
             section.set_fact("stack.python_version", first_group(r"^v?(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.])", value))
         elif key in ("ram", "system memory", "host memory") and parse_number(value):

@@ -98,6 +98,13 @@ def parse_gpu_phrase(text: str) -> list[str]:
     return names * min(count, 64) if len(names) == 1 else names
 
 
+def record_gpu_names(section: Section, text: str) -> None:
+    """Record the GPU names in a phrase, unless the section already has GPUs."""
+    if not section.gpus:
+        for index, name in enumerate(parse_gpu_phrase(text)):
+            section.set_gpu_fact(index, "name", name)
+
+
 def compute_capability(name: str) -> str | None:
     """The compute capability of a GPU name in the GPU table; `...` at the end of truncated names is ignored."""
     from envdoctor.knowledge.gpus import compute_capability as lookup

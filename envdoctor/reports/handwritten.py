@@ -14,7 +14,7 @@ from envdoctor.reports.collect_env import record_platform, record_python_version
 from envdoctor.reports.env_vars import is_relevant
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
-from envdoctor.reports.section import Line, Section, distribution_name, first_group, is_version
+from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
 
 Recorder = Callable[[Section, str], bool]  # records a value; returns False if it has the wrong form
 MIN_LINES = 2
@@ -26,9 +26,8 @@ ENTRY = re.compile(
     r"\s{0,4}(?::[*_`\"']{0,3}\s{0,8}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
 )
 TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
-REQUIREMENT = re.compile(
-    r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b"
-)  # a requirement, not an installed version
+# A requirement such as `>=2.4` or `2.4 or newer`, not an installed version.
+REQUIREMENT = re.compile(r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b")
 RELEASE = r"(\d{1,2}\.\d{1,2})(?![\d])"
 VERSION = re.compile(r"v?(\d{1,4}\.\d[\w.+!-]{0,60}?)(?:[,;)]|\s|$)")
 OS_NAMES = re.compile(
@@ -64,7 +63,7 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
             section.consumed.add(line.number)
     if len(section.consumed) < MIN_LINES:
         return None
-    _record_bare_cuda(section, cuda)
+    _record_unlabeled_cuda(section, cuda)
     return section
 
 
@@ -116,7 +115,7 @@ def _record_torch(section: Section, value: str) -> bool:
     """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `nightly, cu111`, `2.7.0.dev20250310+cu124 (nightly)`, `2.6.0 (CPU)`."""
     match = VERSION.match(value)
     version = match[1].rstrip(".,") if match and is_version(match[1].rstrip(".,")) else ""
-    cuda = first_group(rf"(?i)(?:\bcuda[ :=]?v?|\d ?/ ?){RELEASE}", value) or _dotted(
+    cuda = first_group(rf"(?i)(?:\bcuda[ :=]?v?|\d ?/ ?){RELEASE}", value) or dotted_version(
         first_group(r"(?i)(?:\b|\+)cu(\d{3})\b", value)
     )
     if not version and not cuda:
@@ -128,12 +127,7 @@ def _record_torch(section: Section, value: str) -> bool:
     return True
 
 
-def _dotted(digits: str) -> str:
-    """`128` -> `12.8`."""
-    return f"{digits[:-1]}.{digits[-1]}" if digits else ""
-
-
-def _record_bare_cuda(section: Section, cuda: str) -> None:
+def _record_unlabeled_cuda(section: Section, cuda: str) -> None:
     """`CUDA: 11.8` next to `torch: 2.0.1` is the CUDA version of torch only if such a build was released."""
     version = section.facts.get("stack.torch.version")
     text = str(version.value) if version else ""
@@ -150,7 +144,7 @@ def _record_bare_cuda(section: Section, cuda: str) -> None:
 
 def _record_architectures(section: Section, key: str, value: str) -> bool:
     """`sm_50 sm_70 sm_80`, `['sm_80', 'sm_90']`, `7.5, 8.0, 12.0`; the list of another build is ignored."""
-    other = _dotted(first_group(r"\bcu(\d{3})\b", key))
+    other = dotted_version(first_group(r"\bcu(\d{3})\b", key))
     torch_cuda = section.facts.get("stack.torch.cuda")
     if other and (not torch_cuda or torch_cuda.value != other):
         return False

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from envdoctor.reports.gpus import is_gpu_name
-from envdoctor.reports.section import Section, first_group, is_version
+from envdoctor.reports.section import Section, dotted_version, first_group, is_version
 
 
 class Message(NamedTuple):
@@ -49,13 +49,8 @@ def _record_distribution(section: Section, match: re.Match[str]) -> None:
     section.add_distribution(match[1], match[2].rstrip(".,"))
 
 
-def _split_digits(text: str) -> str:
-    """`128` -> `12.8`."""
-    return f"{text[:-1]}.{text[-1]}"
-
-
 def _record_bitsandbytes(section: Section, match: re.Match[str]) -> None:
-    section.set_fact("stack.torch.cuda", _split_digits(match[1]))
+    section.set_fact("stack.torch.cuda", dotted_version(match[1]))
     if not section.gpus:
         section.set_gpu_fact(0, "compute_capability", f"{match[2]}.{match[3]}")
 
@@ -85,7 +80,6 @@ def _record_torchao(section: Section, match: re.Match[str]) -> None:
 
 def _record_unsloth(section: Section, match: re.Match[str]) -> None:
     _record_torch(section, match[1].rstrip("."))
-    section.set_fact("cuda.nvcc_version", None)
     if not section.gpus:
         section.set_gpu_fact(0, "compute_capability", match[2])
     section.set_fact("stack.torch.cuda", match[3])
@@ -105,7 +99,7 @@ MESSAGES = (
     Message(
         "with CUDA capability sm_",
         re.compile(r"^\W{0,4}([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})", re.MULTILINE),
-        lambda section, match: _record_gpu(section, match[1], _split_digits(match[2])),
+        lambda section, match: _record_gpu(section, match[1], dotted_version(match[2])),
     ),
     # Your Tesla V100-PCIE-32GB GPU has compute capability 7.0.
     Message(

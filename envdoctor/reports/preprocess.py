@@ -43,9 +43,8 @@ PREFIXES = (
     re.compile(r"[│┃╎]\s?"),
 )
 PREFIX_STARTS = frozenset("[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-WORD_PREFIX = re.compile(
-    r"\||^[A-Z][a-z]{2} | - [A-Z]{4,7} - |^[A-Z]{4,7}:"
-)  # quick check before the PREFIXES that start with a letter
+# Fast check: a line that starts with a letter and does not match has no prefix.
+WORD_PREFIX = re.compile(r"\||^[A-Z][a-z]{2} | - [A-Z]{4,7} - |^[A-Z]{4,7}:")
 LINE_NUMBER = re.compile(r"\s{0,8}(\d{1,6})(?:[:.)|]\s?|\s+|$)")
 # `(vllm) [user@node dir]$ `, `root@0123456789ab:/workspace# `, `$ `, `(venv) C:\dir>`, `In [1]: `, `!` of notebooks
 PROMPT = re.compile(

@@ -120,6 +120,11 @@ def first_group(pattern: str, text: str) -> str:
     return next((group for group in match.groups() if group), "") if match else ""
 
 
+def dotted_version(digits: str) -> str:
+    """A version without its dot, as in `cu128` or `sm_120`: `128` -> `12.8`. Empty for an empty text."""
+    return f"{digits[:-1]}.{digits[-1]}" if digits else ""
+
+
 UNIT_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Filesystem
 from envdoctor.reports.collect_env import DRIVER_VERSION, record_platform, record_python_version
-from envdoctor.reports.gpus import parse_gpu_phrase
+from envdoctor.reports.gpus import record_gpu_names
 from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version, parse_size
 
 
@@ -85,7 +85,7 @@ def _record_item(section: Section, key: str, value: str) -> bool:
     elif key in ("python version", "python"):
         record_python_version(section, value)
     elif key in GPU_KEYS:
-        _record_gpus(section, value)
+        record_gpu_names(section, value)
     elif key == "gpu number":
         _repeat_gpu(section, value)
     elif key == "os":
@@ -130,13 +130,6 @@ def _record_torch(section: Section, value: str) -> None:
             section.set_fact("stack.cuda_available", value=True)
         elif state in ("false", "na"):
             section.set_fact("stack.cuda_available", value=False)
-
-
-def _record_gpus(section: Section, value: str) -> None:
-    if section.gpus or is_missing(value):
-        return
-    for index, name in enumerate(parse_gpu_phrase(value)):
-        section.set_gpu_fact(index, "name", name)
 
 
 DOTTED_LINE = re.compile(r"([a-z][\w /().,+-]{1,40}?) ?\.{2,40} ?(.*)$")
@@ -278,7 +271,7 @@ def parse_xformers_info(lines: list[Line]) -> Section | None:
         elif line.key == "pytorch.cuda":
             section.set_fact("stack.cuda_available", line.value == "available")
         elif line.key == "gpu.name":
-            _record_gpus(section, line.value)
+            record_gpu_names(section, line.value)
         elif line.key == "gpu.compute_capability" and re.fullmatch(r"\d{1,2}\.\d", line.value):
             section.set_gpu_fact(0, "compute_capability", line.value)
     return section if section.facts or section.gpus else None
