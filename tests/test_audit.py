@@ -78,8 +78,8 @@ def test_each_platform_and_python_has_a_lock() -> None:
 
 def test_fix_writes_valid_corrections(tmp_path: Path) -> None:
     (tmp_path / "SETUP.md").write_text(GUIDE)
-    done = envdoctor("audit", "SETUP.md", "--fix", ".", "--format", "json", home=tmp_path)
-    assert envelope(done)["data"]["written"] == ["SETUP.requirements.txt", "SETUP.toml"]
+    result = envdoctor("audit", "SETUP.md", "--fix", ".", "--format", "json", home=tmp_path)
+    assert envelope(result)["data"]["written"] == ["SETUP.requirements.txt", "SETUP.toml"]
     assert "transformers==4.57.1" in (tmp_path / "SETUP.requirements.txt").read_text()
     again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
     assert envelope(again)["data"]["findings"] == []
@@ -102,17 +102,17 @@ def test_fix_writes_valid_corrections(tmp_path: Path) -> None:
 def test_invalid_input_is_rejected_with_its_line(name: str, text: str | None, message: str, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / name).write_text(text, errors="surrogateescape")
-    done = envdoctor("audit", name, home=tmp_path)
-    assert done.returncode == 2, done.stdout
-    assert message in done.stderr
+    result = envdoctor("audit", name, home=tmp_path)
+    assert result.returncode == 2, result.stdout
+    assert message in result.stderr
 
 
 def test_github_annotations_contain_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "SETUP.md").write_text(GUIDE)
-    done = envdoctor("audit", "SETUP.md", "--format", "github", home=tmp_path)
-    assert "::error" in done.stdout
-    assert "line=4" in done.stdout
-    assert "file=SETUP.md" in done.stdout
+    result = envdoctor("audit", "SETUP.md", "--format", "github", home=tmp_path)
+    assert "::error" in result.stdout
+    assert "line=4" in result.stdout
+    assert "file=SETUP.md" in result.stdout
 
 
 def test_sarif_contains_file_and_line(tmp_path: Path) -> None:

@@ -189,10 +189,10 @@ def test_audit_starts_no_process_and_writes_no_file(tmp_path: Path) -> None:
         "from envdoctor.manifests import audit_guide\n"
         f"print(len(audit_guide({text!r}, name='g').steps))\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 1
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) >= 1
     assert not list(tmp_path.iterdir())

@@ -80,7 +80,7 @@ def test_prose_without_a_report_gives_unreadable_facts_and_no_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu_line", "driver_line", "rest", "state", "note"),
+    ("gpu_line", "driver_line", "other_lines", "state", "note"),
     [
         ("No CUDA", "No CUDA", "Is CUDA available: False", "absent", "No CUDA"),
         ("Could not collect", "Could not collect", "Is CUDA available: False", "absent", "Could not collect"),
@@ -101,8 +101,12 @@ def test_prose_without_a_report_gives_unreadable_facts_and_no_kind() -> None:
         ),
     ],
 )
-def test_absent_and_unreadable_gpus_differ(gpu_line: str, driver_line: str, rest: str, state: str, note: str) -> None:
-    report = parse_report(f"{rest}\nGPU models and configuration: {gpu_line}\nNvidia driver version: {driver_line}\n")
+def test_absent_and_unreadable_gpus_differ(
+    gpu_line: str, driver_line: str, other_lines: str, state: str, note: str
+) -> None:
+    report = parse_report(
+        f"{other_lines}\nGPU models and configuration: {gpu_line}\nNvidia driver version: {driver_line}\n"
+    )
     assert report.machine.gpus.state == state
     assert note in report.machine.gpus.note
     # The rule for unreadable GPUs of live machines recognises a report by the bare source.

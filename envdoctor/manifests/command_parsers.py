@@ -62,10 +62,10 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
 
 
 def _after_wrapper(words: tuple[str, ...]) -> tuple[str, ...]:
-    rest = words[1:]
-    while rest and (rest[0].startswith("-") or re.match(r"[A-Za-z_]\w*=", rest[0])):
-        rest = rest[1:]
-    return rest
+    words = words[1:]
+    while words and (words[0].startswith("-") or re.match(r"[A-Za-z_]\w*=", words[0])):
+        words = words[1:]
+    return words
 
 
 def _inner_script(command: Command) -> str:
@@ -85,9 +85,9 @@ def parse_requirement_lines(
     for number, raw in lines:
         text = raw.partition(" #")[0].strip().rstrip("\\").strip()
         if text.startswith(("-r ", "--requirement ")) and depth < _MAX_DEPTH:
-            included = files.get(_file_name(text.split()[1]), ())
-            more, more_options = parse_requirement_lines(included, files, depth + 1)
-            requirements, options = requirements + more, options + more_options
+            file = files.get(_file_name(text.split()[1]), ())
+            included_requirements, included_options = parse_requirement_lines(file, files, depth + 1)
+            requirements, options = requirements + included_requirements, options + included_options
         elif text.startswith("-"):
             options += text.split()
         elif text and not text.startswith("#") and (requirement := parse_install_requirement(text, number)):
@@ -207,11 +207,11 @@ def _deduplicate(requirements: list[InstallRequirement]) -> tuple[InstallRequire
 def _python(command: Command, files: Files) -> Iterator[Action]:
     words = command.words[1:]
     if words[:1] == ("-m",) and len(words) > 1:
-        module, rest = words[1], words[2:]
+        module, arguments = words[1], words[2:]
         if module == "pip":
-            yield from _pip(command._replace(words=("pip", *rest)), files)
+            yield from _pip(command._replace(words=("pip", *arguments)), files)
         elif module in ("venv", "virtualenv"):
-            options = parse_options(rest)
+            options = parse_options(arguments)
             version = _python_version(command.words[0])
             name = options.arguments[0] if options.arguments else ".venv"
             yield SelectEnvironment(command.line, str(command), "venv", name, version, seeded=True)

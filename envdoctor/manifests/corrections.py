@@ -101,31 +101,31 @@ class _ReleaseSearch:
         If ranges contradict each other, the range of the guide is dropped and the one of the dependency is kept.
         """
         self.resolutions += 1
-        named = {
+        requested = {
             name: package
             for name, package in self.state.requested.items()
             if not _is_nightly(package) and name not in self.dropped
         }
         for _ in range(_MAX_DROP_ROUNDS):
             fixed = {
-                name: package for name, package in named.items() if package.origin != "PyPI" and name not in pins
+                name: package for name, package in requested.items() if package.origin != "PyPI" and name not in pins
             }
             specifiers = {
                 name: f"=={package.version}" if name in fixed else package.specifier
-                for name, package in named.items()
+                for name, package in requested.items()
             }
             specifiers |= {name: f"=={version}" for name, version in pins.items()}
             requirements = [InstallRequirement(name, specifier) for name, specifier in specifiers.items()]
             resolver = Resolver(self.target, fixed, upgrade=False, with_dependencies=True)
             resolution = resolver.resolve(requirements)
             conflicting = {conflict.name for conflict in resolution.conflicts}
-            dropped = {name for name in conflicting if name in named and name not in pins}
-            if pins and any(named[name].pinned for name in dropped):
+            dropped = {name for name in conflicting if name in requested and name not in pins}
+            if pins and any(requested[name].pinned for name in dropped):
                 return {}
-            self.dropped |= {name for name in dropped if named[name].pinned}
+            self.dropped |= {name for name in dropped if requested[name].pinned}
             if not dropped:
                 break
-            named = {name: package for name, package in named.items() if name not in dropped}
+            requested = {name: package for name, package in requested.items() if name not in dropped}
         if resolution.conflicts:
             return {}
         current = packages | self.state.packages | self.state.requested
@@ -208,14 +208,14 @@ def _candidate_versions(name: str, specifier: str, current: str, target: Resolve
     Releases contemporary with the guide come first. Later ones were never tested with its pins.
     """
     candidates: list[tuple[bool, str]] = []
-    seen: set[tuple[str, bool]] = set()
+    known_keys: set[tuple[str, bool]] = set()
     for row in releases_in_range(name, specifier, target.exclude_newer):
         is_later = row.date > target.period_end
         minor = minor_of(row.version)
         key = (row.version if minor in ("", "0.0") else minor, is_later)
-        if key not in seen and satisfies(row.version, f"!={current}"):
+        if key not in known_keys and satisfies(row.version, f"!={current}"):
             candidates.append((is_later, row.version))
-        seen.add(key)
+        known_keys.add(key)
     candidates.sort(key=lambda candidate: candidate[0])
     return [version for _, version in candidates[:_MAX_CANDIDATES]]
 

@@ -250,12 +250,12 @@ class GuideInterpreter:
 
 
 def _merge_requested(
-    before: dict[str, ResolvedPackage], named: dict[str, ResolvedPackage]
+    before: dict[str, ResolvedPackage], mentioned: dict[str, ResolvedPackage]
 ) -> dict[str, ResolvedPackage]:
     """A later mention of a package replaces an earlier one if it is a pin, or if the earlier one was not."""
     return before | {
         name: package
-        for name, package in named.items()
+        for name, package in mentioned.items()
         if package.pinned or not (name in before and before[name].pinned)
     }
 

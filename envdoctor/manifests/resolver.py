@@ -103,13 +103,13 @@ class Resolver:
         self, requirements: Iterable[InstallRequirement], constraints: Iterable[InstallRequirement] = ()
     ) -> Resolution:
         """Resolve requirements and their dependencies. Packages that are not in the tables are left out."""
-        named = [requirement for requirement in requirements if not requirement.url]
+        from_index = [requirement for requirement in requirements if not requirement.url]
         limits = [constraint for constraint in constraints if constraint.specifier]
         for _ in range(_MAX_ROUNDS):
-            packages = self._resolve_once(named, limits)
+            packages = self._resolve_once(from_index, limits)
             if packages is not None:
                 return Resolution(packages, tuple(self.conflicts.values()))
-        packages = self._resolve_once(named, limits, last_round=True) or {}
+        packages = self._resolve_once(from_index, limits, last_round=True) or {}
         return Resolution(packages, tuple(self.conflicts.values()))
 
     def _resolve_once(

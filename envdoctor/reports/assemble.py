@@ -146,18 +146,18 @@ def build_gpus(facts: MergedFacts) -> Fact[tuple[Gpu, ...]]:
     list_facts = [section.facts["gpus"] for section in facts.sections if "gpus" in section.facts]
     error = next((fact for fact in list_facts if "NVML error" in fact.note), None)
     lost = next((section.facts["lost"] for section in facts.sections if "lost" in section.facts), None)
-    lists = [section for section in facts.sections if section.gpus]
+    gpu_lists = [section for section in facts.sections if section.gpus]
     no_cuda = next((fact for fact in list_facts if fact.state == "absent" and "No CUDA" in fact.note), None)
     if no_cuda and not error:
-        elsewhere = f"; elsewhere in the paste: {_summarize_gpus(lists[0])}" if lists else ""
+        elsewhere = f"; elsewhere in the paste: {_summarize_gpus(gpu_lists[0])}" if gpu_lists else ""
         return absent(no_cuda.source, no_cuda.note + elsewhere)
-    if not lists:
+    if not gpu_lists:
         if lost:
             return known((_lost_gpu(0, lost),), lost.source, lost.note)
         return error or next(iter(sorted(list_facts, key=lambda fact: fact.state)), NOT_IN_REPORT)
-    merged = _merge_gpu_lists(lists)
+    merged = _merge_gpu_lists(gpu_lists)
     gpus = tuple(_build_gpu(index, gpu_facts, lost) for index, gpu_facts in sorted(merged.items()))
-    return known(gpus, lists[0].source, (error or lost or NOT_IN_REPORT).note if error or lost else "")
+    return known(gpus, gpu_lists[0].source, (error or lost or NOT_IN_REPORT).note if error or lost else "")
 
 
 def _summarize_gpus(section: Section) -> str:
@@ -165,17 +165,18 @@ def _summarize_gpus(section: Section) -> str:
     return f"{len(section.gpus)} GPUs ({', '.join(sorted(set(names))) or 'unnamed'})"
 
 
-def _merge_gpu_lists(lists: list[Section]) -> dict[int, dict[str, Fact[Any]]]:
+def _merge_gpu_lists(gpu_lists: list[Section]) -> dict[int, dict[str, Fact[Any]]]:
     """GPU facts by index.
 
     A later list adds facts only to a GPU of the same name. A full name replaces one that nvidia-smi truncated.
     """
     first = max(
-        lists[:1] + [section for section in lists if section.kind.startswith(("collect_env", "nvidia-smi"))][:1],
+        gpu_lists[:1]
+        + [section for section in gpu_lists if section.kind.startswith(("collect_env", "nvidia-smi"))][:1],
         key=lambda section: len(section.gpus),
     )
     merged = {index: dict(gpu) for index, gpu in first.gpus.items()}
-    for section in lists:
+    for section in gpu_lists:
         for index, gpu in section.gpus.items():
             if section is first or index not in merged or not _same_name(merged[index].get("name"), gpu.get("name")):
                 continue

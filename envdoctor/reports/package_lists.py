@@ -138,9 +138,9 @@ def _add_run(sections: dict[str, Section], run: list[tuple[Line, str, str, str]]
         return
     kind = current or ("pip freeze" if run[0][3] == "==" else "conda list" if "py" in run[0][3] else "pip list")
     section = sections.setdefault(kind, Section(kind))
-    for line, name, version, rest in run:
+    for line, name, version, details in run:
         if kind == "conda list":
-            _add_conda(section, [name, version, *rest.split()])
+            _add_conda(section, [name, version, *details.split()])
         else:
             section.add_distribution(name, version)
         section.consumed.add(line.number)

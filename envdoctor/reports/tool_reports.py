@@ -120,12 +120,12 @@ OTHER_KEYS = (
 
 def _record_torch(section: Section, value: str) -> None:
     """`2.5.1+cu124 (True)`, `2.8.0+cu128 (CUDA)`, `2.5.1+cu124 (GPU)`, `not installed (NA)`."""
-    version, _, rest = value.partition(" ")
+    version, _, accelerator = value.partition(" ")
     if value.lower().startswith("not installed"):
         section.set_absent("stack.torch", f"torch is not installed ({value})")
     elif is_version(version):
         section.set_fact("stack.torch.version", version)
-        state = rest.strip("()").lower()
+        state = accelerator.strip("()").lower()
         if state in ("true", "cuda", "gpu"):
             section.set_fact("stack.cuda_available", value=True)
         elif state in ("false", "na"):

@@ -84,8 +84,8 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
     tag = action.tag.partition("-")[0]
     row = next((row for row in guide_tables().ngc if row.tag == tag), None)
     if row:
-        wrong = [cuda for cuda in stated if major_minor(cuda) != major_minor(row.cuda)]
-        if not wrong or len(wrong) < len(stated):
+        mismatches = [cuda for cuda in stated if major_minor(cuda) != major_minor(row.cuda)]
+        if not mismatches or len(mismatches) < len(stated):
             return None
         contents, source, day = (
             f"contains CUDA {row.cuda}, torch {row.torch}, Python {row.python}",
@@ -99,12 +99,12 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         )
         if not first or not re.fullmatch(r"\d\d\.\d\d", tag):
             return None
-        wrong, source, day = [first.cuda], first.source, first.date
+        mismatches, source, day = [first.cuda], first.source, first.date
         contents = f"is older than {first.tag}, the first release with CUDA {first.cuda}"
-    replacement = next((row.tag for row in guide_tables().ngc_first if row.cuda in wrong), "")
+    replacement = next((row.tag for row in guide_tables().ngc_first if row.cuda in mismatches), "")
     return Problem(
         "error",
-        f"{action.name}:{action.tag} {contents}; the guide states CUDA {', '.join(wrong)}",
+        f"{action.name}:{action.tag} {contents}; the guide states CUDA {', '.join(mismatches)}",
         (guide_evidence(context, "image", action.tag, line), table_evidence(tag, contents, source, day)),
         f"Use {action.name}:{replacement}-py3 or newer."
         if replacement

@@ -270,8 +270,8 @@ def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
         if for_python:
             worst = min(for_python, key=lambda problem: problem.status != "error")
             count = len(for_python) - 1
-            others = f"; {count} other packages of this step have none either" if count else ""
-            yield replace(worst, message=worst.message + others)
+            suffix = f"; {count} other packages of this step have none either" if count else ""
+            yield replace(worst, message=worst.message + suffix)
 
 
 def _check_wheel(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> Problem | None:
