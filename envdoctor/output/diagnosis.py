@@ -1,4 +1,4 @@
-"""Explanations, rules and their documentation for people."""
+"""Human output: explanations, lists of rules, documentation, the examined environment."""
 
 from __future__ import annotations
 
@@ -18,31 +18,29 @@ if TYPE_CHECKING:
     from envdoctor.explain import Cause, Explanation
     from envdoctor.explain.documentation import Documentation
 
-SURE, LIKELY = 0.7, 0.4  # confidence from which a cause is called so
-OTHERS_SHOWN = 4  # causes after the first
+CERTAIN, LIKELY = 0.7, 0.4  # minimum confidence
+FURTHER_CAUSES = 4  # shown after the first
 
 
 def explained(data: Explanation) -> list[RenderableType]:
-    """Causes with the lines that speak for them; the first in full, the others shorter."""
+    """The causes with their evidence; the first one with commands, the others without."""
     read = f"{data.lines} lines read" + (f"; {', '.join(data.facts)}" if data.facts else "")
     if not data.causes:
         return [
-            Text.assemble(("? ", "unknown"), "nothing in this text is known to envdoctor"),
+            Text.assemble(("? ", "unknown"), "envdoctor recognizes no error in this text"),
             _indent(Text(read, style="dim")),
-            _indent(
-                Text("Give more of the log (the first error, not only the last), or look at the machine itself:")
-            ),
+            _indent(Text("Pass more of the log (the first error, not only the last), or check the machine:")),
             _indent(Text("$ envdoctor check", style="command")),
         ]
     parts: list[RenderableType] = []
-    for number, cause in enumerate(data.causes[: 1 + OTHERS_SHOWN], start=1):
+    for number, cause in enumerate(data.causes[: 1 + FURTHER_CAUSES], start=1):
         parts += _cause(number, cause)
-    left = len(data.causes) - 1 - OTHERS_SHOWN
+    left = len(data.causes) - 1 - FURTHER_CAUSES
     return [*parts, Text(read + (f"; {left} less likely causes in --format json" if left > 0 else ""), style="dim")]
 
 
 def _cause(number: int, cause: Cause) -> list[RenderableType]:
-    style = "error" if cause.confidence >= SURE else "warning" if cause.confidence >= LIKELY else "dim"
+    style = "error" if cause.confidence >= CERTAIN else "warning" if cause.confidence >= LIKELY else "dim"
     head = Text.assemble(
         (f"{number}. ", "title"),
         (cause.title, "title"),
@@ -54,17 +52,17 @@ def _cause(number: int, cause: Cause) -> list[RenderableType]:
     parts += [_indent(Text(f"line {line}: {text}", style="dim")) for line, text in shown]
     parts += [_indent(Text(finding, style="dim")) for finding in cause.findings]
     if cause.against:
-        parts.append(_indent(Text(f"against it: {cause.against}", style="warning")))
+        parts.append(_indent(Text(f"contradicted by: {cause.against}", style="warning")))
     parts.append(_indent(Text(cause.fix)))
     if number == 1:
         parts += [_indent(Text(f"$ {command}", style="command")) for command in cause.commands]
-        parts.append(_indent(Text.assemble(("to be sure: ", "dim"), cause.check)))
+        parts.append(_indent(Text.assemble(("verify: ", "dim"), cause.check)))
         parts.append(_indent(Text(cause.url, style="dim")))
     return parts
 
 
 def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
-    """The causes of a failed child, for below its error."""
+    """The causes of a failed process, below its error."""
     parts: list[RenderableType] = []
     for cause in causes:
         parts.append(
@@ -78,7 +76,7 @@ def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
 
 def rule_list(data: RuleList) -> list[RenderableType]:
     """All rules as a table."""
-    rows = table("id", "cause", "what it detects")
+    rows = table("id", "cause", "description")
     for rule in data.rules:
         rows.add_row(Text(rule.id, style="title"), rule.cause, rule.summary)
     return [rows]
@@ -93,7 +91,7 @@ def documented(data: Documentation) -> list[RenderableType]:
     ]
     parts += [_indent(Text(f"$ {command}", style="command")) for command in data.commands]
     if data.check:
-        parts.append(Text.assemble(("to be sure: ", "dim"), data.check))
+        parts.append(Text.assemble(("verify: ", "dim"), data.check))
     if data.rules:
         parts.append(Text.assemble(("rules: ", "dim"), ", ".join(data.rules)))
     if data.url:
@@ -102,38 +100,38 @@ def documented(data: Documentation) -> list[RenderableType]:
 
 
 def stack_lines(data: CheckResult) -> list[RenderableType]:
-    """The environment that was looked into."""
+    """The examined environment."""
     stack, made = data.stack, data.made
     if stack is None:
-        hint = "no environment looked at: none is active, and there is no .venv here"
+        hint = "no environment examined: none is active, and there is no .venv in this directory"
         return [Text("\nEnvironment", style="title"), Text(f"  - {hint}", style="dim")]
     rows = facts_table()
     torch = stack.torch.value
     distributions = stack.distributions.value
     extensions = stack.extensions.value or ()
     coded = sum(extension.code is not None for extension in extensions)
-    rows.add_row("Python", _told(stack.python_version), _source(stack.python_version))
-    rows.add_row("torch", _told(torch.version) if torch else _told(stack.torch), _source(stack.torch))
+    rows.add_row("Python", _fact_text(stack.python_version), _source(stack.python_version))
+    rows.add_row("torch", _fact_text(torch.version) if torch else _fact_text(stack.torch), _source(stack.torch))
     if torch:
         rows.add_row(
             "torch's CUDA", torch.cuda.value or ("none" if torch.cuda.state == "absent" else "?"), _source(torch.cuda)
         )
-        rows.add_row("GPU code", " ".join(torch.architectures.value or ()) or _told(torch.architectures), "")
-    count = f"{len(distributions)} packages" if distributions is not None else _told(stack.distributions)
+        rows.add_row("GPU code", " ".join(torch.architectures.value or ()) or _fact_text(torch.architectures), "")
+    count = f"{len(distributions)} packages" if distributions is not None else _fact_text(stack.distributions)
     rows.add_row("packages", count, _source(stack.distributions))
     if not data.report:
         rows.add_row("compiled", f"{len(extensions)} files, {coded} with GPU code", "")
     if made:
         rows.add_row("made by envdoctor", made.profile, Text(f"lock {made.lock}", style="dim"))
         for name, use in made.fallbacks.items():
-            rows.add_row("attention", f"{use}: no wheel of {name} fitted", "")
+            rows.add_row("attention", f"{use}: no wheel of {name} was compatible", "")
     from envdoctor.output.verification_status import status_lines
 
     status = status_lines(data.verification, data.benchmark, managed=made is not None)
     return [Text("\nEnvironment", style="title"), rows, *(Padding(line, (0, 0, 0, 2)) for line in status)]
 
 
-def _told(fact: Fact[Any]) -> str:
+def _fact_text(fact: Fact[Any]) -> str:
     return str(fact.value) if fact.state == "known" else f"{fact.state} ({fact.note})" if fact.note else fact.state
 
 
