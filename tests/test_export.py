@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.export import FORMS, export
-from envdoctor.export.text import docker_value, quoted
+from envdoctor.export.text import docker_value, quote
 from envdoctor.locking.lock import Lock, Package
 from envdoctor.locking.lock_files import lock_folder, read_lock
 from envdoctor.profiles import Pin, Profile, read_profile
@@ -64,10 +64,10 @@ def test_every_bundled_lock_is_exported_or_refused_with_the_way_out(profile: Pro
 def test_unknown_forms_and_locks_of_others_are_refused(tiny: Tiny) -> None:
     with pytest.raises(BadInput, match="did you mean 'dockerfile'"):
         export(tiny.profile, tiny.lock, "docker")
-    with pytest.raises(BadInput, match="lock is of profile 'mine'"):
+    with pytest.raises(BadInput, match="lock is for profile 'mine'"):
         export(read_profile("cpu"), tiny.lock, "script")
-    with pytest.raises(BadInput, match=r"lock is of profile 'mine' with torch for 12\.8"):
-        export(tiny.profile, msgspec.structs.replace(tiny.lock, torch="12.8"), "script")
+    with pytest.raises(BadInput, match=r"lock is for profile 'mine' with torch for 12\.8"):
+        export(tiny.profile, msgspec.structs.replace(tiny.lock, torch_build="12.8"), "script")
 
 
 # Installed for real
@@ -142,7 +142,7 @@ def test_the_script_installs_and_shows_what_is_there(tiny: Tiny) -> None:
     again = tiny.run("bash", path, "made here")
     assert (again.returncode, again.stderr) == (
         1,
-        f"stop: {venv} is there already; name another place: bash {path} PLACE\n",
+        f"stop: {venv} already exists; use another folder: bash {path} FOLDER\n",
     )
 
 
@@ -161,7 +161,7 @@ def test_nothing_half_made_stays(tiny: Tiny) -> None:
     tiny.wheels.mkdir()
     done = tiny.run("bash", tiny.write("script"))
     assert done.returncode != 0
-    assert "the unfinished" in done.stderr
+    assert "the incomplete" in done.stderr
     assert not (tiny.folder / ".venv").exists()
 
 
@@ -184,7 +184,7 @@ def test_another_build_of_torch_is_not_taken_for_the_locks(tmp_path: Path) -> No
     tiny = Tiny(tmp_path, files=wrong)
     done = tiny.run("bash", tiny.write("script"))
     assert done.returncode == 1
-    assert "not the torch of the lock" in done.stderr
+    assert "not the locked torch" in done.stderr
     assert not (tmp_path / ".venv").exists()
 
 
@@ -195,7 +195,7 @@ def test_a_marked_torch_is_asked_of_the_pytorch_index_unless_it_is_declined(tmp_
     assert tiny.run("bash", path, "second").returncode == 0  # uv, told to stay offline, takes the folder's
     bare = tiny.run("bash", path, "third", PATH=_only(tiny.folder, f"python{PYTHON}"))
     assert bare.returncode == 1
-    assert bare.stderr == "stop: without uv, PYTORCH_INDEX must hold the address of the PyTorch index for cpu\n"
+    assert bare.stderr == "stop: without uv, PYTORCH_INDEX must contain the URL of the PyTorch index for cpu\n"
 
 
 def _only(folder: Path, *names: str) -> str:
@@ -215,12 +215,12 @@ def _tool(folder: Path, name: str, output: str) -> None:
 @pytest.mark.parametrize(
     ("tool", "output", "said"),
     [
-        ("uname", "riscv64", "this machine is riscv64, the wheels are for x86_64"),
-        ("getconf", "glibc 2.17", "glibc is 2.17, the wheels need 2.31 or newer"),
-        ("getconf", "", "no glibc here (getconf GNU_LIBC_VERSION says nothing); the wheels need 2.31 or newer"),
-        ("nvidia-smi", "470.82.01", "the NVIDIA driver is 470.82.01, CUDA 12.8 needs 525.60.13 or newer"),
-        ("nvidia-smi", "NVIDIA-SMI has failed", "no NVIDIA driver answers"),
-        ("df", "x\nfs 1 1 1024 1% /", "has 0 GiB free, needed are 20"),
+        ("uname", "riscv64", "this machine is riscv64; the wheels are for x86_64"),
+        ("getconf", "glibc 2.17", "glibc is 2.17; the wheels need 2.31 or newer"),
+        ("getconf", "", "no glibc (getconf GNU_LIBC_VERSION prints nothing); the wheels need 2.31 or newer"),
+        ("nvidia-smi", "470.82.01", "the NVIDIA driver is 470.82.01; CUDA 12.8 needs 525.60.13 or newer"),
+        ("nvidia-smi", "NVIDIA-SMI has failed", "no NVIDIA driver found"),
+        ("df", "x\nfs 1 1 1024 1% /", "has 0 GiB free; 20 GiB are needed"),
     ],
 )
 def test_the_script_looks_at_the_machine_before_it_writes(tmp_path: Path, tool: str, output: str, said: str) -> None:
@@ -318,8 +318,8 @@ def test_a_hostile_line_stays_one_value_in_images(tiny: Tiny) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",))))
 def test_quoted_texts_read_back(text: str) -> None:
-    assert tomllib.loads(f"a = {quoted(text)}")["a"] == text
-    assert "\n" not in quoted(text)
+    assert tomllib.loads(f"a = {quote(text)}")["a"] == text
+    assert "\n" not in quote(text)
     assert docker_words(docker_value(text)) == text
 
 

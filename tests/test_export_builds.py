@@ -16,9 +16,10 @@ from local_packages import PYTHON
 from source_packages import SOURCE, write_sdist
 
 from envdoctor.core.errors import BadInput
-from envdoctor.export import FORMS, Place, export
-from envdoctor.export.images import PLACE
+from envdoctor.export import FORMS, export
+from envdoctor.export.images import ROOT
 from envdoctor.locking.lock import Lock
+from envdoctor.locking.wheel_urls import PackageFile
 from envdoctor.profiles import Profile
 
 TWO_JOBS = "2 torch 9.9.0\nbuilt\n"  # two compilers, against the lock's torch, once
@@ -123,7 +124,7 @@ def test_the_script_looks_for_compilers_before_it_writes(tmp_path: Path, needs: 
     done = tiny.run("bash", tiny.write("script"), PATH=str(tools), CUDA_HOME=str(tmp_path))
     assert (done.returncode, done.stderr) == (
         1,
-        f"stop: there is no {missing} here, and fast is compiled on this machine\n",
+        f"stop: {missing} is not installed, and is needed to compile fast\n",
     )
     assert not (tmp_path / ".venv").exists()
 
@@ -157,7 +158,7 @@ def test_the_headings_commands_for_pip_are_the_scripts(tiny: TinyBuild) -> None:
 def run_image(tiny: TinyBuild, commands: str) -> None:
     """Commands of an image, with a folder in place of the image's and the Python of the tests."""
     (tiny.folder / "stack").mkdir()
-    text = commands.replace(PLACE, f"{tiny.folder}/stack")
+    text = commands.replace(ROOT, f"{tiny.folder}/stack")
     text = text.replace(f"/usr/local/bin/python{PYTHON}", os.path.realpath(sys.executable))
     done = tiny.run("sh", "-euc", text, MAX_JOBS="2")
     assert done.returncode == 0, done.stderr
@@ -207,7 +208,7 @@ def test_what_is_compiled_with_nvcc_gets_an_image_that_has_it(profile: Profile, 
     build = msgspec.structs.replace(profile.build, needs=("nvcc",))
     exported = export(msgspec.structs.replace(profile, build=build), file, "dockerfile")
     assert "\nFROM nvidia/cuda:12.8.1-devel-" in exported.text
-    assert any("no GPU is seen" in note for note in exported.notes)
+    assert any("no GPU is visible" in note for note in exported.notes)
 
 
 # Forms of one command, and the form that has none
@@ -224,7 +225,7 @@ def test_uv_syncs_the_project_and_compiles_last(tiny: TinyBuild) -> None:
 
 def test_a_pylock_holds_the_source_and_its_heading_compiles_it_last(tiny: TinyBuild) -> None:
     files = {sha256_of(path): path for path in tiny.wheels.iterdir()}
-    places = tuple(Place(files[p.sha256].name, str(files[p.sha256]), p.sha256) for p in tiny.lock.packages)
+    places = tuple(PackageFile(files[p.sha256].name, str(files[p.sha256]), p.sha256) for p in tiny.lock.packages)
     exported = export(tiny.profile, tiny.lock, "pylock", places)
     (tiny.folder / exported.file_name).write_text(exported.text)
     packages = {package["name"]: package for package in tomllib.loads(exported.text)["packages"]}
@@ -254,7 +255,7 @@ def test_conda_is_refused_for_a_reason_that_holds(tiny: TinyBuild) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_lock_and_a_profile_that_differ_in_it_are_refused(tiny: TinyBuild, form: str) -> None:
-    places = tuple(Place(p.name, f"/{p.name}", p.sha256) for p in tiny.lock.packages)
+    places = tuple(PackageFile(p.name, f"/{p.name}", p.sha256) for p in tiny.lock.packages)
     wheels = msgspec.structs.replace(tiny.lock, packages=tiny.lock.packages[1:])
     with pytest.raises(BadInput, match=r"differ in fast"):
         export(tiny.profile, wheels, form, places)
@@ -269,7 +270,7 @@ def test_a_lock_and_a_profile_that_differ_in_it_are_refused(tiny: TinyBuild, for
      {"memory_gb_per_job": float("inf")}, {"memory_gb_per_job": 0.0}],
 )  # fmt: skip
 def test_hostile_builds_are_refused(tiny: TinyBuild, form: str, build: dict[str, object]) -> None:
-    places = tuple(Place(p.name, f"/{p.name}", p.sha256) for p in tiny.lock.packages)
+    places = tuple(PackageFile(p.name, f"/{p.name}", p.sha256) for p in tiny.lock.packages)
     profile = msgspec.structs.replace(tiny.profile, build=msgspec.structs.replace(tiny.profile.build, **build))
     with pytest.raises(BadInput, match="build"):
         export(profile, tiny.lock, form, places)

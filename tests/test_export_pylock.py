@@ -55,5 +55,5 @@ def test_without_addresses_it_is_refused(place: Place) -> None:
     path = next(p for p in (place.home / "mine.locks").glob("*.txt") if PYTHON in p.name)
     file = read_lock(path)
     assert file
-    with pytest.raises(BadInput, match="is not known"):
+    with pytest.raises(BadInput, match="is unknown"):
         export(profile, file, "pylock")

@@ -9,7 +9,7 @@ from envdoctor.core.errors import BadInput, Refused, unknown_name
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
-from envdoctor.export import FORMS, Place, export
+from envdoctor.export import FORMS, export
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.lock import Target
 from envdoctor.locking.wheel_urls import locate_files
@@ -42,7 +42,7 @@ def run(request: ExportRequest) -> CommandResult:
         )
     # A lock contains no URLs: the formats that need them request them from the configured sources.
     found = locate_files(file, read_sources()) if request.form == "pylock" and not file.without else ()
-    exported = export(profile, file, request.form, tuple(Place(*each) for each in found))
+    exported = export(profile, file, request.form, tuple(found))
     if request.output:
         write_file(Path(request.output), exported.text, hint="envdoctor export --help")
         return CommandResult(WrittenFile(request.output, "; ".join(exported.notes)))

@@ -61,7 +61,7 @@ COMMANDS = (
     Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.locked_all"}),
     Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.AuditResult": "audit.render_audit"}),
     Command("export", "Export a profile's lock to another format", {
-        "envdoctor.export.stack.Exported": "locks.exported", **WRITTEN,
+        "envdoctor.export.stack.ExportedFile": "locks.exported", **WRITTEN,
     }, has_json=False),
     Command("install", "Install a profile into a virtual environment", {
         "envdoctor.install.install.InstallResult": "environments.installed",

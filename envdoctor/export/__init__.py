@@ -1,7 +1,7 @@
-"""A profile's lock as a file for somebody without envdoctor. Pure: no process, no socket.
+"""Export a profile's lock to a file that does not need envdoctor. Pure: no process, no socket.
 
-Nothing of a profile reaches a shell, a Dockerfile, YAML or TOML but as one quoted value or one line of comment; a
-value that a form has no way to quote is refused.
+All values of a profile are written to shell scripts, Dockerfiles, YAML and TOML as quoted values or as one line of
+comment. A value that a format cannot quote is an error.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from envdoctor.export.files import conda, requirements, uv_project
 from envdoctor.export.images import apptainer, dockerfile
 from envdoctor.export.pylock import pylock
 from envdoctor.export.script import script
-from envdoctor.export.stack import Exported, Locked, Place, checked
+from envdoctor.export.stack import ExportedFile, LockedStack, check_stack
 from envdoctor.locking.lock import Lock
+from envdoctor.locking.wheel_urls import PackageFile
 from envdoctor.profiles import Profile
 
-WRITERS: dict[str, Callable[[Locked], Exported]] = {
+WRITERS: dict[str, Callable[[LockedStack], ExportedFile]] = {
     "requirements": requirements,
     "pylock": pylock,
     "dockerfile": dockerfile,
@@ -29,11 +30,11 @@ WRITERS: dict[str, Callable[[Locked], Exported]] = {
 FORMS = tuple(WRITERS)
 
 
-def export(profile: Profile, file: Lock, form: str, places: tuple[Place, ...] = ()) -> Exported:
-    """The lock in one of FORMS; BadInput where the form cannot hold it. `places` is what pylock alone needs."""
+def export(profile: Profile, lock: Lock, form: str, files: tuple[PackageFile, ...] = ()) -> ExportedFile:
+    """The lock in one of FORMS; BadInput if the format does not support it. Only pylock needs `files`."""
     if form not in WRITERS:
         raise unknown_name("form", form, list(FORMS), hint="envdoctor export --help")
-    return WRITERS[form](checked(profile, file, places))
+    return WRITERS[form](check_stack(profile, lock, files))
 
 
-__all__ = ["FORMS", "Exported", "Place", "export"]
+__all__ = ["FORMS", "ExportedFile", "export"]

@@ -1,4 +1,4 @@
-"""Forms that package tools read: requirements, pylock.toml, conda's environment.yml, a project for uv."""
+"""Formats for package tools: requirements.txt, conda's environment.yml, and a uv project."""
 
 from __future__ import annotations
 
@@ -11,217 +11,220 @@ from packaging.utils import canonicalize_name
 
 from envdoctor.core.errors import BadInput
 from envdoctor.export.builds import (
-    at_once_notes,
+    build_commands,
     build_file,
     build_notes,
-    built,
-    from_lock,
-    named,
-    pip_build,
-    pip_wheels,
-    settings,
-    shell_steps,
+    build_variables,
+    describe_packages,
+    extract_line_command,
+    packages_to_build,
+    pip_build_arguments,
+    pip_wheel_arguments,
+    single_command_notes,
 )
 from envdoctor.export.stack import (
     INDEX_VARIABLE,
-    Exported,
-    Locked,
-    commented,
-    demand_whole,
+    ExportedFile,
+    LockedStack,
+    comment_lines,
     heading,
-    uv_sync,
+    require_complete,
+    uv_sync_command,
 )
-from envdoctor.export.text import export_line, quoted
+from envdoctor.export.text import export_line, quote
 
-PLAIN = r"[A-Za-z0-9_./:,=+@% -]*"
+SAFE_VALUE = r"[A-Za-z0-9_./:,=+@% -]*"
 
 
-def requirements(stack: Locked) -> Exported:
-    """A hashed requirements file whose heading says how to install it."""
-    lines = [*heading(stack), "", *(_steps_of_part(stack) if stack.file.without else _steps(stack))]
+def requirements(stack: LockedStack) -> ExportedFile:
+    """A requirements file with hashes, and with installation instructions in its heading."""
+    lines = [*heading(stack), "", *(_partial_lock_steps(stack) if stack.lock.without else _install_steps(stack))]
     lines += _build_steps(stack)
     exports = [export_line(name, value) for name, value in stack.profile.environment.items()]
     if shown := [f"  {line}" for line in exports if line.isprintable()]:
-        lines += ["", "Before anything runs in it:", *shown]
+        lines += ["", "Set before programs run in the environment:", *shown]
     hidden = len(exports) - len(shown)
-    missing = [f"{hidden} of its variables hold line breaks and are not in the heading"] if hidden else []
-    notes = (*missing, *_part_notes(stack), *build_notes(stack))
-    return Exported(stack.profile.id, "requirements", "requirements.txt", commented(lines) + stack.file.text, notes)
+    missing = [f"{hidden} of its variables contain line breaks and are omitted from the heading"] if hidden else []
+    notes = (*missing, *_partial_notes(stack), *build_notes(stack))
+    return ExportedFile(
+        stack.profile.id, "requirements", "requirements.txt", comment_lines(lines) + stack.lock.text, notes
+    )
 
 
-def _steps(stack: Locked) -> list[str]:
-    python = stack.file.python
+def _install_steps(stack: LockedStack) -> list[str]:
+    python = stack.lock.python
     index = f' --extra-index-url "${INDEX_VARIABLE}"' if stack.backend else ""
     return [
-        "Into a new environment, with uv:",
+        "Install into a new environment with uv:",
         f"  uv venv --python {python} .venv",
-        f"  {shlex.join(uv_sync(stack))} --python .venv/bin/python requirements.txt",
+        f"  {shlex.join(uv_sync_command(stack))} --python .venv/bin/python requirements.txt",
         f"or with Python {python} and pip"
-        + (f", {INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}:" if index else ":"),
+        + (f", with the URL of the PyTorch index for {stack.backend} in {INDEX_VARIABLE}:" if index else ":"),
         f"  python{python} -m venv .venv",
-        f"  .venv/bin/python {shlex.join(pip_wheels(stack))}{index} -r requirements.txt",
+        f"  .venv/bin/python {shlex.join(pip_wheel_arguments(stack))}{index} -r requirements.txt",
     ]
 
 
-def _steps_of_part(stack: Locked) -> list[str]:
-    wanted = _wanted(stack)
+def _partial_lock_steps(stack: LockedStack) -> list[str]:
+    wanted = _requirements_by_name(stack)
     install = "uv pip install --python .venv/bin/python --only-binary :all:"
-    missing = shlex.join(wanted.get(name, name) for name in stack.file.without)
+    missing = shlex.join(wanted.get(name, name) for name in stack.lock.without)
     return [
-        f"This is a part of the stack: {', '.join(stack.file.without)}, and the CUDA libraries that they bring",
-        "along, are not in it and have no hash here. They come first, the rest is laid over them:",
-        f"  uv venv --python {stack.file.python} .venv",
+        f"This lock is partial: it does not contain {', '.join(stack.lock.without)} and the CUDA libraries that they",
+        "require. These are installed first, without hashes, and then the packages of the lock:",
+        f"  uv venv --python {stack.lock.python} .venv",
         f"  {install} --torch-backend {stack.backend} {missing}",
         f"  {install} --no-deps --require-hashes -r requirements.txt",
         "  uv pip check --python .venv/bin/python",
     ]
 
 
-def _build_steps(stack: Locked) -> list[str]:
-    """What is compiled, by uv and by pip; the file itself has its hashes."""
-    if not (packages := built(stack)):
+def _build_steps(stack: LockedStack) -> list[str]:
+    """Instructions to compile packages with uv and with pip."""
+    if not (packages := packages_to_build(stack)):
         return []
     python = ".venv/bin/python"
-    pip = [f"  {settings(stack)}{python} {shlex.join(pip_build(each))} -r {build_file(each)}" for each in packages]
-    jobs, *uv = shell_steps(stack, python, ".")
+    pip = [
+        f"  {build_variables(stack)}{python} {shlex.join(pip_build_arguments(each))} -r {build_file(each)}"
+        for each in packages
+    ]
+    jobs, *uv = build_commands(stack, python, ".")
     return [
-        f"Then {named(packages)}, compiled against what is there by now, with build requirements from there:",
-        *(f"  {from_lock(package, 'requirements.txt')}" for package in packages),
+        f"Then compile {describe_packages(packages)} with the installed packages, without build isolation:",
+        *(f"  {extract_line_command(package, 'requirements.txt')}" for package in packages),
         f"  {jobs}",
         *(f"  {line}" for line in uv),
-        "or, the last of it, with pip:",
+        "or, instead of the uv commands, with pip:",
         *pip,
         f"  {python} -m pip check",
     ]
 
 
-def _part_notes(stack: Locked) -> tuple[str, ...]:
-    if not stack.file.without:
+def _partial_notes(stack: LockedStack) -> tuple[str, ...]:
+    if not stack.lock.without:
         return ()
-    left_out = ", ".join(stack.file.without)
-    return (f"a partial lock: {left_out} come from the PyTorch index ({stack.backend}) without a hash",)
+    left_out = ", ".join(stack.lock.without)
+    return (f"a partial lock: {left_out} are installed from the PyTorch index ({stack.backend}) without a hash",)
 
 
-def conda(stack: Locked) -> Exported:
-    """environment.yml: Python from conda, everything else by pip with hashes."""
-    demand_whole(stack, "conda")
-    _demand_wheels(stack)
+def conda(stack: LockedStack) -> ExportedFile:
+    """environment.yml: Python from conda, all other packages from pip with hashes."""
+    require_complete(stack, "conda")
+    _refuse_builds(stack)
     for name, value in stack.profile.environment.items():
-        # conda writes variables into shell code of its own when an environment is activated.
-        if not re.fullmatch(PLAIN, value):
+        # conda inserts variables into shell code when an environment is activated.
+        if not re.fullmatch(SAFE_VALUE, value):
             raise BadInput(
-                f"environment.{name} = {value!r} cannot be handed to conda safely",
+                f"environment.{name} = {value!r} cannot be passed to conda safely",
                 expected="letters, digits, spaces and _ . / : , = + @ % -",
                 hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
             )
-    # pip replaces ${NAME} in requirements by the variable.
+    # pip expands ${NAME} in requirements files.
     index = [f"--extra-index-url ${{{INDEX_VARIABLE}}}"] if stack.backend else []
-    pins = ["--require-hashes", "--only-binary :all:", *index, *stack.file.text.splitlines()]
+    pins = ["--require-hashes", "--only-binary :all:", *index, *stack.lock.text.splitlines()]
     lines = [*heading(stack), "", "  conda env create --file environment.yml"]
     if stack.backend:
-        lines.append(f"with {INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}")
-    text = commented(lines) + "".join(
+        lines.append(f"with the URL of the PyTorch index for {stack.backend} in {INDEX_VARIABLE}")
+    text = comment_lines(lines) + "".join(
         [
-            f"name: {quoted(stack.profile.id)}\n",
+            f"name: {quote(stack.profile.id)}\n",
             "channels:\n  - conda-forge\n",
-            f"dependencies:\n  - {quoted('python=' + stack.file.python)}\n  - pip\n  - pip:\n",
-            *(f"      - {quoted(pin)}\n" for pin in pins),
+            f"dependencies:\n  - {quote('python=' + stack.lock.python)}\n  - pip\n  - pip:\n",
+            *(f"      - {quote(pin)}\n" for pin in pins),
         ]
     )
     if stack.profile.environment:
         text += "variables:\n"
-        text += "".join(f"  {name}: {quoted(value)}\n" for name, value in stack.profile.environment.items())
-    notes = ["the hashes are of the pip packages; Python and pip are conda's newest builds"]
+        text += "".join(f"  {name}: {quote(value)}\n" for name, value in stack.profile.environment.items())
+    notes = ["only the pip packages have hashes; Python and pip are conda's newest builds"]
     if index:
-        notes.append(f"{INDEX_VARIABLE} must hold the address of the PyTorch index ({stack.backend})")
-    return Exported(stack.profile.id, "conda", "environment.yml", text, tuple(notes))
+        notes.append(f"{INDEX_VARIABLE} must contain the URL of the PyTorch index ({stack.backend})")
+    return ExportedFile(stack.profile.id, "conda", "environment.yml", text, tuple(notes))
 
 
-def _demand_wheels(stack: Locked) -> None:
-    """Refuse what is compiled: the options that a requirements file may have do not include --no-build-isolation.
+def _refuse_builds(stack: LockedStack) -> None:
+    """Refuse packages to compile: a requirements file does not support the option --no-build-isolation.
 
     https://pip.pypa.io/en/stable/reference/requirements-file-format/#supported-options
     """
-    if packages := built(stack):
+    if packages := packages_to_build(stack):
         raise BadInput(
-            f"{named(packages)} of '{stack.profile.id}' cannot be compiled from an environment.yml: conda hands its "
-            "pip part to one `pip install`, which builds in isolation, with build requirements that are in no lock",
-            expected="a form with a second step: requirements, whose commands take the Python of any environment",
+            f"{describe_packages(packages)} of '{stack.profile.id}' cannot be compiled from an environment.yml: "
+            "conda runs one `pip install`, which builds in isolation, with build requirements that are not locked",
+            expected="a format with a second step, such as requirements, which also works in a conda environment",
             hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
         )
 
 
-def uv_project(stack: Locked) -> Exported:
-    """pyproject.toml of a project that is no package: the profile's requirements, held to the lock's versions."""
+def uv_project(stack: LockedStack) -> ExportedFile:
+    """pyproject.toml of a uv project: the profile's requirements, constrained to the locked versions."""
     marker = f"sys_platform == 'linux' and platform_machine == '{stack.architecture}'"
-    wanted = _wanted(stack)
-    locked = {package.name: package.version for package in stack.file.packages}
-    # A source can be named for direct dependencies alone.
-    special = [*stack.file.without, *(name for name, version in locked.items() if "+" in version)]
+    wanted = _requirements_by_name(stack)
+    locked = {package.name: package.version for package in stack.lock.packages}
+    # uv supports a source only for direct dependencies.
+    special = [*stack.lock.without, *(name for name, version in locked.items() if "+" in version)]
     wanted |= {name: name for name in special if name not in wanted}
     lines = heading(stack)
-    notes = [
-        "the pins are the lock's, the hashes are not: uv.lock takes those that the source gives at the first sync"
-    ]
+    notes = ["the versions are locked, the hashes are not: uv.lock gets those of the sources at the first sync"]
     if special:
         address = f'UV_INDEX="pytorch=${INDEX_VARIABLE}"'
-        # Measured with uv 0.13.8: `torch-backend` is taken in [tool.uv], and `uv lock` does not look at it.
+        # Measured with uv 0.13.8: [tool.uv] accepts `torch-backend`, but `uv lock` ignores it.
         lines += [
             "",
             f"  {address} uv sync",
-            f"{INDEX_VARIABLE} being the address of the PyTorch index for {stack.backend}",
+            f"with the URL of the PyTorch index for {stack.backend} in {INDEX_VARIABLE}",
         ]
-        notes.append(f"{', '.join(special)}: run `{address} uv sync`; no address stands in the file")
+        notes.append(f"{', '.join(special)}: run `{address} uv sync`; the file contains no URL")
     else:
         lines += ["", "  uv sync"]
-    notes += [*_part_notes(stack), *build_notes(stack), *at_once_notes(stack)]
+    notes += [*_partial_notes(stack), *build_notes(stack), *single_command_notes(stack)]
     if stack.profile.environment:
-        notes.append(f"set before a run: {', '.join(stack.profile.environment)} (a project cannot)")
-    text = commented(lines) + "".join(
+        notes.append(f"set before a run: {', '.join(stack.profile.environment)} (a project cannot set them)")
+    text = comment_lines(lines) + "".join(
         [
-            f'[project]\nname = {quoted("stack-" + stack.profile.id.lower().strip("._-"))}\nversion = "0"\n',
-            f'requires-python = "=={stack.file.python}.*"\n',
-            _array("dependencies", wanted.values()),
-            "\n[tool.uv]\npackage = false\nno-build = true  # no surprise build from source\n",
+            f'[project]\nname = {quote("stack-" + stack.profile.id.lower().strip("._-"))}\nversion = "0"\n',
+            f'requires-python = "=={stack.lock.python}.*"\n',
+            _toml_array("dependencies", wanted.values()),
+            "\n[tool.uv]\npackage = false\nno-build = true  # never compile a package unexpectedly\n",
             _project_builds(stack),
-            # The PyTorch index has old releases of common packages, which would hide PyPI's.
+            # The PyTorch index has old releases of common packages, which would hide those of PyPI.
             'index-strategy = "unsafe-best-match"\n' if special else "",
-            _array("environments", [marker]),
-            _array("required-environments", [marker]),
-            _array("constraint-dependencies", (f"{name}=={version}" for name, version in locked.items())),
+            _toml_array("environments", [marker]),
+            _toml_array("required-environments", [marker]),
+            _toml_array("constraint-dependencies", (f"{name}=={version}" for name, version in locked.items())),
             "\n[tool.uv.sources]\n" if special else "",
-            *(f'{quoted(name)} = {{ index = "pytorch" }}\n' for name in special),
+            *(f'{quote(name)} = {{ index = "pytorch" }}\n' for name in special),
             _project_metadata(stack),
         ]
     )
-    return Exported(stack.profile.id, "uv-project", "pyproject.toml", text, tuple(notes))
+    return ExportedFile(stack.profile.id, "uv-project", "pyproject.toml", text, tuple(notes))
 
 
-def _project_builds(stack: Locked) -> str:
-    """The exceptions for what is compiled: uv installs the rest first, then compiles these against it."""
-    if not (names := [package.name for package in built(stack)]):
+def _project_builds(stack: LockedStack) -> str:
+    """The exceptions for packages to compile: uv installs all other packages first."""
+    if not (names := [package.name for package in packages_to_build(stack)]):
         return ""
-    return _array("no-binary-package", names) + _array("no-build-isolation-package", names)
+    return _toml_array("no-binary-package", names) + _toml_array("no-build-isolation-package", names)
 
 
-def _project_metadata(stack: Locked) -> str:
-    """What uv would else have to build a source for while it resolves: the lock has all that is required."""
+def _project_metadata(stack: LockedStack) -> str:
+    """Metadata of packages to compile, so that uv need not build them to resolve the project."""
     variables = stack.profile.build.environment if stack.profile.build else {}
-    table = ", ".join(f"{name} = {quoted(value)}" for name, value in variables.items())
-    texts = ["\n[tool.uv.extra-build-variables]\n"] if table and built(stack) else []
-    texts += [f"{quoted(package.name)} = {{ {table} }}\n" for package in built(stack) if table]
-    for package in built(stack):
+    table = ", ".join(f"{name} = {quote(value)}" for name, value in variables.items())
+    texts = ["\n[tool.uv.extra-build-variables]\n"] if table and packages_to_build(stack) else []
+    texts += [f"{quote(package.name)} = {{ {table} }}\n" for package in packages_to_build(stack) if table]
+    for package in packages_to_build(stack):
         texts.append("\n[[tool.uv.dependency-metadata]]\n")
-        texts.append(f"name = {quoted(package.name)}\nversion = {quoted(package.version)}\nrequires-dist = []\n")
+        texts.append(f"name = {quote(package.name)}\nversion = {quote(package.version)}\nrequires-dist = []\n")
     return "".join(texts)
 
 
-def _array(name: str, values: Iterable[str]) -> str:
-    items = "".join(f"  {quoted(value)},\n" for value in values)
+def _toml_array(name: str, values: Iterable[str]) -> str:
+    items = "".join(f"  {quote(value)},\n" for value in values)
     return f"{name} = [\n{items}]\n"
 
 
-def _wanted(stack: Locked) -> dict[str, str]:
-    """The profile's requirements by name; each as `packaging` writes it."""
+def _requirements_by_name(stack: LockedStack) -> dict[str, str]:
+    """The profile's requirements by normalized name, formatted by `packaging`."""
     parsed = [Requirement(pin.spec) for pin in stack.profile.requirements]
     return {str(canonicalize_name(requirement.name)): str(requirement) for requirement in parsed}

@@ -1,4 +1,4 @@
-"""Forms that make a container image: a Dockerfile and a definition for Apptainer."""
+"""Formats for container images: a Dockerfile and an Apptainer definition."""
 
 from __future__ import annotations
 
@@ -8,38 +8,58 @@ import shlex
 from packaging.version import Version
 
 from envdoctor.core.errors import BadInput
-from envdoctor.export.builds import NVCC, apt_packages, build_file, build_notes, built, named, needs, shell_steps
-from envdoctor.export.stack import Exported, Locked, commented, demand_whole, heading, torch_check, uv_sync
+from envdoctor.export.builds import (
+    NVCC,
+    apt_packages,
+    build_commands,
+    build_file,
+    build_needs,
+    build_notes,
+    describe_packages,
+    packages_to_build,
+)
+from envdoctor.export.stack import (
+    ExportedFile,
+    LockedStack,
+    comment_lines,
+    heading,
+    require_complete,
+    torch_check_code,
+    uv_sync_command,
+)
 from envdoctor.export.text import docker_value, export_line
 from envdoctor.knowledge.guides import system_of_image
 from envdoctor.knowledge.images import image_tables
 
-PLACE = "/opt/stack"
-PYTHON = f"{PLACE}/venv/bin/python"
-LOCK = f"{PLACE}/requirements.txt"
-USER = 10001  # above any that the base images have
+ROOT = "/opt/stack"
+PYTHON = f"{ROOT}/venv/bin/python"
+LOCK = f"{ROOT}/requirements.txt"
+USER = 10001  # higher than the user ids of the base images
 DOCKER_PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
-# Triton and torch.compile call a C or C++ compiler when they run; no base image has one.
+# Triton and torch.compile call a C or C++ compiler at run time. No base image has one.
 SYSTEM_PACKAGES = "ca-certificates g++"
 
 
-def base_image(stack: Locked) -> str:
-    """The image to start from: of the build's CUDA, and of a system whose glibc is new enough."""
+def base_image(stack: LockedStack) -> str:
+    """The base image: with the CUDA version of torch's build and a sufficiently new glibc."""
     table = image_tables()
-    if stack.build == "cpu" and NVCC in needs(stack):
+    if stack.build == "cpu" and NVCC in build_needs(stack):
         raise BadInput(
-            f"{named(built(stack))} of '{stack.profile.id}' needs nvcc, and the image for torch's CPU build has none",
+            f"{describe_packages(packages_to_build(stack))} of '{stack.profile.id}' needs nvcc, "
+            "and the image for torch's CPU build has none",
             expected="a profile with [cuda] build",
             hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
         )
     if stack.build == "cpu":
-        fitting = [f"python:{stack.file.python}-{row.tag}" for row in table.python if _new_enough(row.system, stack)]
+        fitting = [
+            f"python:{stack.lock.python}-{row.tag}" for row in table.python if _is_new_enough(row.system, stack)
+        ]
     else:
-        kind = "devel" if needs_nvcc(stack) or NVCC in needs(stack) else "base"
+        kind = "devel" if needs_nvcc(stack) or NVCC in build_needs(stack) else "base"
         fitting = [
             f"nvidia/cuda:{row.version}-{kind}-{row.system}"
             for row in table.cuda
-            if row.build == stack.build and _new_enough(row.system, stack)
+            if row.build == stack.build and _is_new_enough(row.system, stack)
         ]
     if not fitting:
         wanted = "Python" if stack.build == "cpu" else f"CUDA {stack.build}"
@@ -53,20 +73,20 @@ def base_image(stack: Locked) -> str:
     return fitting[0]
 
 
-def needs_nvcc(stack: Locked) -> list[str]:
-    """The packages of the lock that call nvcc when they run."""
-    names = {package.name for package in stack.file.packages}
+def needs_nvcc(stack: LockedStack) -> list[str]:
+    """The packages of the lock that call nvcc at run time."""
+    names = {package.name for package in stack.lock.packages}
     return [row.name for row in image_tables().nvcc if row.name in names and stack.build != "cpu"]
 
 
-def _new_enough(system: str, stack: Locked) -> bool:
+def _is_new_enough(system: str, stack: LockedStack) -> bool:
     row = system_of_image(system)
     return row is not None and Version(row.glibc) >= Version(stack.glibc)
 
 
-def _demand_one_line(stack: Locked, form: str) -> None:
-    """Refuse values that a form has no way to write."""
-    compiled = stack.profile.build.environment if built(stack) and stack.profile.build else {}
+def _check_one_line(stack: LockedStack, form: str) -> None:
+    """Refuse values that a format cannot represent."""
+    compiled = stack.profile.build.environment if packages_to_build(stack) and stack.profile.build else {}
     for name, value in (*stack.profile.environment.items(), *compiled.items()):
         if not value.isprintable() or (form == "apptainer" and ("{{" in value or "}}" in value)):
             raise BadInput(
@@ -76,37 +96,37 @@ def _demand_one_line(stack: Locked, form: str) -> None:
             )
 
 
-def _notes(stack: Locked) -> tuple[str, ...]:
-    notes = ["not built here: the base image and uv's come from Docker Hub when you build"]
+def _notes(stack: LockedStack) -> tuple[str, ...]:
+    notes = ["not built here: the base image and uv's image are downloaded from Docker Hub during the build"]
     if stack.build != "cpu":
-        notes.append(f"Python {stack.file.python} is fetched by uv, since the base image has none of that version")
+        notes.append(f"Python {stack.lock.python} is downloaded by uv: the base image does not have it")
     if compiling := needs_nvcc(stack):
-        notes.append(f"the base image has the CUDA toolkit, since {', '.join(compiling)} compiles when it runs")
-    elif NVCC in needs(stack):
-        notes.append("the base image has the CUDA toolkit, since it is compiled with")
-    if NVCC in needs(stack):
-        notes.append("no GPU is seen while an image is built: [build] of the profile says for which to compile")
+        notes.append(f"the base image has the CUDA toolkit, since {', '.join(compiling)} compiles at run time")
+    elif NVCC in build_needs(stack):
+        notes.append("the base image has the CUDA toolkit, which the builds need")
+    if NVCC in build_needs(stack):
+        notes.append("no GPU is visible while an image is built: [build] of the profile selects the architectures")
     return (*notes, *build_notes(stack))
 
 
-def _system_packages(stack: Locked) -> str:
+def _system_packages(stack: LockedStack) -> str:
     return " ".join([SYSTEM_PACKAGES, *apt_packages(stack)])
 
 
-def _create(stack: Locked) -> str:
-    """The command that makes the environment in the image."""
-    python = f"/usr/local/bin/python{stack.file.python}" if stack.build == "cpu" else stack.file.python
-    return shlex.join(["uv", "venv", "--no-project", "--python", python, f"{PLACE}/venv"])
+def _create_command(stack: LockedStack) -> str:
+    """The command that creates the environment in the image."""
+    python = f"/usr/local/bin/python{stack.lock.python}" if stack.build == "cpu" else stack.lock.python
+    return shlex.join(["uv", "venv", "--no-project", "--python", python, f"{ROOT}/venv"])
 
 
-def _install(stack: Locked) -> str:
-    return shlex.join([*uv_sync(stack), "--python", PYTHON, LOCK])
+def _install_command(stack: LockedStack) -> str:
+    return shlex.join([*uv_sync_command(stack), "--python", PYTHON, LOCK])
 
 
-def dockerfile(stack: Locked) -> Exported:
-    """An image that runs as an ordinary user; downloads stay in the builder's cache."""
-    demand_whole(stack, "dockerfile")
-    _demand_one_line(stack, "dockerfile")
+def dockerfile(stack: LockedStack) -> ExportedFile:
+    """A Dockerfile. The image runs as an unprivileged user; downloads stay in the builder's cache."""
+    require_complete(stack, "dockerfile")
+    _check_one_line(stack, "dockerfile")
     gpus = "" if stack.build == "cpu" else " --gpus all"
     tag, platform = stack.profile.id.lower(), DOCKER_PLATFORMS[stack.architecture]
     usage = [
@@ -114,71 +134,72 @@ def dockerfile(stack: Locked) -> Exported:
         f"  docker build --platform {platform} --tag {tag} - < Dockerfile",
         f"  docker run --rm -it{gpus} --shm-size 8g {tag}",
     ]
-    check = json.dumps([PYTHON, "-c", torch_check(stack)])
-    settings = "".join(f"ENV {n}={docker_value(v)}\n" for n, v in stack.profile.environment.items())
+    check = json.dumps([PYTHON, "-c", torch_check_code(stack)])
+    environment_lines = "".join(f"ENV {n}={docker_value(v)}\n" for n, v in stack.profile.environment.items())
     text = f"""# syntax=docker/dockerfile:1
-{commented([*heading(stack), *usage])}
+{comment_lines([*heading(stack), *usage])}
 FROM {base_image(stack)}
 COPY --from={image_tables().uv[0].program} /uv /usr/local/bin/uv
-# The C compiler is for kernels that are compiled when the stack runs; its version is the base image's.
+# The C compiler is for kernels that are compiled at run time; its version is that of the base image.
 # hadolint ignore=DL3008
 RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \\
     --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \\
     rm -f /etc/apt/apt.conf.d/docker-clean \\
     && apt-get update \\
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends {_system_packages(stack)}
-RUN useradd --create-home --uid {USER} stack && install -d -o stack -g stack {PLACE}
+RUN useradd --create-home --uid {USER} stack && install -d -o stack -g stack {ROOT}
 
 USER {USER}:{USER}
 WORKDIR /home/stack
 COPY --chown={USER}:{USER} <<'LOCK' {LOCK}
-{stack.file.text}LOCK
+{stack.lock.text}LOCK
 
-ENV UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={PLACE}/python
+ENV UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={ROOT}/python
 RUN --mount=type=cache,target=/home/stack/.cache/uv,uid={USER},gid={USER} \\
-    {_create(stack)} \\
-    && {_install(stack)}
-{_docker_builds(stack)}ENV PATH="{PLACE}/venv/bin:$PATH" VIRTUAL_ENV={PLACE}/venv
-{settings}# Built only if this is the lock's torch; the same is asked of a running container.
+    {_create_command(stack)} \\
+    && {_install_command(stack)}
+{_docker_builds(stack)}ENV PATH="{ROOT}/venv/bin:$PATH" VIRTUAL_ENV={ROOT}/venv
+{environment_lines}# Fails if the installed torch is not the locked one. The health check of containers is the same.
 RUN {check}
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m CMD {check}
 CMD ["python"]
 """
-    return Exported(stack.profile.id, "dockerfile", "Dockerfile", text, _notes(stack))
+    return ExportedFile(stack.profile.id, "dockerfile", "Dockerfile", text, _notes(stack))
 
 
-def _docker_builds(stack: Locked) -> str:
-    """The instructions that compile, empty where nothing is; as the user that the image runs as."""
-    steps = shell_steps(stack, PYTHON, PLACE)
+def _docker_builds(stack: LockedStack) -> str:
+    """The instructions that compile packages, as the user of the image; empty if there are none."""
+    steps = build_commands(stack, PYTHON, ROOT)
     if not steps:
         return ""
     files = "".join(
-        f"COPY --chown={USER}:{USER} <<'LOCK' {PLACE}/{build_file(package)}\n{package.line}\nLOCK\n"
-        for package in built(stack)
+        f"COPY --chown={USER}:{USER} <<'LOCK' {ROOT}/{build_file(package)}\n{package.line}\nLOCK\n"
+        for package in packages_to_build(stack)
     )
-    told = "# Compiled here, against what is installed by now, with build requirements from it; nothing else is.\n"
-    return told + files + "RUN " + " \\\n    && ".join(steps) + "\n"
+    comment = "# Compile packages with the installed packages, without build isolation.\n"
+    return comment + files + "RUN " + " \\\n    && ".join(steps) + "\n"
 
 
-def _apptainer_builds(stack: Locked) -> str:
-    """The lines that compile, empty where nothing is."""
+def _apptainer_builds(stack: LockedStack) -> str:
+    """The lines that compile packages; empty if there are none."""
     files = "".join(
-        f"    cat > {PLACE}/{build_file(package)} <<'LOCK'\n{package.line}\nLOCK\n" for package in built(stack)
+        f"    cat > {ROOT}/{build_file(package)} <<'LOCK'\n{package.line}\nLOCK\n"
+        for package in packages_to_build(stack)
     )
-    return files + "".join(f"    {step}\n" for step in shell_steps(stack, PYTHON, PLACE))
+    return files + "".join(f"    {step}\n" for step in build_commands(stack, PYTHON, ROOT))
 
 
-def apptainer(stack: Locked) -> Exported:
-    """A definition for Apptainer, which runs images as the user who calls it."""
-    demand_whole(stack, "apptainer")
-    _demand_one_line(stack, "apptainer")
+def apptainer(stack: LockedStack) -> ExportedFile:
+    """An Apptainer definition. Apptainer runs images as the calling user."""
+    require_complete(stack, "apptainer")
+    _check_one_line(stack, "apptainer")
     name = f"{stack.profile.id}.def"
     image = f"{stack.profile.id}.sif"
     gpus = "" if stack.build == "cpu" else " --nv"
     usage = ["", f"  apptainer build {image} {name}", f"  apptainer run{gpus} {image} program.py"]
-    settings = "".join(f"    {export_line(n, v)}\n" for n, v in stack.profile.environment.items())
-    check = shlex.join([PYTHON, "-c", torch_check(stack)])
-    text = f"""{commented([*heading(stack), *usage])}
+    environment_lines = "".join(f"    {export_line(n, v)}\n" for n, v in stack.profile.environment.items())
+    check = shlex.join([PYTHON, "-c", torch_check_code(stack)])
+    text = f"""{comment_lines([*heading(stack), *usage])}
 Bootstrap: docker
 From: {image_tables().uv[0].system}
 Stage: uv
@@ -196,23 +217,23 @@ Stage: stack
     apt-get update
     apt-get install -y --no-install-recommends {_system_packages(stack)}
     rm -rf /var/lib/apt/lists/*
-    mkdir -p {PLACE}
+    mkdir -p {ROOT}
     cat > {LOCK} <<'LOCK'
-{stack.file.text}LOCK
-    export UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={PLACE}/python UV_CACHE_DIR={PLACE}/cache
-    {_create(stack)}
-    {_install(stack)}
-{_apptainer_builds(stack)}    rm -rf {PLACE}/cache
+{stack.lock.text}LOCK
+    export UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR={ROOT}/python UV_CACHE_DIR={ROOT}/cache
+    {_create_command(stack)}
+    {_install_command(stack)}
+{_apptainer_builds(stack)}    rm -rf {ROOT}/cache
     {check}
 
 %environment
-    export PATH="{PLACE}/venv/bin:$PATH"
-    export VIRTUAL_ENV={PLACE}/venv
-{settings}
+    export PATH="{ROOT}/venv/bin:$PATH"
+    export VIRTUAL_ENV={ROOT}/venv
+{environment_lines}
 %test
     {check}
 
 %runscript
     exec {PYTHON} "$@"
 """
-    return Exported(stack.profile.id, "apptainer", name, text, _notes(stack))
+    return ExportedFile(stack.profile.id, "apptainer", name, text, _notes(stack))

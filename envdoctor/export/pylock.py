@@ -1,90 +1,82 @@
-"""pylock.toml (PEP 751): the lock with the address of every wheel, in the sources of whoever exports it.
+"""pylock.toml (PEP 751): the lock with the URL of every file in the configured package sources.
 
 https://packaging.python.org/en/latest/specifications/pylock-toml/
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 
 from envdoctor.core.errors import BadInput
-from envdoctor.export.builds import at_once_notes, build_notes, built
-from envdoctor.export.stack import Exported, Locked, Place, demand_whole
+from envdoctor.export.builds import build_notes, packages_to_build, single_command_notes
+from envdoctor.export.stack import ExportedFile, LockedStack, require_complete
+from envdoctor.export.text import one_line, quote
 from envdoctor.locking.lock import Package
+from envdoctor.locking.wheel_urls import PackageFile
 
 FILE_NAME = "pylock.toml"
 
 
-def pylock(stack: Locked) -> Exported:
-    """One file a package, by address or path; a lock itself holds none, so they must have been looked up."""
-    demand_whole(stack, "pylock")
-    places = {place.sha256: place for place in stack.places}
-    if missing := [package.name for package in stack.file.packages if package.sha256 not in places]:
+def pylock(stack: LockedStack) -> ExportedFile:
+    """One file for each package, with its URL or path. A lock contains neither, so `files` must have been located."""
+    require_complete(stack, "pylock")
+    files = {file.sha256: file for file in stack.files}
+    if missing := [package.name for package in stack.lock.packages if package.sha256 not in files]:
         raise BadInput(
-            f"a pylock.toml gives each file's url or path (PEP 751), and that of {missing[0]} is not known",
-            expected="sources that have the files of the lock, or form 'requirements', which needs no addresses",
+            f"a pylock.toml requires the URL or path of each file (PEP 751), and that of {missing[0]} is unknown",
+            expected="sources that have the files of the lock, or the format 'requirements', which needs no URLs",
             hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
         )
-    command = _command([package.name for package in built(stack)])
+    command = _command([package.name for package in packages_to_build(stack)])
     head = (
-        f"# Profile {stack.profile.id}: {_comment(stack.profile.title)}",
+        f"# Profile {stack.profile.id}: {one_line(stack.profile.title)}",
         f"#   {command}",
         'lock-version = "1.0"',
         'created-by = "envdoctor"',
-        f"requires-python = {_quoted('==' + stack.file.python + '.*')}",
-        f"environments = [{_quoted(_marker(stack))}]",
+        f"requires-python = {quote('==' + stack.lock.python + '.*')}",
+        f"environments = [{quote(_marker(stack))}]",
     )
-    lines = [*head, *(line for package in stack.file.packages for line in _package(package, places))]
-    return Exported(
+    lines = [*head, *(line for package in stack.lock.packages for line in _package(package, files))]
+    return ExportedFile(
         profile=stack.profile.id,
         form="pylock",
         file_name=FILE_NAME,
         text="\n".join(lines) + "\n",
-        notes=(*_build_notes(stack), f"the addresses are those of your sources today: {command}"),
+        notes=(*_build_notes(stack), f"the URLs are those of your current sources: {command}"),
     )
 
 
 def _command(names: Sequence[str]) -> str:
-    """uv's command for the file; with builds, they come after the wheels and against them."""
+    """The uv command that installs the file. Packages to compile are built after the wheels are installed."""
     if not names:
         return f"uv pip sync {FILE_NAME}"
-    # Measured with uv 0.13.8: `uv pip sync` knows no --no-build-isolation-package, `uv pip install` does both phases.
+    # Measured with uv 0.13.8: `uv pip sync` has no --no-build-isolation-package; `uv pip install` does both phases.
     compiled = " ".join(f"--no-binary {name} --no-build-isolation-package {name}" for name in names)
     return f"uv pip install --only-binary :all: {compiled} -r {FILE_NAME}"
 
 
-def _build_notes(stack: Locked) -> list[str]:
+def _build_notes(stack: LockedStack) -> list[str]:
     if not (notes := build_notes(stack)):
         return []
-    isolated = "a plain `uv pip sync` would compile in isolation, with build requirements that are in no lock"
+    isolated = "a plain `uv pip sync` would compile in isolation, with build requirements that are not locked"
     variables = stack.profile.build.environment if stack.profile.build else {}
-    notes += [isolated, *at_once_notes(stack)]
-    return [*notes, *([f"set before: {', '.join(variables)} (a pylock.toml cannot)"] if variables else [])]
+    notes += [isolated, *single_command_notes(stack)]
+    return [*notes, *([f"set before: {', '.join(variables)} (a pylock.toml cannot set them)"] if variables else [])]
 
 
-def _package(package: Package, places: dict[str, Place]) -> Iterator[str]:
-    place = places[package.sha256]
-    kind = "url" if "://" in place.url else "path"
-    size = f", size = {place.size}" if place.size else ""
+def _package(package: Package, files: dict[str, PackageFile]) -> Iterator[str]:
+    file = files[package.sha256]
+    kind = "url" if "://" in file.url else "path"
+    size = f", size = {file.size}" if file.size else ""
     yield ""
     yield "[[packages]]"
-    yield f"name = {_quoted(package.name)}"
-    yield f"version = {_quoted(package.version)}"
-    file = f"name = {_quoted(place.name)}, {kind} = {_quoted(place.url)}{size}"
-    table = f"{{ {file}, hashes = {{ sha256 = {_quoted(place.sha256)} }} }}"
+    yield f"name = {quote(package.name)}"
+    yield f"version = {quote(package.version)}"
+    location = f"name = {quote(file.name)}, {kind} = {quote(file.url)}{size}"
+    table = f"{{ {location}, hashes = {{ sha256 = {quote(file.sha256)} }} }}"
     yield f"sdist = {table}" if package.built else f"wheels = [{table}]"
 
 
-def _marker(stack: Locked) -> str:
+def _marker(stack: LockedStack) -> str:
     return f"sys_platform == 'linux' and platform_machine == '{stack.architecture}'"
-
-
-def _quoted(text: str) -> str:
-    """A TOML basic string; JSON's escapes are TOML's, too."""
-    return json.dumps(text)
-
-
-def _comment(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,16 +1,16 @@
-"""Values of a profile as literals of other languages: whatever a value holds, it stays one value."""
+"""Quoting of values for shell, YAML, TOML and Dockerfiles."""
 
 from __future__ import annotations
 
 import shlex
 
 
-def comment(text: str) -> str:
-    """Text for a comment: one line, whatever stands in it."""
+def one_line(text: str) -> str:
+    """Text as one line for a comment, without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     r"""A double-quoted string of TOML and of YAML alike: `a "b"` becomes `"a \"b\""`."""
     return '"' + "".join(_escaped(character) for character in text) + '"'
 

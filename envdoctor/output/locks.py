@@ -8,7 +8,7 @@ from rich.text import Text
 
 from envdoctor.commands.lock import LockOutcome, LockResult
 from envdoctor.commands.resolve import Matrix, MatrixCell
-from envdoctor.export import Exported
+from envdoctor.export import ExportedFile
 from envdoctor.knowledge_check import FactsChecked
 from envdoctor.output.console import err, out, table
 
@@ -42,7 +42,7 @@ def _locked(result: LockOutcome) -> list[RenderableType]:
     return parts
 
 
-def exported(data: Exported) -> list[RenderableType]:
+def exported(data: ExportedFile) -> list[RenderableType]:
     """The text itself on stdout, what is to be known of it on stderr."""
     out().print(Text(data.text), soft_wrap=True, end="")
     for note in data.notes:
