@@ -1,4 +1,4 @@
-"""Environments made for the tests: real folders, real metadata, libraries compiled by the machine's C compiler."""
+"""Sample environments for tests: folders, metadata, and libraries compiled with the C compiler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-# The names by which torch's two C++ ABIs are told apart (TORCH_CHECK's function).
+# The symbols that differ between torch's two C++ ABIs (the function of TORCH_CHECK).
 NEW_ABI = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 OLD_ABI = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
 SYM_NE = "_ZNK3c106SymInt6sym_neERKS0_"
@@ -23,7 +23,7 @@ def compile_library(path: Path, code: str, *options: str) -> Path:
 
 
 def make_venv(prefix: Path, *, version: str = "3.11.7", settings: str = "") -> Path:
-    """A virtual environment as `uv venv` leaves it; gives its site-packages."""
+    """Create a virtual environment like `uv venv`; returns its site-packages."""
     site = prefix / f"lib/python{version.rpartition('.')[0]}/site-packages"
     site.mkdir(parents=True)
     (prefix / "bin").mkdir()
@@ -33,7 +33,7 @@ def make_venv(prefix: Path, *, version: str = "3.11.7", settings: str = "") -> P
 
 
 def add_distribution(site: Path, name: str, version: str, *, headers: str = "", files: tuple[str, ...] = ()) -> Path:
-    """A distribution's .dist-info with METADATA, INSTALLER and RECORD."""
+    """Add a .dist-info with METADATA, INSTALLER and RECORD."""
     folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(
@@ -45,7 +45,7 @@ def add_distribution(site: Path, name: str, version: str, *, headers: str = "", 
 
 
 def add_torch(site: Path, *, defines: tuple[str, ...] = (NEW_ABI, SYM_NE), cuda: str = "'12.8'") -> None:
-    """A torch whose libc10.so defines these symbols."""
+    """Add a torch whose libc10.so defines these symbols."""
     compile_library(site / "torch/lib/libc10.so", "".join(f"void {name}(void) {{}}\n" for name in defines))
     (site / "torch/version.py").write_text(
         "from typing import Optional\n__version__ = '2.8.0+cu128'\n"
@@ -64,12 +64,12 @@ def fatbin_entry(kind: int, architecture: int, *, flags: int = 0x11, isa: tuple[
 
 
 def fatbin_container(*entries: bytes) -> bytes:
-    """A container around its entries."""
+    """A fatbin container with these entries."""
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, sum(map(len, entries))) + b"".join(entries)
 
 
 def compile_with_fatbin(path: Path, section: bytes) -> Path:
-    """A shared library with these bytes as its section .nv_fatbin."""
+    """Compile a shared library with these bytes in its section .nv_fatbin."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = path.with_name(path.name + ".bin")
     data.write_bytes(section)

@@ -53,9 +53,9 @@ def add_extension(site: Path, name: str, code: str, *options: str) -> Path:
 
 
 def run_abi(site: Path) -> tuple[dict[str, LinkedFile], int]:
-    answer = abi(str(site.parents[2]))
-    assert isinstance(answer.data, AbiReport)
-    return {file.distribution: file for file in answer.data.files}, answer.exit_code
+    result = abi(str(site.parents[2]))
+    assert isinstance(result.data, AbiReport)
+    return {file.distribution: file for file in result.data.files}, result.exit_code
 
 
 def test_symbol_missing_in_torch_is_attributed_to_torch(site: Path) -> None:

@@ -38,8 +38,8 @@ def compile_with_containers(path: Path, *containers: bytes) -> Path:
 
 
 def scan(target: Path, cc: str, machine: str = "", facts: tuple[str, ...] = ()) -> tuple[ArchsReport, int]:
-    answer = archs(str(target), cc, machine, facts)
-    return answer.data, answer.exit_code
+    result = archs(str(target), cc, machine, facts)
+    return result.data, result.exit_code
 
 
 def coverage_of_only_file(report: ArchsReport) -> dict[str, Coverage]:
@@ -189,8 +189,8 @@ def test_the_table_fits_80_columns(venv: Path, monkeypatch: pytest.MonkeyPatch, 
     console.out.cache_clear()
     try:
         with console.out().capture() as captured:
-            answer = archs(str(venv), "8.0,9.0,12.0", "", (), verbose=verbose)
-            for part in archs_report(answer.data):
+            result = archs(str(venv), "8.0,9.0,12.0", "", (), verbose=verbose)
+            for part in archs_report(result.data):
                 console.out().print(part)
     finally:
         console.out.cache_clear()

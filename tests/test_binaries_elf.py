@@ -1,4 +1,4 @@
-"""The ELF reader against what the C compiler makes, and against garbage."""
+"""The ELF reader with compiled libraries and with damaged files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from envdoctor.binaries.fatbin import read_kernel_code
 
 CODE = """
 #include <string.h>
-extern void wanted_by_it(void);
-extern void weakly_wanted(void) __attribute__((weak));
-void defined_here(void) { wanted_by_it(); if (weakly_wanted) weakly_wanted(); }
-void *also_here(void *to, const void *from, size_t n) { return memcpy(to, from, n); }
+extern void required_symbol(void);
+extern void weak_symbol(void) __attribute__((weak));
+void defined_here(void) { required_symbol(); if (weak_symbol) weak_symbol(); }
+void *also_defined(void *to, const void *from, size_t n) { return memcpy(to, from, n); }
 """
-ANY = re.compile(rb"\w+wanted")
+ANY_SYMBOL = re.compile(rb"\w+required")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
-def test_a_compiled_library_is_read(folder: Path, style: str) -> None:
+def test_compiled_library(folder: Path, style: str) -> None:
     path = compile_library(
         folder / f"lib{style}.so", CODE, f"-Wl,--hash-style={style}", "-Wl,-soname,libit.so.1",
         "-Wl,-rpath,$ORIGIN/../lib:/opt/lib", "-Wl,--no-as-needed", "-lm",
@@ -40,21 +40,21 @@ def test_a_compiled_library_is_read(folder: Path, style: str) -> None:
         assert elf.search_path == ("$ORIGIN/../lib", "/opt/lib")
         assert elf.needed == ("libm.so.6", "libc.so.6")
         assert re.fullmatch(r"2\.\d+(\.\d+)?", elf.glibc)
-        assert elf.undefined(re.compile(rb"wanted|weakly")) == ("wanted_by_it",)
+        assert elf.undefined(re.compile(rb"required|weak")) == ("required_symbol",)
         assert elf.defines("defined_here")
-        assert elf.defines("also_here")
-        assert not elf.defines("wanted_by_it")
-        assert not elf.defines("nowhere")
+        assert elf.defines("also_defined")
+        assert not elf.defines("required_symbol")
+        assert not elf.defines("not_defined")
 
 
-def test_undefined_symbols_are_found_where_nothing_is_defined(folder: Path) -> None:
-    code = "extern int wanted_by_it; static int *kept __attribute__((used)) = &wanted_by_it;"
+def test_undefined_symbols_of_a_library_without_definitions(folder: Path) -> None:
+    code = "extern int required_symbol; static int *used __attribute__((used)) = &required_symbol;"
     with open_elf(compile_library(folder / "libempty.so", code, "-nostdlib")) as elf:
-        assert elf.undefined(re.compile(rb"wanted")) == ("wanted_by_it",)
-        assert not elf.defines("wanted_by_it")
+        assert elf.undefined(re.compile(rb"required")) == ("required_symbol",)
+        assert not elf.defines("required_symbol")
 
 
-def test_the_hash_is_that_of_the_linker() -> None:
+def test_gnu_hash() -> None:
     assert gnu_hash(b"printf") == 0x156B2BB8
 
 
@@ -62,53 +62,53 @@ def test_the_hash_is_that_of_the_linker() -> None:
     ("content", "reason"),
     [(b"", "empty"), (b"#!/bin/sh\n" * 20, "not an ELF"), (b"\x7fELF\x01\x01" + bytes(90), "not a 64-bit")],
 )
-def test_other_files_are_refused_with_a_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_other_files_raise_an_error_with_a_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "x.so"
     path.write_bytes(content)
     with pytest.raises(ElfError, match=reason), open_elf(path):
         pass
 
 
-def test_a_folder_and_nothing_are_refused(tmp_path: Path) -> None:
+def test_folder_and_missing_file_raise_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(ElfError, match=r"directory"), open_elf(path):
             pass
 
 
 def read_everything(data: bytes) -> None:
-    """Whatever the bytes: results or ElfError, nothing else."""
+    """Call every method; only ElfError may be raised."""
     try:
         elf = Elf(data)
     except ElfError:
         return
-    for question in (
+    for read in (
         lambda: elf.needed, lambda: elf.soname, lambda: elf.search_path, lambda: elf.glibc,
-        lambda: elf.undefined(ANY), lambda: elf.defines("defined_here"), lambda: elf.section(".nv_fatbin"),
+        lambda: elf.undefined(ANY_SYMBOL), lambda: elf.defines("defined_here"), lambda: elf.section(".nv_fatbin"),
         lambda: read_kernel_code(elf),
     ):  # fmt: skip
         try:
-            question()
+            read()
         except ElfError:
             continue
 
 
 @settings(max_examples=300, deadline=2000)
 @given(st.binary(max_size=4096))
-def test_random_bytes_give_a_result_or_a_reason(tail: bytes) -> None:
+def test_random_bytes_give_a_result_or_an_error(tail: bytes) -> None:
     read_everything(tail)
     read_everything(b"\x7fELF\x02\x01" + tail)
 
 
 @settings(max_examples=500, deadline=2000)
 @given(st.data())
-def test_damaged_libraries_give_a_result_or_a_reason(folder: Path, data: st.DataObject) -> None:
+def test_damaged_libraries_give_a_result_or_an_error(folder: Path, data: st.DataObject) -> None:
     path = folder / "libdamaged.so"
-    whole = bytearray(
+    content = bytearray(
         path.read_bytes() if path.exists() else compile_library(path, CODE, "-Wl,--no-as-needed", "-lm").read_bytes()
     )
     for _ in range(data.draw(st.integers(0, 6))):
-        place = data.draw(st.integers(0, len(whole) - 9))
+        position = data.draw(st.integers(0, len(content) - 9))
         value = data.draw(st.sampled_from([0, 1, 0xFF, 0xFFFFFFFF, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1))
-        struct.pack_into("<Q", whole, place, value)
-    end = data.draw(st.just(len(whole)) | st.integers(0, len(whole)))
-    read_everything(bytes(whole[:end]))
+        struct.pack_into("<Q", content, position, value)
+    end = data.draw(st.just(len(content)) | st.integers(0, len(content)))
+    read_everything(bytes(content[:end]))

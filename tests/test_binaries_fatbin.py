@@ -1,4 +1,4 @@
-"""The scan of GPU code: containers built byte by byte, compiled by the real nvcc, and compared with cuobjdump."""
+"""The reader of GPU code: synthetic containers, output of nvcc, and a comparison with cuobjdump."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def code_of(path: Path) -> KernelCode | None:
         return read_kernel_code(elf)
 
 
-def test_every_container_is_told_apart(tmp_path: Path) -> None:
+def test_containers_are_counted_by_their_code(tmp_path: Path) -> None:
     both = fatbin_container(fatbin_entry(CUBIN, 80), fatbin_entry(PTX, 80, flags=0x2011, isa=(8, 7)))
     only_ptx = fatbin_container(fatbin_entry(PTX, 90, isa=(8, 10)))
     suffixes = fatbin_container(
@@ -38,31 +38,31 @@ def test_every_container_is_told_apart(tmp_path: Path) -> None:
     assert code_of(path) == KernelCode(
         native=("sm_80", "sm_90a", "sm_100f", "sm_120"),
         ptx=("compute_80", "compute_90"),
-        ptx_isa="8.10",  # as a number, not as text: after 8.7
+        ptx_isa="8.10",  # newer than 8.7: compared as numbers
         ptx_only=True,
         containers={"sm_80 compute_80": 2, "compute_90": 1, "sm_90a sm_100f sm_120": 1},
     )
 
 
-def test_a_library_without_gpu_code_has_none(tmp_path: Path) -> None:
+def test_library_without_gpu_code(tmp_path: Path) -> None:
     assert code_of(compile_library(tmp_path / "plain.so", "int x;")) is None
-    assert code_of(compile_with_fatbin(tmp_path / "hollow.so", fatbin_container())) is None
+    assert code_of(compile_with_fatbin(tmp_path / "empty.so", fatbin_container())) is None
 
 
 @settings(max_examples=300, deadline=2000)
 @given(st.lists(st.binary(max_size=120), max_size=20))
-def test_garbage_ends(parts: list[bytes]) -> None:
+def test_random_bytes_terminate(parts: list[bytes]) -> None:
     data = MAGIC.join(parts)
     assert len(list(scan_containers(data, 0, len(data)))) <= len(data)
 
 
-def test_a_hostile_section_ends_soon() -> None:
+def test_number_of_containers_is_limited() -> None:
     data = fatbin_container() * 400_000
     assert len(list(scan_containers(data, 0, len(data)))) == 1 << 17
 
 
 @pytest.mark.network
-def test_what_nvcc_compiles_is_read(tmp_path: Path) -> None:
+def test_output_of_nvcc(tmp_path: Path) -> None:
     subprocess.run(
         [
             sys.executable,
@@ -79,23 +79,23 @@ def test_what_nvcc_compiles_is_read(tmp_path: Path) -> None:
     )
     source = tmp_path / "kernel.cu"
     source.write_text("__global__ void k(float *x) { x[threadIdx.x] *= 2; }\n")
-    wanted = ["sm_80", "sm_90a", "sm_100f", "sm_100a", "sm_120", "compute_80", "compute_90a", "compute_100f"]
-    targets = [f"-gencode=arch={name.replace('sm', 'compute')},code={name}" for name in wanted]
+    architectures = ["sm_80", "sm_90a", "sm_100f", "sm_100a", "sm_120", "compute_80", "compute_90a", "compute_100f"]
+    targets = [f"-gencode=arch={name.replace('sm', 'compute')},code={name}" for name in architectures]
     fatbin = tmp_path / "kernel.fatbin"
     nvcc = tmp_path / "cuda/nvidia/cu13/bin/nvcc"
     subprocess.run([nvcc, "-fatbin", "-o", fatbin, source, *targets], check=True)
     code = code_of(compile_with_fatbin(tmp_path / "kernel.so", fatbin.read_bytes()))
     assert code is not None
-    assert set(code.native) | set(code.ptx) == set(wanted)
+    assert set(code.native) | set(code.ptx) == set(architectures)
     assert (code.ptx_isa, code.ptx_only) == ("9.5", False)
 
 
 @pytest.mark.stack
-def test_it_agrees_with_cuobjdump() -> None:
-    given_python = os.environ.get("ENVDOCTOR_CUDA_PYTHON")
-    if not given_python:
-        pytest.skip("ENVDOCTOR_CUDA_PYTHON names no interpreter of an environment with CUDA wheels")
-    site = next(Path(given_python).parent.parent.glob("lib/python3.*/site-packages"))
+def test_agrees_with_cuobjdump() -> None:
+    interpreter = os.environ.get("ENVDOCTOR_CUDA_PYTHON")
+    if not interpreter:
+        pytest.skip("ENVDOCTOR_CUDA_PYTHON is not set to an interpreter with CUDA wheels")
+    site = next(Path(interpreter).parent.parent.glob("lib/python3.*/site-packages"))
     cuobjdump = site / "triton/backends/nvidia/bin/cuobjdump"
     compared = 0
     for path in (*site.glob("vllm/*.so"), *site.glob("bitsandbytes/*.so"), *site.glob("torch*/**/lib*audio.so")):

@@ -1,4 +1,4 @@
-"""Which libstdc++ an environment's Python loads, and how new it is."""
+"""The libstdc++ that an environment's Python loads, and its version."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ def write_library(folder: Path, *versions: str) -> Path:
     return folder
 
 
-def test_condas_own_copy_counts_in_a_conda_environment(tmp_path: Path) -> None:
+def test_conda_environment_uses_its_own_copy(tmp_path: Path) -> None:
     write_library(tmp_path / "lib", "3.4", "3.4.9", "3.4.21")
     assert read_libstdcxx(tmp_path, "conda", {}).value == "3.4.21"
 
 
-def test_a_venv_takes_the_systems_copy(tmp_path: Path) -> None:
+def test_venv_uses_the_system_copy(tmp_path: Path) -> None:
     write_library(tmp_path / "lib", "3.4.21")
     fact = read_libstdcxx(tmp_path, "venv", {})
     assert not fact.source.startswith(str(tmp_path))
 
 
-def test_the_search_path_comes_first(tmp_path: Path) -> None:
+def test_ld_library_path_takes_precedence(tmp_path: Path) -> None:
     old = write_library(tmp_path / "old", "3.4.18")
     write_library(tmp_path / "lib", "3.4.30")
     fact = read_libstdcxx(tmp_path, "conda", {"LD_LIBRARY_PATH": f"/nowhere:{old}"})
     assert (fact.value, fact.source) == ("3.4.18", str(old / "libstdc++.so.6"))
 
 
-def test_a_library_without_versions_says_nothing(tmp_path: Path) -> None:
+def test_library_without_versions_is_unreadable(tmp_path: Path) -> None:
     write_library(tmp_path / "lib")
     assert read_libstdcxx(tmp_path, "conda", {}).state == "unreadable"

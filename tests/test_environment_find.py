@@ -1,4 +1,4 @@
-"""Which environment is meant, and what a wrong path is answered with."""
+"""Selection of the environment to examine, and errors for wrong paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "venv"
 
 
-def test_the_named_one_goes_before_the_active_one(venv: Path, tmp_path: Path) -> None:
+def test_named_environment_precedes_the_active_one(venv: Path, tmp_path: Path) -> None:
     make_venv(tmp_path / "active")
     environ = {"VIRTUAL_ENV": str(tmp_path / "active")}
     assert find_environment(str(venv), "", environ) == venv
@@ -29,14 +29,14 @@ def test_the_named_one_goes_before_the_active_one(venv: Path, tmp_path: Path) ->
     assert find_environment("", "", environ) == tmp_path / "active"
 
 
-def test_without_an_active_one_the_projects_own_is_taken(venv: Path, tmp_path: Path) -> None:
+def test_project_environment_is_the_fallback(venv: Path, tmp_path: Path) -> None:
     stale = {"VIRTUAL_ENV": "/gone", "CONDA_PREFIX": "/gone/too"}
     assert find_environment("", "", stale) is None
     make_venv(tmp_path / ".venv")
     assert find_environment("", "", stale) == tmp_path / ".venv"
 
 
-def test_condas_bare_base_is_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conda_base_without_torch_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     site = tmp_path / "conda/lib/python3.12/site-packages"
     for folder in ("conda-meta", "condabin"):
@@ -48,13 +48,13 @@ def test_condas_bare_base_is_no_stack(tmp_path: Path, monkeypatch: pytest.Monkey
     assert find_environment("", "", environ) == tmp_path / "conda"
 
 
-def test_an_interpreter_outside_of_environments_is_itself() -> None:
+def test_interpreter_outside_of_environments() -> None:
     assert find_environment("", "/usr/bin/python3", {}) == Path("/usr/bin/python3")
     assert find_environment("", "python3", {"PATH": "/usr/bin"}) == Path("/usr/bin/python3")
 
 
 @pytest.mark.parametrize(
-    ("venv_text", "python_text", "seen", "hint"),
+    ("venv_text", "python_text", "problem", "hint"),
     [
         ("gone", "", "No such file", "--venv PATH"),
         ("a\0b", "", "null", "--venv PATH"),
@@ -70,27 +70,27 @@ def test_an_interpreter_outside_of_environments_is_itself() -> None:
         ("venv", "./shim", "both", "--venv PATH"),
     ],
 )
-def test_a_wrong_path_says_what_was_seen(  # noqa: PLR0917
-    venv: Path, tmp_path: Path, venv_text: str, python_text: str, seen: str, hint: str
+def test_wrong_path(  # noqa: PLR0917
+    venv: Path, tmp_path: Path, venv_text: str, python_text: str, problem: str, hint: str
 ) -> None:
     (tmp_path / "shim").write_text("#!/bin/sh\nexec python3\n")
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput) as caught:
         find_environment(venv_text, python_text, {"PATH": "/usr/bin"})
-    assert seen in caught.value.message
+    assert problem in caught.value.message
     assert caught.value.expected
     assert hint in caught.value.hint
 
 
-def test_a_running_python_is_laid_out_as_it_says_itself() -> None:
+def test_layout_agrees_with_the_running_python() -> None:
     layout = read_layout(find_environment("", sys.executable, {}) or Path(), {})
     assert layout.version.value == ".".join(map(str, sys.version_info[:3]))
     folders = {str(folder.path) for folder in layout.folders}
     assert folders & set(sys.path)
 
 
-def test_the_order_of_folders_is_that_of_python(tmp_path: Path) -> None:
+def test_folders_are_in_the_order_of_sys_path(tmp_path: Path) -> None:
     site = make_venv(tmp_path / "v", settings="include-system-site-packages = true\n")
     user = tmp_path / ".local/lib/python3.11/site-packages"
     environ = {"HOME": str(tmp_path), "PYTHONPATH": f"{tmp_path}/first:"}

@@ -1,4 +1,4 @@
-"""Whole environments read from files: compiled ones, conda's, the system's, other users', damaged ones."""
+"""Reading of environments: with compiled packages, of conda, of the system, of other users, damaged ones."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def add_extension(site: Path, path: str, code: str, *options: str) -> None:
     add_distribution(site, name, "1.0", files=(path,))
 
 
-@pytest.mark.parametrize(("symbol", "new"), [(NEW_ABI, True), (OLD_ABI, False)])
-def test_the_build_of_torch_is_read_from_its_files(tmp_path: Path, site: Path, symbol: str, new: bool) -> None:
+@pytest.mark.parametrize(("symbol", "is_new_abi"), [(NEW_ABI, True), (OLD_ABI, False)])
+def test_torch_build(tmp_path: Path, site: Path, symbol: str, is_new_abi: bool) -> None:
     add_torch(site, defines=(symbol,))
     build = read(tmp_path).torch.value
     assert (build.version.value, build.cuda.value, build.hip.state) == ("2.8.0+cu128", "12.8", "absent")
-    assert build.cxx11_abi.value is new
+    assert build.cxx11_abi.value is is_new_abi
 
 
-def test_architectures_of_torch_are_those_of_most_kernels(tmp_path: Path, site: Path) -> None:
+def test_torch_architectures_are_those_of_most_kernels(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     common, special = fatbin_entry(2, 80) + fatbin_entry(2, 90), fatbin_entry(2, 90, flags=0x100011)
     compile_with_fatbin(
@@ -74,7 +74,7 @@ def test_architectures_of_torch_are_those_of_most_kernels(tmp_path: Path, site: 
     assert "sm_90a in 1 of 4" in found.note
 
 
-def test_symbols_that_this_torch_lacks_are_named(tmp_path: Path, site: Path) -> None:
+def test_symbols_missing_in_torch(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     add_extension(site, "vllm/_C.abi3.so", CALLS_TORCH)
     assert extension(read(tmp_path), "vllm/_C.abi3.so").missing_symbols == ()
@@ -83,7 +83,7 @@ def test_symbols_that_this_torch_lacks_are_named(tmp_path: Path, site: Path) -> 
     assert extension(read(tmp_path), "vllm/_C.abi3.so").missing_symbols == (SYM_NE,)
 
 
-def test_symbols_of_the_package_itself_and_weak_ones_are_not_missing(tmp_path: Path, site: Path) -> None:
+def test_own_and_weak_symbols_are_not_missing(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     own, weak = "_ZN5torch3ownEv", "_ZN5torch4weakEv"
     add_distribution(site, "audio", "1.0", files=("audio/lib.so", "audio/_C.so"))
@@ -93,7 +93,7 @@ def test_symbols_of_the_package_itself_and_weak_ones_are_not_missing(tmp_path: P
     assert extension(read(tmp_path), "audio/_C.so").missing_symbols == ()
 
 
-def test_nccl_that_is_too_old_for_torch_is_seen(tmp_path: Path, site: Path) -> None:
+def test_nccl_that_is_too_old_for_torch(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     compile_library(site / "nvidia/nccl/lib/libnccl.so.2", "void ncclGetVersion(void) {}")
     add_distribution(site, "nvidia-nccl-cu12", "2.18.1", files=("nvidia/nccl/lib/libnccl.so.2",))
@@ -104,7 +104,7 @@ def test_nccl_that_is_too_old_for_torch_is_seen(tmp_path: Path, site: Path) -> N
     assert extension(read(tmp_path), "torch/lib/libtorch_cuda.so").missing_symbols == ("ncclCommRegister",)
 
 
-def test_libraries_are_looked_for_where_the_loader_looks(tmp_path: Path, site: Path) -> None:
+def test_libraries_are_searched_like_the_loader(tmp_path: Path, site: Path) -> None:
     for name in ("libgone", "libbyrunpath", "libbyvariable", "libcudart"):
         compile_library(tmp_path / f"build/{name}.so.12", "", f"-Wl,-soname,{name}.so.12")
     compile_library(tmp_path / "build/libcuda.so.1", "", "-Wl,-soname,libcuda.so.1")
@@ -123,7 +123,7 @@ def test_libraries_are_looked_for_where_the_loader_looks(tmp_path: Path, site: P
     assert extension(stack, "ext/_C.so").missing_libraries == ("libgone.so.12",)
 
 
-def test_only_the_variant_for_this_cuda_is_judged(tmp_path: Path, site: Path) -> None:
+def test_only_the_variant_for_this_cuda_is_checked(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     gone = compile_library(tmp_path / "libcublas.so.99", "", "-Wl,-soname,libcublas.so.99")
     files = tuple(f"bitsandbytes/libbitsandbytes_cuda{number}.so" for number in (118, 128, 130))
@@ -134,16 +134,16 @@ def test_only_the_variant_for_this_cuda_is_judged(tmp_path: Path, site: Path) ->
     assert [bool(extension(stack, file).missing_libraries) for file in files] == [False, True, False]
 
 
-def test_the_cache_answers_like_the_files_and_is_never_trusted(tmp_path: Path, site: Path) -> None:
+def test_cache_equals_the_files_and_damage_is_ignored(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     add_extension(site, "vllm/_C.abi3.so", CALLS_TORCH)
     (site / "vllm/_text.so").write_text("/* a linker script */")
     fresh = read(tmp_path)
-    kept = tmp_path / "cache" / FILE_NAME
-    whole = kept.read_bytes()
+    cache = tmp_path / "cache" / FILE_NAME
+    content = cache.read_bytes()
     assert read(tmp_path) == fresh
-    for damaged in (b"", b"\xc1", whole[: len(whole) // 2], msgspec.msgpack.encode({"a": 1}), os.urandom(999)):
-        kept.write_bytes(damaged)
+    for damaged in (b"", b"\xc1", content[: len(content) // 2], msgspec.msgpack.encode({"a": 1}), os.urandom(999)):
+        cache.write_bytes(damaged)
         assert read(tmp_path) == fresh
     compile_library(site / "vllm/_C.abi3.so", "void other(void) {}")
     assert extension(read(tmp_path), "vllm/_C.abi3.so").glibc != "?"
@@ -151,13 +151,13 @@ def test_the_cache_answers_like_the_files_and_is_never_trusted(tmp_path: Path, s
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [FILE_NAME]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, site: Path) -> None:
+def test_unwritable_cache_is_ignored(tmp_path: Path, site: Path) -> None:
     add_torch(site)
-    (tmp_path / "cache").write_text("a file where the folder should be")
+    (tmp_path / "cache").write_text("a file instead of a folder")
     assert read(tmp_path).torch.value
 
 
-def test_damaged_files_are_notes(tmp_path: Path, site: Path) -> None:
+def test_damaged_files_are_reported_as_notes(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     (site / "bad").mkdir()
     (site / "bad/cut.so").write_bytes((site / "torch/lib/libc10.so").read_bytes()[:3000])
@@ -168,7 +168,7 @@ def test_damaged_files_are_notes(tmp_path: Path, site: Path) -> None:
     assert "1 recorded files do not exist" in found.note
 
 
-def test_a_conda_environment_with_packages_of_both_kinds(tmp_path: Path) -> None:
+def test_conda_environment_with_conda_and_python_packages(tmp_path: Path) -> None:
     prefix = tmp_path / "conda"
     site = prefix / "lib/python3.12/site-packages"
     (prefix / "conda-meta").mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_conda_environment_with_packages_of_both_kinds(tmp_path: Path) -> None
     assert stack.torch.value.version.value == "2.8.0+cu128"
 
 
-def test_an_editable_projects_own_files_are_read(tmp_path: Path, site: Path) -> None:
+def test_files_of_an_editable_project(tmp_path: Path, site: Path) -> None:
     add_torch(site, defines=(NEW_ABI,))
     compile_library(tmp_path / "src tree/my_ext/_C.so", CALLS_TORCH)
     folder = add_distribution(site, "my-ext", "0.1", files=("__editable__.pth",))
@@ -210,14 +210,14 @@ def test_an_editable_projects_own_files_are_read(tmp_path: Path, site: Path) -> 
     assert stack.distributions.value["my-ext"].source == "src%20tree (editable)"
 
 
-def test_the_system_python_is_read() -> None:
+def test_system_python() -> None:
     stack = read_stack(Path("/usr/bin/python3"), None, {"HOME": "/nonexistent"})
     assert stack.kind.value == "system"
     assert (stack.python_version.value or "").startswith("3.")
     assert stack.distributions.state == "known"
 
 
-def test_nothing_of_it_is_imported_and_nothing_started(tmp_path: Path, site: Path) -> None:
+def test_reading_imports_nothing_and_starts_no_process(tmp_path: Path, site: Path) -> None:
     add_torch(site)
     (site / "torch/__init__.py").write_text("raise SystemExit('imported')")
     code = (
@@ -234,10 +234,10 @@ def test_nothing_of_it_is_imported_and_nothing_started(tmp_path: Path, site: Pat
 
 
 @pytest.mark.parametrize("closed", ["secret-1.0.dist-info", "torch", "torch/lib/libc10.so", ""])
-def test_what_may_not_be_read_of_another_users_venv_is_a_note(tmp_path: Path, closed: str) -> None:
+def test_unreadable_files_of_another_user_are_notes(tmp_path: Path, closed: str) -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root, to read as somebody else what somebody closed")
-    place = Path("/tmp") / f"envdoctor-test-{os.getpid()}"  # pytest's own folder is closed to others
+        pytest.skip("needs root to read as another user")
+    place = Path("/tmp") / f"envdoctor-test-{os.getpid()}"  # pytest's folder is not readable for other users
     shutil.rmtree(place, ignore_errors=True)
     try:
         site = make_venv(place / "venv")
@@ -245,7 +245,7 @@ def test_what_may_not_be_read_of_another_users_venv_is_a_note(tmp_path: Path, cl
         add_distribution(site, "secret", "1.0")
         place.chmod(0o755)
         (site / closed).chmod(0)
-        stack = read_as_nobody(place / "venv", place)
+        stack = read_without_root(place / "venv", place)
     finally:
         (site / closed).chmod(0o755)
         shutil.rmtree(place)
@@ -255,30 +255,30 @@ def test_what_may_not_be_read_of_another_users_venv_is_a_note(tmp_path: Path, cl
     assert any("Permission denied" in note for note in notes), notes
 
 
-def read_as_nobody(venv: Path, place: Path) -> Stack:
-    """Read it in a child that has dropped root: the modules are loaded before, since it may not read ours."""
-    answer = place / "answer.json"
-    answer.touch()
-    answer.chmod(0o666)
+def read_without_root(venv: Path, place: Path) -> Stack:
+    """Read in a child process without root rights. The modules are already imported, since it cannot read them."""
+    output = place / "output.json"
+    output.touch()
+    output.chmod(0o666)
     child = os.fork()
     if child == 0:
         try:
             os.setgid(65534)
             os.setuid(65534)
-            answer.write_bytes(msgspec.json.encode(read_stack(venv, None, {"HOME": "/nonexistent"})))
+            output.write_bytes(msgspec.json.encode(read_stack(venv, None, {"HOME": "/nonexistent"})))
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    return msgspec.json.decode(answer.read_bytes(), type=Stack)
+    return msgspec.json.decode(output.read_bytes(), type=Stack)
 
 
-def test_garbage_is_no_loader_cache() -> None:
+def test_parse_loader_cache() -> None:
     assert parse_loader_cache(b"x" * 200) == {}
     assert parse_loader_cache(b"glibc-ld.so.cache1.1" + b"\xff" * 60) == {}
     assert "libc.so.6" in parse_loader_cache(Path("/etc/ld.so.cache").read_bytes())
 
 
-def test_strange_contents_are_no_accident(tmp_path: Path, site: Path) -> None:
+def test_invalid_contents_do_not_raise(tmp_path: Path, site: Path) -> None:
     deep = "[" * 100_000
     folder = add_distribution(
         site,
@@ -300,7 +300,7 @@ def test_strange_contents_are_no_accident(tmp_path: Path, site: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [None, b"", b"\xff\x00home", b"home = /nowhere/bin\nversion = nonsense\n"])
-def test_a_damaged_venv_is_read_as_far_as_it_goes(tmp_path: Path, settings: bytes | None) -> None:
+def test_damaged_venv_has_unreadable_facts(tmp_path: Path, settings: bytes | None) -> None:
     place = tmp_path / "venv"
     place.mkdir()
     if settings is not None:
@@ -313,8 +313,8 @@ def test_a_damaged_venv_is_read_as_far_as_it_goes(tmp_path: Path, settings: byte
     assert stack.torch.state == "unreadable"
 
 
-def test_what_is_installed_is_found_without_reading_it(tmp_path: Path, site: Path) -> None:
-    """`archs` and `abi` need where metadata lies and not what is in it: the same distributions, the same copies."""
+def test_find_metadata(tmp_path: Path, site: Path) -> None:
+    """`archs` and `abi` only need the metadata paths, which are those of the imported distributions."""
     other = tmp_path / "other"
     for place, name, version in ((site, "Flash_Attn", "2.8.3"), (site, "flash-attn", "2.8.2"), (other, "numpy", "1"),
                                  (site, "numpy", "2.2.6"), (site, "ruamel.yaml", "0.18")):  # fmt: skip
@@ -323,8 +323,8 @@ def test_what_is_installed_is_found_without_reading_it(tmp_path: Path, site: Pat
     (site / "~orch-2.8.0.dist-info").mkdir()
     (site / "old_thing-0.5-py3.11.egg-info").mkdir()
     layout = read_layout(tmp_path / "venv", {"PYTHONPATH": str(other)})
-    taken, conda = find_metadata(layout)
-    assert taken == read_distributions(layout).metadata
-    assert set(taken) >= {"flash-attn", "numpy", "ruamel-yaml", "old-thing"}
-    assert taken["numpy"].parent == other
+    active, conda = find_metadata(layout)
+    assert active == read_distributions(layout).metadata
+    assert set(active) >= {"flash-attn", "numpy", "ruamel-yaml", "old-thing"}
+    assert active["numpy"].parent == other
     assert conda == {}

@@ -1,4 +1,4 @@
-"""Metadata of distributions: headers, requirements, origins, copies."""
+"""Metadata of distributions: headers, requirements, sources, shadowed copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_one(site: Path) -> Distribution:
     return read_folder(site, Markers("3.11.7", "x86_64")).found[0].distribution
 
 
-def test_requirements_are_those_that_hold_for_that_python(tmp_path: Path) -> None:
+def test_requirements_apply_to_the_environments_python(tmp_path: Path) -> None:
     add_distribution(
         tmp_path, "Big_Package", "1.0",
         headers="Requires-Python: >=3.9\nHome-page: UNKNOWN\nProject-URL: Repository, https://example.org/it\n"
@@ -47,16 +47,16 @@ def test_requirements_are_those_that_hold_for_that_python(tmp_path: Path) -> Non
     )  # fmt: skip
 
 
-def test_a_long_licence_in_the_headers_hides_nothing(tmp_path: Path) -> None:
+def test_long_licence_in_the_headers(tmp_path: Path) -> None:
     add_distribution(tmp_path, "a", "1", headers="License: " + "        text\n" * 20_000 + "Requires-Dist: torch\n")
     assert read_one(tmp_path).requires == ("torch",)
 
 
-def test_carriage_returns_end_headers_too() -> None:
+def test_headers_with_carriage_returns() -> None:
     assert parse_head(b"Name: a\r\nVersion: 1\r\n\r\nName: b\r\n")["name"] == ["a"]
 
 
-def test_eggs_are_read(tmp_path: Path) -> None:
+def test_eggs(tmp_path: Path) -> None:
     egg = tmp_path / "old_thing-0.5-py3.11.egg-info"
     egg.mkdir()
     (egg / "PKG-INFO").write_text("Name: old-thing\nVersion: 0.5\n\n")
@@ -67,13 +67,13 @@ def test_eggs_are_read(tmp_path: Path) -> None:
     assert found["lone"].version == "2.0"
 
 
-def test_metadata_that_is_gone_leaves_the_name_and_a_note(tmp_path: Path) -> None:
+def test_missing_metadata_gives_the_name_and_a_note(tmp_path: Path) -> None:
     (tmp_path / "torch-2.1.0.dist-info").mkdir()
     (tmp_path / "~orch-2.0.0.dist-info").mkdir()
-    reading = read_folder(tmp_path, Markers("3.11.7"))
-    assert [(f.distribution.name, f.distribution.version) for f in reading.found] == [("torch", "2.1.0")]
-    assert len(reading.notes) == 2
-    assert "interrupted pip" in " ".join(reading.notes)
+    metadata = read_folder(tmp_path, Markers("3.11.7"))
+    assert [(f.distribution.name, f.distribution.version) for f in metadata.found] == [("torch", "2.1.0")]
+    assert len(metadata.notes) == 2
+    assert "interrupted pip" in " ".join(metadata.notes)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_metadata_that_is_gone_leaves_the_name_and_a_note(tmp_path: Path) -> Non
         ([], "direct URL"),
     ],
 )  # fmt: skip
-def test_a_direct_url_is_told_by_its_last_part(direct: object, source: str) -> None:
+def test_direct_url_is_shortened(direct: object, source: str) -> None:
     assert parse_direct_url(json.dumps(direct).encode()) == source
 
 
@@ -99,7 +99,7 @@ def test_compiled_files_of_a_record() -> None:
     assert list(parse_record(record)) == expected
 
 
-def test_the_home_page_header_goes_first() -> None:
+def test_choose_home_page() -> None:
     assert choose_home_page("https://a", ["Source, https://b"]) == "https://a"
     assert choose_home_page("", ["Changelog, https://c", "Source Code, https://b"]) == "https://b"
     assert not choose_home_page("UNKNOWN", [])
@@ -107,7 +107,7 @@ def test_the_home_page_header_goes_first() -> None:
 
 @settings(max_examples=200, deadline=1000)
 @given(st.binary(max_size=500), st.text(max_size=200))
-def test_garbage_is_no_accident(data: bytes, text: str) -> None:
+def test_parsers_accept_any_input(data: bytes, text: str) -> None:
     parse_head(b"Name: x\nRequires-Dist: " + data)
     parse_direct_url(data)
     list(parse_record(data + b".so"))
@@ -115,7 +115,7 @@ def test_garbage_is_no_accident(data: bytes, text: str) -> None:
     Markers("3.11").applicable([text, f"a; {text}"])
 
 
-def test_copies_are_told_from_what_python_takes(tmp_path: Path) -> None:
+def test_shadowed_copies(tmp_path: Path) -> None:
     site = make_venv(tmp_path / "v", settings="include-system-site-packages = true\n")
     user = tmp_path / ".local/lib/python3.11/site-packages"
     old = add_distribution(site, "triton", "3.1.0")

@@ -1,4 +1,4 @@
-"""The bundled probes: they name what is missing, pass in a real stack, and fail when a library is wrong."""
+"""The bundled probes: missing requirements, a real stack, and wrong libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU_PROBES = tuple(probe.name for probe in bundled_probes() if not probe.needs_g
 GPU_PROBES = tuple(probe.name for probe in bundled_probes() if probe.needs_gpu)
 
 
-def test_every_bundled_probe_tells_its_summary_and_its_deadline() -> None:
+def test_every_bundled_probe_has_a_summary_and_a_deadline() -> None:
     assert {"torch_matmul", "trl_grpo"} <= set(CPU_PROBES)
     assert {"sdpa", "triton_jit"} <= set(GPU_PROBES)
     for probe in bundled_probes():
@@ -35,7 +35,7 @@ def fake_torch(folder: Path, cuda: str | None) -> Path:
 
 
 def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **variables: str) -> dict:
-    """Run a bundled probe in `python` after a patch of its libraries, and read what it wrote."""
+    """Run a bundled probe in `python` after executing `patch`, and return its report."""
     result = folder / "result.json"
     script = PROBES_FOLDER / f"{name}.py"
     start = f"import sys; sys.path.insert(0, {str(script.parent)!r}); sys.argv = [{str(script)!r}, {str(result)!r}]"
@@ -47,22 +47,24 @@ def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **v
 
 
 @pytest.mark.parametrize("name", GPU_PROBES)
-def test_a_gpu_probe_names_what_is_missing_without_importing_torch(tmp_path: Path, name: str) -> None:
+def test_gpu_probe_is_unavailable_without_importing_torch(tmp_path: Path, name: str) -> None:
     use = f"sys.path.append({str(fake_torch(tmp_path, None))!r}); import _needs; _needs.DEVICE_FILES = "
-    none = run_probe_script(PYTHON, name, tmp_path, "sys.path = [p for p in sys.path if 'site-packages' not in p]")
-    blind = run_probe_script(PYTHON, name, tmp_path, use + "()")
-    seeing = run_probe_script(PYTHON, name, tmp_path, use + "('/dev/null',)")
-    assert {none["outcome"], blind["outcome"], seeing["outcome"]} == {"unavailable"}
-    assert none["message"] == "torch is not installed"
-    assert blind["message"] == "torch sees no CUDA device: torch 2.9.0+x is a CPU build"
-    assert seeing["message"] == "torch 2.9.0+x is a CPU build, though this machine has an NVIDIA GPU (/dev/null)"
+    no_torch = run_probe_script(
+        PYTHON, name, tmp_path, "sys.path = [p for p in sys.path if 'site-packages' not in p]"
+    )
+    no_gpu = run_probe_script(PYTHON, name, tmp_path, use + "()")
+    with_gpu = run_probe_script(PYTHON, name, tmp_path, use + "('/dev/null',)")
+    assert {no_torch["outcome"], no_gpu["outcome"], with_gpu["outcome"]} == {"unavailable"}
+    assert no_torch["message"] == "torch is not installed"
+    assert no_gpu["message"] == "torch sees no CUDA device: torch 2.9.0+x is a CPU build"
+    assert with_gpu["message"] == "torch 2.9.0+x is a CPU build, but this machine has an NVIDIA GPU (/dev/null)"
 
 
 # --- the bundled probes in a real stack
 
 
 @pytest.mark.stack
-def test_all_cpu_probes_pass_in_a_real_stack(stack_python: Path) -> None:
+def test_cpu_probes_pass_in_a_real_stack(stack_python: Path) -> None:
     verification = verify_interpreter(stack_python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock="")
     assert verification.passed, verification.results
     assert {result.probe: result.outcome for result in verification.results} == dict.fromkeys(CPU_PROBES, "passed"), (
@@ -84,7 +86,7 @@ torch.matmul = wrong
 """,
         "forward_error is",
     ),
-    "torch_matmul leaves its output as it was": (
+    "torch_matmul does not write its output": (
         "torch_matmul",
         """
 import torch
@@ -113,7 +115,7 @@ torch.matmul = wrong
         "import torch; torch.compile = lambda function, **_: function",
         "generated no kernel",
     ),
-    "torch_compile computes something else": (
+    "torch_compile computes a wrong result": (
         "torch_compile",
         "import torch; torch.compile = lambda function, **_: lambda x, y: function(x, y) + 1e-3 * x.sum(-1)",
         "forward_error is",
@@ -139,7 +141,7 @@ peft.LoraConfig = lambda **named: right(**named, init_lora_weights=False)
 """,
         "initial_delta is",
     ),
-    "peft merges something else": (
+    "peft merges a wrong delta": (
         "peft_lora",
         """
 from peft.tuners.lora import Linear
@@ -148,7 +150,7 @@ Linear.get_delta_weight = lambda self, adapter: right(self, adapter) * 1.01
 """,
         "merge_error is",
     ),
-    "peft trains the model under the adapter": (
+    "peft trains the base model": (
         "peft_lora",
         """
 import peft
@@ -161,22 +163,22 @@ peft.get_peft_model = wrong
 """,
         "trainable outside the adapter",
     ),
-    "datasets forgets its filter": (
+    "datasets ignores the filter": (
         "datasets_map",
         "import datasets; datasets.Dataset.filter = lambda self, *_, **__: self",
-        "1000 rows came back, expected 500",
+        "1000 rows were loaded, expected 500",
     ),
-    "trl takes a step that changes nothing": (
+    "trl does not change the weights": (
         "trl_grpo",
         "import torch; torch.optim.AdamW.step = lambda self, closure=None: None",
-        "weights that the step left as they were",
+        "weights that the step did not change",
     ),
 }
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("case", WRONG)
-def test_a_probe_fails_where_its_library_is_wrong(stack_python: Path, tmp_path: Path, case: str) -> None:
+def test_cpu_probe_detects_a_wrong_library(stack_python: Path, tmp_path: Path, case: str) -> None:
     name, patch, fault = WRONG[case]
     report = run_probe_script(stack_python, name, tmp_path, patch)
     assert report["outcome"] == "failed"
@@ -184,18 +186,18 @@ def test_a_probe_fails_where_its_library_is_wrong(stack_python: Path, tmp_path: 
 
 
 @pytest.mark.stack
-def test_torch_compile_names_the_compiler_or_the_switch_that_stops_it(stack_python: Path, tmp_path: Path) -> None:
-    without = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
-    assert (without["outcome"], without["message"]) == ("unavailable", "torch.compile needs CXX=/gone/g++")
-    switched = run_probe_script(stack_python, "torch_compile", tmp_path, TORCH_COMPILE_DISABLE="1")
-    assert switched["message"] == "torch.compile is switched off by TORCH_COMPILE_DISABLE=1"
+def test_torch_compile_without_compiler_or_disabled(stack_python: Path, tmp_path: Path) -> None:
+    no_compiler = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
+    assert (no_compiler["outcome"], no_compiler["message"]) == ("unavailable", "torch.compile needs CXX=/gone/g++")
+    disabled = run_probe_script(stack_python, "torch_compile", tmp_path, TORCH_COMPILE_DISABLE="1")
+    assert disabled["message"] == "torch.compile is disabled by TORCH_COMPILE_DISABLE=1"
 
 
 ON_CPU = """
 import torch
 from _result import Result
 {setup}
-torch.manual_seed(0)  # the CPU's flash attention comes near the bound that the GPU's keeps well away from
+torch.manual_seed(0)  # the error of the CPU's flash attention is close to the limit
 result = Result()
 {call}
 import json, pathlib
@@ -208,12 +210,12 @@ DROPS_A_BLOCK = """
 right = torch.matmul
 torch.matmul = lambda a, b, **out: right(a[:, 64:], b[64:], **out)
 """
-CUTS_TO_TF32 = """
+ROUNDS_TO_TF32 = """
 right = torch.matmul
 cut = lambda x: x if x.requires_grad else (x.view(torch.int32) & -8192).view(torch.float32)
 torch.matmul = lambda a, b, **out: right(cut(a), cut(b), **out)
 """
-LOOKS_AHEAD = """
+NOT_CAUSAL = """
 import torch.nn.functional as F
 right = F.scaled_dot_product_attention
 F.scaled_dot_product_attention = lambda q, k, v, is_causal: right(q, k, v, is_causal=False)
@@ -223,17 +225,20 @@ GPU_ARITHMETIC = {
         "import cuda_matmul; cuda_matmul.compare(result, 'cpu', torch.bfloat16)",
         DROPS_A_BLOCK,
     ),
-    "float32_forward_error": ("import cuda_matmul; cuda_matmul.compare(result, 'cpu', torch.float32)", CUTS_TO_TF32),
+    "float32_forward_error": (
+        "import cuda_matmul; cuda_matmul.compare(result, 'cpu', torch.float32)",
+        ROUNDS_TO_TF32,
+    ),
     "flash_output_error": (
-        "import sdpa; sdpa.SIZES = ((64, 256),); sdpa.judge_all(result, 'cpu', torch.bfloat16)",
-        LOOKS_AHEAD,
+        "import sdpa; sdpa.SIZES = ((64, 256),); sdpa.check_backends(result, 'cpu', torch.bfloat16)",
+        NOT_CAUSAL,
     ),
 }
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("number", GPU_ARITHMETIC)
-def test_the_arithmetic_of_gpu_probes_on_the_cpu(stack_python: Path, tmp_path: Path, number: str) -> None:
+def test_gpu_probe_arithmetic_on_the_cpu(stack_python: Path, tmp_path: Path, number: str) -> None:
     call, wrong = GPU_ARITHMETIC[number]
     right_numbers, right_faults = run_arithmetic(stack_python, tmp_path, "", call)
     assert (number in right_numbers, right_faults) == (True, [])

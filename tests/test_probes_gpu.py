@@ -1,6 +1,6 @@
-"""The numeric core of the GPU probes on CPU tensors: it passes what is right and names what is wrong.
+"""The numeric core of the GPU probes on CPU tensors: correct results pass, wrong results are faults.
 
-What only a GPU can show is in test_gpu.py, which runs the probes whole.
+test_real_gpu.py runs the complete probes on a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envdoctor.core import processes as process
 from envdoctor.verify.probe_process import probe_variables
 from envdoctor.verify.probe_scripts import PROBES_FOLDER
 
-pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes, and liger and bitsandbytes come from the index
+pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes; downloads liger and bitsandbytes
 
 SCRIPT = """
 import sys; sys.path.insert(0, {probes!r})
@@ -31,10 +31,10 @@ pathlib.Path({report!r}).write_text(json.dumps([result.numbers, result.faults, r
 """
 
 
-def judge(
+def run_core(
     python: Path, folder: Path, code: str, **variables: str
 ) -> tuple[dict[str, float], str, dict[str, list[str]]]:
-    """Run a probe's core; its numbers, its faults in one line, its lists."""
+    """Run the core of a probe; returns its numbers, its faults in one line, and its lists."""
     report = folder / "report.json"
     text = SCRIPT.format(probes=str(PROBES_FOLDER), report=str(report), code=code)
     environment = probe_variables(folder) | variables
@@ -46,7 +46,7 @@ def judge(
 
 @pytest.fixture(scope="session")
 def libraries(stack_python: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Liger and bitsandbytes, which the CPU profile does not have, beside the stack."""
+    """A folder with Liger and bitsandbytes, which the CPU profile does not contain."""
     folder = tmp_path_factory.mktemp("libraries")
     uv = shutil.which("uv") or Path(sys.executable).with_name("uv")
     packages = ["liger-kernel==0.8.5", "bitsandbytes==0.50.2"]
@@ -63,7 +63,7 @@ from _attention import plain_attention
 _flash.SIZES = ((64, 63, 64), (128, 63, 64))
 def kernel(q, k, v):
     {kernel}
-_flash.judge(result, kernel, 'cpu', torch.bfloat16, backward={backward})
+_flash.check_attention(result, kernel, 'cpu', torch.bfloat16, backward={backward})
 """
 FLASH_KERNELS = {
     "return plain_attention(q.float(), k.float(), v.float()).bfloat16()": "",
@@ -79,13 +79,13 @@ FLASH_KERNELS = {
 
 
 @pytest.mark.parametrize("kernel", FLASH_KERNELS)
-def test_flash_attention_is_held_against_float32(stack_python: Path, tmp_path: Path, kernel: str) -> None:
-    numbers, faults, _ = judge(stack_python, tmp_path, FLASH.format(kernel=kernel, backward=True))
+def test_flash_attention_is_compared_with_float32(stack_python: Path, tmp_path: Path, kernel: str) -> None:
+    numbers, faults, _ = run_core(stack_python, tmp_path, FLASH.format(kernel=kernel, backward=True))
     assert FLASH_KERNELS[kernel] in faults
     assert bool(faults) == bool(FLASH_KERNELS[kernel])
     assert {"flash_output_error", "flash_gradient_error"} <= numbers.keys() or "nan" in faults
     if not faults:
-        numbers, _, _ = judge(stack_python, tmp_path, FLASH.format(kernel=kernel, backward=False))
+        numbers, _, _ = run_core(stack_python, tmp_path, FLASH.format(kernel=kernel, backward=False))
         assert "flash_gradient_error" not in numbers
 
 
@@ -98,17 +98,15 @@ _flash.SIZES = ((64, 63, 64),)
 def flash_attn_func(q, k, v, causal):
     assert causal and q.shape[2] == 6 and k.shape[2] == 2  # (batch, length, heads, dimension)
     out = plain_attention(*(x.float().transpose(1, 2) for x in (q, k, v))).bfloat16().transpose(1, 2)
-    return {answer}
+    return {returned}
 module.flash_attn_func = flash_attn_func
-_flash.judge(result, _flash.from_package('flash_attn'), 'cpu', torch.bfloat16, backward=True)
+_flash.check_attention(result, _flash.from_package('flash_attn'), 'cpu', torch.bfloat16, backward=True)
 """
 
 
-@pytest.mark.parametrize("answer", ["out", "(out, None)"])
-def test_flash_attention_of_either_age_is_called_in_its_layout(
-    stack_python: Path, tmp_path: Path, answer: str
-) -> None:
-    assert judge(stack_python, tmp_path, FLASH_PACKAGE.format(answer=answer))[1] == ""
+@pytest.mark.parametrize("returned", ["out", "(out, None)"])
+def test_flash_attention_layout_and_return_types(stack_python: Path, tmp_path: Path, returned: str) -> None:
+    assert run_core(stack_python, tmp_path, FLASH_PACKAGE.format(returned=returned))[1] == ""
 
 
 # --- Liger
@@ -116,7 +114,7 @@ def test_flash_attention_of_either_age_is_called_in_its_layout(
 LIGER = """
 {setup}
 import liger_grpo
-checked = liger_grpo.judge(result, 'cpu', (4, 32, 64, 256), compiled=False)
+checked = liger_grpo.check_losses(result, 'cpu', (4, 32, 64, 256), compiled=False)
 result.lists['checked'] = checked
 """
 LIGER_WRONG = {
@@ -132,10 +130,10 @@ LIGER_WRONG = {
 
 
 @pytest.mark.parametrize("setup", LIGER_WRONG)
-def test_ligers_loss_is_held_against_plain_pytorch(
+def test_liger_loss_is_compared_with_plain_pytorch(
     stack_python: Path, libraries: str, tmp_path: Path, setup: str
 ) -> None:
-    numbers, faults, lists = judge(stack_python, tmp_path, LIGER.format(setup=setup), PYTHONPATH=libraries)
+    numbers, faults, lists = run_core(stack_python, tmp_path, LIGER.format(setup=setup), PYTHONPATH=libraries)
     assert LIGER_WRONG[setup] in faults
     assert bool(faults) == bool(setup)
     assert lists["checked"] == ["grpo", "bnpo", "dapo"]
@@ -152,49 +150,47 @@ import gptoss_sinks, types
 def exact(module, q, k, v, mask, scaling, dropout=0.0, **rest):
     out, weights = right(module, q.float(), k.float(), v.float(), mask, scaling, dropout, **rest)
     return out.to(q.dtype), weights
-def forgetful(module, *rest, **named):
+def drops_sinks(module, *rest, **named):
     gone = torch.full_like(module.sinks, -1e4)
     bare = types.SimpleNamespace(sinks=gone, num_key_value_groups=module.num_key_value_groups, training=True)
     return right(bare, *rest, **named)
-def untrained(module, *rest, **named):  # right forward, no gradient to the sinks
+def untrained(module, *rest, **named):  # correct forward pass, no gradient of the sinks
     kept = types.SimpleNamespace(
         sinks=module.sinks.detach(), num_key_value_groups=module.num_key_value_groups, training=True)
     return right(kept, *rest, **named)
-for name in ('exact', 'forgetful', 'untrained'):
+for name in ('exact', 'drops_sinks', 'untrained'):
     AttentionInterface.register(name, globals()[name])
     AttentionMaskInterface.register(name, eager_mask)
 {setup}
-names = ('sdpa', 'exact', 'forgetful', 'untrained')
-result.lists['said'] = [gptoss_sinks.judge(result, 'cpu', torch.bfloat16, names)]
+names = ('sdpa', 'exact', 'drops_sinks', 'untrained')
+result.lists['summary'] = [gptoss_sinks.classify_implementations(result, 'cpu', torch.bfloat16, names)]
 """
 
 
-def test_attention_that_drops_sinks_is_told_from_attention_that_refuses(stack_python: Path, tmp_path: Path) -> None:
-    _, faults, lists = judge(stack_python, tmp_path, SINKS.format(setup=""))
-    assert faults == ""  # what differs is listed: the trainer takes none of it
+def test_attention_that_drops_sinks_or_fails_is_classified(stack_python: Path, tmp_path: Path) -> None:
+    _, faults, lists = run_core(stack_python, tmp_path, SINKS.format(setup=""))
+    assert faults == ""  # different implementations are listed and not used by the trainer
     assert lists["safe"] == ["exact", "eager"]
-    assert lists["differs"] == ["forgetful", "untrained"]
-    assert lists["drops_sinks"] == ["forgetful"]
+    assert lists["differs"] == ["drops_sinks", "untrained"]
+    assert lists["drops_sinks"] == ["drops_sinks"]
     assert lists["refused"] == ["sdpa"]
-    assert "DIFFERS from eager: forgetful, untrained; refused: sdpa (ValueError" in lists["said"][0]
+    assert "different from eager: drops_sinks, untrained; refused: sdpa (ValueError" in lists["summary"][0]
 
 
-def test_the_attention_that_transformers_takes_by_itself_must_keep_the_sinks(
-    stack_python: Path, tmp_path: Path
-) -> None:
+def test_default_attention_must_keep_the_sinks(stack_python: Path, tmp_path: Path) -> None:
     default = "make = gptoss_sinks.tiny_gpt_oss; gptoss_sinks.tiny_gpt_oss = lambda: forget(make())\n"
-    default += "def forget(model): model.set_attn_implementation('forgetful'); return model"
-    _, faults, _ = judge(stack_python, tmp_path, SINKS.format(setup=default))
-    assert faults == "transformers takes forgetful by itself, which is not safe here"
+    default += "def forget(model): model.set_attn_implementation('drops_sinks'); return model"
+    _, faults, _ = run_core(stack_python, tmp_path, SINKS.format(setup=default))
+    assert faults == "drops_sinks, the default of transformers, is not safe here"
 
 
-def test_sinks_that_change_nothing_tell_nothing(stack_python: Path, tmp_path: Path) -> None:
+def test_sinks_without_effect_are_a_fault(stack_python: Path, tmp_path: Path) -> None:
     weak = "make = gptoss_sinks.tiny_gpt_oss; gptoss_sinks.tiny_gpt_oss = lambda: weaken(make())\n"
     weak += (
         "def weaken(model): [layer.self_attn.sinks.data.fill_(-1e4) for layer in model.model.layers]; return model"
     )
-    _, faults, _ = judge(stack_python, tmp_path, SINKS.format(setup=weak))
-    assert "too little to tell" in faults
+    _, faults, _ = run_core(stack_python, tmp_path, SINKS.format(setup=weak))
+    assert "too small to detect dropped sinks" in faults
 
 
 # --- MXFP4
@@ -206,7 +202,7 @@ def product(x, packed, scales, logits):
     chosen = logits.float().topk(2)
     gates = torch.zeros(logits.shape).scatter_(1, chosen.indices, chosen.values.softmax(-1))
     return torch.einsum('te,tk,enk->tn', gates, x.float(), probe.unpack(packed, scales).float()).bfloat16()
-probe.judge(result, 'cpu', product)
+probe.check_product(result, 'cpu', product)
 """
 PRODUCT_CHANGES = {
     "pass": "",
@@ -219,15 +215,13 @@ PRODUCT_CHANGES = {
 
 
 @pytest.mark.parametrize("change", PRODUCT_CHANGES)
-def test_an_mxfp4_product_is_held_against_the_unpacked_weights(
-    stack_python: Path, tmp_path: Path, change: str
-) -> None:
-    _, faults, _ = judge(stack_python, tmp_path, PRODUCT.format(change=change))
+def test_mxfp4_product_is_compared_with_unpacked_weights(stack_python: Path, tmp_path: Path, change: str) -> None:
+    _, faults, _ = run_core(stack_python, tmp_path, PRODUCT.format(change=change))
     assert PRODUCT_CHANGES[change] in faults
     assert bool(faults) == bool(PRODUCT_CHANGES[change])
 
 
-def test_the_namesake_of_tritons_kernels_is_named(stack_python: Path, tmp_path: Path) -> None:
+def test_unrelated_triton_kernels_package_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "triton_kernels").mkdir(parents=True)
     (site / "triton_kernels" / "__init__.py").write_text("")  # as in the wheel of 0.1.0
@@ -236,9 +230,9 @@ def test_the_namesake_of_tritons_kernels_is_named(stack_python: Path, tmp_path: 
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: triton-kernels\nVersion: 0.1.0\n")
     code = "import triton_kernels_mxfp4 as probe; result.read_versions('triton-kernels'); probe.find_library(result)"
-    _, faults, _ = judge(stack_python, tmp_path, code, PYTHONPATH=str(site))
-    named = "triton_kernels is PyPI's namesake (triton-kernels 0.1.0), not Triton's: pip uninstall triton-kernels"
-    assert faults == named
+    _, faults, _ = run_core(stack_python, tmp_path, code, PYTHONPATH=str(site))
+    unrelated = "triton_kernels is an unrelated package from PyPI (triton-kernels 0.1.0), not Triton's"
+    assert faults == f"{unrelated}: pip uninstall triton-kernels"
 
 
 LOADED = """
@@ -246,49 +240,49 @@ import tempfile
 import mxfp4_packed as probe
 with tempfile.TemporaryDirectory() as folder:
     probe.save_checkpoint(pathlib.Path(folder))
-    with probe.warnings_of('transformers') as said:
+    with probe.captured_warnings('transformers') as warnings:
         model, weight = probe.load(folder, 'cpu', dequantize=False)
     exact, unpacked = probe.load(folder, 'cpu', dequantize=True)
-    probe.judge_unpacked(result, unpacked)
+    probe.check_unpacked(result, unpacked)
     tokens = torch.randint(3, 64, (2, 32))
     {change}
-    found, true = (m(input_ids=tokens, use_cache=False).logits.float() for m in (model, exact))
+    computed, reference = (m(input_ids=tokens, use_cache=False).logits.float() for m in (model, exact))
 try:
-    probe.judge(result, {weight}, found, true, probe.about_mxfp4(said), have_kernels={have})
+    probe.check_packed(result, {weight}, computed, reference, probe.mxfp4_warning(warnings), have_kernels={have})
 except Unavailable as reason:
     result.lists['unavailable'] = [str(reason)]
 """
-SPOILED = "model.model.layers[0].mlp.experts.down_proj.data *= 1.5"
+CORRUPT_WEIGHTS = "model.model.layers[0].mlp.experts.down_proj.data *= 1.5"
 
 
 @pytest.mark.parametrize(
     ("weight", "have", "fault"),
     [
-        ("weight", True, "bytes_a_weight is 2, expected"),  # what transformers does on a CPU: it unpacks
+        ("weight", True, "bytes_a_weight is 2, expected"),  # transformers unpacks on a CPU
         ("0.54", True, ""),
         ("0.3", True, "bytes_a_weight is 0.3"),
     ],
 )
-def test_mxfp4_that_is_unpacked_is_a_fault(
-    stack_python: Path, tmp_path: Path, weight: str, have: bool, fault: str
-) -> None:
-    _, faults, _ = judge(stack_python, tmp_path, LOADED.format(weight=weight, have=have, change="pass"))
+def test_unpacked_mxfp4_is_a_fault(stack_python: Path, tmp_path: Path, weight: str, have: bool, fault: str) -> None:
+    _, faults, _ = run_core(stack_python, tmp_path, LOADED.format(weight=weight, have=have, change="pass"))
     assert fault in faults
     assert bool(faults) == bool(fault)
     if "is 2" in fault:
-        assert "transformers says: MXFP4" in faults
+        assert "warning of transformers: MXFP4" in faults
 
 
-def test_mxfp4_that_is_packed_and_wrong_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
-    _, faults, _ = judge(stack_python, tmp_path, LOADED.format(weight="0.54", have=False, change=SPOILED))
+def test_wrong_packed_mxfp4_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
+    _, faults, _ = run_core(stack_python, tmp_path, LOADED.format(weight="0.54", have=False, change=CORRUPT_WEIGHTS))
     assert faults.startswith("logit_error is")
 
 
-def test_mxfp4_without_the_library_for_it_is_unavailable_with_the_price(stack_python: Path, tmp_path: Path) -> None:
-    numbers, faults, lists = judge(stack_python, tmp_path, LOADED.format(weight="weight", have=False, change="pass"))
+def test_unpacked_mxfp4_without_kernels_is_unavailable(stack_python: Path, tmp_path: Path) -> None:
+    numbers, faults, lists = run_core(
+        stack_python, tmp_path, LOADED.format(weight="weight", have=False, change="pass")
+    )
     assert (faults, numbers["bytes_a_weight"], numbers["unpacked_bytes_a_weight"]) == ("", 2.0, 2.0)
     assert lists["unavailable"][0].startswith(
-        "kernels is not installed: transformers unpacks to 2.00 bytes a weight: "
+        "kernels is not installed: transformers unpacks to 2.00 bytes per weight: "
     )
 
 
@@ -307,7 +301,7 @@ BITSANDBYTES = {
         "bitsandbytes_int8.check_integers(result, 'cpu')",
         "functional.int8_linear_matmul = lambda a, b, out: out",
     ): "integers_that_differ is",
-    # on a CPU bitsandbytes quantises the weight alone: the lower bound sees that the input was not
+    # on a CPU, bitsandbytes quantises only the weight, which the lower bound detects
     ("bitsandbytes_int8.check_layer(result, 'cpu')", ""): "layer_error is 0.00",
     (
         "bitsandbytes_int8.LAYER_ERROR = (0.006, 0.009); bitsandbytes_int8.check_layer(result, 'cpu')",
@@ -320,13 +314,13 @@ BITSANDBYTES = {
             "bitsandbytes.nn.Linear8bitLt.forward = lambda self, x: right(self, x * 1.1)"
         ),
     ): "gradient_error is",
-    ("bitsandbytes_adam8bit.judge(result, 'cpu')", ""): "",
+    ("bitsandbytes_adam8bit.check_optimizer(result, 'cpu')", ""): "",
     (
-        "bitsandbytes_adam8bit.judge(result, 'cpu')",
+        "bitsandbytes_adam8bit.check_optimizer(result, 'cpu')",
         "import bitsandbytes; bitsandbytes.optim.Adam8bit = torch.optim.Adam",
     ): "drift is 0, expected",
     (
-        "bitsandbytes_adam8bit.judge(result, 'cpu')",
+        "bitsandbytes_adam8bit.check_optimizer(result, 'cpu')",
         (
             "import bitsandbytes; right = bitsandbytes.optim.Adam8bit; "
             "bitsandbytes.optim.Adam8bit = lambda p, lr: right(p, lr=lr * 1.1)"
@@ -348,26 +342,24 @@ BITSANDBYTES = {
 
 
 @pytest.mark.parametrize("case", BITSANDBYTES)
-def test_bitsandbytes_is_held_against_wide_arithmetic(
+def test_bitsandbytes_is_compared_with_float64(
     stack_python: Path, libraries: str, tmp_path: Path, case: tuple[str, str]
 ) -> None:
     call, setup = case
     first = f"from bitsandbytes import functional\n{setup}"
     code = f"{first}\nimport bitsandbytes_int8, bitsandbytes_adam8bit, bitsandbytes_nf4\n{call}"
-    _, faults, _ = judge(stack_python, tmp_path, code, PYTHONPATH=libraries)
+    _, faults, _ = run_core(stack_python, tmp_path, code, PYTHONPATH=libraries)
     assert BITSANDBYTES[case] in faults
     assert bool(faults) == bool(BITSANDBYTES[case])
 
 
-def test_bitsandbytes_with_a_mock_for_its_library_is_a_fault(
-    stack_python: Path, libraries: str, tmp_path: Path
-) -> None:
+def test_bitsandbytes_with_a_mock_library_is_a_fault(stack_python: Path, libraries: str, tmp_path: Path) -> None:
     code = (
         "import _bitsandbytes\n_bitsandbytes.need_cuda = lambda: None\n_bitsandbytes.read_device = lambda _: None\n"
     )
-    code += "result.lists['native'] = [str(_bitsandbytes.native(result))]"
-    # the CPU torch has no CUDA version for which a library could be loaded: the CPU's takes its place
-    _, faults, lists = judge(stack_python, tmp_path, code, PYTHONPATH=libraries)
+    code += "result.lists['native'] = [str(_bitsandbytes.has_native_library(result))]"
+    # a CPU build of torch has no CUDA version, so bitsandbytes loads its CPU library
+    _, faults, lists = run_core(stack_python, tmp_path, code, PYTHONPATH=libraries)
     assert faults.startswith("bitsandbytes has not loaded its CUDA library")
     assert lists["native"] == ["False"]
 
@@ -378,7 +370,7 @@ ENGINE = """
 import copy
 import vllm_generate as probe
 class Engine:
-    # what vLLM does, by transformers
+    # an engine based on transformers
     def __init__(self, model): self.model = copy.deepcopy(model)
     def generate(self, prompts):
         tokens = torch.tensor(prompts)
@@ -391,19 +383,19 @@ class Engine:
     def wake(self): pass
     def load(self, name, weight): self.model.load_state_dict({{name: weight}}, strict=False)
 {change}
-model = probe.tiny_llama(probe.WORDS).to(torch.bfloat16)
-probe.judge(result, Engine(model), model)
+model = probe.tiny_llama(probe.VOCABULARY).to(torch.bfloat16)
+probe.check_engine(result, Engine(model), model)
 """
 ENGINE_CHANGES = {
     "": "",
-    "Engine.load = lambda *_: None": "the same tokens after lm_head.weight was changed",
-    "Engine.wake = lambda self: setattr(self, 'model', probe.tiny_llama(probe.WORDS).to(torch.bfloat16))":
-        "other tokens after sleeping and waking",
-    "Engine.sleep = lambda self: 0.0": "sleeping freed no GPU memory",
+    "Engine.load = lambda *_: None": "the same tokens after an update of lm_head.weight",
+    "Engine.wake = lambda self: setattr(self, 'model', probe.tiny_llama(probe.VOCABULARY).to(torch.bfloat16))":
+        "different tokens after sleep mode",
+    "Engine.sleep = lambda self: 0.0": "sleep mode freed no GPU memory",
     "right = Engine.generate; Engine.generate = lambda self, p: [a[::-1] for a in right(self, p)]": "regret is",
     "right = Engine.generate; Engine.generate = lambda self, p: [a[:-1] for a in right(self, p)]\n"
-    "probe.hold = lambda result, name, model, prompts, answers: result.require("
-    "{len(a) for a in answers} == {probe.NEW_TOKENS}, 'another length') or 0": "another length",
+    "probe.check_tokens = lambda result, name, model, prompts, completions: result.require("
+    "{len(a) for a in completions} == {probe.NEW_TOKENS}, 'another length') or 0": "another length",
     "make = Engine.__init__\n"
     "def turned(self, model): make(self, model); self.model.model.rotary_emb.inv_freq *= 1.05\n"
     "Engine.__init__ = turned": "regret is",
@@ -411,8 +403,8 @@ ENGINE_CHANGES = {
 
 
 @pytest.mark.parametrize("change", ENGINE_CHANGES)
-def test_an_engine_is_held_against_transformers(stack_python: Path, tmp_path: Path, change: str) -> None:
-    numbers, faults, _ = judge(stack_python, tmp_path, ENGINE.format(change=change))
+def test_engine_is_compared_with_transformers(stack_python: Path, tmp_path: Path, change: str) -> None:
+    numbers, faults, _ = run_core(stack_python, tmp_path, ENGINE.format(change=change))
     assert ENGINE_CHANGES[change] in faults
     assert bool(faults) == bool(change)
     assert numbers["same_tokens"] >= 50 or faults  # of 64
@@ -420,8 +412,8 @@ def test_an_engine_is_held_against_transformers(stack_python: Path, tmp_path: Pa
 
 # --- NCCL
 
-COLLECTIVE = "import nccl_allreduce as probe\nprobe.judge(result, 'gloo', 2)"
-SABOTAGED = """
+COLLECTIVE = "import nccl_allreduce as probe\nprobe.run_ranks(result, 'gloo', 2)"
+FAULTY_ALL_REDUCE = """
 import torch.distributed as distributed
 right = distributed.all_reduce
 def wrong(tensor):
@@ -431,8 +423,8 @@ distributed.all_reduce = wrong
 """
 
 
-def test_two_processes_add_up(stack_python: Path, tmp_path: Path) -> None:
-    numbers, faults, _ = judge(stack_python, tmp_path, COLLECTIVE)
+def test_two_ranks_all_reduce(stack_python: Path, tmp_path: Path) -> None:
+    numbers, faults, _ = run_core(stack_python, tmp_path, COLLECTIVE)
     assert (numbers["gpus"], numbers["wrong_elements"], faults) == (2, 0, "")
 
 
@@ -440,24 +432,22 @@ def test_two_processes_add_up(stack_python: Path, tmp_path: Path) -> None:
     ("wrong", "fault"),
     [("tensor[-1] += 1", "wrong_elements is 10, expected at most 0"), ("raise SystemExit(3)", "exit codes [3, ")],
 )
-def test_a_wrong_sum_and_a_process_that_dies_are_faults(
-    stack_python: Path, tmp_path: Path, wrong: str, fault: str
-) -> None:
+def test_wrong_sum_and_crashed_rank_are_faults(stack_python: Path, tmp_path: Path, wrong: str, fault: str) -> None:
     (tmp_path / "site").mkdir()
-    # only the children see it: this process imports torch.distributed too, and does nothing with it
+    # affects only the rank processes
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import sys\nif any('_nccl_rank' in word for word in sys.orig_argv):\n"
-        + "".join(f"    {line}\n" for line in SABOTAGED.format(wrong=wrong).splitlines())
+        + "".join(f"    {line}\n" for line in FAULTY_ALL_REDUCE.format(wrong=wrong).splitlines())
     )
-    _, faults, _ = judge(stack_python, tmp_path, COLLECTIVE, PYTHONPATH=str(tmp_path / "site"))
+    _, faults, _ = run_core(stack_python, tmp_path, COLLECTIVE, PYTHONPATH=str(tmp_path / "site"))
     assert fault in faults
 
 
-def test_interface_and_transport_are_read_from_nccls_log(stack_python: Path, tmp_path: Path) -> None:
+def test_interface_and_transport_are_parsed_from_the_nccl_log(stack_python: Path, tmp_path: Path) -> None:
     code = "import nccl_allreduce as p; result.versions = p.parse_log(p.parse_log.__doc__)\n"
     code += "result.lists['read'] = [f'{k}={v}' for k, v in result.versions.items()]\n"
     code += "result.lists['none'] = list(p.parse_log('nothing'))"
-    _, _, lists = judge(stack_python, tmp_path, code)
+    _, _, lists = run_core(stack_python, tmp_path, code)
     assert lists["read"] == ["nccl=2.28.3+cuda13.0", "interface=eth0", "transport=P2P/CUMEM, SHM/direct/direct"]
     assert lists["none"] == []
 
@@ -468,7 +458,7 @@ EXTENSION = """
 import types, inline_cuda as probe
 def scaled_add(x, y, out, factor):
     {body}
-probe.judge(result, types.SimpleNamespace(scaled_add=scaled_add), 'cpu')
+probe.check_kernel(result, types.SimpleNamespace(scaled_add=scaled_add), 'cpu')
 """
 EXTENSION_BODIES = {
     "out[:x.numel()] = factor * x + y": "",
@@ -479,18 +469,18 @@ EXTENSION_BODIES = {
 
 
 @pytest.mark.parametrize("body", EXTENSION_BODIES)
-def test_an_inline_kernel_is_exact_and_keeps_its_bounds(stack_python: Path, tmp_path: Path, body: str) -> None:
-    _, faults, _ = judge(stack_python, tmp_path, EXTENSION.format(body=body))
+def test_inline_kernel_is_exact_and_within_bounds(stack_python: Path, tmp_path: Path, body: str) -> None:
+    _, faults, _ = run_core(stack_python, tmp_path, EXTENSION.format(body=body))
     assert EXTENSION_BODIES[body] in faults
     assert bool(faults) == bool(EXTENSION_BODIES[body])
 
 
-def test_the_tools_that_an_extension_needs_are_named(stack_python: Path, tmp_path: Path) -> None:
+def test_missing_tools_for_an_extension(stack_python: Path, tmp_path: Path) -> None:
     code = "import inline_cuda as p\n"
     code += "result.lists['missing'] = [p.missing_compilers(None), p.missing_compilers('/gone')]\n"
     code += "result.lists['error'] = [p.first_error(p.first_error.__doc__)]"
-    _, _, lists = judge(stack_python, tmp_path, code, CXX="/gone/g++", PATH=str(tmp_path))
+    _, _, lists = run_core(stack_python, tmp_path, code, CXX="/gone/g++", PATH=str(tmp_path))
     assert lists["missing"][0].startswith("nvcc (CUDA_HOME=) and CXX=/gone/g++")
     assert lists["missing"][1].startswith("nvcc (CUDA_HOME=/gone) and CXX=/gone/g++")
-    assert all(said.endswith(" and ninja") for said in lists["missing"])
+    assert all(text.endswith(" and ninja") for text in lists["missing"])
     assert lists["error"] == ["/usr/bin/ld: cannot find -lcudart: No such file or directory"]

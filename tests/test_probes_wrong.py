@@ -1,4 +1,4 @@
-"""Each probe is shown something wrong: where, and what test_probes.py and test_probes_gpu.py do not show."""
+"""Failing cases of every probe: a table of the tests, and cases that the other test modules do not contain."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ import pytest
 import test_probes
 import test_probes_gpu
 from test_probes import run_probe_script
-from test_probes_gpu import ENGINE, EXTENSION, PRODUCT, judge
+from test_probes_gpu import ENGINE, EXTENSION, PRODUCT, run_core
 
 from envdoctor.verify.probe_scripts import bundled_probes
 
-# By which test a probe is seen to fail. A new probe has its line here.
-SHOWN = {
-    "bitsandbytes_adam8bit": "test_bitsandbytes_is_held_against_wide_arithmetic",
-    "bitsandbytes_int8": "test_bitsandbytes_is_held_against_wide_arithmetic",
-    "bitsandbytes_nf4": "test_bitsandbytes_is_held_against_wide_arithmetic",
-    "cuda_matmul": "test_the_arithmetic_of_gpu_probes_on_the_cpu",
-    "datasets_map": "test_a_probe_fails_where_its_library_is_wrong",
-    "flash_attn2": "test_flash_attention_is_held_against_float32",
-    "flash_attn3": "test_flash_attention_is_held_against_float32",
-    "gptoss_sinks": "test_the_attention_that_transformers_takes_by_itself_must_keep_the_sinks",
-    "inline_cuda": "test_an_inline_kernel_is_exact_and_keeps_its_bounds",
-    "liger_grpo": "test_ligers_loss_is_held_against_plain_pytorch",
-    "mxfp4_packed": "test_mxfp4_that_is_packed_and_wrong_is_a_fault",
-    "nccl_allreduce": "test_a_wrong_sum_and_a_process_that_dies_are_faults",
-    "peft_lora": "test_a_probe_fails_where_its_library_is_wrong",
-    "sdpa": "test_the_arithmetic_of_gpu_probes_on_the_cpu",
-    "torch_compile": "test_a_probe_fails_where_its_library_is_wrong",
-    "torch_matmul": "test_a_probe_fails_where_its_library_is_wrong",
-    "transformers_generate": "test_a_probe_fails_where_its_library_is_wrong",
-    "triton_jit": "test_triton_is_held_against_torch",
-    "triton_kernels_mxfp4": "test_an_mxfp4_product_is_held_against_the_unpacked_weights",
-    "trl_grpo": "test_a_probe_fails_where_its_library_is_wrong",
-    "vllm_generate": "test_an_engine_is_held_against_transformers",
+# Probe -> test with a failing case. A new probe needs an entry.
+FAILING_CASES = {
+    "bitsandbytes_adam8bit": "test_bitsandbytes_is_compared_with_float64",
+    "bitsandbytes_int8": "test_bitsandbytes_is_compared_with_float64",
+    "bitsandbytes_nf4": "test_bitsandbytes_is_compared_with_float64",
+    "cuda_matmul": "test_gpu_probe_arithmetic_on_the_cpu",
+    "datasets_map": "test_cpu_probe_detects_a_wrong_library",
+    "flash_attn2": "test_flash_attention_is_compared_with_float32",
+    "flash_attn3": "test_flash_attention_is_compared_with_float32",
+    "gptoss_sinks": "test_default_attention_must_keep_the_sinks",
+    "inline_cuda": "test_inline_kernel_is_exact_and_within_bounds",
+    "liger_grpo": "test_liger_loss_is_compared_with_plain_pytorch",
+    "mxfp4_packed": "test_wrong_packed_mxfp4_is_a_fault",
+    "nccl_allreduce": "test_wrong_sum_and_crashed_rank_are_faults",
+    "peft_lora": "test_cpu_probe_detects_a_wrong_library",
+    "sdpa": "test_gpu_probe_arithmetic_on_the_cpu",
+    "torch_compile": "test_cpu_probe_detects_a_wrong_library",
+    "torch_matmul": "test_cpu_probe_detects_a_wrong_library",
+    "transformers_generate": "test_cpu_probe_detects_a_wrong_library",
+    "triton_jit": "test_triton_is_compared_with_torch",
+    "triton_kernels_mxfp4": "test_mxfp4_product_is_compared_with_unpacked_weights",
+    "trl_grpo": "test_cpu_probe_detects_a_wrong_library",
+    "vllm_generate": "test_engine_is_compared_with_transformers",
 }
 
 
-def test_every_probe_is_seen_to_fail() -> None:
-    assert set(SHOWN) == {probe.name for probe in bundled_probes()}
+def test_every_probe_has_a_failing_case() -> None:
+    assert set(FAILING_CASES) == {probe.name for probe in bundled_probes()}
     here = sys.modules[__name__]
-    for name in SHOWN.values():
+    for name in FAILING_CASES.values():
         assert any(hasattr(module, name) for module in (test_probes, test_probes_gpu, here)), name
 
 
-ON_NO_GPU = """
+WITHOUT_GPU = """
 import {name} as probe
 probe.need_cuda = probe.read_device = lambda *_: None
 torch.cuda.synchronize = lambda: None
@@ -74,24 +74,24 @@ KERNELS = {
     ("out[:count - 1] = (x + y)[:-1]", MULTIPLY): "the vector add is not exact",
     (f"{ADD}; out[count] = 0", MULTIPLY): "the vector add wrote past its end",
     (ADD, "pass"): "dot_error is nan",
-    (ADD, "out.copy_(a[:, :-32].float() @ b[:-32].float())"): "dot_error is",  # the last step is left out
+    (ADD, "out.copy_(a[:, :-32].float() @ b[:-32].float())"): "dot_error is",  # without the last step
     (ADD, "out.copy_(b.float() @ a.float())"): "dot_error is",
 }
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("bodies", KERNELS)
-def test_triton_is_held_against_torch(stack_python: Path, tmp_path: Path, bodies: tuple[str, str]) -> None:
-    _, faults, _ = judge(stack_python, tmp_path, TRITON.format(add=bodies[0], multiply=bodies[1]))
+def test_triton_is_compared_with_torch(stack_python: Path, tmp_path: Path, bodies: tuple[str, str]) -> None:
+    _, faults, _ = run_core(stack_python, tmp_path, TRITON.format(add=bodies[0], multiply=bodies[1]))
     assert KERNELS[bodies] in faults
     assert bool(faults) == bool(KERNELS[bodies])
 
 
 @pytest.mark.stack
-def test_kernels_that_were_interpreted_are_not_compiled(stack_python: Path, tmp_path: Path) -> None:
-    code = ON_NO_GPU.format(name="triton_jit")
+def test_interpreted_triton_kernels_are_a_fault(stack_python: Path, tmp_path: Path) -> None:
+    code = WITHOUT_GPU.format(name="triton_jit")
     code += "probe.need = probe.check_add = probe.check_multiply = probe.half_precision = lambda *_: None\n"
-    _, faults, _ = judge(stack_python, tmp_path, f"{code}probe.probe(result)")
+    _, faults, _ = run_core(stack_python, tmp_path, f"{code}probe.probe(result)")
     assert faults == "0 kernels were compiled, expected 2 (is TRITON_INTERPRET set?)"
 
 
@@ -110,65 +110,67 @@ cuda_matmul.repeat(result, 'cpu', torch.float32, 9)
 
 @pytest.mark.stack
 @pytest.mark.parametrize(("off", "different"), [("0", 0), ("1", 1)])
-def test_one_repeat_that_differs_is_seen(stack_python: Path, tmp_path: Path, off: str, different: int) -> None:
-    numbers, faults, _ = judge(stack_python, tmp_path, REPEATS.format(off=off))
+def test_a_different_repeat_is_detected(stack_python: Path, tmp_path: Path, off: str, different: int) -> None:
+    numbers, faults, _ = run_core(stack_python, tmp_path, REPEATS.format(off=off))
     assert numbers["float32_repeats_that_differ"] == different
     assert bool(faults) == bool(different)
 
 
 @pytest.mark.stack
-def test_math_alone_is_too_little(stack_python: Path, tmp_path: Path) -> None:
-    code = ON_NO_GPU.format(name="sdpa") + "probe.judge_all = lambda *_: ({offered}, {{}})\nprobe.probe(result)"
-    assert judge(stack_python, tmp_path, code.format(offered=["math", "flash"]))[1] == ""
-    assert judge(stack_python, tmp_path, code.format(offered=["math"]))[1] == "no fused backend is offered"
-    said = judge(stack_python, tmp_path, code.format(offered=["flash", "efficient"]))[1]
-    assert said == "the math backend is not offered: None"
+def test_math_and_a_fused_backend_are_required(stack_python: Path, tmp_path: Path) -> None:
+    code = (
+        WITHOUT_GPU.format(name="sdpa") + "probe.check_backends = lambda *_: ({offered}, {{}})\nprobe.probe(result)"
+    )
+    assert run_core(stack_python, tmp_path, code.format(offered=["math", "flash"]))[1] == ""
+    assert run_core(stack_python, tmp_path, code.format(offered=["math"]))[1] == "no fused backend is available"
+    faults = run_core(stack_python, tmp_path, code.format(offered=["flash", "efficient"]))[1]
+    assert faults == "the math backend is not available: None"
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize(("version", "module"), [(2, "flash_attn"), (3, "flash_attn_interface")])
-def test_a_flash_attention_that_does_not_load_is_a_fault(
+def test_flash_attention_that_does_not_load_is_a_fault(
     stack_python: Path, tmp_path: Path, version: int, module: str
 ) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / f"{module}.py").write_text("raise ImportError('undefined symbol: _ZN3c105ErrorC2E')\n")
-    code = f"{ON_NO_GPU.format(name='_flash')}probe.check(result, {version})"
-    _, faults, _ = judge(stack_python, tmp_path, code, PYTHONPATH=str(tmp_path / "site"))
+    code = f"{WITHOUT_GPU.format(name='_flash')}probe.check(result, {version})"
+    _, faults, _ = run_core(stack_python, tmp_path, code, PYTHONPATH=str(tmp_path / "site"))
     assert faults == f"{module} does not load: undefined symbol: _ZN3c105ErrorC2E"
 
 
 @pytest.mark.stack
-def test_an_extension_that_does_not_compile_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
-    code = ON_NO_GPU.format(name="inline_cuda") + (
+def test_extension_that_does_not_compile_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
+    code = WITHOUT_GPU.format(name="inline_cuda") + (
         "probe.missing_compilers = lambda _: ''\n"
         "probe.nvcc_version = lambda _: '12.8'\n"
-        "def compiled(folder): raise RuntimeError('[1/2] nvcc\\nfatal error: cuda.h: No such file')\n"
-        "probe.compiled = compiled\n"
+        "def compile_extension(folder): raise RuntimeError('[1/2] nvcc\\nfatal error: cuda.h: No such file')\n"
+        "probe.compile_extension = compile_extension\n"
         "probe.probe(result)"
     )
-    _, faults, _ = judge(stack_python, tmp_path, code)
-    assert faults == "nvcc 12.8 builds no extension: fatal error: cuda.h: No such file"
-    _, faults, _ = judge(stack_python, tmp_path, EXTENSION.format(body="out.copy_(out.nan_to_num(0))"))
+    _, faults, _ = run_core(stack_python, tmp_path, code)
+    assert faults == "nvcc 12.8 cannot build an extension: fatal error: cuda.h: No such file"
+    _, faults, _ = run_core(stack_python, tmp_path, EXTENSION.format(body="out.copy_(out.nan_to_num(0))"))
     assert "the kernel wrote past its end" in faults
 
 
 @pytest.mark.stack
-def test_an_engine_that_changes_its_mind_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
-    fickle = (
+def test_irreproducible_completions_are_a_fault(stack_python: Path, tmp_path: Path) -> None:
+    irreproducible = (
         "right, calls = Engine.generate, []\n"
         "def generate(self, p):\n"
         "    calls.append(None)\n"
         "    return [[3] + a[1:] if len(calls) == 2 else a for a in right(self, p)]\n"
         "Engine.generate = generate"
     )
-    _, faults, _ = judge(stack_python, tmp_path, ENGINE.format(change=fickle))
-    assert "the same prompts twice gave two answers" in faults
+    _, faults, _ = run_core(stack_python, tmp_path, ENGINE.format(change=irreproducible))
+    assert "the same prompts gave different completions" in faults
 
 
 @pytest.mark.stack
-def test_a_product_of_another_shape_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
+def test_product_of_another_shape_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
     change = "return torch.zeros(2, probe.TOKENS // 2, probe.COLUMNS)"
-    _, faults, _ = judge(stack_python, tmp_path, PRODUCT.format(change=change))
+    _, faults, _ = run_core(stack_python, tmp_path, PRODUCT.format(change=change))
     assert "the product has shape (2, 64, 512)" in faults
 
 
@@ -176,7 +178,7 @@ ALLREDUCE = "import bench_allreduce as b\nb.measure_ranks(result, 'gloo', 2, {'a
 
 
 @pytest.mark.stack
-def test_a_benchmark_of_sums_that_are_wrong_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
+def test_wrong_sums_of_the_benchmark_are_a_fault(stack_python: Path, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import sys\nif any('_bench_rank' in word for word in sys.orig_argv):\n"
@@ -187,25 +189,23 @@ def test_a_benchmark_of_sums_that_are_wrong_is_a_fault(stack_python: Path, tmp_p
         "        tensor.view(-1)[-1] += 1\n"
         "    distributed.all_reduce = wrong\n"
     )
-    assert judge(stack_python, tmp_path, ALLREDUCE)[1] == ""
-    _, faults, _ = judge(stack_python, tmp_path, ALLREDUCE, PYTHONPATH=str(tmp_path / "site"))
+    assert run_core(stack_python, tmp_path, ALLREDUCE)[1] == ""
+    _, faults, _ = run_core(stack_python, tmp_path, ALLREDUCE, PYTHONPATH=str(tmp_path / "site"))
     assert "wrong_elements is" in faults
 
 
-def test_vllms_probe_leaves_before_its_interpreter_falls_apart(tmp_path: Path) -> None:
-    """vLLM 0.10.2 that has slept dies with SIGSEGV at the interpreter's end, when all was shown and written."""
-    falls_apart = "import atexit, ctypes, sys; atexit.register(ctypes.string_at, 0); "
-    falls_apart += "sys.path = [p for p in sys.path if 'site-packages' not in p]"
-    found = run_probe_script(Path(sys.executable), "vllm_generate", tmp_path, falls_apart)
-    assert found["message"] == "torch is not installed"  # written, and the process ended with exit code 0
+def test_vllm_probe_exits_before_interpreter_finalization(tmp_path: Path) -> None:
+    """After sleep mode, vLLM 0.10.2 crashes with SIGSEGV at interpreter exit."""
+    crash_at_exit = "import atexit, ctypes, sys; atexit.register(ctypes.string_at, 0); "
+    crash_at_exit += "sys.path = [p for p in sys.path if 'site-packages' not in p]"
+    found = run_probe_script(Path(sys.executable), "vllm_generate", tmp_path, crash_at_exit)
+    assert found["message"] == "torch is not installed"  # the report is written and the exit code is 0
     with pytest.raises(AssertionError, match="Fatal Python error: Segmentation fault"):
-        run_probe_script(Path(sys.executable), "sdpa", tmp_path, falls_apart)
+        run_probe_script(Path(sys.executable), "sdpa", tmp_path, crash_at_exit)
 
 
 @pytest.mark.stack
-def test_an_error_without_a_compiler_is_what_is_missing_and_any_other_stays(
-    stack_python: Path, tmp_path: Path
-) -> None:
+def test_error_without_a_compiler_is_unavailable(stack_python: Path, tmp_path: Path) -> None:
     code = """
 import _needs
 for missing in ('a C compiler', ''):
@@ -216,5 +216,5 @@ for missing in ('a C compiler', ''):
     except (Unavailable, RuntimeError) as error:
         result.faults.append(f"{type(error).__name__}: {error}")
 """
-    said = judge(stack_python, tmp_path, code)[1]
-    assert said == "Unavailable: Triton needs a C compiler to build its launcher; RuntimeError: no such file: cc"
+    faults = run_core(stack_python, tmp_path, code)[1]
+    assert faults == "Unavailable: Triton needs a C compiler to build its launcher; RuntimeError: no such file: cc"

@@ -38,6 +38,7 @@ def main() -> None:
     streams.prepare()
     try:
         try:
+            app.select_command(sys.argv[1:2])
             app([_expand_home(argument) for argument in sys.argv[1:]])
         finally:
             sys.stdout.flush()  # here, where an error on a full disk can still be reported

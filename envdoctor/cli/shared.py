@@ -72,6 +72,13 @@ class App(typer.Typer):
 
         return add
 
+    def select_command(self, names: list[str]) -> None:
+        """Drop all commands except the named one, if it exists: Typer builds every command, which takes 40 ms."""
+        commands = [command for command in self.registered_commands if command.name in names]
+        groups = [group for group in self.registered_groups if group.name in names]
+        if commands or groups:
+            self.registered_commands, self.registered_groups = commands, groups
+
     def add_group(self, name: str, *, no_args_is_help: bool = True) -> App:
         """Add a group of commands. Its callback's docstring is its help."""
         group = App(name, no_args_is_help=no_args_is_help, short_help=GROUPS[name])

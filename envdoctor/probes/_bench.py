@@ -1,4 +1,4 @@
-"""How the benchmarks measure: warm up, then batches of equal work, of which the median counts."""
+"""Measurement of the benchmarks: warm-up, then batches of equal work; the result is the median of the batches."""
 
 import time
 from collections.abc import Callable
@@ -6,24 +6,24 @@ from statistics import median
 
 from _result import Result
 
-WARM_SECONDS = 1.0  # until clocks, power and temperature are those of work
+WARM_SECONDS = 1.0  # clocks, power and temperature reach their values under load
 MEASURED_SECONDS = 2.0
-BATCH_SECONDS = 0.1  # long against the microseconds that waiting for the GPU takes
+BATCH_SECONDS = 0.1  # much longer than the synchronisation with the GPU
 
 
 def find_gpus(result: Result) -> list:
-    """All CUDA devices; their UUIDs are kept in order, since NVML may count them differently."""
+    """All CUDA devices. Their UUIDs are reported in order, since NVML may number the GPUs differently."""
     import torch
 
     count = torch.cuda.device_count()
     properties = [torch.cuda.get_device_properties(index) for index in range(count)]
-    # torch has the UUID from 2.4 on; without it the order is taken to be NVML's
-    result.lists["gpus"] = [str(getattr(each, "uuid", "")) for each in properties]
+    # available from torch 2.4; without it, the order of NVML is assumed
+    result.lists["gpus"] = [str(getattr(device, "uuid", "")) for device in properties]
     return [torch.device("cuda", index) for index in range(count)]
 
 
 def wait_for(*devices) -> None:
-    """Until all work on these devices is done."""
+    """Wait until all work on these devices is done."""
     import torch
 
     for device in devices:
@@ -41,23 +41,23 @@ def measure(
     warm: float = WARM_SECONDS,
     seconds: float = MEASURED_SECONDS,
 ) -> float:
-    """Keep how much of `amount` a second `work` does: the median of batches, their spread, and from when to when."""
+    """Report the rate of `work` in `amount` per second: median, spread, begin and end."""
     wait_for(*devices)
     work()  # the first call loads kernels
-    repeats, spent, began = 1, 0.0, time.perf_counter()
-    while time.perf_counter() - began < warm or not spent:
-        spent = timed(work, repeats, *devices)
-        repeats = max(1, round(repeats * BATCH_SECONDS / spent))
-    rates, opened, began = [], time.time(), time.perf_counter()
+    repeats, elapsed, began = 1, 0.0, time.perf_counter()
+    while time.perf_counter() - began < warm or not elapsed:
+        elapsed = time_repeats(work, repeats, *devices)
+        repeats = max(1, round(repeats * BATCH_SECONDS / elapsed))
+    rates, began_at, began = [], time.time(), time.perf_counter()
     while time.perf_counter() - began < seconds or len(rates) < 3:
-        rates.append(amount * repeats / timed(work, repeats, *devices))
+        rates.append(amount * repeats / time_repeats(work, repeats, *devices))
     rate = median(rates)
-    keep(result, f"{name}_{gpu}", rate, rates, opened)
+    report_rate(result, f"{name}_{gpu}", rate, rates, began_at)
     return rate
 
 
-def timed(work: Callable[[], object], repeats: int, *devices) -> float:
-    """Seconds that `work` takes `repeats` times, the waiting for its end included."""
+def time_repeats(work: Callable[[], object], repeats: int, *devices) -> float:
+    """Seconds for `repeats` calls of `work`, including synchronisation."""
     wait_for(*devices)
     began = time.perf_counter()
     for _ in range(repeats):
@@ -66,9 +66,9 @@ def timed(work: Callable[[], object], repeats: int, *devices) -> float:
     return time.perf_counter() - began
 
 
-def keep(result: Result, name: str, rate: float, rates: list, opened: float) -> None:
-    """A rate, how far the batches lie apart as a share of it, and the window in seconds since 1970."""
+def report_rate(result: Result, name: str, rate: float, rates: list, began_at: float) -> None:
+    """Report a rate, the spread of its batches as a share of it, and begin and end in seconds since 1970."""
     result.note(name, rate)
     result.note(f"{name}_spread", (max(rates) - min(rates)) / rate)
-    result.note(f"{name}_began", opened)
+    result.note(f"{name}_began", began_at)
     result.note(f"{name}_ended", time.time())

@@ -1,4 +1,4 @@
-"""One process of bench_allreduce.py: _bench_rank.py RANK SIZE BACKEND MEETING_FILE RESULT_FILE SIZES_AS_JSON."""
+"""One process of bench_allreduce.py: _bench_rank.py RANK SIZE BACKEND RENDEZVOUS_FILE RESULT_FILE SIZES_AS_JSON."""
 
 import contextlib
 import json
@@ -7,16 +7,16 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from _bench import keep, timed
+from _bench import report_rate, time_repeats
 from _result import Result
 
 BATCHES = 5
-TARGET_SECONDS = 1.0  # of one size: long enough for ten looks at the clocks
-MOST_REPEATS = 1000
+TARGET_SECONDS = 1.0  # for one size: long enough for ten samples of the clocks
+MAX_REPEATS = 1000
 
 
-def main(rank: int, size: int, backend: str, meeting: str, sizes: dict[str, int]) -> dict:
-    """Bus bandwidth of each size as nccl-tests defines it: 2 (n - 1) / n of the bytes over the seconds."""
+def main(rank: int, size: int, backend: str, rendezvous: str, sizes: dict[str, int]) -> dict:
+    """Bus bandwidth for each size, as defined by nccl-tests: 2 (n - 1) / n * bytes / seconds."""
     import torch
     from torch import distributed
 
@@ -24,7 +24,7 @@ def main(rank: int, size: int, backend: str, meeting: str, sizes: dict[str, int]
     if backend == "nccl":
         torch.cuda.set_device(device)
     distributed.init_process_group(
-        backend, init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
+        backend, init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
     )
     result = Result()
     wrong = 0
@@ -32,26 +32,26 @@ def main(rank: int, size: int, backend: str, meeting: str, sizes: dict[str, int]
         buffer = torch.ones(length // 4, device=device)
         distributed.all_reduce(buffer)
         wrong += int((buffer != size).sum())
-        buffer.zero_()  # the sums of ones would overflow; what is sent does not change the speed of a link
+        buffer.zero_()  # sums of ones would overflow; the values do not affect the speed
 
         def work(buffer=buffer):
             distributed.all_reduce(buffer)
 
-        each = timed(work, 5, device) / 5
-        # All must call it equally often: the first process decides.
-        repeats = torch.tensor([round(TARGET_SECONDS / BATCHES / each)], device=device)
+        seconds = time_repeats(work, 5, device) / 5
+        # All ranks must make the same number of calls: rank 0 decides.
+        repeats = torch.tensor([round(TARGET_SECONDS / BATCHES / seconds)], device=device)
         distributed.broadcast(repeats, 0)
-        count = min(MOST_REPEATS, max(2, int(repeats)))
-        opened, amount = time.time(), 2 * (size - 1) / size * length * 1e-9
-        rates = [amount * count / timed(work, count, device) for _ in range(BATCHES)]
-        keep(result, name, sorted(rates)[BATCHES // 2], rates, opened)
+        count = min(MAX_REPEATS, max(2, int(repeats)))
+        began_at, amount = time.time(), 2 * (size - 1) / size * length * 1e-9
+        rates = [amount * count / time_repeats(work, count, device) for _ in range(BATCHES)]
+        report_rate(result, name, sorted(rates)[BATCHES // 2], rates, began_at)
         del buffer
     distributed.barrier()
-    with contextlib.suppress(Exception):  # the numbers matter, not how the library says goodbye
+    with contextlib.suppress(Exception):  # an error at shutdown does not affect the measurement
         distributed.destroy_process_group()
     return {"numbers": result.numbers, "wrong": wrong}
 
 
 if __name__ == "__main__":
-    said = main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], json.loads(sys.argv[6]))
-    Path(sys.argv[5]).write_text(json.dumps(said), encoding="utf-8")
+    report = main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], json.loads(sys.argv[6]))
+    Path(sys.argv[5]).write_text(json.dumps(report), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""bitsandbytes with its native library, or the reason why not."""
+"""Checks of bitsandbytes' native library and of its errors."""
 
 from _needs import need, need_cuda, read_device
 from _result import Result
@@ -6,8 +6,8 @@ from _result import Result
 TOLERANCE = 1.6e-2  # torch.testing.assert_close for bfloat16, as in cuda_matmul
 
 
-def native(result: Result) -> bool:
-    """Whether the CUDA library is loaded: without it bitsandbytes imports all the same, with a mock in its place."""
+def has_native_library(result: Result) -> bool:
+    """Whether the CUDA library is loaded. Without it, bitsandbytes imports successfully with a mock library."""
     need_cuda()
     need("bitsandbytes")
     import bitsandbytes
@@ -17,13 +17,13 @@ def native(result: Result) -> bool:
     library = bitsandbytes.cextension.lib
     if getattr(library, "compiled_with_cuda", False) is True:
         return True
-    why = getattr(library, "error_msg", "")  # only the mock has a text there
-    first = why.strip().splitlines()[:1] if isinstance(why, str) else []
-    result.require(False, ": ".join(["bitsandbytes has not loaded its CUDA library", *first]))
+    reason = getattr(library, "error_msg", "")  # only the mock library has this text
+    first_line = reason.strip().splitlines()[:1] if isinstance(reason, str) else []
+    result.require(False, ": ".join(["bitsandbytes has not loaded its CUDA library", *first_line]))
     return False
 
 
-def hold(result: Result, name: str, found, exact) -> None:
-    """Hold the largest error against the tolerance, relative to each value and to their root mean square."""
-    error = (found.double() - exact).abs() / (exact.abs() + exact.square().mean().sqrt())
+def check_error(result: Result, name: str, computed, exact) -> None:
+    """Check the largest error, relative to each value plus the root mean square of all values."""
+    error = (computed.double() - exact).abs() / (exact.abs() + exact.square().mean().sqrt())
     result.at_most(name, error.max().item(), TOLERANCE)

@@ -1,69 +1,70 @@
-"""FlashAttention 2 and 3, from their own package or vLLM's copy, held against float32."""
+"""FlashAttention 2 and 3, from their own package or vLLM's copy, compared with float32."""
 
 import importlib
 import importlib.metadata
 import importlib.util
 
-from _attention import BATCH, attend, attention_inputs, hold, plain_attention
+from _attention import BATCH, attention_inputs, check_against_plain, plain_attention, run_attention
 from _needs import need_cuda, read_device
 from _result import Result, Unavailable
 
-# Head dimension, queries, keys: causal, six query heads over two, from flash-attention's tests/test_flash_attn.py.
+# Head dimension, queries, keys; causal, six query heads and two key heads, as in flash-attention's
+# tests/test_flash_attn.py.
 SIZES = ((64, 1023, 1024), (128, 1023, 1024))
 KEY_HEADS = 2
 
-# FA3's interface is not called like its package (flash-attn-3), which says nothing by being importable.
+# FA3's interface module has another name than its package (flash-attn-3).
 MODULES = {2: "flash_attn", 3: "flash_attn_interface"}
 
 
 def check(result: Result, version: int) -> str:
-    """Find FlashAttention, run it forward, and backward where it has one."""
+    """Find FlashAttention and run it forward, and backward if it has a backward pass."""
     need_cuda()
     import torch
 
     result.read_versions("torch", "flash-attn", "flash-attn-3", "vllm")
     read_device(result)
     major, minor = torch.cuda.get_device_capability(0)
-    # FA2 needs compute capability 8.0; FA3 9.x, or 8.0 and 8.7 with less: vLLM's flash_attn_interface.py.
+    # FA2 needs compute capability 8.0; FA3 needs 9.x, or 8.0 and 8.7 with limits (vLLM's flash_attn_interface.py).
     if major < 8 or (version == 3 and (major > 9 or (major, minor) in ((8, 6), (8, 9)))):
         raise Unavailable(f"FlashAttention {version} has no kernels for compute capability {major}.{minor}")
-    own = importlib.util.find_spec(MODULES[version]) is not None
+    has_package = importlib.util.find_spec(MODULES[version]) is not None
     try:
-        attention = from_package(MODULES[version]) if own else from_vllm(version)
+        attention = from_package(MODULES[version]) if has_package else from_vllm(version)
     except ImportError as error:
-        result.require(False, f"{MODULES[version] if own else 'vllm_flash_attn'} does not load: {error}")
+        result.require(False, f"{MODULES[version] if has_package else 'vllm_flash_attn'} does not load: {error}")
         return ""
-    result.note("own_package", own)
+    result.note("own_package", has_package)
     torch.manual_seed(result.seed())
-    judge(result, attention, "cuda", torch.bfloat16, backward=own)
-    error = f"{result.numbers['flash_output_error']:.2f} of plain bfloat16's error"
-    if own:
+    check_attention(result, attention, "cuda", torch.bfloat16, backward=has_package)
+    error = f"{result.numbers['flash_output_error']:.2f} times the error of plain bfloat16"
+    if has_package:
         return f"{MODULES[version]}: {error}, gradients {result.numbers['flash_gradient_error']:.2f}"
-    return f"vLLM's copy, which has no backward: forward only, {error}"
+    return f"vLLM's copy (forward only): {error}"
 
 
-def judge(result: Result, attention, device, dtype, *, backward: bool) -> None:
-    """Hold one implementation against float32 at every size."""
+def check_attention(result: Result, attention, device, dtype, *, backward: bool) -> None:
+    """Compare one implementation with float32 for every size."""
     for head, queries, keys in SIZES:
         inputs = attention_inputs(device, dtype, head, queries, keys=keys, key_heads=KEY_HEADS)
-        exact = attend(plain_attention, [x.float() for x in inputs], backward=backward)
-        plain = attend(plain_attention, inputs, backward=backward)
-        hold(result, "flash", attend(attention, inputs, backward=backward), exact, plain)
+        exact = run_attention(plain_attention, [x.float() for x in inputs], backward=backward)
+        plain = run_attention(plain_attention, inputs, backward=backward)
+        check_against_plain(result, "flash", run_attention(attention, inputs, backward=backward), exact, plain)
 
 
 def from_package(name: str):
-    """flash_attn_func, which wants (batch, length, heads, dimension); FA3's first releases return a pair."""
+    """flash_attn_func, with inputs (batch, length, heads, dimension). The first releases of FA3 return a pair."""
     flash = importlib.import_module(name).flash_attn_func
 
     def attention(query, key, value):
-        found = flash(*(x.transpose(1, 2) for x in (query, key, value)), causal=True)
-        return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+        output = flash(*(x.transpose(1, 2) for x in (query, key, value)), causal=True)
+        return (output[0] if isinstance(output, tuple) else output).transpose(1, 2)
 
     return attention
 
 
 def from_vllm(version: int):
-    """vLLM's flash_attn_varlen_func, which wants the sequences end to end, into a poisoned output."""
+    """vLLM's flash_attn_varlen_func, with packed sequences and an output buffer that contains NaN."""
     if importlib.util.find_spec("vllm") is None:
         raise Unavailable(f"neither {MODULES[version]} nor vllm is installed")
     import torch

@@ -1,4 +1,4 @@
-"""MXFP4: numbers by the OCP Microscaling specification 1.0, gpt-oss's experts packed in them, Triton's kernels."""
+"""MXFP4: values of the OCP Microscaling specification 1.0, a packed gpt-oss checkpoint, Triton's kernels."""
 
 import importlib
 import importlib.util
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from _result import Result, Unavailable
 
-EXPERTS, WIDTH, LAYERS = 8, 256, 2  # of the checkpoint
+EXPERTS, WIDTH, LAYERS = 8, 256, 2  # size of the checkpoint
 HUB_NAME = "kernels-community/gpt-oss-triton-kernels"
-BLOCK = 32  # weights that share a scale
-# E2M1, by their four bits; the low half of a byte comes first.
+BLOCK = 32  # weights per scale
+# E2M1 values by their four bits. The low half of a byte comes first.
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
 
@@ -25,7 +25,7 @@ def random_packed(shape: tuple[int, ...], device) -> tuple:
 
 
 def unpack(packed, scales):
-    """The weights in float64: exact."""
+    """The exact weights in float64."""
     import torch
 
     values = torch.tensor(VALUES, dtype=torch.float64, device=packed.device)
@@ -35,7 +35,7 @@ def unpack(packed, scales):
 
 
 def save_checkpoint(folder: Path) -> None:
-    """A gpt-oss of a few layers whose experts are packed, as openai/gpt-oss-20b has them."""
+    """Save a tiny gpt-oss with packed experts in the format of openai/gpt-oss-20b."""
     import torch
     from _tiny import gpt_oss
     from safetensors.torch import save_file
@@ -56,29 +56,31 @@ def save_checkpoint(folder: Path) -> None:
 
 
 def find_library(result: Result) -> tuple[str, str]:
-    """The module's name and where it is from; a fault, and no name, where PyPI's namesake stands in its way."""
+    """The name and source of the module; no name and a fault if PyPI's unrelated triton-kernels shadows it."""
     spec = importlib.util.find_spec("triton_kernels")
     if spec is not None:
         if importlib.util.find_spec("triton_kernels.matmul_ogs") is not None:
             return "triton_kernels", "triton_kernels"
         if importlib.util.find_spec("triton_kernels.tensor") is not None:
-            raise Unavailable("this triton_kernels has no matmul_ogs: newer than this probe knows")
+            raise Unavailable("this triton_kernels has no matmul_ogs: it is newer than this probe supports")
         version = result.versions.get("triton-kernels", "")
-        # It shadows the real one: vLLM prefers the top-level name to its own copy.
-        why = f"triton_kernels is PyPI's namesake (triton-kernels {version}), not Triton's"
-        result.require(False, f"{why}: pip uninstall triton-kernels")
+        # It shadows the real module: vLLM prefers the top-level name to its own copy.
+        reason = f"triton_kernels is an unrelated package from PyPI (triton-kernels {version}), not Triton's"
+        result.require(False, f"{reason}: pip uninstall triton-kernels")
         return "", ""
     reasons = []
     if importlib.util.find_spec("vllm") is not None:
         if importlib.util.find_spec("vllm.third_party.triton_kernels") is not None:
-            # it imports itself by the short name; vLLM does the same
+            # its modules import each other by the short name, as in vLLM
             sys.modules["triton_kernels"] = importlib.import_module("vllm.third_party.triton_kernels")
             return "triton_kernels", f"vLLM {result.versions.get('vllm', '')}'s copy"
-        reasons.append("vllm is here without a copy of it (there is one from 0.12.0)")
+        reasons.append("vllm is installed without a copy of it (vLLM 0.12.0 and newer have one)")
     if importlib.util.find_spec("kernels") is not None:
         try:
             return importlib.import_module("kernels").get_kernel(HUB_NAME).__name__, HUB_NAME
         except Exception as error:
-            said = (str(error).splitlines() or [""])[0][:120]
-            reasons.append(f"{HUB_NAME} is not in the cache ({type(error).__name__}: {said})")
-    raise Unavailable("; ".join(reasons) or "triton_kernels is not installed, nor vllm or kernels that bring it")
+            first_line = (str(error).splitlines() or [""])[0][:120]
+            reasons.append(f"{HUB_NAME} is not in the cache ({type(error).__name__}: {first_line})")
+    raise Unavailable(
+        "; ".join(reasons) or "triton_kernels is not installed, and neither vllm nor kernels provides it"
+    )

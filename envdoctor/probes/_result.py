@@ -1,7 +1,7 @@
-"""How a probe reports: one JSON object in the file that its first argument names.
+"""The report of a probe: one JSON object in the file named by its first argument.
 
-Probes import this as a sibling (a script's folder is sys.path[0]). It uses the standard library alone, since
-it runs inside the interpreter under test. The result goes to a file because torch and vLLM print on stdout.
+Probes import this module from their own folder (sys.path[0]). It uses only the standard library, since it runs in
+the interpreter under test. The report goes to a file because torch and vLLM print to stdout.
 """
 
 import importlib.metadata
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-# A probe is one process, whatever started the tool: under torchrun, srun or mpirun these would make
-# accelerate wait for other ranks that never come.
+# A probe is a single process. If the tool runs under torchrun, srun or mpirun, these variables would make accelerate
+# wait for other ranks.
 LAUNCHER_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK",
     "PMI_SIZE", "OMPI_COMM_WORLD_RANK",
@@ -23,48 +23,48 @@ LAUNCHER_VARIABLES = (
 )  # fmt: skip
 
 
-class Unavailable(Exception):  # noqa: N818  the name states the outcome
-    """What the probe needs is not there: a library, a device, a compiler."""
+class Unavailable(Exception):  # noqa: N818  named after the outcome
+    """A requirement of the probe is missing: a library, a device, a compiler."""
 
 
 class Result:
-    """What a probe has seen so far: numbers, the bounds they were held against, versions, faults."""
+    """The result of a probe: numbers, their tolerances, versions, faults."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, float] = {}
         self.tolerances: dict[str, float] = {}
         self.versions: dict[str, str] = {}
-        self.lists: dict[str, list[str]] = {}  # names that the probe sorted: what is safe, what differs
+        self.lists: dict[str, list[str]] = {}  # names by category, such as "safe" and "differs"
         self.faults: list[str] = []
 
     def note(self, name: str, value: float) -> None:
-        """Keep a number that is not judged. JSON has no NaN and no infinity: those become a fault."""
+        """Add a number without a tolerance. NaN and infinity, which JSON does not have, become a fault."""
         if math.isfinite(value):
             self.numbers[name] = float(value)
         else:
             self.faults.append(f"{name} is {value}")
 
     def at_most(self, name: str, value: float, limit: float) -> None:
-        """Hold a number against an upper bound. Of several under one name the worst is kept."""
+        """Check a number against an upper bound. Repeated calls with one name keep the worst value."""
         self.tolerances[name] = float(limit)
         self.note(name, max(value, self.numbers.get(name, value)) if math.isfinite(value) else value)
         if math.isfinite(value) and value > limit:
             self.faults.append(f"{name} is {value:.4g}, expected at most {limit:.4g}")
 
     def between(self, name: str, value: float, low: float, high: float) -> None:
-        """Hold a number against two bounds: an error that is too small means that the kernel did not run."""
+        """Check a number against two bounds: too small an error means that the kernel did not run."""
         self.tolerances |= {f"{name}_low": float(low), f"{name}_high": float(high)}
         self.note(name, value)
         if math.isfinite(value) and not low <= value <= high:
             self.faults.append(f"{name} is {value:.4g}, expected {low:.4g} to {high:.4g}")
 
-    def require(self, holds: bool, fault: str) -> None:
-        """Add a fault unless it holds."""
-        if not holds:
+    def require(self, condition: bool, fault: str) -> None:
+        """Add a fault unless the condition is true."""
+        if not condition:
             self.faults.append(fault)
 
     def read_versions(self, *distributions: str) -> None:
-        """Keep the installed versions of these distributions, as far as there are any."""
+        """Add the versions of those distributions that are installed."""
         for name in distributions:
             try:
                 self.versions[name] = importlib.metadata.version(name)
@@ -72,7 +72,7 @@ class Result:
                 continue
 
     def seed(self) -> int:
-        """A fresh seed, kept among the numbers; ENVDOCTOR_PROBE_SEED repeats a run that went wrong."""
+        """A random seed, which is part of the numbers. ENVDOCTOR_PROBE_SEED reproduces a failed run."""
         value = int(os.environ.get("ENVDOCTOR_PROBE_SEED") or secrets.randbelow(2**31))
         self.numbers["seed"] = float(value)
         return value
@@ -84,7 +84,7 @@ def relative_rms(found, exact) -> float:
 
 
 def run(probe: Callable[[Result], str]) -> None:
-    """Run a probe, which returns its one-line summary, and write its result; it may raise."""
+    """Run a probe, which returns a one-line summary, and write its report. Exceptions of the probe propagate."""
     for name in LAUNCHER_VARIABLES:
         os.environ.pop(name, None)
     result = Result()
@@ -98,7 +98,7 @@ def run(probe: Callable[[Result], str]) -> None:
 
 
 def write(path: Path, outcome: str, message: str, result: Result) -> None:
-    """Write the result whole or not at all."""
+    """Write the report atomically."""
     record = {
         "outcome": outcome,
         "message": message,
@@ -107,6 +107,6 @@ def write(path: Path, outcome: str, message: str, result: Result) -> None:
         "versions": result.versions,
         "lists": result.lists,
     }
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(record, allow_nan=False), encoding="utf-8")
-    draft.replace(path)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(record, allow_nan=False), encoding="utf-8")
+    temporary.replace(path)

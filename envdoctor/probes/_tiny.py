@@ -7,7 +7,7 @@ SYMBOLS = (PAD, END, UNKNOWN, *"0123456789abcdefghij:>+")
 def tiny_model(vocabulary: int = len(SYMBOLS)):
     """A random two-layer Qwen2 in float32 on the CPU.
 
-    initializer_range 0.3 instead of 0.02, so that logits are of order one and a wrong kernel shows in them.
+    initializer_range is 0.3 instead of 0.02, so that logits are of order one and show a wrong kernel.
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -30,7 +30,7 @@ def tiny_model(vocabulary: int = len(SYMBOLS)):
 
 
 def tiny_tokenizer():
-    """One token a character. The fast class by name: AutoTokenizer of transformers 5 ignores it for qwen2."""
+    """One token per character. AutoTokenizer of transformers 5 ignores such a tokenizer for qwen2."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -47,7 +47,7 @@ def tiny_tokenizer():
 
 
 def gpt_oss(width: int, experts: int, head: int, **rest):
-    """A random gpt-oss: `head` is the dimension of one, four experts a token."""
+    """A random gpt-oss with four experts per token. `head`: the head dimension."""
     from transformers import GptOssConfig, GptOssForCausalLM
 
     return GptOssForCausalLM(
@@ -60,7 +60,7 @@ def gpt_oss(width: int, experts: int, head: int, **rest):
 
 
 def tiny_llama(vocabulary: int):
-    """Two layers with heads of 64, which every attention backend of vLLM takes, and logits some units apart."""
+    """Two layers with head dimension 64, which every attention backend of vLLM supports, and distinct logits."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(

@@ -1,4 +1,4 @@
-"""The Triton kernels of triton_jit.py, in a module of their own: Triton reads their source and globals."""
+"""The Triton kernels of triton_jit.py, in a separate module because Triton reads their source and globals."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""NCCL's bus bandwidth over all GPUs of the machine, at 64 MiB and 1 GiB; by which interface and transport."""
+"""NCCL's bus bandwidth over all GPUs of the machine, for 64 MiB and 1 GiB, with interface and transport."""
 
 import json
 import os
@@ -10,11 +10,11 @@ from pathlib import Path
 from _bench import find_gpus
 from _needs import need_cuda, read_device
 from _result import Result, Unavailable, run
-from nccl_allreduce import parse_log, wait
+from nccl_allreduce import parse_log, wait_for_ranks
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
-MEMORY_GB = 48  # a process and a CUDA context for each of up to eight GPUs
+MEMORY_GB = 48  # one process and CUDA context per GPU, for up to eight GPUs
 ALONE = True
 SECONDS = 14
 BENCH = True
@@ -25,7 +25,7 @@ SIZES = {"allreduce_64mb": 64 << 20, "allreduce_1gb": 1 << 30}
 
 
 def probe(result: Result) -> str:
-    """One process a GPU."""
+    """Run one process per GPU."""
     need_cuda()
     import torch
 
@@ -33,38 +33,38 @@ def probe(result: Result) -> str:
     read_device(result)
     count = len(find_gpus(result))
     if count < 2:
-        raise Unavailable(f"an all-reduce needs two GPUs, torch sees {count}")
+        raise Unavailable(f"an all-reduce needs two GPUs, torch has {count}")
     if not torch.distributed.is_nccl_available():
         raise Unavailable("this torch is built without NCCL")
     log = measure_ranks(result, "nccl", count, SIZES)
     result.versions |= parse_log(log)
-    told = ", ".join(f"{result.numbers[name]:.0f} at {size >> 20} MiB" for name, size in SIZES.items())
-    transport = result.versions.get("transport", "a transport that NCCL does not name")
-    return f"bus bandwidth over {count} GPUs: {told}, GB/s, by {transport}"
+    rates = ", ".join(f"{result.numbers[name]:.0f} at {size >> 20} MiB" for name, size in SIZES.items())
+    transport = result.versions.get("transport", "an unknown transport")
+    return f"bus bandwidth over {count} GPUs: {rates}, GB/s, by {transport}"
 
 
 def measure_ranks(result: Result, backend: str, count: int, sizes: dict[str, int]) -> str:
-    """Run the processes and keep what the first of them measured; what NCCL logged."""
+    """Run the processes and report the measurements of rank 0; returns the log of NCCL."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         variables = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM"}
         environment = os.environ | variables | {"NCCL_DEBUG_FILE": str(folder / "nccl.%p.log")}
         ranks = []
         for rank in range(count):
-            own = [str(rank), str(count), backend, str(folder / "meeting"), str(folder / f"{rank}.json")]
-            command = [sys.executable, str(RANK_SCRIPT), *own, json.dumps(sizes)]
+            arguments = [str(rank), str(count), backend, str(folder / "rendezvous"), str(folder / f"{rank}.json")]
+            command = [sys.executable, str(RANK_SCRIPT), *arguments, json.dumps(sizes)]
             ranks.append(subprocess.Popen(command, env=environment))
-        wait(ranks)
+        wait_for_ranks(ranks)
         codes = [rank.returncode for rank in ranks]
         log = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl.*.log")))
         if any(codes):
-            print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # for `explain`
+            print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # input of `explain`
             raise RuntimeError(f"the processes of {count} GPUs ended with exit codes {codes}")
-        found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+        reports = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
     result.note("gpus", count)
-    for key, value in found[0]["numbers"].items():
+    for key, value in reports[0]["numbers"].items():
         result.note(key, value)
-    result.at_most("wrong_elements", sum(one["wrong"] for one in found), 0)
+    result.at_most("wrong_elements", sum(report["wrong"] for report in reports), 0)
     return log
 
 

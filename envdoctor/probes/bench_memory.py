@@ -1,4 +1,4 @@
-"""Speed of a copy within each GPU's memory, in GB/s, bytes read and bytes written both counted."""
+"""Speed of a copy within each GPU's memory, in GB/s, counting bytes read and bytes written."""
 
 from _bench import find_gpus, measure
 from _needs import need_cuda, read_device
@@ -10,26 +10,26 @@ ALONE = True
 SECONDS = 7
 BENCH = True
 
-LARGEST = 4 << 30  # bytes; far above the caches of any GPU, 60 MB on an H200
+MAX_BYTES = 4 << 30  # much larger than the cache of any GPU (60 MB on an H200)
 
 
 def probe(result: Result) -> str:
-    """GPU by GPU."""
+    """Measure one GPU after another."""
     need_cuda()
     import torch
 
     result.read_versions("torch")
     read_device(result)
-    found = []
+    rates = []
     for index, device in enumerate(find_gpus(result)):
-        size = min(LARGEST, torch.cuda.mem_get_info(device)[0] // 4)
-        found.append(copy(result, index, device, size))
+        size = min(MAX_BYTES, torch.cuda.mem_get_info(device)[0] // 4)
+        rates.append(copy(result, index, device, size))
         torch.cuda.empty_cache()
-    return f"copies within the GPU: {', '.join(f'{rate:.0f}' for rate in found)} GB/s"
+    return f"copies within the GPU: {', '.join(f'{rate:.0f}' for rate in rates)} GB/s"
 
 
 def copy(result: Result, index: int, device, size: int, **times) -> float:
-    """Between two buffers of `size` bytes."""
+    """Copy between two buffers of `size` bytes."""
     import torch
 
     source = torch.full((size,), 7, dtype=torch.uint8, device=device)

@@ -11,11 +11,11 @@ SECONDS = 9
 BENCH = True
 GPUS = 2
 
-LARGEST = 1 << 30  # bytes
+MAX_BYTES = 1 << 30
 
 
 def probe(result: Result) -> str:
-    """Each GPU to its neighbour, the last to the first."""
+    """Copy from each GPU to the next, and from the last to the first."""
     need_cuda()
     import torch
 
@@ -23,22 +23,22 @@ def probe(result: Result) -> str:
     read_device(result)
     gpus = find_gpus(result)
     if len(gpus) < 2:
-        raise Unavailable(f"a copy between GPUs needs two, torch sees {len(gpus)}")
-    found = []
-    reached = True
+        raise Unavailable(f"a copy between GPUs needs two GPUs, torch has {len(gpus)}")
+    rates = []
+    has_peer_access = True
     for index, device in enumerate(gpus):
         other = gpus[(index + 1) % len(gpus)]
-        reached &= torch.cuda.can_device_access_peer(device.index, other.index)
-        size = min(LARGEST, *(torch.cuda.mem_get_info(each)[0] // 4 for each in (device, other)))
-        found.append(copy(result, index, device, other, size))
-    result.versions["peer_access"] = "yes" if reached else "no"
-    return f"GPU to GPU: {', '.join(f'{rate:.0f}' for rate in found)} GB/s" + (
-        "" if reached else ", through the host"
+        has_peer_access &= torch.cuda.can_device_access_peer(device.index, other.index)
+        size = min(MAX_BYTES, *(torch.cuda.mem_get_info(gpu)[0] // 4 for gpu in (device, other)))
+        rates.append(copy(result, index, device, other, size))
+    result.versions["peer_access"] = "yes" if has_peer_access else "no"
+    return f"GPU to GPU: {', '.join(f'{rate:.0f}' for rate in rates)} GB/s" + (
+        "" if has_peer_access else ", through the host"
     )
 
 
 def copy(result: Result, index: int, device, other, size: int, **times) -> float:
-    """`size` bytes from one device to another."""
+    """Copy `size` bytes from one device to another."""
     import torch
 
     times = {"warm": 0.3, "seconds": 1.0} | times

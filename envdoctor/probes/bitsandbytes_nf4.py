@@ -1,20 +1,20 @@
-"""4-bit quantisation by bitsandbytes: its error has the known size, and its product has gradients."""
+"""4-bit quantisation by bitsandbytes: the quantisation error, and a product with gradients."""
 
-from _bitsandbytes import hold, native
+from _bitsandbytes import check_error, has_native_library
 from _needs import half_precision
 from _result import Result, run
 
 DEADLINE_SECONDS = 180
 NEEDS_GPU = True
 
-# Mean absolute error of randn quantised in blocks of 64, and the room around it: bitsandbytes' own
-# tests/test_functional.py (test_4bit_quant) has upper bounds; the lower ones catch one that never ran.
+# Mean absolute error of randn quantised in blocks of 64, and its tolerance. bitsandbytes' tests/test_functional.py
+# (test_4bit_quant) has upper bounds; the lower bounds detect a quantisation that did not run.
 EXPECTED_ERROR = {"nf4": (0.0728, 7e-4), "fp4": (0.0965, 1e-3)}
 
 
 def probe(result: Result) -> str:
     """Quantise, dequantise, multiply."""
-    if not native(result):
+    if not has_native_library(result):
         return ""
     import torch
 
@@ -22,7 +22,7 @@ def probe(result: Result) -> str:
     check_quantisation(result, "cuda")
     check_product(result, "cuda", half_precision())
     errors = ", ".join(f"{kind.upper()} {result.numbers[f'{kind}_mean_error']:.4f}" for kind in EXPECTED_ERROR)
-    return f"mean error {errors}; matmul_4bit and its gradient right"
+    return f"mean error {errors}; matmul_4bit and its gradient correct"
 
 
 def check_quantisation(result: Result, device) -> None:
@@ -31,16 +31,16 @@ def check_quantisation(result: Result, device) -> None:
     from bitsandbytes import functional
 
     values = torch.randn(1024, 1024, device=device)
-    for kind, (expected, room) in EXPECTED_ERROR.items():
+    for kind, (expected, tolerance) in EXPECTED_ERROR.items():
         packed, state = functional.quantize_4bit(values, blocksize=64, quant_type=kind)
         result.require(packed.numel() == values.numel() // 2, f"{kind} packed into {packed.numel()} bytes")
-        back = functional.dequantize_4bit(packed, state)
-        error = (back - values).abs().mean().item()
-        result.between(f"{kind}_mean_error", error, expected - room, expected + room)
+        restored = functional.dequantize_4bit(packed, state)
+        error = (restored - values).abs().mean().item()
+        result.between(f"{kind}_mean_error", error, expected - tolerance, expected + tolerance)
 
 
 def check_product(result: Result, device, dtype) -> None:
-    """matmul_4bit against the dequantised weight: with a gradient, and one row, which has its own kernel."""
+    """Compare matmul_4bit with the dequantised weight: with a gradient, and for one row, which has its own kernel."""
     import torch
     from bitsandbytes import functional, matmul_4bit
 
@@ -53,10 +53,10 @@ def check_product(result: Result, device, dtype) -> None:
     product.backward(cotangent)
     with torch.no_grad():
         row = matmul_4bit(x[:1].detach(), packed.t(), quant_state=state)
-    wide = x.detach().double()
-    hold(result, "product_error", product, wide @ exact.T)
-    hold(result, "row_error", row, wide[:1] @ exact.T)
-    hold(result, "gradient_error", x.grad, cotangent.double() @ exact)
+    x64 = x.detach().double()
+    check_error(result, "product_error", product, x64 @ exact.T)
+    check_error(result, "row_error", row, x64[:1] @ exact.T)
+    check_error(result, "gradient_error", x.grad, cotangent.double() @ exact)
 
 
 if __name__ == "__main__":

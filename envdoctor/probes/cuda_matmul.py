@@ -1,4 +1,4 @@
-"""cuBLAS in 16 and 32 bits against float64, and the same bits 200 times."""
+"""cuBLAS in 16 and 32 bits compared with float64, and 200 bit-identical repeats."""
 
 from _needs import half_precision, need_cuda, read_device
 from _result import Result, run
@@ -9,16 +9,16 @@ NEEDS_GPU = True
 SIZE = 1024
 REPEATS = 200
 
-# torch.testing.assert_close takes rtol 1.6e-2 for bfloat16. Its atol of 1e-5 is for values of order
-# one; these are sums of 1024 products, so the absolute part is 1.6e-2 of their root mean square.
+# rtol of torch.testing.assert_close for bfloat16. Its atol of 1e-5 is for values of order one. For these sums of 1024
+# products, the absolute part is 1.6e-2 of their root mean square.
 HALF_TOLERANCE = 1.6e-2
-# Rounding errors of K products add up as sqrt(K) u, u = 2^-24 (Higham and Mary, A new approach to
-# probabilistic rounding error analysis, 2019): 1.9e-6; times 4 for room. TF32 (u = 2^-11) lies near 3e-4.
+# Rounding errors of K products grow as sqrt(K) u, u = 2^-24 (Higham and Mary, A new approach to probabilistic
+# rounding error analysis, 2019): 1.9e-6, with a margin of 4. The error of TF32 (u = 2^-11) is near 3e-4.
 SINGLE_TOLERANCE = 4 * SIZE**0.5 * 2.0**-24
 
 
 def probe(result: Result) -> str:
-    """Forward and gradients in both precisions, then repeats."""
+    """Check products and gradients in both precisions, then repeats."""
     need_cuda()
     import torch
 
@@ -31,11 +31,11 @@ def probe(result: Result) -> str:
     repeat(result, "cuda", half, REPEATS)
     repeat(result, "cuda", torch.float32, REPEATS)
     name = str(half).removeprefix("torch.")
-    return f"{SIZE} cubed in {name} and float32 right, {REPEATS} repeats bit-identical"
+    return f"{SIZE}^3 products in {name} and float32 correct, {REPEATS} repeats bit-identical"
 
 
 def compare(result: Result, device, dtype) -> None:
-    """Hold a product into a poisoned output, and both gradients, against float64."""
+    """Compare a product, written to a buffer that contains NaN, and both gradients with float64."""
     import torch
 
     a = torch.randn(SIZE, SIZE, device=device).to(dtype).requires_grad_()
@@ -44,21 +44,21 @@ def compare(result: Result, device, dtype) -> None:
     poisoned = torch.full((SIZE, SIZE), float("nan"), device=device, dtype=dtype)
     product = torch.matmul(a.detach(), b.detach(), out=poisoned)
     torch.matmul(a, b).backward(cotangent)
-    wide_a, wide_b, wide_c = a.detach().double(), b.detach().double(), cotangent.double()
-    pairs = ((product, wide_a @ wide_b), (a.grad, wide_c @ wide_b.T), (b.grad, wide_a.T @ wide_c))
-    for name, (found, exact) in zip(("forward", "gradient", "gradient"), pairs, strict=True):
-        error = (found.double() - exact).abs()
+    a64, b64, c64 = a.detach().double(), b.detach().double(), cotangent.double()
+    pairs = ((product, a64 @ b64), (a.grad, c64 @ b64.T), (b.grad, a64.T @ c64))
+    for name, (computed, exact) in zip(("forward", "gradient", "gradient"), pairs, strict=True):
+        error = (computed.double() - exact).abs()
         scale = exact.square().mean().sqrt()
         if dtype == torch.float32:
-            share = (error.square().mean().sqrt() / scale).item()
-            result.at_most(f"float32_{name}_error", share, SINGLE_TOLERANCE)
+            relative_error = (error.square().mean().sqrt() / scale).item()
+            result.at_most(f"float32_{name}_error", relative_error, SINGLE_TOLERANCE)
         else:
-            share = (error / (exact.abs() + scale)).max().item()
-            result.at_most(f"{str(dtype).removeprefix('torch.')}_{name}_error", share, HALF_TOLERANCE)
+            relative_error = (error / (exact.abs() + scale)).max().item()
+            result.at_most(f"{str(dtype).removeprefix('torch.')}_{name}_error", relative_error, HALF_TOLERANCE)
 
 
 def repeat(result: Result, device, dtype, times: int) -> None:
-    """cuBLAS promises the same bits for the same call on the same GPU in one stream."""
+    """cuBLAS guarantees bit-identical results for the same call on the same GPU in one stream."""
     import torch
 
     a = torch.randn(SIZE, SIZE, device=device).to(dtype)

@@ -1,4 +1,4 @@
-"""FlashAttention 2, from its package or vLLM's copy, causal and grouped, against float32."""
+"""FlashAttention 2, from its package or vLLM's copy, causal with grouped heads, compared with float32."""
 
 from _flash import check
 from _result import Result, run
@@ -10,7 +10,7 @@ SECONDS = 38
 
 
 def probe(result: Result) -> str:
-    """Forward, and backward where the implementation has one."""
+    """Run forward, and backward if the implementation supports it."""
     return check(result, 2)
 
 

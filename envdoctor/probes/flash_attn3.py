@@ -1,4 +1,4 @@
-"""FlashAttention 3, from its package or vLLM's copy, causal and grouped, against float32."""
+"""FlashAttention 3, from its package or vLLM's copy, causal with grouped heads, compared with float32."""
 
 from _flash import check
 from _result import Result, run
@@ -9,7 +9,7 @@ MEMORY_GB = 16
 
 
 def probe(result: Result) -> str:
-    """Forward, and backward where the implementation has one."""
+    """Run forward, and backward if the implementation supports it."""
     return check(result, 3)
 
 

@@ -1,4 +1,4 @@
-"""gpt-oss with attention sinks: which attention implementations of transformers equal eager, and which drop them."""
+"""gpt-oss with attention sinks: attention implementations of transformers that equal eager, and that drop sinks."""
 
 import copy
 import math
@@ -13,18 +13,18 @@ MEMORY_GB = 16
 QUICK = False  # flex_attention compiles
 SECONDS = 15
 
-# By transformers' names, best first. Offline, the hub's kernel loads only where it lies in the cache already.
+# transformers' names, best first. Offline, the kernel of the hub loads only from the cache.
 IMPLEMENTATIONS = (
     "kernels-community/vllm-flash-attn3", "flash_attention_3", "flash_attention_2", "flex_attention", "sdpa",
 )  # fmt: skip
-# The error against float32 at most three times that of eager in the same 16-bit type, the rule of
-# flash-attention's gradients. Without its sinks eager must err by more than twice that, or nothing could be told.
+# The error is at most three times that of eager in the same 16-bit type, as for flash-attention's gradients. The
+# error of eager without sinks must be more than twice this limit, otherwise the probe could not detect it.
 TOLERANCE = 3.0
-FLOOR = 2.0**-8  # bfloat16's rounding, where eager happens to err by less
+FLOOR = 2.0**-8  # rounding of bfloat16, if the error of eager is smaller
 
 
 def probe(result: Result) -> str:
-    """Hold each implementation against eager; only the one that transformers takes by itself must be right."""
+    """Compare each implementation with eager. Only the default of transformers must be correct."""
     need_cuda()
     need("transformers")
     import torch
@@ -32,13 +32,13 @@ def probe(result: Result) -> str:
     result.read_versions("torch", "transformers", "kernels", "flash-attn", "flash-attn-3")
     read_device(result)
     torch.manual_seed(result.seed())
-    said = judge(result, "cuda", torch.bfloat16, IMPLEMENTATIONS)
+    summary = classify_implementations(result, "cuda", torch.bfloat16, IMPLEMENTATIONS)
     torch.cuda.synchronize()
-    return said
+    return summary
 
 
-def judge(result: Result, device, dtype, implementations) -> str:
-    """Sort the implementations into safe, differing and refused."""
+def classify_implementations(result: Result, device, dtype, implementations) -> str:
+    """Classify the implementations as safe, different or failed."""
     import torch
 
     model = tiny_gpt_oss().to(device)
@@ -46,66 +46,75 @@ def judge(result: Result, device, dtype, implementations) -> str:
     tokens = torch.randint(3, model.config.vocab_size, (2, 96), device=device)  # six windows long
     exact = evaluate(model, tokens, "eager")
     model.to(dtype)
-    rough = evaluate(model, tokens, "eager")
-    limits = [TOLERANCE * max(relative_rms(one, true), FLOOR) for one, true in zip(rough, exact, strict=True)]
-    silent = evaluate(without_sinks(model), tokens, "eager")
-    effect = share(silent[:1], exact[:1], limits[:1])  # of the output alone
+    low_precision = evaluate(model, tokens, "eager")
+    limits = [
+        TOLERANCE * max(relative_rms(value, reference), FLOOR)
+        for value, reference in zip(low_precision, exact, strict=True)
+    ]
+    no_sinks = evaluate(without_sinks(model), tokens, "eager")
+    effect = error_share(no_sinks[:1], exact[:1], limits[:1])  # of the output only
     result.note("effect_of_sinks", effect)
-    result.require(effect > 2, f"without sinks eager errs {effect:.2g} times the limit: too little to tell")
-    sorted_out: dict[str, list[str]] = {"safe": [], "differs": [], "drops_sinks": [], "refused": []}
+    result.require(
+        effect > 2,
+        f"the error of eager without sinks is {effect:.2g} times the limit: too small to detect dropped sinks",
+    )
+    categories: dict[str, list[str]] = {"safe": [], "differs": [], "drops_sinks": [], "refused": []}
     reasons = []
     for name in implementations:
         try:
-            found = evaluate(model, tokens, name)
-        except Exception as error:  # whatever it is, it is not silent
-            said = (str(error).strip().splitlines() or [""])[0]
-            reasons.append(f"{name} ({type(error).__name__}: {said[:60]})")
-            sorted_out["refused"].append(name)
+            computed = evaluate(model, tokens, name)
+        except Exception as error:  # any error is visible to the user
+            message = (str(error).strip().splitlines() or [""])[0]
+            reasons.append(f"{name} ({type(error).__name__}: {message[:60]})")
+            categories["refused"].append(name)
             continue
-        error = share(found, exact, limits)
+        error = error_share(computed, exact, limits)
         result.note(f"{name}_error", min(error, 1e9))
-        sorted_out["safe" if error <= 1 else "differs"].append(name)
-        if error > 1 and relative_rms(found[0], silent[0]) < relative_rms(found[0], exact[0]):
-            sorted_out["drops_sinks"].append(name)
-    sorted_out["safe"].append("eager")
-    result.tolerances["error"] = 1.0  # of the limits, the worst of output and gradients
-    result.lists |= sorted_out
-    result.require(default in sorted_out["safe"], f"transformers takes {default} by itself, which is not safe here")
-    parts = [f"safe: {', '.join(sorted_out['safe'])}"]
-    parts += [f"DIFFERS from eager: {', '.join(sorted_out['differs'])}"] if sorted_out["differs"] else []
+        categories["safe" if error <= 1 else "differs"].append(name)
+        if error > 1 and relative_rms(computed[0], no_sinks[0]) < relative_rms(computed[0], exact[0]):
+            categories["drops_sinks"].append(name)
+    categories["safe"].append("eager")
+    result.tolerances["error"] = 1.0  # relative to the limits, the worst of output and gradients
+    result.lists |= categories
+    result.require(default in categories["safe"], f"{default}, the default of transformers, is not safe here")
+    parts = [f"safe: {', '.join(categories['safe'])}"]
+    parts += [f"different from eager: {', '.join(categories['differs'])}"] if categories["differs"] else []
     parts += [f"refused: {'; '.join(reasons)}"] if reasons else []
     return "; ".join(parts)
 
 
-def share(found, exact, limits) -> float:
-    """The worst error as a share of its limit; NaN counts as infinite."""
-    shares = [relative_rms(one, true) / limit for one, true, limit in zip(found, exact, limits, strict=True)]
+def error_share(computed, exact, limits) -> float:
+    """The worst error relative to its limit; NaN counts as infinite."""
+    shares = [
+        relative_rms(value, reference) / limit
+        for value, reference, limit in zip(computed, exact, limits, strict=True)
+    ]
     return max(math.inf if math.isnan(value) else value for value in shares)
 
 
 def evaluate(model, tokens, implementation: str) -> tuple:
-    """Log-probabilities and the gradients of queries' weights and of the sinks in float32, in training mode."""
+    """Log-probabilities and the gradients of the query weights and sinks in float32, in training mode."""
     import torch
 
     model.set_attn_implementation("eager")
     model.set_attn_implementation(implementation)
-    taken = model.config._attn_implementation  # noqa: SLF001
-    if implementation != "eager" and taken == "eager":  # transformers 4.56 without kernels says nothing
-        raise RuntimeError("transformers stays with eager")
-    model.train()  # kernels that cannot train must not look safe
+    selected = model.config._attn_implementation  # noqa: SLF001
+    if implementation != "eager" and selected == "eager":  # transformers 4.56 without kernels falls back silently
+        raise RuntimeError("transformers falls back to eager")
+    model.train()  # kernels without a backward pass must not count as safe
     model.zero_grad()
-    chances = model(input_ids=tokens, use_cache=False).logits.float().log_softmax(-1)
-    chances[:, :-1].gather(-1, tokens[:, 1:, None]).mean().backward()
-    watched = [p for layer in model.model.layers for p in (layer.self_attn.q_proj.weight, layer.self_attn.sinks)]
-    # a sink that no gradient reached has a gradient of zero, which is as wrong as any
-    grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in watched]
-    return (chances.detach(), *(grad.float() for grad in grads))
+    logprobs = model(input_ids=tokens, use_cache=False).logits.float().log_softmax(-1)
+    logprobs[:, :-1].gather(-1, tokens[:, 1:, None]).mean().backward()
+    parameters = [p for layer in model.model.layers for p in (layer.self_attn.q_proj.weight, layer.self_attn.sinks)]
+    # a missing gradient of a sink counts as zero, which is wrong
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    return (logprobs.detach(), *(grad.float() for grad in grads))
 
 
 def tiny_gpt_oss():
-    """Two layers, one of them with a sliding window, four experts, and sinks that matter.
+    """Two layers, one with a sliding window, four experts, and sinks with a large effect.
 
-    Each token takes all experts: a near tie in the router must not look like a wrong kernel.
+    Each token uses all experts, so that a near tie in the router does not look like a wrong kernel.
     """
     import torch
 
@@ -118,11 +127,11 @@ def tiny_gpt_oss():
 
 
 def without_sinks(model):
-    """The same model with sinks that take no attention."""
-    silent = copy.deepcopy(model)
-    for layer in silent.model.layers:
+    """The same model with sinks without effect."""
+    copied = copy.deepcopy(model)
+    for layer in copied.model.layers:
         layer.self_attn.sinks.data.fill_(-1e4)
-    return silent
+    return copied
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A CUDA kernel compiled on the spot by nvcc through torch.utils.cpp_extension."""
+"""A CUDA kernel that nvcc compiles through torch.utils.cpp_extension."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ MEMORY_GB = 16
 QUICK = False
 SECONDS = 33
 
-COUNT = 98_433  # no multiple of a block's 256 threads
+COUNT = 98_433  # not a multiple of the 256 threads of a block
 
 DECLARATION = "torch::Tensor scaled_add(torch::Tensor x, torch::Tensor y, torch::Tensor out, double factor);"
 SOURCE = """
@@ -35,7 +35,7 @@ torch::Tensor scaled_add(torch::Tensor x, torch::Tensor y, torch::Tensor out, do
 
 
 def probe(result: Result) -> str:
-    """Compile for this GPU alone, then compare."""
+    """Compile for this GPU, then compare with torch."""
     need_cuda()
     import torch
     from torch.utils import cpp_extension
@@ -50,17 +50,19 @@ def probe(result: Result) -> str:
     os.environ["TORCH_CUDA_ARCH_LIST"] = "{}.{}".format(*torch.cuda.get_device_capability(0))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            extension = compiled(folder)
+            extension = compile_extension(folder)
         except RuntimeError as error:
-            result.require(False, f"nvcc {result.versions['nvcc']} builds no extension: {first_error(str(error))}")
+            result.require(
+                False, f"nvcc {result.versions['nvcc']} cannot build an extension: {first_error(str(error))}"
+            )
             return ""
-        judge(result, extension, "cuda")
+        check_kernel(result, extension, "cuda")
         torch.cuda.synchronize()
-    return f"nvcc {result.versions['nvcc']} compiled a kernel that is exact"
+    return f"nvcc {result.versions['nvcc']} compiled a kernel with exact results"
 
 
-def compiled(folder: str):
-    """The extension's module; prints the compiler's words where it fails."""
+def compile_extension(folder: str):
+    """Compile the extension and return its module. The output of a failed compilation is printed."""
     from torch.utils.cpp_extension import load_inline
 
     return load_inline(
@@ -73,8 +75,8 @@ def compiled(folder: str):
     )
 
 
-def judge(result: Result, extension, device) -> None:
-    """A product and a sum, each rounded once: exactly torch's. Past the end, the poison must stay."""
+def check_kernel(result: Result, extension, device) -> None:
+    """A product and a sum, each rounded once, equal torch exactly. NaN after the end must not be overwritten."""
     import torch
 
     x, y = torch.randn(COUNT, device=device), torch.randn(COUNT, device=device)

@@ -1,4 +1,4 @@
-"""NCCL adds up over all GPUs of the machine, also inside a captured graph; by which interface and transport."""
+"""NCCL all-reduce over all GPUs of the machine, also in a captured CUDA graph; with interface and transport."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from _result import Result, Unavailable, run
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
-MEMORY_GB = 48  # a process and a CUDA context for each of up to eight GPUs
-ALONE = True  # a process on every GPU, which wait for each other
+MEMORY_GB = 48  # one process and CUDA context per GPU, for up to eight GPUs
+ALONE = True  # uses all GPUs
 
 RANK_SCRIPT = Path(__file__).with_name("_nccl_rank.py")
 
 
 def probe(result: Result) -> str:
-    """One process a GPU; a single GPU would add up nothing."""
+    """Run one process per GPU."""
     need_cuda()
     import torch
 
@@ -29,17 +29,17 @@ def probe(result: Result) -> str:
     read_device(result)
     count = torch.cuda.device_count()
     if count < 2:
-        raise Unavailable(f"NCCL needs two GPUs to show anything, torch sees {count}")
+        raise Unavailable(f"an all-reduce needs two GPUs, torch has {count}")
     if not torch.distributed.is_nccl_available():
         raise Unavailable("this torch is built without NCCL")
-    log = judge(result, "nccl", count)
+    log = run_ranks(result, "nccl", count)
     result.versions |= parse_log(log)
-    transport = result.versions.get("transport", "a transport that NCCL does not name")
-    return f"sums over {count} GPUs exact, in a captured graph too, by {transport}"
+    transport = result.versions.get("transport", "an unknown transport")
+    return f"sums over {count} GPUs exact, also in a captured graph; transport {transport}"
 
 
-def judge(result: Result, backend: str, count: int) -> str:
-    """Run the processes and add their findings; what NCCL logged."""
+def run_ranks(result: Result, backend: str, count: int) -> str:
+    """Run the processes and report their results; returns the log of NCCL."""
     seed = result.seed()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -48,37 +48,44 @@ def judge(result: Result, backend: str, count: int) -> str:
         command = [sys.executable, str(RANK_SCRIPT)]
         ranks = []
         for rank in range(count):
-            rest = [str(rank), str(count), backend, str(folder / "meeting"), str(folder / f"{rank}.json"), str(seed)]
-            ranks.append(subprocess.Popen([*command, *rest], env=environment))
-        wait(ranks)
+            arguments = [
+                str(rank),
+                str(count),
+                backend,
+                str(folder / "rendezvous"),
+                str(folder / f"{rank}.json"),
+                str(seed),
+            ]
+            ranks.append(subprocess.Popen([*command, *arguments], env=environment))
+        wait_for_ranks(ranks)
         codes = [rank.returncode for rank in ranks]
         log = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl.*.log")))
-        found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    if any(codes) or len(found) != count:
-        print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # for `explain`
+        reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    if any(codes) or len(reports) != count:
+        print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # input of `explain`
         result.require(False, f"the processes of {count} GPUs ended with exit codes {codes}")
         return log
     result.note("gpus", count)
     for key in ("wrong_elements", "wrong_in_graph"):
-        if key in found[0]:
-            result.at_most(key, sum(one[key] for one in found), 0)
-    if "nccl" in found[0]:
-        result.note("nccl_version", found[0]["nccl"])
+        if key in reports[0]:
+            result.at_most(key, sum(report[key] for report in reports), 0)
+    if "nccl" in reports[0]:
+        result.note("nccl_version", reports[0]["nccl"])
     return log
 
 
-def wait(ranks: list) -> None:
-    """Wait for all; where one fails the others would wait for it in vain."""
+def wait_for_ranks(ranks: list) -> None:
+    """Wait for all processes. If one fails, kill the others, which would wait for it."""
     while any(rank.poll() is None for rank in ranks):
         if any(rank.poll() for rank in ranks):
-            time.sleep(5)  # they may be about to say the same
+            time.sleep(5)  # the others may fail with the same error
             for rank in ranks:
                 rank.kill()
         time.sleep(0.1)
 
 
 def parse_log(log: str) -> dict[str, str]:
-    """Version, network interface and transports from what NCCL_DEBUG=INFO writes.
+    """Version, network interface and transports in the output of NCCL_DEBUG=INFO.
 
     host:7:7 [0] NCCL INFO NCCL version 2.28.3+cuda13.0
     host:7:7 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.5<0>

@@ -6,22 +6,22 @@ from _needs import missing_build_tools, need
 from _result import Result, Unavailable, run
 
 DEADLINE_SECONDS = 300
-NEEDS_GPU = False  # compiles for the GPU where there is one, else C++ for the CPU
+NEEDS_GPU = False  # compiles for the GPU if there is one, otherwise C++ for the CPU
 QUICK = False  # compiles
 SECONDS = 17
 
-# Sums of 257 float32 terms of order one err by 257 * 2^-24 = 1.5e-5 at worst, 1e-6 as errors vary in sign.
-# torch.testing.assert_close, which inductor's tests use, takes atol 1e-5 for float32.
+# The error of a sum of 257 float32 terms of order one is at most 257 * 2^-24 = 1.5e-5, typically 1e-6.
+# torch.testing.assert_close, which inductor's tests use, has atol 1e-5 for float32.
 TOLERANCE = 1e-5
 SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
 
 def probe(result: Result) -> str:
-    """Compile, run, compare, and make sure that a kernel was really generated."""
+    """Compile, run and compare, and check that inductor generated a kernel."""
     need("torch")
-    switched_off = [f"{name}={os.environ[name]}" for name in SWITCHES if os.environ.get(name, "0") not in ("", "0")]
-    if switched_off:
-        raise Unavailable(f"torch.compile is switched off by {', '.join(switched_off)}")
+    disabled_by = [f"{name}={os.environ[name]}" for name in SWITCHES if os.environ.get(name, "0") not in ("", "0")]
+    if disabled_by:
+        raise Unavailable(f"torch.compile is disabled by {', '.join(disabled_by)}")
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -38,25 +38,25 @@ def probe(result: Result) -> str:
             raise Unavailable(f"torch.compile needs {missing}") from error
         raise
     exact = evaluate(function, x, y, "cpu", torch.float64)
-    for name, found, expected in zip(("forward_error", "gradient_error"), compiled, exact, strict=True):
-        error = (found.cpu().double() - expected).abs() / (1 + expected.abs())
+    for name, computed, expected in zip(("forward_error", "gradient_error"), compiled, exact, strict=True):
+        error = (computed.cpu().double() - expected).abs() / (1 + expected.abs())
         result.at_most(name, error.max().item(), TOLERANCE)
     from torch._inductor import metrics
 
     result.note("kernels", metrics.generated_kernel_count)
     result.require(metrics.generated_kernel_count > 0, "inductor generated no kernel: the function ran uncompiled")
-    return f"{metrics.generated_kernel_count} kernels generated on {device}, forward and backward right"
+    return f"{metrics.generated_kernel_count} kernels generated on {device}, forward and backward correct"
 
 
 def function(x, y):
-    """Multiply, tanh, sum: fused into one kernel by inductor."""
+    """Multiply, tanh and sum, which inductor fuses into one kernel."""
     import torch
 
     return torch.tanh(x * y).sum(-1)
 
 
 def evaluate(call, x, y, device, dtype):
-    """The value of `call` and its gradient by x."""
+    """The value of `call` and its gradient with respect to x."""
     x = x.to(device=device, dtype=dtype).requires_grad_()
     value = call(x, y.to(device=device, dtype=dtype))
     value.sum().backward()

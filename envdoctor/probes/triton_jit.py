@@ -1,4 +1,4 @@
-"""Triton compiles and runs a vector add and a matrix product, with nothing cached."""
+"""Triton compiles and runs a vector addition and a matrix product with an empty cache."""
 
 import os
 import tempfile
@@ -11,16 +11,14 @@ DEADLINE_SECONDS = 300
 NEEDS_GPU = True
 QUICK = False  # compiles
 
-COUNT, BLOCK = (
-    98_432,
-    1024,
-)  # the length of Triton's first tutorial: no multiple of the block, so the mask matters
+# The length of Triton's first tutorial: not a multiple of the block, so that the mask is tested.
+COUNT, BLOCK = 98_432, 1024
 SIZE = 256
 TOLERANCE = 1.6e-2  # torch.testing.assert_close for bfloat16, as in cuda_matmul
 
 
 def probe(result: Result) -> str:
-    """Compile in an empty cache, run both kernels, count what was compiled."""
+    """Compile with an empty cache, run both kernels, and count the compiled kernels."""
     need_cuda()
     need("triton")
     import torch
@@ -37,11 +35,11 @@ def probe(result: Result) -> str:
         compiled = sum(1 for _ in Path(cache).rglob("*.cubin"))
     result.note("kernels_compiled", compiled)
     result.require(compiled >= 2, f"{compiled} kernels were compiled, expected 2 (is TRITON_INTERPRET set?)")
-    return f"vector add exact, tl.dot right, {compiled} kernels compiled"
+    return f"vector addition exact, tl.dot correct, {compiled} kernels compiled"
 
 
 def check_add(result: Result, device) -> None:
-    """One float32 addition is rounded once: exactly torch's. Past the end, the poison must stay."""
+    """A float32 addition is rounded once and equals torch exactly. NaN after the end must not be overwritten."""
     import torch
     from _triton_kernels import add
 
@@ -53,7 +51,7 @@ def check_add(result: Result, device) -> None:
 
 
 def check_multiply(result: Result, device, dtype) -> None:
-    """tl.dot against float64, into a poisoned output."""
+    """Compare tl.dot with float64. The output buffer contains NaN."""
     import torch
     from _triton_kernels import multiply
 

@@ -1,4 +1,4 @@
-"""Triton's MXFP4 matrix product with routing to experts, as gpt-oss runs it, against the unpacked weights."""
+"""Triton's MXFP4 matrix product with expert routing, as in gpt-oss, compared with the unpacked weights."""
 
 import importlib
 
@@ -12,14 +12,14 @@ MEMORY_GB = 16
 QUICK = False  # compiles
 SECONDS = 10
 
-# Tokens, inner size, columns, experts, of which each token uses ACTIVE.
+# Tokens, inner size, columns, experts, and experts per token.
 TOKENS, INNER, COLUMNS, EXPERTS, ACTIVE = 128, 256, 512, 8, 2
-# triton_kernels' testing.assert_close: 3e-2 where weights are MXFP4 (tests/test_matmul.py), RMS by default.
+# triton_kernels' testing.assert_close: 3e-2 for MXFP4 weights (tests/test_matmul.py), and its default for RMS.
 LARGEST, ROOT_MEAN_SQUARE = 3e-2, 4e-3
 
 
 def probe(result: Result) -> str:
-    """Find Triton's kernels where the stack keeps them, then multiply."""
+    """Find Triton's kernels in the stack, then check a product."""
     need_cuda()
     need("triton")
     import torch
@@ -35,17 +35,17 @@ def probe(result: Result) -> str:
         return multiply(name, x, packed, scales, logits)
 
     with compiling("Triton needs {} to build its launcher", language="c"):
-        judge(result, "cuda", product)
+        check_product(result, "cuda", product)
     return f"{source}: largest error {result.numbers['largest_error']:.2g}, RMS {result.numbers['rms_error']:.2g}"
 
 
 def multiply(name: str, x, packed, scales, logits):
-    """The tokens through their experts, summed with the softmax of their logits: vLLM's mxfp4_utils.py in short."""
+    """Apply the experts to the tokens, weighted by the softmax of the router logits (vLLM's mxfp4_utils.py)."""
     matmul, routing, tensor, layout = (
         importlib.import_module(f"{name}.{part}")
         for part in ("matmul_ogs", "routing", "tensor", "tensor_details.layout")
     )
-    # the quantised axis goes to the middle: (experts, K, N)
+    # the quantised axis is the middle one: (experts, K, N)
     weight = tensor.wrap_torch_tensor(packed.transpose(-2, -1), dtype=tensor.FP4)
     kind, options = layout.make_default_matmul_mxfp4_w_layout(mx_axis=1)
     weight = tensor.convert_layout(weight, kind, **options)
@@ -58,23 +58,23 @@ def multiply(name: str, x, packed, scales, logits):
     )  # fmt: skip
 
 
-def judge(result: Result, device, product) -> None:
-    """Hold a product against float64, in memory that held NaN before."""
+def check_product(result: Result, device, product) -> None:
+    """Compare a product with float64, computed in memory that contained NaN."""
     import torch
 
     packed, scales = random_packed((EXPERTS, COLUMNS, INNER), device)
     x = torch.randn(TOKENS, INNER, device=device).bfloat16()
-    # distinct: between two equal logits either expert would be right
+    # distinct logits: with equal logits, either expert would be correct
     logits = (torch.rand(TOKENS, EXPERTS, device=device).argsort(1) * 0.5).bfloat16()
-    dirty = [torch.full((TOKENS * ACTIVE, COLUMNS), float("nan"), device=device).bfloat16() for _ in range(8)]
-    del dirty
-    found = product(x, packed, scales, logits).double()
+    poison = [torch.full((TOKENS * ACTIVE, COLUMNS), float("nan"), device=device).bfloat16() for _ in range(8)]
+    del poison
+    computed = product(x, packed, scales, logits).double()
     chosen = logits.double().topk(ACTIVE)
     gates = torch.zeros(TOKENS, EXPERTS, dtype=torch.float64, device=device)
     gates.scatter_(1, chosen.indices, chosen.values.softmax(-1))
     exact = torch.einsum("te,tk,enk->tn", gates, x.double(), unpack(packed, scales))
-    result.require(found.shape == exact.shape, f"the product has shape {tuple(found.shape)}")
-    error = (found.reshape(exact.shape) - exact).abs() / exact.abs().clamp(min=exact.square().mean().sqrt())
+    result.require(computed.shape == exact.shape, f"the product has shape {tuple(computed.shape)}")
+    error = (computed.reshape(exact.shape) - exact).abs() / exact.abs().clamp(min=exact.square().mean().sqrt())
     result.at_most("largest_error", error.max().item(), LARGEST)
     result.at_most("rms_error", error.square().mean().sqrt().item(), ROOT_MEAN_SQUARE)
 

@@ -1,10 +1,10 @@
-"""One real GRPO step by TRL's GRPOTrainer with a tiny model on the CPU."""
+"""One GRPO step of TRL's GRPOTrainer with a tiny model on the CPU."""
 
 import math
 import os
 import tempfile
 
-# One CPU process by intent: with several GPUs in sight the Trainer would wrap the model in DataParallel.
+# With several visible GPUs, the Trainer would wrap the model in DataParallel.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from _needs import need
@@ -19,22 +19,22 @@ GROUP = 4
 
 
 def probe(result: Result) -> str:
-    """Generate, reward, update: the loss is finite, the reward was asked, every weight moved."""
+    """Run one step and check the loss, the calls of the reward function, and the update of every weight."""
     need("torch", "transformers", "accelerate", "datasets", "trl")
     import torch
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     result.read_versions("torch", "transformers", "accelerate", "datasets", "trl")
-    asked: list[str] = []
+    rewarded: list[str] = []
 
     def reward(completions: list[str], **_: object) -> list[float]:
-        """Half of each group is right, so that advantages are never all zero."""
-        asked.extend(completions)
+        """Reward half of each group, so that advantages are not all zero."""
+        rewarded.extend(completions)
         return [float(n % 2) for n in range(len(completions))]
 
     with tempfile.TemporaryDirectory() as folder:
-        # only fields that TRL 0.22 to 1.16 share; precision and checkpointing said outright, defaults differ
+        # only fields of TRL 0.22 to 1.16; precision and checkpointing are explicit because the defaults differ
         config = GRPOConfig(
             output_dir=folder,
             seed=result.seed(),
@@ -65,16 +65,18 @@ def probe(result: Result) -> str:
         trainer.train()
     loss = next((row["loss"] for row in trainer.state.log_history if "loss" in row), math.nan)
     after = dict(trainer.model.named_parameters())
-    still = [name for name, p in before.items() if torch.equal(p, after[name].detach())]
+    unchanged = [name for name, p in before.items() if torch.equal(p, after[name].detach())]
     result.note("loss", loss)
-    result.note("completions", len(asked))
+    result.note("completions", len(rewarded))
     steps = trainer.state.global_step
     result.require(steps == 1, f"{steps} steps were taken, expected 1")
-    result.require(len(asked) == 2 * GROUP, f"the reward saw {len(asked)} completions, expected {2 * GROUP}")
-    result.require(not still, f"weights that the step left as they were: {', '.join(still[:3])}")
-    broken = [name for name, p in after.items() if not bool(p.isfinite().all())]
-    result.require(not broken, f"weights that are not finite after the step: {', '.join(broken[:3])}")
-    return f"one step, {len(asked)} completions, loss {loss:.3g}, all {len(before)} tensors moved"
+    result.require(
+        len(rewarded) == 2 * GROUP, f"the reward function received {len(rewarded)} completions, expected {2 * GROUP}"
+    )
+    result.require(not unchanged, f"weights that the step did not change: {', '.join(unchanged[:3])}")
+    not_finite = [name for name, p in after.items() if not bool(p.isfinite().all())]
+    result.require(not not_finite, f"weights that are not finite after the step: {', '.join(not_finite[:3])}")
+    return f"one step, {len(rewarded)} completions, loss {loss:.3g}, all {len(before)} tensors changed"
 
 
 if __name__ == "__main__":

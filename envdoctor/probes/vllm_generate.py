@@ -1,4 +1,4 @@
-"""vLLM: greedy tokens of a tiny model are transformers', survive sleeping, and follow changed weights."""
+"""vLLM: greedy tokens of a tiny model equal transformers, also after sleep mode, and change with the weights."""
 
 import os
 import sys
@@ -14,16 +14,16 @@ NEEDS_GPU = True
 MEMORY_GB = 32
 QUICK = False
 SECONDS = 57
-ALONE = True  # takes a share of the GPU that must be free at its start
+ALONE = True  # reserves GPU memory that must be free when it starts
 
-PROMPTS, LENGTH, NEW_TOKENS, WORDS = 4, 12, 16, 256
-# A greedy token may differ where two are near: the chosen one's logit in float32 may lie below the largest by
-# the two logits' errors, each at most twice that of transformers in the same 16-bit type.
-REGRET = 4.0
+PROMPTS, LENGTH, NEW_TOKENS, VOCABULARY = 4, 12, 16, 256
+# A greedy token may differ if two logits are close. The float32 logit of the chosen token may be below the largest by
+# the errors of both logits, each at most twice the error of transformers in the same 16-bit type.
+MAX_REGRET = 4.0
 
 
 def probe(result: Result) -> str:
-    """Start an engine on a checkpoint made here and ask it."""
+    """Start an engine for a tiny checkpoint and check its completions."""
     need_cuda()
     need("vllm", "transformers", "safetensors")
     import torch
@@ -33,56 +33,62 @@ def probe(result: Result) -> str:
     torch.manual_seed(result.seed())
     dtype = half_precision()
     with tempfile.TemporaryDirectory() as folder:
-        model = tiny_llama(WORDS)
+        model = tiny_llama(VOCABULARY)
         model.to(dtype).save_pretrained(folder)
         engine = Engine(folder, str(dtype).removeprefix("torch."), prompts=PROMPTS, tokens=NEW_TOKENS)
-        judge(result, engine, model.to("cuda"))
+        check_engine(result, engine, model.to("cuda"))
     count = PROMPTS * NEW_TOKENS
     same = result.numbers["same_tokens"]
-    return f"{same:.0f} of {count} greedy tokens are transformers', the same after sleep, others with other weights"
+    return (
+        f"{same:.0f} of {count} greedy tokens equal transformers; same after sleep, different after a weight update"
+    )
 
 
-def judge(result: Result, engine, model) -> None:
-    """Ask, sleep, wake, ask, change a weight, ask."""
+def check_engine(result: Result, engine, model) -> None:
+    """Generate, enter and leave sleep mode, generate, update a weight, generate."""
     import torch
 
-    prompts = torch.randint(3, WORDS, (PROMPTS, LENGTH)).tolist()
+    prompts = torch.randint(3, VOCABULARY, (PROMPTS, LENGTH)).tolist()
     first = engine.generate(prompts)
-    result.note("same_tokens", hold(result, "regret", model, prompts, first))
-    result.require(engine.generate(prompts) == first, "the same prompts twice gave two answers")
+    result.note("same_tokens", check_tokens(result, "regret", model, prompts, first))
+    result.require(engine.generate(prompts) == first, "the same prompts gave different completions")
     freed = engine.sleep()
     result.note("bytes_freed_by_sleep", freed)
-    result.require(freed > 0, "sleeping freed no GPU memory")
+    result.require(freed > 0, "sleep mode freed no GPU memory")
     engine.wake()
-    result.require(engine.generate(prompts) == first, "other tokens after sleeping and waking")
+    result.require(engine.generate(prompts) == first, "different tokens after sleep mode")
     with torch.no_grad():
-        model.lm_head.weight.neg_()  # the least likely token becomes the likeliest
+        model.lm_head.weight.neg_()  # the least likely token becomes the most likely
     engine.load("lm_head.weight", model.lm_head.weight.detach().clone())
     changed = engine.generate(prompts)
-    result.require(changed != first, "the same tokens after lm_head.weight was changed")
-    hold(result, "regret_after_change", model, prompts, changed)
+    result.require(changed != first, "the same tokens after an update of lm_head.weight")
+    check_tokens(result, "regret_after_change", model, prompts, changed)
 
 
-def hold(result: Result, name: str, model, prompts, answers) -> int:
-    """Hold each token against float32 logits for what stands before it; how many are the likeliest there."""
+def check_tokens(result: Result, name: str, model, prompts, completions) -> int:
+    """Compare each token with the float32 logits for its prefix; returns the number of most likely tokens."""
     import copy
 
     import torch
 
-    result.require({len(answer) for answer in answers} == {NEW_TOKENS}, "some answers have another length")
-    tokens = torch.tensor([p + a for p, a in zip(prompts, answers, strict=True)], device=model.device)
+    result.require(
+        {len(completion) for completion in completions} == {NEW_TOKENS}, "some completions have another length"
+    )
+    tokens = torch.tensor(
+        [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)], device=model.device
+    )
     with torch.no_grad():
-        rough = model(input_ids=tokens, use_cache=False).logits[:, LENGTH - 1 : -1].float()
+        low_precision = model(input_ids=tokens, use_cache=False).logits[:, LENGTH - 1 : -1].float()
         exact = copy.deepcopy(model).float()(input_ids=tokens, use_cache=False).logits[:, LENGTH - 1 : -1]
     chosen = tokens[:, LENGTH:]
     regret = exact.max(-1).values - exact.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-    result.at_most(name, (regret.max() / (rough - exact).abs().max().clamp(min=1e-6)).item(), REGRET)
+    result.at_most(name, (regret.max() / (low_precision - exact).abs().max().clamp(min=1e-6)).item(), MAX_REGRET)
     return int((exact.argmax(-1) == chosen).sum())
 
 
 if __name__ == "__main__":
     run(probe)
-    # vLLM 0.10.2 that has slept dies with SIGSEGV while the interpreter collects its garbage at the end (on an H200,
-    # driver 580.159.04, 2026-11-21), after everything was shown and written.
+    # After sleep mode, vLLM 0.10.2 crashes with SIGSEGV at interpreter exit, when the report is already written
+    # (H200, driver 580.159.04, 2026-11-21).
     sys.stdout.flush()
     os._exit(0)

@@ -85,7 +85,9 @@ def _check_text(text: str, place: str, label: str) -> Iterator[Problem]:
     if len(text) > MAX_LENGTH:
         yield Problem(place, f"{label}{escaped(text)} has {len(text)} characters", f"at most {MAX_LENGTH}")
     # Cc: escape sequences, NUL, newlines; Cf: bidirectional text; Zl, Zp: line ends; Cs, Co, Cn: not characters.
-    if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for c in text):
+    # Printable text has none of them, which is a much faster check.
+    forbidden = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    if not text.isprintable() and any(unicodedata.category(character) in forbidden for character in text):
         yield Problem(place, f"{label}{place or 'a key'} = {escaped(text)}", "one line, without control characters")
 
 

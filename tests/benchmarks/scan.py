@@ -1,10 +1,10 @@
-"""Wall time of the scan of an environment's compiled files, whole process: `archs` cold and warm, and `abi`.
+"""Wall time of `archs` and `abi` for one environment, as separate processes, with cold and warm caches.
 
     python tests/benchmarks/scan.py VENV [RUNS]
 
-cold: nothing kept by envdoctor, and the files out of the page cache (by /proc/sys/vm/drop_caches where that may be
-written, else by posix_fadvise on each compiled file). first: nothing kept, files in the page cache. warm: as at the
-second call. Goals for the 10 GB of a vLLM environment: cold <= 8 s, warm <= 0.5 s.
+cold: no cache of envdoctor, and files not in the page cache (/proc/sys/vm/drop_caches if writable, otherwise
+posix_fadvise). first: no cache of envdoctor, files in the page cache. warm: both caches filled. Goals for the 10 GB
+of a vLLM environment: cold <= 8 s, warm <= 0.5 s.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WORK = {
 }
 
 
-def forget(venv: Path) -> str:
-    """Take the files out of the page cache; how."""
+def clear_page_cache(venv: Path) -> str:
+    """Remove the files from the page cache; returns the method."""
     try:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3\n")
@@ -32,26 +32,26 @@ def forget(venv: Path) -> str:
         for folder, _, names in os.walk(venv / "lib"):
             for name in names:
                 if name.endswith((".so", "RECORD", "METADATA")) or ".so." in name:
-                    drop(Path(folder, name))
+                    clear_file(Path(folder, name))
         return "posix_fadvise"
     return "drop_caches"
 
 
-def drop(path: Path) -> None:
-    """Take one file out of the page cache."""
+def clear_file(path: Path) -> None:
+    """Remove one file from the page cache."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def seconds(code: str, cache: str) -> float:
-    """One run in a process of its own."""
+    """Wall time of one process."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"XDG_CACHE_HOME": cache}, check=True)
     return time.perf_counter() - began
 
 
 def main() -> None:
-    """Each run with a cache folder of its own: cold, then warm twice; then with the page cache alone."""
+    """Measure each run with a new cache folder: cold, then warm twice, then with a filled page cache only."""
     venv = Path(sys.argv[1]).absolute()
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     for name, work in WORK.items():
@@ -59,14 +59,14 @@ def main() -> None:
         samples: dict[str, list[float]] = {"cold": [], "warm": [], "first": []}
         for _ in range(runs):
             with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as other:
-                how = forget(venv)
+                method = clear_page_cache(venv)
                 samples["cold"].append(seconds(code, cache))
                 samples["warm"] += [seconds(code, cache), seconds(code, cache)]
                 samples["first"].append(seconds(code, other))
         for state, values in samples.items():
-            said = f" ({how})" if state == "cold" else ""
+            note = f" ({method})" if state == "cold" else ""
             low, middle, high = min(values), statistics.median(values), max(values)
-            print(f"{name:6} {state:6} {middle:6.2f} s  ({low:.2f} to {high:.2f}, {len(values)} runs){said}")
+            print(f"{name:6} {state:6} {middle:6.2f} s  ({low:.2f} to {high:.2f}, {len(values)} runs){note}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Load compiled files, each in a process of its own, forked after `import torch` where they need it.
+"""Load compiled files, each in its own process, which is forked after `import torch` if the file needs torch.
 
     python extensions.py JOBS RESULTS
 
 JOBS is JSON: {"first": ["torch"], "workers": 2, "seconds": 60, "files": [FILE]}, where FILE is
-{"path": "/.../_C.so", "module": "vllm._C", "before": ["/.../libsibling.so"]}. RESULTS gets one JSON object a line.
-Forking after the import makes 40 files of vLLM take one import of torch, not 40.
-The standard library alone, since this runs inside the interpreter under test.
+{"path": "/.../_C.so", "module": "vllm._C", "before": ["/.../libsibling.so"]}. RESULTS receives one JSON object
+per line. Forking after the import means that 40 files of vLLM need one import of torch instead of 40.
+Only the standard library is used, since this runs in the interpreter under test.
 """
 
 import ctypes
@@ -27,40 +27,40 @@ OUTPUT_BYTES = 8192
 
 
 def load(path: str, module: str, before: list[str]) -> None:
-    """Load a file as Python does an extension module: all symbols at once, for itself alone; then initialise it.
+    """Load a file like Python loads an extension module (RTLD_NOW, RTLD_LOCAL), then initialise the module.
 
-    `before`: libraries that it needs by name and that its package loads by full path, each after what it needs.
-    They are loaded only where the file does not find them by itself: its own RPATH knows better.
+    `before`: libraries that the package loads by full path before this file, dependencies first. They are loaded only
+    if the file does not find its libraries through its RPATH.
     """
-    kept = []
+    preloaded = []
     try:
         library = open_library(path)
     except OSError as error:
         if "cannot open shared object file" not in str(error) or not before:
             raise
-        kept = [open_library(each) for each in before]
+        preloaded = [open_library(name) for name in before]
         library = open_library(path)
     if module and hasattr(library, f"PyInit_{module.rpartition('.')[2]}"):
         loader = importlib.machinery.ExtensionFileLoader(module, path)
         spec = importlib.util.spec_from_file_location(module, path, loader=loader)
         assert spec is not None
         loader.exec_module(importlib.util.module_from_spec(spec))
-    del kept
+    del preloaded
 
 
 def open_library(path: str) -> ctypes.CDLL:
-    """The library at a path."""
+    """Open a shared library."""
     return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
 
 
 def work(job: dict[str, Any], report: int, output: int, seconds: float) -> None:
-    """The child's whole life: never returns."""
+    """Run the child process; never returns."""
     code = 1
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a file that hangs in its constructors dies of it
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # kills a file that hangs in a constructor
         signal.setitimer(signal.ITIMER_REAL, seconds)
         load(job["path"], job["module"], job["before"])
         code = 0
@@ -75,18 +75,18 @@ def work(job: dict[str, Any], report: int, output: int, seconds: float) -> None:
 def start(job: dict[str, Any], seconds: float) -> tuple[int, dict[str, Any]]:
     """Fork a child for one file."""
     report, output = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed by collect
-    begun = time.monotonic()
+    started = time.monotonic()
     child = os.fork()
     if child == 0:
         work(job, report.fileno(), output.fileno(), seconds)
-    return child, {"job": job, "report": report, "output": output, "begun": begun}
+    return child, {"job": job, "report": report, "output": output, "started": started}
 
 
 def collect(status: int, running: dict[str, Any]) -> dict[str, Any]:
-    """What became of one child."""
+    """The report of one child process."""
     report, output = running["report"], running["output"]
     report.seek(0)
-    said = report.read()
+    error = report.read()
     end = output.seek(0, os.SEEK_END)
     output.seek(max(0, end - OUTPUT_BYTES))
     text = output.read().decode(errors="replace")
@@ -96,14 +96,14 @@ def collect(status: int, running: dict[str, Any]) -> dict[str, Any]:
         "path": running["job"]["path"],
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
         "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
-        "error": json.loads(said) if said else "",
+        "error": json.loads(error) if error else "",
         "output": text,
-        "seconds": time.monotonic() - running["begun"],
+        "seconds": time.monotonic() - running["started"],
     }
 
 
 def main() -> None:
-    """Load every file, `workers` at a time, and report each as it ends."""
+    """Load every file, `workers` in parallel, and report each result."""
     jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     for name in jobs["first"]:
         importlib.import_module(name)
@@ -111,8 +111,8 @@ def main() -> None:
     with Path(sys.argv[2]).open("a", encoding="utf-8") as results:
         while waiting or running:
             while waiting and len(running) < jobs["workers"]:
-                child, started = start(waiting.pop(), jobs["seconds"])
-                running[child] = started
+                child, state = start(waiting.pop(), jobs["seconds"])
+                running[child] = state
             child, status = os.wait()
             if child in running:
                 results.write(json.dumps(collect(status, running.pop(child))) + "\n")

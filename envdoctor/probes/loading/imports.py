@@ -1,8 +1,8 @@
-"""Import one library, or one name out of it, and write that it worked.
+"""Import one library, or one attribute of it, and write a file on success.
 
     python imports.py trl:GRPOTrainer RESULT
 
-The standard library alone, since this runs inside the interpreter under test.
+Only the standard library is used, since this runs in the interpreter under test.
 """
 
 import importlib
@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Import it; what it raises and prints is the tool's to read."""
+    """Import the module. The tool reads exceptions and output of this process."""
     module, _, name = sys.argv[1].partition(":")
-    found = importlib.import_module(module)
+    imported = importlib.import_module(module)
     if name:
-        getattr(found, name)  # libraries import lazily: asking for the name is what imports it
+        getattr(imported, name)  # a lazy module imports its implementation here
     Path(sys.argv[2]).write_text("imported", encoding="utf-8")
 
 
