@@ -190,3 +190,11 @@ def test_the_trainers_imports_follow_its_layers(path: Path) -> None:
         name for name in found & names if TRAINER_LAYERS.index(name if name in TRAINER_LAYERS else "programs") > rank
     }
     assert not ahead, f"{path.name} imports from {', '.join(sorted(ahead))}"
+
+
+def test_the_trainers_modules_do_not_import_each_other() -> None:
+    """Neither at import time nor later, nor through other modules."""
+    paths = sorted(TRAINER.rglob("*.py"))
+    files = {".".join(path.relative_to(TRAINER).with_suffix("").parts): path for path in paths}
+    order = TopologicalSorter({name: named_in(path, files) & files.keys() for name, path in files.items()})
+    assert len(list(order.static_order())) == len(files)

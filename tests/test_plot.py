@@ -85,7 +85,7 @@ def test_runs_in_a_bad_state_are_drawn_as_far_as_they_go(tmp_path: Path, stack_p
     nothing = make_run(tmp_path / "nothing", 0, looks=False)
     code, answer = plot(tmp_path, nothing, "--python", stack_python)
     assert code == 2
-    assert "no step and no held-out look yet" in answer["error"]["message"]
+    assert "no step and no evaluation yet" in answer["error"]["message"]
     code, answer = plot(tmp_path, nan, "--metric", "entorpy", "--python", stack_python)
     assert code == 2
     assert "did you mean 'entropy'" in answer["error"]["message"]

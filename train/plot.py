@@ -1,8 +1,8 @@
-"""Draws runs into one figure. It runs in the training stack's interpreter, which has matplotlib; the tool starts it.
+"""Draws runs into one figure; started by the tool in the training stack's interpreter, which has matplotlib.
 
     echo '{"runs": [{"name": "a", "folder": "runs/a"}], "metrics": [], "target": "a.png"}' | PYTHON -B train/plot.py
 
-Answers with one JSON object. Exit status: 0 drawn, 2 bad input or no matplotlib.
+Prints one JSON object. Exit status: 0 drawn, 2 bad input or no matplotlib.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from settings import BadInput, suggest
 
 
 def main() -> int:
-    """Read the request, draw, answer."""
+    """Read the request, draw, and print the result."""
     try:
-        answer = draw(json.load(sys.stdin))
+        result = draw(json.load(sys.stdin))
     except BadInput as error:
         print(json.dumps({"ok": False, "error": error.as_record()}))
         return 2
-    print(json.dumps({"ok": True, **answer}))
+    print(json.dumps({"ok": True, **result}))
     return 0
 
 
 def draw(request: dict[str, Any]) -> dict[str, Any]:
-    """The figure that was asked for; what it shows."""
+    """Draw the requested figure; return its panels and the steps of each run."""
     try:
         from run.curves import Curves, default_panels, draw_runs, panel_of, read_rows
     except ImportError as error:
         raise BadInput(
             f"{sys.executable} cannot draw: {error}",
-            expected="matplotlib in the environment that draws",
-            hint=f"uv pip install --python {sys.executable} matplotlib, or name another one: --python PATH",
+            expected="matplotlib in that environment",
+            hint=f"uv pip install --python {sys.executable} matplotlib, or use another environment: --python PATH",
         ) from None
     runs = [
         Curves(run["name"], read_rows(Path(run["folder"]) / "metrics.csv"), read_evaluations(Path(run["folder"])))
         for run in request["runs"]
     ]
     known = list(dict.fromkeys(name for run in runs for name in run.columns))
-    if not known and not any(run.looks for run in runs):
+    if not known and not any(run.evaluations for run in runs):
         raise BadInput(
-            f"{', '.join(run['folder'] for run in request['runs'])}: no step and no held-out look yet",
+            f"{', '.join(run['folder'] for run in request['runs'])}: no step and no evaluation yet",
             expected="a run that has trained",
             hint=f"envdoctor watch {request['runs'][0]['folder']}",
         )
@@ -55,13 +55,13 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
                 expected=f"one of {', '.join(known)}",
                 hint=f"--metric {known[0]}" if known else "wait for the first step",
             )
-    panels = [panel_of(name, runs) for name in request["metrics"]] or default_panels(runs) or looked_panels(runs)
+    panels = [panel_of(name, runs) for name in request["metrics"]] or default_panels(runs) or evaluation_panels(runs)
     try:
         draw_runs(runs, panels, request.get("title", ""), Path(request["target"]))
     except OSError as error:
         raise BadInput(
             f"{request['target']} cannot be written: {error.strerror or error}",
-            expected="a folder of yours, with room in it",
+            expected="a writable folder, with free disk space",
             hint="envdoctor plot RUN --output FILE.png",
         ) from None
     empty = [run.name for run in runs if not run.rows]
@@ -69,16 +69,16 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
-    """The held-out looks of a run, none where its events cannot be read."""
+    """The evaluations of a run; none where its events cannot be read."""
     try:
         return RunDirectory(folder, is_writer=False).read_evaluations()
     except OSError:
         return []
 
 
-def looked_panels(runs: list[Any]) -> list[tuple[str, list[str]]]:
-    """Panels of held-out numbers alone, for a run that has made no step."""
-    names = dict.fromkeys(name for run in runs for look in run.looks for name in look["metrics"])
+def evaluation_panels(runs: list[Any]) -> list[tuple[str, list[str]]]:
+    """Panels of evaluation metrics alone, for runs without a training step."""
+    names = dict.fromkeys(name for run in runs for evaluation in run.evaluations for name in evaluation["metrics"])
     columns = dict.fromkeys(name.partition("_")[2] if "_" in name else name for name in names)
     return [(column, [name for name in names if name.endswith(f"_{column}") or name == column]) for column in columns]
 

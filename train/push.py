@@ -1,4 +1,4 @@
-"""Push a finished run's model to the hub again, after a push that failed: the token is HF_TOKEN.
+"""Push the model of a finished run to the hub, after a failed push; the token is HF_TOKEN.
 
     PYTHON -B train/push.py RUN_DIR [OWNER/NAME]
 
@@ -19,10 +19,10 @@ from settings import BadInput
 
 
 def main() -> int:
-    """Push, and say where it is."""
+    """Push the model, and print its address."""
     parser = argparse.ArgumentParser(prog="push.py", description=__doc__.splitlines()[0])
-    parser.add_argument("run_dir", type=Path, help="directory of a run that is done")
-    parser.add_argument("repository", nargs="?", default="", help="OWNER/NAME; what push_to said without it")
+    parser.add_argument("run_dir", type=Path, help="directory of a finished run")
+    parser.add_argument("repository", nargs="?", default="", help="OWNER/NAME; default: the setting push_to")
     arguments = parser.parse_args()
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     try:
@@ -34,13 +34,13 @@ def main() -> int:
 
 
 def push_again(run: RunDirectory, repository: str) -> str:
-    """The address of what was pushed, which result.json tells from then on."""
-    repository = repository or str(run.read().get("settings", {}).get("push_to", ""))
+    """Push the model, add the address to result.json, and return it."""
+    repository = repository or str(run.read_run_json().get("settings", {}).get("push_to", ""))
     file, folder = run.path / "result.json", run.path / "model"
     if not (file.is_file() and folder.is_dir()):
         raise BadInput(
             f"{run.path} has no {folder.name if file.is_file() else file.name}",
-            expected="a run that is done, with its model",
+            expected="a finished run, with its model",
             hint="envdoctor watch",
         )
     if not repository:

@@ -55,7 +55,7 @@ def main() -> int:
         parser.error("RUN_DIR is missing")
     is_first_node = os.environ.get("NODE_RANK", "0") == "0"
     run = RunDirectory(arguments.run_dir.resolve(), is_writer=is_first_node and not arguments.dry_run)
-    return run_to_exit_status(run, lambda: train(run, arguments.resume, dry_run=arguments.dry_run), tells=True)
+    return run_to_exit_status(run, lambda: train(run, arguments.resume, dry_run=arguments.dry_run), print_errors=True)
 
 
 def train(run: RunDirectory, resume: str | None, *, dry_run: bool) -> int:  # noqa: C901, PLR0912, PLR0915  (reads from top to bottom)
@@ -77,7 +77,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: bool) -> int:  # no
 
     # 1. The settings.
     run.lock()
-    configuration = run.read()
+    configuration = run.read_run_json()
     name = configuration["recipe"]
     # run.json contains every setting, so the recipe's file may be missing.
     recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})

@@ -29,14 +29,13 @@ def test_a_target_reaches_a_name_or_its_end(target: str, name: str, hit: bool) -
 
 
 def test_near_names_are_as_long_as_they_have_to_be() -> None:
-    assert adapters.closest_names("k_prj", NAMES, whole=False)[0] == "k_proj"
-    assert adapters.closest_names("1.mlp.expert.gate_up_proj", EXPERTS, whole=True)[0] == "1.mlp.experts.gate_up_proj"
+    assert adapters.closest_names("k_prj", NAMES, long=False)[0] == "k_proj"
+    assert adapters.closest_names("1.mlp.expert.gate_up_proj", EXPERTS, long=True)[0] == "1.mlp.experts.gate_up_proj"
     assert adapters.no_match_error("gate_up_proj", "module", NAMES, EXPERTS).message == (
-        "lora_targets: gate_up_proj reaches nothing: "
-        "model.layers.0.mlp.experts.gate_up_proj is a parameter, not a module"
+        "lora_targets: gate_up_proj matches no module: model.layers.0.mlp.experts.gate_up_proj is a parameter"
     )
     assert (
-        "a bias is no target"
+        "a bias cannot be a target"
         in adapters.no_match_error("0.mlp.experts.gate_up_proj_bias", "parameter", NAMES, EXPERTS).message
     )
 
@@ -44,7 +43,7 @@ def test_near_names_are_as_long_as_they_have_to_be() -> None:
 TARGETS = (
     TINY
     + """
-from model import adapters, models
+from modeling import loading as models, lora as adapters
 from settings import BadInput
 
 root = Path(given[0])
@@ -106,16 +105,16 @@ def test_targets_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
         assert found["experts"]["counted"] == 2 * 4 * 4 * 96
         assert "does not reach the experts" in found["moe"]["rows"][0]["note"]
         refused = {name: one["refused"] for name, one in found.items() if "refused" in one}
-        assert refused["typo"][0] == "lora_targets: k_prj reaches no module of the model"
+        assert refused["typo"][0] == "lora_targets: k_prj matches no module of the model"
         assert refused["typo"][1:] == ["one of k_proj, v_proj, q_proj, o_proj", "--set lora_targets=k_proj"] or (
             "k_proj" in refused["typo"][1]
         )
         assert refused["block"][0].startswith("lora_targets = input_layernorm: Target module Qwen2RMSNorm")
         assert "is a parameter, not a module" in refused["module"][0]
         assert "lora_target_parameters=" in refused["module"][2]
-        assert refused["layer"][0].endswith("7.mlp.experts.gate_up_proj reaches no parameter of the model")
+        assert refused["layer"][0].endswith("7.mlp.experts.gate_up_proj matches no parameter of the model")
         assert "1.mlp.experts.gate_up_proj" in refused["layer"][1]
-        assert "(a bias is no target)" in refused["bias"][0]
+        assert "(a bias cannot be a target)" in refused["bias"][0]
         assert refused["dropout"][2] == "--set lora_dropout=0"
         assert "at least one target" in refused["none"][1]
         assert "all-linear alone" in refused["mixed"][1]
@@ -125,7 +124,8 @@ TRAINING = (
     TINY
     + """
 import importlib.util
-from model import adapters, models
+from modeling import loading as models, lora as adapters
+from patches.adapter_construction import protect_adapter
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -149,7 +149,7 @@ def train(kind, **changed):
         gradient_checkpointing=checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if checkpointing else None,
     )
-    with adapters.trl_compatibility(model):
+    with protect_adapter(model):
         trainer = GRPOTrainer(
             model=model, processing_class=tokenizer, args=arguments,
             reward_funcs=lambda completions, **_: [float(number % 3) for number, _ in enumerate(completions)],

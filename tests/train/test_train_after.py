@@ -68,7 +68,7 @@ MERGING = (
     TINY
     + """
 import importlib.util
-from model import adapters, after, models
+from modeling import loading as models, lora as adapters, saving as after
 
 root = Path(given[0])
 save_qwen2(root / "qwen2")
@@ -141,7 +141,7 @@ def test_merged_models_say_what_the_adapted_ones_say(stack_python: Path, tmp_pat
 PUSHING = """
 from pathlib import Path
 from settings import BadInput
-from model import after
+from modeling import saving as after
 
 try:
     say(address=after.push(Path(given[0]), given[1], given[2]))

@@ -48,7 +48,7 @@ class Runner:
         assert sum(planned.num_scheduled_tokens.values()) == planned.total_num_scheduled_tokens
         names = list(planned.num_scheduled_tokens)
         sampled = [self.make(name, count) for name, count in planned.num_scheduled_tokens.items()]
-        for _ in range(getattr(planned, "further", 0)):  # recorded
+        for _ in range(getattr(planned, "extra_tokens", 0)):  # recorded
             for name, row in zip(names, sampled, strict=True):
                 row += self.make(name, 1)
         ends = [self.blocks[name][(self.computed[name] - 1) // BLOCK] for name in names]
@@ -97,7 +97,7 @@ def compare(make, seeds, output):
 
             scheduler.schedule = counted
             if way != "plain":
-                recorded = SimpleNamespace(serves=lambda count: count > 1) if way == "recorded" else None
+                recorded = SimpleNamespace(supports=lambda count: count > 1) if way == "recorded" else None
                 bursts = MultiStepScheduler(scheduler, recorded)
                 scheduler.schedule, scheduler.update_from_output = bursts.schedule, bursts.update_from_output
             ways.append(sample(scheduler, requests, output) | dict(plans=plans[0]))
@@ -355,7 +355,7 @@ scheduler.use_v2_model_runner = False
 with multi_step_scheduling(engine, SamplingParams()) as they_do:
     fits.append([they_do])
 
-from patches.vllm_cuda_graph import serves
+from patches.vllm_cuda_graph import is_supported
 
 
 class DefaultModelState:
@@ -376,10 +376,10 @@ by_trl = dict(
     detokenize=False,
 )
 usual = SamplingParams(**by_trl)
-recorded = [serves(runner(), usual), serves(runner(), SamplingParams(**by_trl | dict(top_k=-1)))]
-launched = [serves(runner(**other), usual) for other in (
+recorded = [is_supported(runner(), usual), is_supported(runner(), SamplingParams(**by_trl | dict(top_k=-1)))]
+launched = [is_supported(runner(**other), usual) for other in (
     dict(lora_config=1), dict(backend="FLASHINFER"), dict(cudagraph_manager=None), dict(dp_size=2),
-)] + [serves(runner(), SamplingParams(**by_trl | other)) for other in (
+)] + [is_supported(runner(), SamplingParams(**by_trl | other)) for other in (
     dict(top_p=0.9), dict(top_k=5), dict(logprobs=3), dict(min_p=0.1), dict(repetition_penalty=1.2),
 )]
 kept = scheduler_of(200, 8, 512, 200)
@@ -435,7 +435,7 @@ def test_bursts_before_vllm_s_own_scheduler(stack_python: Path, tmp_path: Path) 
         subprocess.run([*install, "--python", str(stack_python), *NEEDS], check=True)
     said = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
     assert said["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
-    # What vLLM keeps of a prompt goes by its salt, which colocated.LeanGenerate changes with the weights.
+    # What vLLM keeps of a prompt goes by its salt, which vllm_generate.LeanGenerate changes with the weights.
     assert said["from_cache"] == [0, 3, 0, 3, 0]
     assert (said["recorded"], said["launched"]) == ([True] * 2, [False] * 9)
     assert min(alike(said["found"])) > 0.3

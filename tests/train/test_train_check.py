@@ -69,7 +69,7 @@ def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
         ({"steps": True}, "steps = True (bool)"),
         ({"steps": -1}, "steps = -1"),
         ({"augment": 4}, "augment = 4, which belongs to task tes"),
-        ({"micro_batch": 7}, "micro_batch = 7 for 256 answers a step"),
+        ({"micro_batch": 7}, "micro_batch = 7 for 256 completions per step"),
         ({"report_to": ["wandbb"]}, "did you mean 'wandb'?"),
         ({"num_generations": 1}, "num_generations = 1"),
         ({"learning_rate": -1.0}, "learning_rate = -1.0"),

@@ -17,7 +17,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
-from patches.trl_trainer import SinglePassTrainer
+from patches.trl_single_pass import SinglePassTrainer
 
 root = Path(given[0])
 save_qwen2(root / "model")
@@ -39,7 +39,7 @@ class Sampler:
             logps.append([[number] for number in (own + noise).tolist()])
         logps[1][0] = [float("nan")]
         if self.lean:  # as patch_generate does
-            self.trainer.said, logps = [[said for (said,) in row] for row in logps], [[] for _ in logps]
+            self.trainer.sampled_logprobs, logps = [[said for (said,) in row] for row in logps], [[] for _ in logps]
         return prompts, answers, logps, None
 
 
@@ -141,7 +141,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy
-from patches.trl_trainer import SinglePassTrainer, patch_generate
+from patches.trl_single_pass import SinglePassTrainer
+from patches.vllm_generate import patch_generate
 from torch import nn
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
@@ -252,7 +253,7 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_on
     if lean:
         trainer = object.__new__(SinglePassTrainer) if scored_once else SimpleNamespace()
         trainer.vllm_generation = generation
-        patch_generate(trainer, {"vllm_correction": correction, "vllm_tensor_parallel": 1})
+        patch_generate(trainer, {"vllm_correction": correction}, multi_step=True)
     for _ in range(calls):
         assert generation.llm.reset_prefix_cache() is True  # as sync_weights does
         prompts, answers, numbers, _ = generation.generate(
@@ -260,7 +261,7 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_on
         )
     engine = generation.llm
     if scored_once:
-        handed, numbers = numbers, [[[number] for number in row] for row in trainer.said] or numbers
+        handed, numbers = numbers, [[[number] for number in row] for row in trainer.sampled_logprobs] or numbers
     return dict(
         handed=scored_once and [len(row) for row in handed],
         cut=engine.calls, salts=engine.salts, walked=engine.walked,

@@ -30,13 +30,19 @@ if ranks.is_main:
     generation.vllm_client = Client()
 engine = choose_evaluation_engine(SimpleNamespace(vllm_generation=generation), {"generation": "vllm-server"}, ranks)
 found = [
-    engine.answer(ranks.local_items(rows), length=length, temperature=temperature, seed=ranks.rank)
+    engine.generate(ranks.local_items(rows), length=length, temperature=temperature, seed=ranks.rank)
     for rows, length, temperature in (([[1], [2, 3], [4]], 2, 0.0), ([[7]], 1, 0.5), ([], 1, 0.0))
 ]
 import trl.trainer.grpo_trainer as module
 
 own = module.gather_object
-ranks.lend(module)
+from patches.context import PatchContext
+from patches.table import PATCHES
+import importlib
+context = PatchContext({"patches": True}, ranks=ranks)
+(patch,) = [patch for patch in PATCHES if patch.name == "gloo-gather"]
+if patch.condition(context):
+    importlib.import_module(patch.module).apply(context)
 lent = [module.gather_object is not own, module.gather_object([f"text {ranks.rank}", {"of": ranks.rank}])]
 with open(f"{sys.argv[2]}/{ranks.rank}.json", "w") as file:
     json.dump({"found": found, "calls": Client.calls, "lent": lent}, file)

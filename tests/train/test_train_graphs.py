@@ -66,11 +66,11 @@ for kind, model in kinds.items():
     early = asked(24, do_sample=False, ends=[1, end])
     ended = model.generate(input_ids=ids, attention_mask=mask, generation_config=early), graphs(ids, mask, early)
     one = graphs(ids[:1], mask[:1], greedy)
-    batches = [graphs.decoder.batch]
+    batches = [graphs.decoder.batch_size]
     graphs(ids[:4], mask[:4], greedy)
-    batches.append(graphs.decoder.batch)
+    batches.append(graphs.decoder.batch_size)
     few = graphs(ids[:3], mask[:3], greedy)
-    batches.append(graphs.decoder.batch)
+    batches.append(graphs.decoder.batch_size)
     for parameter in model.parameters():  # what is learnt is what answers next
         parameter.data.add_(0.1 * torch.randn_like(parameter))
     later = model.generate(input_ids=ids, attention_mask=mask, generation_config=greedy), graphs(ids, mask, greedy)
@@ -128,7 +128,7 @@ again = graphs(few, torch.ones_like(few), sampled).tolist()
 
 # In half the bits: a twin is kept, and follows what is learnt.
 half = CudaGraphGenerate(kinds["llama"], autocast="bfloat16", longest_prompt=longest)
-twin = half.twin
+twin = half.copy
 with torch.no_grad():
     kinds["llama"].lm_head.weight.add_(1.0)
 half(ids, mask, asked(2, do_sample=False))
@@ -201,7 +201,7 @@ def said(make):
 say(
     sinks=said(lambda: CudaGraphGenerate(GptOssForCausalLM(gpt_oss_config()), autocast="", longest_prompt=4)),
     softcap=said(lambda: grouped_sdpa(None, *[torch.zeros(1, 1, 1, 1)] * 3, None, softcap=30.0)),
-    penalty=said(lambda: TokenSampler.of(GenerationConfig(repetition_penalty=1.2))),
+    penalty=said(lambda: TokenSampler.from_generation_config(GenerationConfig(repetition_penalty=1.2))),
 )
 """
 )

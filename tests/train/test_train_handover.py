@@ -20,7 +20,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 WEIGHT = "model.layers.0.self_attn.q_proj.weight"
 
 
-class Theirs(torch.nn.Module):
+class VllmModel(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.calls, self.streams, self.held = 0, [], {}
@@ -32,7 +32,7 @@ class Theirs(torch.nn.Module):
 
 
 def hand_over(model, sleeps=False):
-    theirs = Theirs()
+    theirs = VllmModel()
     worker = SimpleNamespace(model_runner=SimpleNamespace(model=theirs))
     engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
     generation = object.__new__(VLLMGeneration)
@@ -80,7 +80,7 @@ import torch
 from patches.weight_sync import WeightSync
 
 
-class Theirs(torch.nn.Module):
+class VllmModel(torch.nn.Module):
     '''Two of the trainer's weights in one of its own, as vLLM has them, in bfloat16.'''
 
     def __init__(self, asks):
@@ -98,7 +98,7 @@ class Theirs(torch.nn.Module):
 
 
 def hand_over(asks):
-    theirs = Theirs(asks)
+    theirs = VllmModel(asks)
     first, second = (torch.randn(rows, 16, device="cuda") for rows in (32, 16))
     way, right = WeightSync(theirs), []
     for step in range(6):

@@ -67,14 +67,14 @@ def test_the_token_that_a_login_wrote_down(hub: Hub, tmp_path: Path) -> None:
 
 def test_what_the_hub_refuses(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refuse("o/gated").reason == "it is gated, and HF_TOKEN is not set"
-    assert refuse("o/none").reason == "the hub does not know it, or it is private and HF_TOKEN is not set"
+    assert refuse("o/none").reason == "it does not exist on the hub, or it is private and HF_TOKEN is not set"
     assert refuse("o/open", revision="v9").reason == "it has no revision 'v9'"
     assert refuse("o/open", "other.json").reason == "its repository has no other.json"
     monkeypatch.setenv("HF_TOKEN", "hf_stranger")
     assert refuse("o/gated").reason == "it is gated, and the owner of HF_TOKEN has no access"
-    assert refuse("o/private").reason == "the hub does not know it, or HF_TOKEN may not read it"
+    assert refuse("o/private").reason == "it does not exist on the hub, or HF_TOKEN may not read it"
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    assert refuse("o/open").reason == "the hub does not take this HF_TOKEN"
+    assert refuse("o/open").reason == "the hub rejects this HF_TOKEN"
 
 
 def test_an_error_of_the_server_is_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_an_error_of_the_server_is_asked_again(hub: Hub, monkeypatch: pytest.Mon
     hub.fail("open", 429, headers={"Retry-After": "3600"})
     began = time.monotonic()
     trouble = refuse("o/open")
-    assert (trouble.reason, trouble.away) == ("the hub asks for fewer requests (HTTP 429)", True)
+    assert (trouble.reason, trouble.away) == ("the hub limits the request rate (HTTP 429)", True)
     assert time.monotonic() - began < 2
 
 
@@ -92,7 +92,7 @@ def test_no_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.fail("open", "hang")
     began = time.monotonic()
     trouble = refuse("o/open")
-    assert (trouble.reason, trouble.away) == (f"{hub.address} did not answer within 2 s", True)
+    assert (trouble.reason, trouble.away) == (f"{hub.address} did not respond within 2 s", True)
     assert time.monotonic() - began < 4
     hub.fail("gated", "drop")
     assert "cannot be reached" in refuse("o/gated").reason
@@ -103,7 +103,7 @@ def test_no_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_hub(hub: Hub) -> None:
     hub.add("models", "o/odd", {"config.json": "[1"})
     hub.fail("/api/models", 200)
-    with pytest.raises(asking.HubError, match="does not answer as a hub does"):
+    with pytest.raises(asking.HubError, match="does not respond like a hub"):
         asking.read_repository("models", "o/open")
     with pytest.raises(BadInput, match=r"config\.json is not JSON"):
         read_shape("o/odd")
@@ -125,17 +125,17 @@ def test_a_plan_reads_the_sizes_of_a_model_from_the_hub(hub: Hub, tmp_path: Path
     ("name", "extra", "seen"),
     [
         ("o/gated", {}, "it is gated, and HF_TOKEN is not set"),
-        ("o/none", {}, "the hub does not know it"),
+        ("o/none", {}, "it does not exist on the hub"),
         ("Qwen/Qwen2.5-7", {}, "did you mean 'Qwen/Qwen2.5-7B'?"),
-        ("o/open", {"HF_TOKEN": "hf_wrong"}, "the hub does not take this HF_TOKEN"),
+        ("o/open", {"HF_TOKEN": "hf_wrong"}, "the hub rejects this HF_TOKEN"),
         ("o/open", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE disables access to the Hub"),
         (
             "o/open",
             {"HF_ENDPOINT": "http://127.0.0.1:9"},
             "the hub cannot be reached at http://127.0.0.1:9: Connection refused",
         ),
-        ("o/slow", {}, "did not answer within 2 s"),
-        ("o/ill", {}, "the hub answered HTTP 500"),
+        ("o/slow", {}, "did not respond within 2 s"),
+        ("o/ill", {}, "the hub responded with HTTP 500"),
     ],
 )
 def test_a_plan_of_what_the_hub_does_not_give(

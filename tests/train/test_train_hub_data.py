@@ -85,7 +85,7 @@ def test_missing_datasets_splits_and_configurations(python: Path, hub: Hub, tmp_
     calls = ("read('o/none'), read('o/sums:main', data_split='dev'), read('o/sums'), read('o/sums:other'), "
              "read('o/sums:main@v9'), read('o/empty')")  # fmt: skip
     missing, split, unnamed, config, revision, empty = read(python, hub, tmp_path, calls)
-    assert "the hub does not know it, or it is private and HF_TOKEN is not set" in missing["message"]
+    assert "it does not exist on the hub, or it is private and HF_TOKEN is not set" in missing["message"]
     assert "it has the splits train, test" in split["message"]
     assert split["hint"] == "--set data_split=train"
     for found in (unnamed, config):
@@ -99,7 +99,7 @@ def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
     add_sums(hub, "o/gated", gated=True)
     add_sums(hub, "o/private", private=True)
     cases = {
-        "": ("it is gated, and HF_TOKEN is not set", "the hub does not know it, or it is private"),
+        "": ("it is gated, and HF_TOKEN is not set", "it does not exist on the hub, or it is private"),
         "hf_stranger": ("it is gated, and the owner of HF_TOKEN has no access", "or HF_TOKEN may not read it"),
         "hf_wrong": ("the hub does not take this HF_TOKEN", "the hub does not take this HF_TOKEN"),
     }
@@ -113,7 +113,7 @@ def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
 
 
 def test_without_an_answer_the_cache_is_used(python: Path, hub: Hub, tmp_path: Path) -> None:
-    for number, (fault, words) in enumerate({"hang": "did not answer within 2 s", 503: "HTTP 503"}.items()):
+    for number, (fault, words) in enumerate({"hang": "did not respond within 2 s", 503: "HTTP 503"}.items()):
         hub.faults.clear()
         hub.fail(".", fault)
         (found,) = read(python, hub, tmp_path / str(number), "read('o/sums:main')")
@@ -132,7 +132,7 @@ def test_without_an_answer_the_cache_is_used(python: Path, hub: Hub, tmp_path: P
 def test_a_hub_that_stops_answering(python: Path, hub: Hub, tmp_path: Path) -> None:
     """The client has no deadline for listing a folder, and retries six times."""
     hub.fail("/tree/|/revision/", "hang")
-    limited = "import hub\nhub.PATIENCE['GET'] = 0.5\n"
+    limited = "import hub\nhub.CLIENT_TIMEOUTS['GET'] = 0.5\n"
     found = ask(python, hub, tmp_path, f"{READING}\n{limited}say(found=read('o/sums:main'))",
                 defaults(task="dataset"), timeout=120)["found"]  # fmt: skip
     assert "the dataset cannot be loaded from the Hub" in found["message"], found

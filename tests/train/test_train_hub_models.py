@@ -17,7 +17,7 @@ pytestmark = pytest.mark.stack
 
 LOADING = """
 import os
-from model import models
+from modeling import loading as models
 from settings import BadInput
 
 
@@ -96,11 +96,11 @@ def test_what_is_not_given(python: Path, hub: Hub, made: Path, tmp_path: Path) -
              "load('o/gated', 'hf_stranger'), load('o/gated', 'hf_wrong')")  # fmt: skip
     found = load(python, hub, tmp_path, calls)
     expected = (
-        "it is gated, and HF_TOKEN is not set", "the hub does not know it", "it has no revision 'v9'",
+        "it is gated, and HF_TOKEN is not set", "it does not exist on the hub", "it has no revision 'v9'",
         "its repository has no config.json",
-        "o/empty", "the hub answered HTTP 500; it is not in the cache, either", "did not answer within 2 s",
-        "no name of the hub", "tokenizer = o/words: the hub does not know it",
-        "the owner of HF_TOKEN has no access", "the hub does not take this HF_TOKEN",
+        "o/empty", "the hub responded with HTTP 500; it is not in the cache", "did not respond within 2 s",
+        "not a name on the hub", "tokenizer = o/words: it does not exist on the hub",
+        "the owner of HF_TOKEN has no access", "the hub rejects this HF_TOKEN",
     )  # fmt: skip
     for one, words in zip(found, expected, strict=True):
         assert words in one["message"], one
@@ -126,7 +126,7 @@ def test_code_of_a_repository_is_not_run_unasked(python: Path, hub: Hub, made: P
     })  # fmt: skip
     done = train(python, hub, tmp_path / "a", {"model": "o/code"})
     assert done.status == 2, done.errors
-    assert "brings code of its own along, which is not run unasked" in done.errors
+    assert "contains code, which is not run by default" in done.errors
     assert not mark.exists()
     assert not hub.asked("own.py")
 
@@ -150,6 +150,6 @@ def test_without_the_hub_the_cache_is_taken(python: Path, hub: Hub, tmp_path: Pa
     assert again == first
     (gone,) = load(python, hub, tmp_path, "load('o/gpt_oss')", **nobody)
     assert (
-        "the hub cannot be reached at http://127.0.0.1:9: Connection refused; it is not in the cache, either"
+        "the hub cannot be reached at http://127.0.0.1:9: Connection refused; it is not in the cache"
         in gone["message"]
     )

@@ -60,7 +60,7 @@ def test_a_push_that_fails_half_way(python: Path, hub: Hub, tmp_path: Path) -> N
     done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_right")
     assert done.status == 0, done.errors
     assert (done.result["status"], done.result["pushed"]) == ("done", None)
-    assert "note: not pushed: push_to = me/sums: the hub answered HTTP 500" in done.output
+    assert "note: not pushed: push_to = me/sums: the hub responded with HTTP 500" in done.output
     assert "Traceback" not in done.output + done.errors
     assert not PUSHED & set(hub.repositories["models", "me/sums"].files)
     hub.faults.clear()
@@ -78,14 +78,14 @@ def test_tokens_that_may_not_write(python: Path, hub: Hub, tmp_path: Path) -> No
     assert not done.holds("hf_reader")
     wrong = push_again(done, hub, "hf_wrong")
     assert wrong.returncode == 2
-    assert "error: push_to = me/sums: the hub does not take this HF_TOKEN" in wrong.stderr
+    assert "error: push_to = me/sums: the hub rejects this HF_TOKEN" in wrong.stderr
     hub.fail("POST /api/repos/create", "drop")
     dropped = push_again(done, hub, "hf_right")
     assert dropped.returncode == 2
     assert "the hub cannot be reached" in dropped.stderr
     hub.fail("whoami", "hang")
     silent = push_again(done, hub, "hf_right")
-    assert "did not answer within 2 s" in silent.stderr
+    assert "did not respond within 2 s" in silent.stderr
     for one in (wrong, dropped, silent):
         assert "hint: " in one.stderr
         assert "Traceback" not in one.stderr

@@ -59,13 +59,13 @@ ENDS = """
 import atexit, ctypes, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, sys.argv[1])
-from run.program import end
+from run.program import exit_process
 libc = ctypes.CDLL(None)
 libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
 atexit.register(print, "sent")
 ThreadPoolExecutor(1).submit(print, "worked").result()
 threading.Thread(target=lambda: (time.sleep(0.3), print("waited for"))).start()
-end(3)
+exit_process(3)
 """
 
 

@@ -10,7 +10,7 @@ from stacks import TINY, defaults, run_code
 LIGER = (
     TINY
     + """
-from model import models
+from modeling import loading as models
 from settings import BadInput
 
 root = Path(given[0])

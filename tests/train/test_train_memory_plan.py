@@ -227,7 +227,7 @@ def test_other_quantisation_methods() -> None:
         parse_config(quantised_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
     with pytest.raises(BadInput, match="load_in_4bit is 'yes'"):
         parse_config(quantised_7b(load_in_4bit="yes"))
-    with pytest.raises(BadInput, match="which bitsandbytes cannot take"):
+    with pytest.raises(BadInput, match="which bitsandbytes does not support"):
         plan(read_shape("openai/gpt-oss-20b")[0], defaults(lora_rank=8, quantization="nf4"), card(80))
 
 
@@ -298,15 +298,15 @@ def test_logits_by_trl_version(trl: str, liger: bool, how: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "gpus", "trl", "seen"),
     [
-        ({}, 3, "", "64 answers a step (prompts_per_step * num_generations) on 3 GPUs"),
-        ({"micro_batch": 64}, 2, "", "micro_batch = 64 for 32 answers a GPU"),
+        ({}, 3, "", "64 completions per step (prompts_per_step * num_generations) on 3 GPUs"),
+        ({"micro_batch": 64}, 2, "", "micro_batch = 64 for 32 completions per GPU"),
         ({"generation": "vllm-colocate", "vllm_tensor_parallel": 2}, 1, "", "vllm_tensor_parallel = 2 on 1 GPUs"),
         ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "0.22.2", "vllm_sleep = true with TRL 0.22.2"),
-        ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "1.9.0", "does not bring the trained weights back"),
+        ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "1.9.0", "does not restore the trained weights"),
         ({"sharding": "fsdp"}, 1, "", "sharding = fsdp in one process"),
         ({"sharding": "fsdp", "compile": True}, 2, "", "sharding = fsdp with compile = true"),
         ({"attention": "sdpaa"}, 1, "", "attention = sdpaa: it is none of eager, sdpa"),
-        ({"attention": "flash_attention_2"}, 1, "", "it takes no float32"),
+        ({"attention": "flash_attention_2"}, 1, "", "it does not support float32"),
         ({"attention": "flex_attention", "device": "cpu"}, 1, "", "it does not train on a CPU"),
         ({"sharding": "fsdp", "device": "cpu"}, 2, "", "sharding = fsdp on device = cpu"),
     ],
@@ -504,7 +504,7 @@ def test_sources_of_a_config(tmp_path: Path) -> None:
             read_shape(str(tmp_path))
     with pytest.raises(BadInput, match="cannot read"):
         read_shape(str(tmp_path / "other.json"))
-    with pytest.raises(BadInput, match=r"revision = v1 of .* which is a folder"):
+    with pytest.raises(BadInput, match=r"revision = v1 of .* which is a local folder"):
         read_shape(str(tmp_path), revision="v1")
 
 

@@ -28,7 +28,7 @@ def choose(wanted: str = "auto", environment: str = "", proven: Any = None, **fa
     [
         (("auto", "", None), {}, "sdpa", ""),
         (("auto", "", None), {"device": "cpu", "dtype": "float32", "installed": BOTH}, "sdpa", ""),
-        (("auto", "", None), {"installed": BOTH}, "sdpa", "verify has not shown it"),
+        (("auto", "", None), {"installed": BOTH}, "sdpa", "verify has not passed it"),
         (("auto", "", PROVEN), {"installed": BOTH}, "flash_attention_3", ""),
         (
             ("auto", "", PROVEN),
@@ -36,7 +36,7 @@ def choose(wanted: str = "auto", environment: str = "", proven: Any = None, **fa
             "flash_attention_2",
             "flash_attn_interface is not inst",
         ),
-        (("auto", "", PROVEN), {"installed": BOTH, "dtype": "float32"}, "sdpa", "takes no float32"),
+        (("auto", "", PROVEN), {"installed": BOTH, "dtype": "float32"}, "sdpa", "does not support float32"),
         (("auto", "", PROVEN), {"installed": BOTH, "device": "cpu"}, "sdpa", "does not train on a CPU"),
         (("auto", "", {"attention": ["eager"]}), {}, "eager", "verify did not pass it"),
         (("auto", "eager", PROVEN), {"installed": BOTH}, "eager", ""),
@@ -67,7 +67,12 @@ def test_attention_is_chosen(asked: tuple[Any, ...], facts: dict[str, Any], chos
         ("sdpa", {"has_sinks": True}, "drops the model's attention sinks", "--set attention=eager"),
         ("flash_attention_3", {"has_sinks": True, "installed": BOTH}, "drops", "--set attention=eager"),
         ("flash_attention_2", {}, "module flash_attn is not installed", "--set attention=auto"),
-        ("flash_attention_2", {"installed": BOTH, "dtype": "float32"}, "takes no float32", "--set attention=auto"),
+        (
+            "flash_attention_2",
+            {"installed": BOTH, "dtype": "float32"},
+            "does not support float32",
+            "--set attention=auto",
+        ),
         ("kernels-community/vllm-flash-attn3", {"installed": ["kernels"], "has_sinks": True}, "no backward pass", ""),
         ("kernels-community/flash-attn3", {"installed": []}, "kernels is not installed", ""),
         ("flash-attn", {}, "it is none of eager", "--set attention=auto"),
@@ -94,7 +99,7 @@ def test_a_kernel_of_the_hub_that_verify_passed_with_sinks_is_taken() -> None:
     [
         ({}, "", True, ("bfloat16", "float32"), ""),
         ({"dtype": "float32"}, "", True, ("bfloat16", "float32"), ""),
-        ({"dtype": "bfloat16"}, "", True, ("bfloat16", "bfloat16"), "lose updates"),
+        ({"dtype": "bfloat16"}, "", True, ("bfloat16", "bfloat16"), "lose the small updates"),
         ({"dtype": "bfloat16", "learning_rate": 1e-3}, "", True, ("bfloat16", "bfloat16"), ""),
         ({"lora_rank": 8}, "", True, ("bfloat16", "bfloat16"), ""),
         ({}, "", False, ("float32", "float32"), ""),
@@ -117,9 +122,9 @@ def test_the_type_is_chosen(
     ("changed", "stored", "device", "seen", "hint"),
     [
         ({"quantization": "nf4"}, "", "cuda", "lora_rank = 0 trains every weight", "--set lora_rank=16"),
-        ({}, "bitsandbytes", "cuda", "openai/x is quantised, and lora_rank = 0", "--set lora_rank=16"),
-        ({"lora_rank": 4, "merge": True}, "bitsandbytes", "cuda", "itself is quantised", "--set merge=false"),
-        ({}, "gptq", "cuda", "openai/x is quantised, and lora_rank = 0", "--set lora_rank=16"),
+        ({}, "bitsandbytes", "cuda", "openai/x is quantized, and lora_rank = 0", "--set lora_rank=16"),
+        ({"lora_rank": 4, "merge": True}, "bitsandbytes", "cuda", "itself is quantized", "--set merge=false"),
+        ({}, "gptq", "cuda", "openai/x is quantized, and lora_rank = 0", "--set lora_rank=16"),
         ({"quantization": "nf4", "lora_rank": 4}, "mxfp4", "cuda", "MXFP4", "--set quantization=none"),
         ({"quantization": "int8", "lora_rank": 4}, "", "cuda", "bitsandbytes is not installed", "quantization=none"),
         ({"device_map": "auto"}, "", "cpu", "device_map = auto on a CPU", "--set device_map="),
@@ -167,7 +172,7 @@ LOADING = (
     + """
 import json as text
 from settings import BadInput
-from model import models
+from modeling import loading as models
 
 root = Path(given[0])
 defaults = given[1]
@@ -279,19 +284,19 @@ def test_loading_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
         assert found["foreign"][0] == 2
         seen = {name: refusal[0] for name, refusal in found["refusals"].items()}
         assert not [name for name, refusal in found["refusals"].items() if refusal == "taken"]
-        assert "is no folder" in seen["nowhere"]
-        assert "HF_HUB_OFFLINE keeps transformers from the hub" in seen["hub"]
-        assert "it is no name of the hub" in seen["words"]
-        assert "holds no config.json (it is empty)" in seen["empty"]
+        assert "is not a folder" in seen["nowhere"]
+        assert "HF_HUB_OFFLINE disables the hub" in seen["hub"]
+        assert "it is not a name on the hub" in seen["words"]
+        assert "has no config.json (it is empty)" in seen["empty"]
         assert "no file named" in seen["bare"]
         assert "weights are damaged" in seen["damaged"]
-        assert "the checkpoint lacks lm_head.weight" in seen["lacking"]
-        assert "does not know its model type: frobnicator" in seen["unknown"]
-        assert "code of its own along" in seen["custom"]
+        assert "the checkpoint has no lm_head.weight" in seen["lacking"]
+        assert "does not support its model type: frobnicator" in seen["unknown"]
+        assert "contains code, which is not run by default" in seen["custom"]
         assert found["refusals"]["custom"][2].endswith("--set trust_remote_code=true")
-        assert "it is no causal language model" in seen["t5"]
+        assert "it is not a causal language model" in seen["t5"]
         assert "drops the model's attention sinks" in seen["sinks"]
-        assert seen["tokenizer"].endswith("it holds no tokenizer")
+        assert seen["tokenizer"].endswith("it has no tokenizer")
         assert seen["tokenizer_hub"].startswith("tokenizer = nobody/nothing: ")
         for name, refusal in found["refusals"].items():
             assert all("\n" not in part and len(part) < 500 for part in refusal), (name, refusal)
@@ -300,7 +305,7 @@ def test_loading_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
 MXFP4 = (
     TINY
     + """
-from model import models
+from modeling import loading as models
 from safetensors.torch import save_file
 
 root = Path(given[0])
@@ -349,7 +354,7 @@ QUANTIZED = (
     TINY
     + """
 import importlib.util
-from model import models
+from modeling import loading as models
 from settings import BadInput
 
 root = Path(given[0])

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from patches.trl_tokenization import tokenize_distinct_prompts
+from patches.prompt_tokenization import tokenize_distinct_prompts
 from stacks import TINY, run_code
 
 
-def choose_trainer_class(images: Any = None, fields: dict[str, Any] | None = None) -> tuple[Any, list[int]]:
+def make_trainer(images: Any = None, fields: dict[str, Any] | None = None) -> tuple[Any, list[int]]:
     """A trainer that makes two tokens of each prompt, and how many it was asked for at once."""
     asked: list[int] = []
 
@@ -25,7 +25,7 @@ def choose_trainer_class(images: Any = None, fields: dict[str, Any] | None = Non
 
 
 def test_equal_prompts_are_tokenized_once_and_answers_do_not_share_their_tokens() -> None:
-    trainer, asked = choose_trainer_class()
+    trainer, asked = make_trainer()
     ids, images, fields = trainer._tokenize_prompts(["one", "three", "one", "one", "three"])
     assert (ids, images, fields) == ([[3, 2], [5, 2], [3, 2], [3, 2], [5, 2]], None, {})
     assert asked == [2]
@@ -35,7 +35,7 @@ def test_equal_prompts_are_tokenized_once_and_answers_do_not_share_their_tokens(
 
 @pytest.mark.parametrize("more", [{"images": ["picture"]}, {"fields": {"token_type_ids": [[0]]}}])
 def test_what_comes_with_a_prompt_comes_with_each(more: dict[str, Any]) -> None:
-    trainer, asked = choose_trainer_class(**more)
+    trainer, asked = make_trainer(**more)
     ids, images, _ = trainer._tokenize_prompts(["one", "one", "three"])
     assert ids == [[3, 3], [3, 3], [5, 3]]
     assert images in (None, ["picture"] * 3)
@@ -52,7 +52,7 @@ REAL = (
     TINY
     + """
 from datasets import Dataset
-from patches.trl_tokenization import tokenize_distinct_prompts
+from patches.prompt_tokenization import tokenize_distinct_prompts
 from trl import GRPOConfig, GRPOTrainer
 
 root = Path(given[0])

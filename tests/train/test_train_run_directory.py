@@ -86,7 +86,7 @@ def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
     assert again.read_events("note") == []
     again.record_dataset(rows, rows[1:])
     (note,) = again.read_events("note")
-    assert "2 to train on and 1 held out, where there were 1 and 1" in note["message"]
+    assert "2 to train on and 1 held out, formerly 1 and 1" in note["message"]
     assert len(again.read_events("rows")) == 1
 
 
@@ -144,7 +144,7 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path: Path) -> None:
     chosen, skipped = choose_checkpoint(tmp_path, "latest")
     assert chosen == whole[1]
     assert [(path.name, defect) for path, defect in skipped] == [
-        ("checkpoint-1000", "complete.json is missing: it was not written to its end"),
+        ("checkpoint-1000", "complete.json is missing: the checkpoint is incomplete"),
         ("checkpoint-150", "model.safetensors has 4 bytes, not 8"),
     ]
     assert choose_checkpoint(tmp_path, str(whole[0])) == (whole[0], [])
@@ -219,7 +219,7 @@ def test_a_checkpoint_is_named_or_pointed_at_and_is_the_runs_own(tmp_path: Path)
 
 
 def test_nothing_to_resume_from(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no complete checkpoint in .*it holds no checkpoint-STEP"):
+    with pytest.raises(BadInput, match=r"no complete checkpoint in .*no checkpoint-STEP"):
         choose_checkpoint(tmp_path / "checkpoints", "latest")
     with pytest.raises(BadInput, match="there is no such directory"):
         choose_checkpoint(tmp_path, str(tmp_path / "checkpoint-7"))
@@ -241,7 +241,7 @@ def test_events_are_lines_of_json_even_after_a_kill(tmp_path: Path) -> None:
         (None, "cannot be read"),
         ("{", "is not JSON"),
         ("[" * 200_000, "is not JSON"),
-        ("[]", "holds list"),
+        ("[]", "contains list"),
         ('{"schema": 2, "recipe": "sort"}', "'schema': 2"),
         ('{"schema": 1}', "'recipe': None"),
     ],
@@ -250,5 +250,5 @@ def test_run_json_is_read_strictly(tmp_path: Path, content: str | None, seen: st
     if content is not None:
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(BadInput, match=r"run\.json") as caught:
-        RunDirectory(tmp_path).read()
+        RunDirectory(tmp_path).read_run_json()
     assert seen in caught.value.message

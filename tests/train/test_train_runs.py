@@ -111,7 +111,7 @@ def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) 
     # A finished run is not overwritten by starting it again.
     status, output = finish(start(stack_python, run))
     assert status == 2
-    assert "already holds a run (result.json, metrics.csv)" in output
+    assert "already contains a run (result.json, metrics.csv)" in output
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,10 @@ def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path,
     run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
     status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
     assert status == 0, output
-    assert "save_every = 0 of 1 steps: no checkpoint before the end; a killed run begins anew" in output
+    assert (
+        "save_every = 0 of 1 steps: no checkpoint before the end; a killed run starts again from the beginning"
+        in output
+    )
     assert json.loads((run / "result.json").read_text())["attention"] == used
     assert ("sdpa instead of flash_attention_2" in output) == (wanted != used)
 
@@ -230,7 +233,7 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
     [
         ({"steps": -1}, (), "steps = -1"),
         ({}, ("--resume", "latest"), "no complete checkpoint"),
-        ({"device": "cuda"}, (), "sees no GPU"),
+        ({"device": "cuda"}, (), "detects no GPU"),
     ],
 )
 def test_bad_input_leaves_2_and_no_traceback(

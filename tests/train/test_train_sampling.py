@@ -14,7 +14,8 @@ SAID = {"repetition_penalty": 1.5, "temperature": 0.1, "top_k": 2, "top_p": 0.5,
 ANSWERS = (
     TINY
     + """
-from model import after, looking, models
+from generation import evaluation
+from modeling import loading as models, saving as after
 from peft import LoraConfig, get_peft_model
 
 save_qwen2(given[0])
@@ -25,11 +26,12 @@ for name, said in (("plain", {}), ("said", given[1])):
     file.write_text(json.dumps(kept | said))
     loaded = models.load_model(given[2] | {"model": given[0]}, device="cpu").model
     tokenizer, _ = models.load_tokenizer(given[2] | {"model": given[0]})
-    asked = [tokenizer("sort these digits please")["input_ids"]] * 4
-    answers[name] = [looking.answer(loaded, tokenizer, asked, length=16, temperature=t, seed=3)[1] for t in (0, 1)]
+    ids = [tokenizer("sort these digits please")["input_ids"]] * 4
+    generate = evaluation.generate
+    answers[name] = [generate(loaded, tokenizer, ids, length=16, temperature=t, seed=3)[1] for t in (0, 1)]
     after.save(loaded, tokenizer, Path(given[0]) / "saved")
     adapted = get_peft_model(loaded, LoraConfig(r=4, target_modules=["q_proj"]))
-    answers[name].append(looking.answer(adapted, tokenizer, asked, length=16, temperature=1, seed=3)[1])
+    answers[name].append(generate(adapted, tokenizer, ids, length=16, temperature=1, seed=3)[1])
 say(answers=answers, saved=json.loads((Path(given[0]) / "saved" / "generation_config.json").read_text()))
 """
 )

@@ -85,7 +85,7 @@ def test_vllms_server_tells_its_model_and_length() -> None:
         most, notes = ask(settings)
     assert (most, notes) == (768, [])
     served.check_length(most, 768, settings)
-    with pytest.raises(BadInput, match="takes 768 tokens, a prompt and answer need 769") as caught:
+    with pytest.raises(BadInput, match="has max_model_len 768, a prompt and completion need 769") as caught:
         served.check_length(most, 769, settings)
     assert caught.value.hint.endswith("--max_model_len 769")
 
@@ -144,7 +144,7 @@ def test_no_server_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_port_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "ANSWER", 0.2)
+    monkeypatch.setattr(served, "REQUEST_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         began = time.monotonic()
         error = refused(settings_for(mute.getsockname()[1]))
@@ -155,9 +155,9 @@ def test_a_port_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"/get_world_size": None}, "does not answer /get_world_size"),
-        ({"/get_world_size": {"world_size": "two"}}, "does not answer /get_world_size"),
-        ({"/get_world_size": b"<html>"}, "does not answer /get_world_size"),
+        ({"/get_world_size": None}, "does not accept weights: it has no /get_world_size"),
+        ({"/get_world_size": {"world_size": "two"}}, "does not accept weights: it has no /get_world_size"),
+        ({"/get_world_size": b"<html>"}, "does not accept weights: it has no /get_world_size"),
         ({"/server_info": {"vllm_config": {"weight_transfer_config": None}}}, "weight_transfer_config is empty"),
     ],
 )
@@ -172,7 +172,7 @@ def test_another_model_is_told() -> None:
     with serving(OWN) as settings:
         _, notes = ask(settings | {"model": "org/other"})
     assert len(notes) == 1
-    assert "serves org/model, and org/other is trained" in notes[0]
+    assert "serves org/model, but org/other is trained" in notes[0]
 
 
 @pytest.mark.parametrize("models", [{"data": []}, {"data": [{}]}, {"data": "x"}, {"data": ["x"]}, [], b"\xff", None])

@@ -213,7 +213,7 @@ def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -
     status, output = finish(start(stack_python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
     assert status == 2, output
     assert "the judge is away" in output
-    assert "saved as it was after step 2" in output
+    assert "saved the state after step 2" in output
     (tmp_path / "moody.py").write_text(reward.format(""))
     status, output = finish(start(stack_python, run, "--resume", "latest", cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
     assert status == 0, output
@@ -325,6 +325,6 @@ def test_a_run_killed_after_its_last_step_is_ended_without_another(
     # Now nothing at all is left, and nothing is done.
     before = contents(run)
     status, output = finish(start(stack_python, run, "--resume", "latest"))
-    assert (status, "nothing is left to do" in output) == (0, True)
+    assert (status, "the run is finished" in output) == (0, True)
     assert contents(run) == before
     assert [event["event"] for event in read_events(run)][-2:] == ["done", "note"]

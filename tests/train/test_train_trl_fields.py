@@ -87,7 +87,7 @@ def test_vllm_makes_no_text_and_weighs_unless_told() -> None:
 def test_paged_generation_rounds_the_weights_and_that_is_told() -> None:
     at = dataclasses.replace(ON_GPU, autocast="bfloat16")
     _, notes = arguments("1.16.0", generation="transformers-paged", at=at)
-    assert "TRL makes bfloat16 of all weights" in notes[0]
+    assert "TRL converts all weights to bfloat16" in notes[0]
     _, notes = arguments("1.16.0", generation="transformers-paged", at=at, lora_rank=4)
     assert notes == []
 
@@ -178,7 +178,7 @@ def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
     assert "importance_sampling_level" not in arguments("1.16.0")[0]
     given, notes = arguments("1.16.0", loss_type="vespo", generation="vllm-colocate")
     assert given["vllm_importance_sampling_mode"] == "token_truncate"
-    assert "vllm_correction: token_truncate, weights up to 3; TRL refuses whole answers for vespo" in notes[0]
+    assert "vllm_correction: token_truncate, weights up to 3; TRL refuses sequence modes for vespo" in notes[0]
     message = refused("1.16.0", loss_type="vespo", generation="vllm-colocate", vllm_correction_mode="sequence_mask")
     assert message == "vllm_correction_mode = sequence_mask with loss_type = vespo"
     for other in ({}, {"generation": "vllm-colocate", "vllm_correction": False}):
@@ -188,7 +188,7 @@ def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
 
 def test_a_correction_that_trl_does_not_have_is_told() -> None:
     _, notes = arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000")
-    assert notes == ["vllm_correction: TRL 0.22.2 has none (0.23 does); what vLLM samples counts as it is"]
+    assert notes == ["vllm_correction: TRL 0.22.2 has none (0.23 has it); vLLM's samples are not weighted"]
     given = {"vllm_correction": False}
     assert arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000", **given)[1] == []
 
@@ -204,7 +204,7 @@ def test_the_correction_is_what_was_asked_for_or_what_this_trl_does_and_told(trl
     made, notes = arguments(trl, **given)
     assert not {MODE, limit} & set(made)
     (note,) = (one for one in notes if "correction" in one)
-    assert f"{own}, weights up to {2 if trl == '0.23.1' else 3}; as TRL {trl} does by itself" in note
+    assert f"{own}, weights up to {2 if trl == '0.23.1' else 3}; the default of TRL {trl}" in note
     made, notes = arguments(trl, **given, vllm_correction_mode=own, vllm_correction_limit=1.5)
     assert made[limit] == 1.5
     assert not [one for one in notes if "correction" in one]
@@ -230,7 +230,7 @@ def test_the_kl_s_gradient_is_what_was_asked_for_or_what_this_trl_does_and_told(
     for trl, own in (("0.23.1", "plain"), ("0.27.1", "plain"), ("1.14.0", "unbiased"), ("1.16.0", "unbiased")):
         made, notes = arguments(trl, beta=0.1)
         assert field not in made
-        assert f"kl_gradient: {own}, as TRL {trl} does by itself (unbiased from 1.10 on)" in notes
+        assert f"kl_gradient: {own}, the default of TRL {trl} (unbiased from 1.10 on)" in notes
         made, notes = arguments(trl, beta=0.1, kl_gradient="plain")
         assert made.get(field) is (None if trl == "0.23.1" else False)
         assert not [one for one in notes if "kl_gradient" in one]
@@ -255,7 +255,7 @@ def test_an_adapter_on_the_head_that_would_not_learn() -> None:
     """grpo_trainer.py: 1.9 to 1.14 raise with use_liger_kernel, 1.15 and 1.16 always; before, it had no gradient."""
     given = {"lora_rank": 4, "lora_targets": ["q_proj", "lm_head"]}
     for trl, more in (("1.16.0", {}), ("1.15.0", {}), ("0.23.1", {"liger_loss": True, "liger": "0.6.4"})):
-        assert "lora_targets holds lm_head" in refused(trl, **given, **more)
+        assert "lora_targets contains lm_head" in refused(trl, **given, **more)
     assert arguments("1.14.0", **given)[0]["loss_type"] == "dapo"
 
 
@@ -292,9 +292,9 @@ def test_a_step_has_the_same_answers_on_any_number_of_gpus(
 
 def test_answers_that_do_not_divide() -> None:
     at = RunContext(output="run", device="cuda", ranks=3, autocast="", longest_prompt=9, completion=9)
-    assert "64 answers a step" in refused("1.16.0", at=at)
+    assert "64 completions per step" in refused("1.16.0", at=at)
     two = RunContext(output="run", device="cuda", ranks=2, autocast="", longest_prompt=9, completion=9)
-    assert "micro_batch = 64 for 32 answers a GPU" in refused("1.16.0", at=two, micro_batch=64)
+    assert "micro_batch = 64 for 32 completions per GPU" in refused("1.16.0", at=two, micro_batch=64)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ from trl import GRPOConfig
 from settings import Recipe, resolve_settings
 from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 warnings.simplefilter("error", FutureWarning)
-here = InstalledVersions.here(GRPOConfig)
+here = InstalledVersions.detect(GRPOConfig)
 for given in json.loads(sys.argv[3]):
     settings = resolve_settings(Recipe("test", "", {"model": "a/b"}), given)
     context = RunContext(output=sys.argv[2], device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200,

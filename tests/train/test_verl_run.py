@@ -69,7 +69,7 @@ def test_assignments_use_the_settings_of_verl() -> None:
         ({}, "'recipe'"),
         ({"recipe": "verl-sftt"}, "did you mean 'verl-sft'?"),
         ({"recipe": "verl-sft", "settings": []}, "[] (list)"),
-        ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "model = ./nowhere: it is no folder"),
+        ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "model = ./nowhere: it is not a folder"),
         ({"recipe": "verl-ppo", "settings": {"reward_function": "nowhere.py:score"}}, "no such file"),
         ({"recipe": "verl-sft", "settings": {"data": "nowhere.jsonl"}}, "no such file"),
     ],
@@ -150,7 +150,7 @@ def test_a_folder_with_only_an_error_can_be_used_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
-    [(["--resume", "latest"], "verl is not installed"), ([], "already holds a run")],
+    [(["--resume", "latest"], "verl is not installed"), ([], "already contains a run")],
 )
 def test_a_used_directory_is_not_overwritten(tmp_path: Path, arguments: list[str], problem: str) -> None:
     folder = write_run(tmp_path / "run")
@@ -162,7 +162,7 @@ def test_a_used_directory_is_not_overwritten(tmp_path: Path, arguments: list[str
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     done = start(tmp_path / "nothing")
     assert done.returncode == 2
-    assert "nothing cannot be written to: No such file or directory" in done.stderr
+    assert "nothing is not writable: No such file or directory" in done.stderr
 
 
 # Checks of the environment

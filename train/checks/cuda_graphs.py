@@ -1,4 +1,4 @@
-"""What generation = transformers-graphs goes with, known before a model is loaded; the standard library alone."""
+"""Requirements of generation = transformers-graphs that are known without the model. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 
 from settings import BadInput
 
-SINKS = ("gpt_oss",)  # model types whose attention has a learnt sink, as checks.attention knows them
+SINKS = ("gpt_oss",)  # model types with learnt attention sinks, as in checks.attention
 
 
 def check_cuda_graphs(
     settings: Mapping[str, Any], model_type: str = "", layer_types: Collection[str] = (), experts: int = 0
 ) -> None:
-    """Refuse settings, or a model of this type with such layers, that recorded steps were not shown for."""
+    """Refuse settings and models that CUDA-graph decoding was not tested with."""
     if settings["generation"] != "transformers-graphs":
         return
-    other = sorted(set(layer_types) - {"full_attention"})
+    other_layers = sorted(set(layer_types) - {"full_attention"})
     if model_type in SINKS:
-        why_not = f"with a model of type {model_type}, whose attention has sinks"
-    elif other:
-        why_not = f"with a model of type {model_type}, which has layers of the kind {other[0]}"
-    elif experts:  # whose tokens may be counted on the CPU, which ends a recording
-        why_not = f"with a model of type {model_type}, which has {experts} experts"
+        obstacle = f"with a model of type {model_type}, whose attention has sinks"
+    elif other_layers:
+        obstacle = f"with a model of type {model_type}, which has layers of the kind {other_layers[0]}"
+    elif experts:  # whose tokens may be counted on the CPU, which a capture does not allow
+        obstacle = f"with a model of type {model_type}, which has {experts} experts"
     else:
         unset = {"quantization": "none", "device_map": "", "sharding": "none"}
         found = [name for name, value in unset.items() if settings[name] != value]
-        why_not = f"with {found[0]} = {settings[found[0]]}" if found else ""
-    if why_not:
+        obstacle = f"with {found[0]} = {settings[found[0]]}" if found else ""
+    if obstacle:
         raise BadInput(
-            f"generation = transformers-graphs {why_not}",
-            expected="a dense decoder with full attention in every layer, whole on each GPU, its weights in 16 or "
-            "32 bits: nothing else was tried",
+            f"generation = transformers-graphs {obstacle}",
+            expected="a dense decoder with full attention in every layer, unsharded, its weights in 16 or 32 bits: "
+            "nothing else is tested",
             hint="--set generation=vllm-colocate, or transformers",
         )

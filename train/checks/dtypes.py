@@ -1,4 +1,4 @@
-"""Data types and quantised checkpoints: what can be trained, and in which types. Pure, no torch."""
+"""Data types and quantized checkpoints: the types of a training, and combinations that do not work. Pure."""
 
 from __future__ import annotations
 
@@ -12,62 +12,66 @@ BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
 
 
 def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -> tuple[str, str, list[str]]:
-    """The type to compute in, the type that weights are held in, and notes."""
-    wanted, full = settings["dtype"], not settings["lora_rank"]
+    """(compute type, type of the weights, notes)."""
+    requested, full = settings["dtype"], not settings["lora_rank"]
     if stored == "mxfp4":
-        if wanted not in ("auto", "bfloat16"):
+        if requested not in ("auto", "bfloat16"):
             raise BadInput(
-                f"dtype = {wanted}, but the checkpoint is MXFP4, which transformers unpacks to bfloat16",
+                f"dtype = {requested}, but the checkpoint is MXFP4, which transformers unpacks to bfloat16",
                 expected="dtype auto or bfloat16",
                 hint="--set dtype=bfloat16",
             )
         return "bfloat16", "bfloat16", []
-    if wanted == "auto":
+    if requested == "auto":
         quantized = settings["quantization"] in BITSANDBYTES or stored == "bitsandbytes"
-        # Trained weights are held in float32: bfloat16 would lose small updates. Frozen ones lose nothing.
-        wanted = "bfloat16" if quantized or (has_bfloat16 and not full) else "float32"
-    if wanted == "float16" and full:
+        # Trained weights are in float32: bfloat16 would lose small updates. Frozen weights lose nothing.
+        requested = "bfloat16" if quantized or (has_bfloat16 and not full) else "float32"
+    if requested == "float16" and full:
         # GradScaler: "Attempting to unscale FP16 gradients"
-        return wanted, "float32", ["dtype: weights are held in float32, since float16 gradients cannot be unscaled."]
+        return (
+            requested,
+            "float32",
+            ["dtype: the weights are in float32, since float16 gradients cannot be unscaled."],
+        )
     notes = []
-    if wanted == "bfloat16" and full and settings["learning_rate"] < 1e-4:
+    if requested == "bfloat16" and full and settings["learning_rate"] < 1e-4:
         # A weight of 0.02 in bfloat16 has neighbours 1.2e-4 away; AdamW moves it by about the learning rate.
         notes.append(
-            f"dtype: bfloat16 weights lose updates as small as learning_rate {settings['learning_rate']:g} makes "
-            "them; --set dtype=float32 keeps them."
+            f"dtype: bfloat16 weights lose the small updates of learning_rate {settings['learning_rate']:g}; "
+            "--set dtype=float32 keeps them."
         )
-    # Float32 weights are computed with in bfloat16 (autocast) where there is a GPU for it, as TRL does by itself.
-    return "bfloat16" if has_bfloat16 and wanted == "float32" else wanted, wanted, notes
+    # Float32 weights are computed with in bfloat16 (autocast) on a GPU that supports it, as TRL does by default.
+    return "bfloat16" if has_bfloat16 and requested == "float32" else requested, requested, notes
 
 
 def check_quantization(settings: dict[str, Any], stored: str, *, device: str, installed: Collection[str]) -> None:
-    """Refuse what cannot be: pure, so that it can be tested without a GPU."""
+    """Refuse combinations of quantization, checkpoint, device and packages that do not work."""
     wanted = settings["quantization"]
     if stored == "mxfp4" and wanted != "none":
         raise BadInput(
-            f"quantization = {wanted}, but {settings['model']} is MXFP4, which bitsandbytes cannot take",
+            f"quantization = {wanted}, but {settings['model']} is MXFP4, which bitsandbytes does not support",
             expected="quantization none (MXFP4 is unpacked to bfloat16), or a bfloat16 copy of the model",
             hint="--set quantization=none",
         )
     by_bitsandbytes = wanted in BITSANDBYTES or stored == "bitsandbytes"
-    # transformers finds out when the trainer is made (validate_quantization_for_training); MXFP4 is unpacked.
+    # transformers refuses it when the trainer is constructed (validate_quantization_for_training).
     if (by_bitsandbytes or stored not in ("", "mxfp4")) and not settings["lora_rank"]:
-        what = f"quantization = {wanted}" if wanted != "none" else f"{settings['model']} is quantised"
+        what = f"quantization = {wanted}" if wanted != "none" else f"{settings['model']} is quantized"
         raise BadInput(
             f"{what}, and lora_rank = 0 trains every weight",
-            expected="an adapter: quantised weights are frozen",
+            expected="an adapter: quantized weights are frozen",
             hint="--set lora_rank=16",
         )
-    if stored == "bitsandbytes" and settings["merge"]:  # after.merge_and_compare would say so when all is trained
+    if stored == "bitsandbytes" and settings["merge"]:  # modeling.saving would refuse it after the training
         raise BadInput(
-            f"merge = true, but {settings['model']} itself is quantised",
+            f"merge = true, but {settings['model']} itself is quantized",
             expected="a base model in 16 or 32 bits: an adapter merged into 4 bits would be rounded away",
             hint="--set merge=false",
         )
     if by_bitsandbytes and "bitsandbytes" not in installed:
         raise BadInput(
             f"quantization = {wanted if wanted != 'none' else stored}, but bitsandbytes is not installed",
-            expected="an environment that holds bitsandbytes",
+            expected="an environment with bitsandbytes",
             hint="--set quantization=none, or choose such a profile: envdoctor profiles",
         )
     if settings["device_map"] and (device == "cpu" or int(os.environ.get("WORLD_SIZE", "1")) > 1):
@@ -79,19 +83,19 @@ def check_quantization(settings: dict[str, Any], stored: str, *, device: str, in
         )
 
 
-def as_dict(found: Any) -> dict[str, Any]:
-    """A `quantization_config` as a dict: a loaded model's holds an object."""
-    return found if isinstance(found, dict) else dict(getattr(found, "__dict__", {}))
+def as_dict(config: Any) -> dict[str, Any]:
+    """A `quantization_config` as a dict; a loaded model has an object."""
+    return config if isinstance(config, dict) else dict(getattr(config, "__dict__", {}))
 
 
-def quantization_method(found: Any) -> str:
+def quantization_method(config: Any) -> str:
     """The method of a `quantization_config`; empty for none.
 
-    Older checkpoints of bitsandbytes name no method: transformers tells them by load_in_4bit and load_in_8bit
+    Older checkpoints of bitsandbytes name no method: transformers detects them by load_in_4bit and load_in_8bit
     (quantizers/auto.py of 4.56.2 and 5.17.0).
     """
-    said = as_dict(found)
-    method = said.get("quant_method")
-    if not method and (said.get("load_in_4bit") or said.get("load_in_8bit")):
+    values = as_dict(config)
+    method = values.get("quant_method")
+    if not method and (values.get("load_in_4bit") or values.get("load_in_8bit")):
         return "bitsandbytes"
     return str(getattr(method, "value", method) or "")

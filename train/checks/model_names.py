@@ -1,4 +1,4 @@
-"""Whether a model's name is a path of this machine or one of the hub."""
+"""Whether a model's name is a local path or a name on the hub."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from settings import BadInput, expand_user
 
 
 def is_local_path(name: str) -> bool:
-    """Whether a name is a path of this machine, and not OWNER/NAME of the hub."""
+    """Whether a name is a local path, and not OWNER/NAME on the hub."""
     return name.startswith(("/", "./", "../", "~")) or (bool(name) and Path(name).exists())
 
 
 def resolve_local_folder(setting: str, given: str) -> str:
-    """A folder by its absolute path, since a run may go on elsewhere; a name of the hub as it is."""
+    """The absolute path of a folder, since a run may be resumed elsewhere; a name on the hub unchanged."""
     path = expand_user(given)
     if given and path.is_dir():
         return str(path.resolve())
     if given and is_local_path(given):
         raise BadInput(
-            f"settings: {setting} = {given}: it is no folder", expected="a folder or a hub name",
+            f"settings: {setting} = {given}: it is not a folder", expected="a folder or a hub name",
             hint=f"--set {setting}=FOLDER",
         )  # fmt: skip
     return given
 
 
 def check_revision(name: str, revision: str) -> None:
-    """Refuse a revision of a folder: transformers would take what lies there, whatever it is."""
+    """Refuse a revision of a folder: transformers would ignore it."""
     if revision and is_local_path(name):
         raise BadInput(
-            f"revision = {revision} of {name}, which is a folder of this machine",
+            f"revision = {revision} of {name}, which is a local folder",
             expected="a revision of a model on the hub",
             hint="--set revision=",
         )

@@ -1,4 +1,4 @@
-"""What TRL's version decides for a plan as for a run. Standard library only."""
+"""Limits of TRL versions that the memory plan and the run share. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ def at_least(version: str, wanted: tuple[int, ...]) -> bool:
 
 
 def restores_weights_on_wake(trl: str) -> bool:
-    """Whether a vLLM that slept wakes with the weights that it had.
+    """Whether vLLM has the trained weights after waking up.
 
-    Level 1 keeps them (0.23, 0.24). Later level 2 drops them: 0.26 to 1.9 call reload_weights at wake-up, which loads
-    the first checkpoint again (gh:huggingface/trl/issues/5312); 0.25 brings nothing back unless a step lies between.
+    TRL 0.23 and 0.24 use sleep level 1, which keeps the weights. Later versions use level 2, which drops them: 0.26
+    to 1.9 call reload_weights at wake-up, which loads the initial checkpoint (gh:huggingface/trl/issues/5312); 0.25
+    restores nothing before the next step.
     """
     return at_least(trl, (0, 23)) and (not at_least(trl, (0, 25)) or at_least(trl, (1, 10)))
 
 
 def check_sleep(settings: Mapping[str, Any], trl: str) -> None:
-    """Refuse vllm_sleep where it is not there, or wakes with other weights; an unknown TRL is not judged."""
+    """Refuse vllm_sleep where TRL lacks it or wakes up with other weights; an unknown version passes."""
     if not settings["vllm_sleep"] or not trl or restores_weights_on_wake(trl):
         return
-    why = ", in which waking does not bring the trained weights back" if at_least(trl, (0, 23)) else ""
+    why = ", which does not restore the trained weights at wake-up" if at_least(trl, (0, 23)) else ""
     raise BadInput(
         f"vllm_sleep = true with TRL {trl}{why}",
         expected=SLEEP_VERSIONS,

@@ -49,7 +49,7 @@ def find_commit(data: str) -> tuple[str, hub.HubError | None]:
         if trouble.away:
             return "", trouble
         unknown = "--set data=OWNER/NAME, or export HF_TOKEN=..."
-        hints = {"does not know": unknown, "no revision": f"--set data={name}"}
+        hints = {"does not exist": unknown, "no revision": f"--set data={name}"}
         hint = next((hint for words, hint in hints.items() if words in trouble.reason), trouble.hint)
         problem = f"settings: data = {data}: no such file, and the Hub has no such dataset: {trouble.reason}"
         raise BadInput(problem, expected=EXPECTED_DATA, hint=hint) from None
@@ -73,7 +73,7 @@ def explain_error(error: Exception, trouble: hub.HubError | None, data: str, spl
         (bool(configs), f"it has the configurations {', '.join(configs)}",
          f"--set data={name}:{''.join(configs[:1])}"),
         (bool(splits), f"it has the splits {', '.join(splits)}", f"--set data_split={''.join(splits[:1])}"),
-        ("gated dataset" in message, hub.gated(has_token=bool(hub.find_token())), hub.ASK_FOR_ACCESS),
+        ("gated dataset" in message, hub.gated(has_token=bool(hub.find_token())), hub.ACCESS_HINT),
         (no_files, f"it has no Parquet, JSON lines or CSV files: {message}", "--set data=FILE"),
     )  # fmt: skip
     reason, hint = next(((reason, hint) for applies, reason, hint in causes if applies), (message, download))

@@ -1,4 +1,4 @@
-"""A look at the held-out rows: the model answers each prompt, greedily and by sampling."""
+"""Evaluation on the held-out rows: one greedy completion per prompt, and several sampled ones."""
 
 from __future__ import annotations
 
@@ -7,74 +7,75 @@ from typing import Any
 
 import torch
 from data.lengths import encode
-from modeling.fsdp import whole
 from modeling.policy import Policy
+from patches.fsdp_generate import gathered_weights
 from run.directory import RunDirectory
 from run.ranks import Ranks
 from transformers import GenerationConfig
 
 
 class Evaluator:
-    """Asks the model what it was not trained on, and writes down what came of it."""
+    """Evaluates the policy on the task's held-out rows, and writes the metrics to the run."""
 
-    def __init__(self, run: RunDirectory, task: Any, policy: Policy, settings: dict[str, Any]) -> None:
-        self.run, self.task, self.policy, self.settings = run, task, policy, settings
+    def __init__(self, run: RunDirectory, task: Any, policy: Policy, settings: dict[str, Any], ranks: Ranks) -> None:
+        self.run, self.task, self.policy, self.settings, self.ranks = run, task, policy, settings, ranks
         self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
-        self.batch = settings["eval_batch"]
-        self.engine: Any = None  # of `running.engines`: a vLLM that answers in the model's place
+        self.batch_size = settings["eval_batch"]
+        self.engine: Any = None  # a vLLM engine of `evaluation_engines`; none: the model itself
 
-    def look(self, when: str, step: int, ranks: Ranks) -> dict[str, float]:
-        """Greedy and sampled numbers; every rank answers its part."""
+    def evaluate(self, when: str, step: int) -> dict[str, float]:
+        """Greedy and sampled metrics. `when` is "before", "during" or "after". All ranks call it."""
         if self.engine:
-            self.engine.take_up()
-            numbers = self._answer_all(ranks)
+            self.engine.sync_weights()
+            metrics = self._compute_metrics()
         else:
-            with whole(self.policy.model):  # also on a rank that has no row to answer
-                numbers = self._answer_all(ranks)
-        self.run.write_event("eval", when=when, step=step, metrics=numbers)
-        shown = ", ".join(f"{name} {numbers[name]:.3f}" for name in self.task.headline)
+            with gathered_weights(self.policy.model):  # also on a rank without rows
+                metrics = self._compute_metrics()
+        self.run.write_event("eval", when=when, step=step, metrics=metrics)
+        shown = ", ".join(f"{name} {metrics[name]:.3f}" for name in self.task.headline)
         self.run.log(f"held out, {when}, step {step}: {shown}")
-        return numbers
+        return metrics
 
-    def _answer_all(self, ranks: Ranks) -> dict[str, float]:
-        numbers: dict[str, float] = {}
+    def _compute_metrics(self) -> dict[str, float]:
+        metrics: dict[str, float] = {}
         for kind, rows, temperature in (
             ("greedy", self.task.held_out, 0.0),
             ("sampled", list(self.task.held_out) * self.samples, self.temperature),
         ):
-            mine = ranks.local_items(rows)
-            texts, ids = self._answer(mine, temperature, ranks.rank)
-            scores = ranks.restore_order(ranks.gather(self.task.score(mine, texts, completion_ids=ids)), len(rows))
-            numbers |= {f"{kind}_{name}": value for name, value in self.task.summarise(scores).items()}
-        return numbers
+            local = self.ranks.local_items(rows)
+            texts, ids = self._generate(local, temperature, self.ranks.rank)
+            scores = self.ranks.gather(self.task.score(local, texts, completion_ids=ids))
+            summary = self.task.summarise(self.ranks.restore_order(scores, len(rows)))
+            metrics |= {f"{kind}_{name}": value for name, value in summary.items()}
+        return metrics
 
-    def _answer(self, rows: Sequence[Any], temperature: float, seed: int) -> tuple[list[str], list[list[int]]]:
-        """Texts and tokens, one a row."""
+    def _generate(self, rows: Sequence[Any], temperature: float, seed: int) -> tuple[list[str], list[list[int]]]:
+        """Completions as texts and as tokens, one per row."""
         tokenizer = self.policy.tokenizer
         prompts = encode(rows, tokenizer, self.settings) if rows else []
-        asked: dict[str, Any] = {"length": self.policy.completion, "temperature": temperature, "seed": seed}
+        options: dict[str, Any] = {"length": self.policy.completion, "temperature": temperature, "seed": seed}
         if not self.engine and not prompts:
             return [], []
         if not self.engine:
-            return answer(self.policy.model, tokenizer, prompts, batch=self.batch, **asked)
-        ids = [until(found, tokenizer.eos_token_id) for found in self.engine.answer(prompts, **asked)]
+            return generate(self.policy.model, tokenizer, prompts, batch_size=self.batch_size, **options)
+        ids = [truncate_at(row, tokenizer.eos_token_id) for row in self.engine.generate(prompts, **options)]
         return tokenizer.batch_decode(ids, skip_special_tokens=True), ids
 
 
 @torch.no_grad()
-def answer(
+def generate(
     model: Any,
     tokenizer: Any,
     prompts: Sequence[list[int]],
     *,
     length: int,
     temperature: float = 0.0,
-    batch: int = 64,
+    batch_size: int = 64,
     seed: int = 0,
 ) -> tuple[list[str], list[list[int]]]:
-    """One answer a prompt (its tokens), as text and as tokens up to its end: greedy at temperature 0, else sampled.
+    """One completion per prompt (token ids), as text and as tokens up to the end token; greedy at temperature 0.
 
-    The training's random state is left as it was.
+    The random state of the training is restored.
     """
     generation = GenerationConfig(
         max_new_tokens=length,
@@ -84,32 +85,32 @@ def answer(
         bos_token_id=tokenizer.bos_token_id,
         **({"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}),
     )
-    was_training, cached = model.training, model.config.use_cache
+    was_training, use_cache = model.training, model.config.use_cache
     model.eval()
-    model.config.use_cache = True  # gradient checkpointing switches it off
-    answers: list[list[int]] = []
+    model.config.use_cache = True  # gradient checkpointing disables it
+    completions: list[list[int]] = []
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        for start in range(0, len(prompts), batch):
-            rows = prompts[start : start + batch]
+        for start in range(0, len(prompts), batch_size):
+            rows = prompts[start : start + batch_size]
             longest = max(map(len, rows))
-            padding = [longest - len(ids) for ids in rows]  # on the left: what follows is generated
-            asked = torch.tensor(
+            padding = [longest - len(ids) for ids in rows]  # on the left, where generation needs it
+            input_ids = torch.tensor(
                 [[generation.pad_token_id] * pad + ids for pad, ids in zip(padding, rows, strict=True)]
             )
             mask = torch.tensor([[0] * pad + [1] * (longest - pad) for pad in padding])
-            made = model.generate(
-                input_ids=asked.to(model.device),
+            output = model.generate(
+                input_ids=input_ids.to(model.device),
                 attention_mask=mask.to(model.device),
                 generation_config=generation,
             )
-            answers += [until(ids, tokenizer.eos_token_id) for ids in made[:, longest:].tolist()]
-    model.config.use_cache = cached
+            completions += [truncate_at(ids, tokenizer.eos_token_id) for ids in output[:, longest:].tolist()]
+    model.config.use_cache = use_cache
     model.train(was_training)
-    return tokenizer.batch_decode(answers, skip_special_tokens=True), answers
+    return tokenizer.batch_decode(completions, skip_special_tokens=True), completions
 
 
-def until(ids: list[int], end: int | None) -> list[int]:
-    """The tokens up to the first end token, which is kept, as TRL does."""
+def truncate_at(ids: list[int], end: int | None) -> list[int]:
+    """The tokens up to and including the first end token, as TRL counts them."""
     return ids[: ids.index(end) + 1] if end in ids else ids

@@ -1,8 +1,9 @@
-"""Held-out answers by what samples in training, many times faster than `generate`: vLLM here, or its server."""
+"""vLLM engines for the evaluation, much faster than `generate`: the run's own vLLM, or its server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,59 +14,67 @@ from run.ranks import Ranks
 
 @dataclass(frozen=True)
 class Colocated:
-    """The run's own vLLM in this process."""
+    """The vLLM engine in this process."""
 
     llm: Any
-    take_up: Callable[[], None]  # hands it the weights as they are now
+    sync_weights: Callable[[], None]
+    multi_step: bool = False
 
-    def answer(
+    def generate(
         self, prompts: Sequence[list[int]], *, length: int, temperature: float = 0.0, seed: int = 0
     ) -> list[list[int]]:
-        """One answer a prompt, in tokens, as `looking.answer`; the training's random state is left as it was."""
+        """One completion per prompt, in tokens, as `evaluation.generate`; restores the training's random state."""
         if not prompts:
             return []
         from vllm import SamplingParams
 
-        asked = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False)
-        with torch.random.fork_rng(), multi_step_scheduling(self.llm, asked):
+        params = SamplingParams(temperature=temperature, max_tokens=length, detokenize=False)
+        scheduling = multi_step_scheduling(self.llm, params) if self.multi_step else nullcontext()
+        with torch.random.fork_rng(), scheduling:
             torch.manual_seed(seed)
-            found = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], asked, use_tqdm=False)
-        return [list(one.outputs[0].token_ids) for one in found]
+            outputs = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 @dataclass(frozen=True)
 class Served:
-    """The vLLM server that samples for the run. The first rank asks it for all, since TRL connects that one alone."""
+    """The vLLM server of the run. Rank 0 sends all requests: TRL connects no other rank."""
 
-    client: Any  # TRL's, where there is one
-    take_up: Callable[[], None]  # hands it the weights as they are now
+    client: Any  # TRL's; none on other ranks
+    sync_weights: Callable[[], None]
     ranks: Ranks
 
-    def answer(
+    def generate(
         self, prompts: Sequence[list[int]], *, length: int, temperature: float = 0.0, seed: int = 0
     ) -> list[list[int]]:
-        """One answer a prompt, in tokens; every rank calls it, also with no prompt.
+        """One completion per prompt, in tokens; every rank calls it, also without prompts.
 
-        `seed` is not handed on: a server that is given one samples the same answer for each row of one prompt.
+        The seed is not used: with one, a server samples the same completion for equal prompts.
         """
         del seed
-        asked = self.ranks.gather([list(prompts)])
-        every = [ids for part in asked for ids in part]
-        found: list[list[int]] = []
-        if self.client and every:
-            found = self.client.generate(every, temperature=temperature, max_tokens=length)["completion_ids"]
-        found = self.ranks.gather(found)
-        before = sum(map(len, asked[: self.ranks.rank]))
-        return found[before : before + len(prompts)]
+        parts = self.ranks.gather([list(prompts)])
+        all_prompts = [ids for part in parts for ids in part]
+        completions: list[list[int]] = []
+        if self.client and all_prompts:
+            response = self.client.generate(all_prompts, temperature=temperature, max_tokens=length)
+            completions = response["completion_ids"]
+        completions = self.ranks.gather(completions)
+        start = sum(map(len, parts[: self.ranks.rank]))
+        return completions[start : start + len(prompts)]
 
 
-def choose_evaluation_engine(trainer: Any, settings: Mapping[str, Any], ranks: Ranks) -> Colocated | Served | None:
-    """What answers in the model's place; None where vLLM sleeps, GPUs share one, or TRL before 0.28 asks a server."""
-    generation = getattr(trainer, "vllm_generation", None)  # an object of its own from TRL 0.28
+def choose_evaluation_engine(
+    trainer: Any, settings: Mapping[str, Any], ranks: Ranks, *, multi_step: bool = False
+) -> Colocated | Served | None:
+    """The engine for the evaluation. None: the model itself generates.
+
+    That is without vLLM, with vllm_sleep or vllm_tensor_parallel, and with a server before TRL 0.28.
+    """
+    generation = getattr(trainer, "vllm_generation", None)  # from TRL 0.28
     if settings["generation"] == "vllm-server" and generation is not None:
         return Served(getattr(generation, "vllm_client", None), generation.sync_weights, ranks)
     if settings["generation"] != "vllm-colocate" or settings["vllm_sleep"] or settings["vllm_tensor_parallel"] > 1:
         return None
     if generation is not None:
-        return Colocated(generation.llm, generation.sync_weights)
-    return Colocated(trainer.llm, trainer._move_model_to_vllm)  # noqa: SLF001
+        return Colocated(generation.llm, generation.sync_weights, multi_step)
+    return Colocated(trainer.llm, trainer._move_model_to_vllm, multi_step)  # noqa: SLF001

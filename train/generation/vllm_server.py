@@ -1,7 +1,7 @@
-"""The vLLM server that samples for the trainer: is it there, does it take weights, and which command starts it.
+"""Checks the vLLM server before the model is loaded: it answers, and accepts weights.
 
-TRL asks only once the model is loaded: it then waits up to 240 s without a word, and ends in a ConnectionError or a
-RuntimeError (trl/generation/vllm_client.py of 1.16, trl/extras/vllm_client.py before). Here it is asked first.
+TRL connects after the model is loaded, waits up to 240 s without output, and raises ConnectionError or RuntimeError
+(trl/generation/vllm_client.py of 1.16, trl/extras/vllm_client.py before).
 """
 
 from __future__ import annotations
@@ -19,57 +19,59 @@ from typing import Any
 
 from settings import BadInput
 
-PATIENCE = 240.0  # seconds: TRL's vllm_server_timeout
-PAUSE, ANSWER = 2.0, 10.0
-MOST_BYTES = 8 << 20
+START_TIMEOUT = 240.0  # seconds; TRL's vllm_server_timeout
+PAUSE, REQUEST_TIMEOUT = 2.0, 10.0
+MAX_BYTES = 8 << 20
 
 
-def wait_for_server(settings: dict[str, Any], note: Callable[[str], None], patience: float = PATIENCE) -> int:
-    """How many tokens the server takes at most, once it answers; 0: not told, or no server was asked for.
+def wait_for_server(settings: dict[str, Any], note: Callable[[str], None], timeout: float = START_TIMEOUT) -> int:
+    """Wait for the server, and return its max_model_len; 0: unknown, or generation is not vllm-server.
 
-    Refused when none answers within `patience` seconds, or it cannot take weights.
+    BadInput where no server answers within `timeout` seconds, or it does not accept weights.
     """
     if settings["generation"] != "vllm-server":
         return 0
     address, command = settings["vllm_server"], server_command(settings)
     base = f"http://{address}"
-    _await(base, command, note, patience)
-    if not isinstance(_at(_ask(f"{base}/get_world_size"), "world_size"), int):
+    _wait_until_ready(base, command, note, timeout)
+    if not isinstance(_value_at(_get_json(f"{base}/get_world_size"), "world_size"), int):
         raise BadInput(
-            f"the server at {address} takes no weights: it does not answer /get_world_size",
-            expected="one with VLLM_SERVER_DEV_MODE=1 in its environment, which that command sets",
+            f"the server at {address} does not accept weights: it has no /get_world_size",
+            expected="a server with VLLM_SERVER_DEV_MODE=1 in its environment, which that command sets",
             hint=command,
         )
-    known = _at(_ask(f"{base}/server_info?config_format=json"), "vllm_config")  # TRL's server, up to 1.10, has none
-    if isinstance(known, dict) and not known.get("weight_transfer_config", True):
+    # The server of TRL up to 1.10 has no /server_info.
+    config = _value_at(_get_json(f"{base}/server_info?config_format=json"), "vllm_config")
+    if isinstance(config, dict) and not config.get("weight_transfer_config", True):
         raise BadInput(
-            f"the server at {address} takes no weights: its weight_transfer_config is empty",
-            expected="""one started with --weight-transfer-config '{"backend": "nccl"}', as that command does""",
+            f"the server at {address} does not accept weights: its weight_transfer_config is empty",
+            expected="""--weight-transfer-config '{"backend": "nccl"}', which that command sets""",
             hint=command,
         )
-    first = _at(_ask(f"{base}/v1/models"), "data", 0)
-    most = _at(first, "max_model_len")
-    model = str(_at(first, "root") or _at(first, "id") or "")
+    first = _value_at(_get_json(f"{base}/v1/models"), "data", 0)
+    length = _value_at(first, "max_model_len")
+    model = str(_value_at(first, "root") or _value_at(first, "id") or "")
     if model and not _same_model(model, settings["model"]):
         note(
-            f"the server at {address} serves {model}, and {settings['model']} is trained: its weights are "
-            "handed over before the first answer, which works only if names and shapes are the same"
+            f"the server at {address} serves {model}, but {settings['model']} is trained: the weight sync needs "
+            "the same names and shapes"
         )
-    return most if isinstance(most, int) else 0
+    return length if isinstance(length, int) else 0
 
 
-def check_length(most: int, needed: int, settings: dict[str, Any]) -> None:
-    """Refuse a server whose longest text is shorter than a prompt and its answer."""
-    if 0 < most < needed:
+def check_length(length: int, needed: int, settings: dict[str, Any]) -> None:
+    """Refuse a server whose max_model_len is shorter than a prompt and its completion."""
+    if 0 < length < needed:
         raise BadInput(
-            f"the server at {settings['vllm_server']} takes {most} tokens, a prompt and answer need {needed}",
-            expected="a server whose --max-model-len is at least that",
+            f"the server at {settings['vllm_server']} has max_model_len {length}, "
+            f"a prompt and completion need {needed}",
+            expected=f"--max-model-len of at least {needed}",
             hint=f"{server_command(settings)} --max_model_len {needed}",
         )
 
 
 def server_command(settings: dict[str, Any]) -> str:
-    """The command that starts such a server on the second GPU; every TRL from 0.15 on has it."""
+    """The command that starts the server on the second GPU, with TRL 0.15 or later."""
     port = settings["vllm_server"].rpartition(":")[2]
     start = [sys.executable, "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]
     return f"CUDA_VISIBLE_DEVICES=1 {shlex.join(start)}"
@@ -82,28 +84,29 @@ def _same_model(served: str, trained: str) -> bool:
     return all(path.exists() for path in paths) and paths[0].resolve() == paths[1].resolve()
 
 
-def _await(base: str, command: str, note: Callable[[str], None], patience: float) -> None:
-    """Until the server answers; what is waited for is told once."""
-    ends, told = time.monotonic() + patience, False
-    while (why := _not_ready(base)) is not None:
-        if time.monotonic() + PAUSE > ends:
+def _wait_until_ready(base: str, command: str, note: Callable[[str], None], timeout: float) -> None:
+    """Wait until the server answers; note once that the run waits."""
+    deadline, noted = time.monotonic() + timeout, False
+    while (reason := _unready_reason(base)) is not None:
+        if time.monotonic() + PAUSE > deadline:
             raise BadInput(
-                f"no vLLM server answers at {base} within {patience:g} s: {why}",
-                expected="one that serves the model, on GPUs that the trainer does not use",
+                f"no vLLM server answers at {base} within {timeout:g} s: {reason}",
+                expected="a server of the model, on GPUs that the trainer does not use",
                 hint=command,
             )
-        if not told:
+        if not noted:
             note(
-                f"no vLLM server answers at {base} yet ({why}); waiting up to {patience:g} s. To start it: {command}"
+                f"no vLLM server responds at {base} yet ({reason}); waiting up to {timeout:g} s. "
+                f"To start it: {command}"
             )
-            told = True
+            noted = True
         time.sleep(PAUSE)
 
 
-def _not_ready(base: str) -> str | None:
-    """Why the server cannot be asked yet; None: it can."""
+def _unready_reason(base: str) -> str | None:
+    """Why the server is not ready; None if it is."""
     try:
-        with urllib.request.urlopen(f"{base}/health", timeout=ANSWER):  # noqa: S310  (http alone)
+        with urllib.request.urlopen(f"{base}/health", timeout=REQUEST_TIMEOUT):  # noqa: S310  (http alone)
             return None
     except urllib.error.HTTPError as error:
         error.close()
@@ -113,11 +116,11 @@ def _not_ready(base: str) -> str | None:
         return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)
 
 
-def _ask(address: str) -> Any:
-    """What a server's JSON says; None where it has nothing of this name."""
+def _get_json(address: str) -> Any:
+    """The JSON at an address; None where the server has none."""
     try:
-        with urllib.request.urlopen(address, timeout=ANSWER) as answer:  # noqa: S310  (http alone)
-            return json.loads(answer.read(MOST_BYTES))
+        with urllib.request.urlopen(address, timeout=REQUEST_TIMEOUT) as response:  # noqa: S310  (http alone)
+            return json.loads(response.read(MAX_BYTES))
     except urllib.error.HTTPError as error:
         error.close()
     except (OSError, ValueError, http.client.HTTPException):
@@ -125,8 +128,8 @@ def _ask(address: str) -> Any:
     return None
 
 
-def _at(found: Any, *path: str | int) -> Any:
-    """What lies there in JSON of a stranger; None where nothing does."""
+def _value_at(found: Any, *path: str | int) -> Any:
+    """The value at a path of untrusted JSON; None where it is missing."""
     for step in path:
         try:
             found = found[step]

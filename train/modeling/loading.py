@@ -1,4 +1,4 @@
-"""The model that is trained: loading it from a folder or the hub, its tokenizer, readying it for training."""
+"""Loading a model and its tokenizer from a folder or the hub, and preparing the model for training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from checks.attention import SINKS, check_sinks, choose_attention, is_attention_error
 from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype
-from modeling.generation_config import ignore_checkpoint_sampling_defaults
 from modeling.liger import apply_liger_kernels
 from modeling.load_errors import (
     check_tokenizer_folder,
@@ -27,29 +26,32 @@ from modeling.quantization import (
     quantization_of,
     quantize_options,
 )
+from patches.context import PatchContext
+from patches.table import apply_patches
 from settings import BadInput
 
 __all__ = ["Loaded", "choose_attention", "count_parameters", "load_model", "load_tokenizer", "prepare_for_training"]
-# Modules that tell whether a package is there.
 PACKAGES = ("flash_attn", "flash_attn_interface", "kernels", "bitsandbytes")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, how it attends and in which type it computes, and what was done other than asked."""
+    """A loaded model, its attention implementation, its compute type, notes on deviations, and applied patches."""
 
     model: Any
     attention: str
     dtype: str
     notes: list[str]
+    patches: list[str]
 
 
 def load_model(
     settings: dict[str, Any], *, device: str, environment: str = "", proven: dict[str, Any] | None = None
 ) -> Loaded:
-    """Load the causal language model that the settings name; `environment` is ATTN_IMPL, `proven` what verify passed.
+    """Load the causal language model of the settings.
 
-    Nothing is frozen and no adapter is put on: prepare_for_training and adapters.add_lora do that.
+    `environment` is ATTN_IMPL, `proven` the results of verify. prepare_for_training freezes weights, and
+    lora.add_lora adds an adapter.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -61,15 +63,15 @@ def load_model(
     if settings["quantization"] in BITSANDBYTES:
         check_bitsandbytes(settings["quantization"], device)
     bfloat16 = device == "cuda" and torch.cuda.get_device_capability()[0] >= 8
-    compute, held, notes = choose_dtype(settings, stored, has_bfloat16=bfloat16)
+    compute, stored_dtype, notes = choose_dtype(settings, stored, has_bfloat16=bfloat16)
     sinks = config.model_type in SINKS
-    chosen = {"has_sinks": sinks, "dtype": held, "device": device, "installed": installed}
-    attention, said = choose_attention(settings["attention"], environment, proven, **chosen)
-    notes += said
+    facts = {"has_sinks": sinks, "dtype": stored_dtype, "device": device, "installed": installed}
+    attention, attention_notes = choose_attention(settings["attention"], environment, proven, **facts)
+    notes += attention_notes
     options: dict[str, Any] = {
         "config": config,
         "trust_remote_code": settings["trust_remote_code"],
-        dtype_option(): getattr(torch, held),
+        dtype_option(): getattr(torch, stored_dtype),
         "output_loading_info": True,
         **({"revision": settings["revision"]} if settings["revision"] else {}),
         **place_on_devices(settings, stored, device),
@@ -78,31 +80,31 @@ def load_model(
     load = functools.partial(AutoModelForCausalLM.from_pretrained, settings["model"], **options)
     try:
         try:
-            model, told = load(attn_implementation=attention)
+            model, report = load(attn_implementation=attention)
         except (ValueError, ImportError) as error:
             if settings["attention"] != "auto" or attention == "eager" or not is_attention_error(error):
                 raise
-            notes.append(f"attention: eager instead of {attention}, which {config.model_type} does not take.")
+            notes.append(f"attention: eager instead of {attention}, which {config.model_type} does not support.")
             attention = "eager"
-            model, told = load(attn_implementation=attention)
+            model, report = load(attn_implementation=attention)
     except Exception as error:
         raise explain_failure(error, settings) from error
-    check_weights(told, settings["model"])
+    check_weights(report, settings["model"])
     if not (settings["device_map"] or hasattr(model, "hf_device_map")) and not sharded():
         model = model.to(device)
     notes += describe_quantization(model, settings, stored)
     used = getattr(model.config, "_attn_implementation", None) or attention
     if used != attention:
-        notes.append(f"attention: transformers took {used} in the place of {attention}.")
+        notes.append(f"attention: transformers uses {used} instead of {attention}.")
     check_sinks(model, used)
     notes += apply_liger_kernels(model, settings, device=device)
-    ignore_checkpoint_sampling_defaults(model)
-    ignore_checkpoint_sampling_defaults(model)
-    return Loaded(model, used, compute, notes)
+    context = PatchContext(settings, device=device, model=model)
+    apply_patches(context, "model")
+    return Loaded(model, used, compute, notes, context.active)
 
 
 def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
-    """The tokenizer, padding on the left and with a padding token, and notes on what had to be done."""
+    """The tokenizer, padding on the left and with a padding token, and notes."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     name = settings["tokenizer"] or settings["model"]
@@ -116,15 +118,15 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
     tokenizer = None
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=settings["trust_remote_code"], **options)
-    except Exception as error:  # of whatever class: the plain one below is tried first
+    except Exception as error:  # of any class: tokenizer.json is tried before it is reported
         failure = error
     if tokenizer is None or not round_trips_words(tokenizer):
-        # transformers 5 picks the class by the model's type and drops the words of a hand-made vocabulary; 4.5x does
-        # not know the class (TokenizersBackend) that transformers 5 writes down. tokenizer.json itself is right.
+        # transformers 5 chooses the class by the model type, and loses words of a custom vocabulary; 4.5x does not
+        # know the class (TokenizersBackend) that transformers 5 saves. tokenizer.json itself is correct.
         plain = load_plain_tokenizer(PreTrainedTokenizerFast, name, options)
         if plain is not None and round_trips_words(plain):
-            seen = type(tokenizer).__name__ if tokenizer is not None else "the tokenizer's saved class"
-            notes.append(f"tokenizer: tokenizer.json is read as it is, since {seen} does not encode its words here.")
+            seen = type(tokenizer).__name__ if tokenizer is not None else "the saved tokenizer class"
+            notes.append(f"tokenizer: read from tokenizer.json alone, since {seen} does not encode its words.")
             tokenizer = plain
     if tokenizer is None:
         raise explain_failure(failure or ValueError("no tokenizer"), settings, what="tokenizer") from failure
@@ -135,21 +137,21 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
             hint="name another one with --set tokenizer=FOLDER",
         )
     if tokenizer.eos_token is None:
-        notes.append("tokenizer: it has no end token, so every answer goes on to max_completion_length.")
+        notes.append("tokenizer: it has no end token, so every completion has max_completion_length tokens.")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token is None:
             raise BadInput(
                 f"tokenizer {name} has no padding, no end and no unknown token",
-                expected="a token that prompts of different lengths can be filled up with",
+                expected="a token for padding",
                 hint="name another one with --set tokenizer=FOLDER",
             )
-        notes.append(f"tokenizer: it has no padding token; {tokenizer.pad_token} pads.")
+        notes.append(f"tokenizer: it has no padding token; {tokenizer.pad_token} is used.")
     return tokenizer, notes
 
 
 def round_trips_words(tokenizer: Any) -> bool:
-    """Whether words of its own vocabulary come back from an encoding, spaces and case aside."""
+    """Whether words of the vocabulary survive encoding and decoding, ignoring spaces and case."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     words = [word for word, _ in vocabulary if word.isascii() and word.isalpha() and len(word) > 1][:8]
     words = words or [word for word, _ in vocabulary if word.isascii() and word.isalnum()][:8]
@@ -160,15 +162,15 @@ def round_trips_words(tokenizer: Any) -> bool:
 
 
 def load_plain_tokenizer(kind: Any, name: str, options: dict[str, Any]) -> Any:
-    """tokenizer.json by the plain class; None where there is none."""
+    """Load tokenizer.json with the generic class; None where that fails."""
     try:
         return kind.from_pretrained(name, **options)
-    except Exception:  # the caller has the failure that counts
+    except Exception:  # the caller reports the first error
         return None
 
 
 def place_on_devices(settings: dict[str, Any], stored: str, device: str) -> dict[str, Any]:
-    """`device_map` for from_pretrained: straight onto this process's GPU, without a whole copy in host memory."""
+    """`device_map` for from_pretrained: directly to this rank's GPU, without a full copy in host memory."""
     if settings["device_map"]:
         return {"device_map": settings["device_map"]}
     if sharded():
@@ -179,14 +181,14 @@ def place_on_devices(settings: dict[str, Any], stored: str, device: str) -> dict
 
 
 def sharded() -> bool:
-    """Whether accelerate will spread the weights itself (FSDP): then they stay where they were loaded."""
+    """Whether accelerate shards the weights (FSDP): they then stay where they were loaded."""
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
 
 def prepare_for_training(model: Any, settings: dict[str, Any]) -> Any:
-    """Freeze what an adapter will train beside, and make gradient checkpointing work with frozen weights.
+    """Freeze the base weights of an adapter, and make gradient checkpointing work with them.
 
-    Before adapters.add_lora. The core asks GRPOConfig for gradient_checkpointing_kwargs={"use_reentrant": False}.
+    Call it before lora.add_lora. GRPOConfig gets gradient_checkpointing_kwargs={"use_reentrant": False}.
     """
     quantized = getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)
     experts = any(parameter.dim() == 3 and parameter.is_floating_point() for parameter in model.parameters())
@@ -195,26 +197,14 @@ def prepare_for_training(model: Any, settings: dict[str, Any]) -> Any:
 
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     elif settings["lora_rank"]:
-        # Not by PEFT for experts that stayed 16 bits wide: it would make float32 of all that is not quantised.
+        # PEFT would convert everything unquantized to float32, also experts in 16 bits.
         model.requires_grad_(requires_grad=False)
     if settings["gradient_checkpointing"]:
         model.config.use_cache = False
-        disable_reentrant_checkpointing(model)
         if settings["lora_rank"]:
-            # A checkpointed block whose input asks for no gradient gives its adapters none.
+            # A checkpointed block whose input requires no gradient would give its adapters none.
             model.enable_input_require_grads()
     return model
-
-
-def disable_reentrant_checkpointing(model: Any) -> None:
-    """TRL up to 0.23 turns checkpointing on again after each generation, with transformers 4's default, reentrant."""
-    enable = model.gradient_checkpointing_enable
-
-    @functools.wraps(enable)
-    def enable_without_reentry(gradient_checkpointing_kwargs: dict[str, Any] | None = None, **options: Any) -> None:
-        enable(gradient_checkpointing_kwargs or {"use_reentrant": False}, **options)
-
-    model.gradient_checkpointing_enable = enable_without_reentry
 
 
 def dtype_option() -> str:

@@ -1,27 +1,24 @@
-"""What learns: a model and its tokenizer, made on the spot or loaded, with what the trainer has to know of them."""
+"""The policy: a model, made or loaded, its tokenizer, and what the trainer needs to know about them."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.metadata
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import plan as memory_plan
 import torch
 from checks.cuda_graphs import check_cuda_graphs
-from modeling import loading as models
-from modeling import lora as adapters
-from modeling import tiny_model
+from modeling import loading, lora, tiny_model
 from modeling.load_errors import read_config
-from modeling.revision import use_snapshot_path
+from patches.context import PatchContext
 from run.directory import RunDirectory
 from run.ranks import Ranks
 from settings import BadInput
-from trl_config.arguments import RunContext
+from trl_config.versions import RunContext
 
 
 @dataclass
@@ -32,15 +29,16 @@ class Policy:
     tokenizer: Any
     attention: str
     longest_prompt: int
-    completion: int  # longest answer
+    completion: int  # the longest completion
     autocast: str = ""  # "", bfloat16 or float16
     vllm_share: float = 0.0
     plan: dict[str, Any] = field(default_factory=dict)
     lora: list[dict[str, Any]] = field(default_factory=list)
+    patches: list[str] = field(default_factory=list)  # names of those applied when the model was loaded
 
     def describe(self, peak: int) -> dict[str, Any]:
-        """For result.json; `peak` is what torch held at most, in bytes, 0 where nobody counted."""
-        trained, total = models.count_parameters(self.model)
+        """Entries of result.json; `peak` is the peak of allocated GPU memory in bytes, 0 where unknown."""
+        trained, total = loading.count_parameters(self.model)
         memory = memory_plan.compare_with_measured(self.plan, peak) if self.plan and peak else None
         return {
             "parameters": total,
@@ -50,22 +48,26 @@ class Policy:
             "memory": memory,
         }
 
-    def add_to(self, situation: RunContext) -> RunContext:
-        """What the arguments for TRL depend on."""
+    def complete_context(self, context: RunContext) -> RunContext:
+        """Add the facts of the model to the context of GRPOConfig's fields."""
         return dataclasses.replace(
-            situation,
+            context,
             autocast=self.autocast,
             longest_prompt=self.longest_prompt,
             completion=self.completion,
             vllm_share=self.vllm_share,
         )
 
-    @contextlib.contextmanager
-    def trl_compatibility(self, settings: Mapping[str, Any]) -> Iterator[None]:
-        """Around the making of TRL's trainer."""
-        adapted = adapters.trl_compatibility(self.model) if self.lora else contextlib.nullcontext()
-        with adapted, use_snapshot_path(self.model, settings):
-            yield
+    def patch_context(self, settings: Mapping[str, Any], **more: Any) -> PatchContext:
+        """The context of the patches that are applied to the trainer."""
+        return PatchContext(
+            settings,
+            model=self.model,
+            autocast=self.autocast,
+            longest_prompt=self.longest_prompt,
+            active=list(self.patches),
+            **more,
+        )
 
 
 def make_policy(
@@ -77,7 +79,7 @@ def make_policy(
     proven: Mapping[str, Any],
     ranks: Ranks,
 ) -> Policy:
-    """The model that the settings name."""
+    """Load the model that the settings name, or make the tiny one."""
     if settings["model"]:
         return _load(run, task, settings, device=device, proven=proven, ranks=ranks)
     policy = _make_tiny(run, task, settings, device=device, proven=proven)
@@ -91,9 +93,9 @@ def _make_tiny(
     tokenizer = tiny_model.make_tokenizer(task.symbols)
     longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
     completion = settings["max_completion_length"]
-    facts = {"has_sinks": False, "dtype": "float32", "device": device, "installed": models.find_packages()}
-    wanted = settings["attention"], os.environ.get("ATTN_IMPL", "")
-    attention, notes = models.choose_attention(*wanted, dict(proven) or None, **facts)
+    facts = {"has_sinks": False, "dtype": "float32", "device": device, "installed": loading.find_packages()}
+    requested = settings["attention"], os.environ.get("ATTN_IMPL", "")
+    attention, notes = loading.choose_attention(*requested, dict(proven) or None, **facts)
     for note in notes:
         run.note(note)
     model = tiny_model.make_model(settings, tokenizer, longest + completion, attention)
@@ -109,25 +111,25 @@ def _load(
     proven: Mapping[str, Any],
     ranks: Ranks,
 ) -> Policy:
-    """A pretrained model; what can be wrong is looked at before its weights are read."""
+    """Load a pretrained model; configuration, tokenizer and prompts are checked before the weights are read."""
     config = read_config(settings)
     text = config.get_text_config()
     experts = getattr(text, "num_local_experts", 0) or getattr(text, "num_experts", 0) or 0
     check_cuda_graphs(settings, text.model_type, getattr(text, "layer_types", None) or (), experts)
-    tokenizer, notes = models.load_tokenizer(settings)
-    lengths = task.use_tokenizer(tokenizer, getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
+    tokenizer, notes = loading.load_tokenizer(settings)
+    lengths = task.use_tokenizer(tokenizer, getattr(text, "max_position_embeddings", 0) or 0)
     run.write_event("data", summary=task.describe(), lengths=lengths)
     run.log(f"prompts: {lengths['prompts']}, longest {lengths['longest']} tokens, median {lengths['median']}")
     run.start_phase("model", settings["model"])
     environment = os.environ.get("ATTN_IMPL", "")
-    loaded = models.load_model(settings, device=device, environment=environment, proven=dict(proven) or None)
+    loaded = loading.load_model(settings, device=device, environment=environment, proven=dict(proven) or None)
     for note in (*notes, *loaded.notes):
         run.note(note)
-    model = models.prepare_for_training(loaded.model, settings)
+    model = loading.prepare_for_training(loaded.model, settings)
     rows: list[dict[str, Any]] = []
     if settings["lora_rank"]:
-        model, rows = adapters.add_lora(model, settings)
-        trained, total = models.count_parameters(model)
+        model, rows = lora.add_lora(model, settings)
+        trained, total = loading.count_parameters(model)
         run.write_event("lora", targets=rows, trainable=trained, total=total)
         for row in rows:
             run.log(f"LoRA on {row['target']}: {row['modules']} {row['kind']}s, {row['parameters']:,} weights")
@@ -141,20 +143,21 @@ def _load(
         lengths["max_completion_length"],
         autocast="" if loaded.dtype == "float32" else loaded.dtype,
         lora=rows,
+        patches=loaded.patches,
     )
-    policy.plan = _plan(run, config, policy, settings, device=device, ranks=ranks)
+    policy.plan = _plan_memory(run, config, policy, settings, device=device, ranks=ranks)
     policy.vllm_share = settings["vllm_share"] or policy.plan.get("vllm_share") or 0.0
     return policy
 
 
-def _plan(
+def _plan_memory(
     run: RunDirectory, config: Any, policy: Policy, settings: dict[str, Any], *, device: str, ranks: Ranks
 ) -> dict[str, Any]:
-    """What the run will hold in this GPU's memory, told before it starts; empty where there is no GPU to hold it."""
+    """The memory plan of this GPU, logged before the training starts; empty on a CPU."""
     if device == "cpu":
         return {}
     total = torch.cuda.get_device_properties(0).total_memory
-    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()  # before this process took any
+    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()  # before this process allocated any
     machine = {
         "gpus": ranks.world_size,
         "memory": total,
@@ -175,7 +178,7 @@ def _plan(
     except BadInput as error:
         if settings["generation"] == "vllm-colocate" and not settings["vllm_share"]:
             raise BadInput(
-                f"no memory plan, and so no share for vLLM: {error.message}",
+                f"no memory plan, and therefore no share for vLLM: {error.message}",
                 expected=error.expected,
                 hint="--set vllm_share=0.3",
             ) from None
@@ -186,18 +189,18 @@ def _plan(
     if plan["fits"] is False:
         changes = [f"{name}={value}" for remedy in plan["remedies"] for name, value in remedy["set"].items()]
         enough = plan["remedies"] and plan["remedies"][-1]["fits"]
-        ways = f"what would: {', '.join(changes)}" if enough else "nothing that is known here is enough"
-        run.note(f"by the plan this does not fit into the GPU's memory; {ways}")
-    if not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:  # also where it may just not do
+        remedy = f"these settings would: {', '.join(changes)}" if enough else "no known change is enough"
+        run.note(f"by the memory plan this does not fit into the GPU's memory; {remedy}")
+    if not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:  # also where even that may not fit
         settings["micro_batch"] = plan["micro_batch"]
         run.note(plan["notes"][-1])
     return plan
 
 
 def save_reference_model(run: RunDirectory, policy: Policy, *, fresh: bool, ranks: Ranks) -> None:
-    """With beta > 0 TRL loads the first policy by its name: a model made here gets one, in the run.
+    """Save the tiny model for TRL, which loads the reference policy by name at beta > 0.
 
-    An adapter's first policy is its base, with the adapter off; a loaded model has the name it was loaded by.
+    The reference of an adapter is its base, with the adapter disabled; a loaded model has a name already.
     """
     model = policy.model
     if policy.lora or model.config._name_or_path:  # noqa: SLF001

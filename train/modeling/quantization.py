@@ -1,4 +1,4 @@
-"""Data types and quantised weights: what can be, what transformers is told, what became of the memory."""
+"""Quantized weights: the check of bitsandbytes, the options of transformers, and the memory in use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from settings import BadInput
 
 
 def quantization_of(config: Any) -> str:
-    """The method that the checkpoint is quantised with ("" for none): mxfp4, bitsandbytes, ..."""
+    """The quantization method of the checkpoint ("" for none): mxfp4, bitsandbytes, ..."""
     return quantization_method(getattr(config, "quantization_config", None))
 
 
 def check_bitsandbytes(kind: str, device: str) -> None:
-    """Quantise a small matrix: bitsandbytes imports even where its native library failed, and raises when called."""
+    """Quantize a small matrix: bitsandbytes imports without its native library, and raises when it is called."""
     import torch
 
     try:
@@ -36,7 +36,7 @@ def check_bitsandbytes(kind: str, device: str) -> None:
 
 
 def quantize_options(settings: dict[str, Any], stored: str, compute: str) -> dict[str, Any]:
-    """`quantization_config` for from_pretrained, where there is one to give."""
+    """`quantization_config` for from_pretrained; empty without quantization."""
     import torch
 
     kind = settings["quantization"]
@@ -61,33 +61,37 @@ def quantize_options(settings: dict[str, Any], stored: str, compute: str) -> dic
 
 
 def describe_quantization(model: Any, settings: dict[str, Any], stored: str) -> list[str]:
-    """What quantisation did to the memory, in numbers of the model that is there."""
+    """Notes on the memory of the quantized model."""
     gibibytes = model.get_memory_footprint() / 2**30
     if stored == "mxfp4":
-        return [f"model: MXFP4 is unpacked to bfloat16 for training, {gibibytes:.3g} GiB, about three times as much."]
+        return [
+            f"model: MXFP4 is unpacked to bfloat16 for training: {gibibytes:.3g} GiB, about three times the size."
+        ]
     notes = []
     if stored and settings["quantization"] != "none":
-        notes.append(f"model: the checkpoint is quantised by {stored} already; quantization counts for nothing.")
+        notes.append(
+            f"model: the checkpoint is quantized by {stored} already; the setting quantization has no effect."
+        )
     if settings["quantization"] in BITSANDBYTES or stored == "bitsandbytes":
         packed = sum(numel_of(p) for p in model.parameters() if type(p).__name__ in ("Params4bit", "Int8Params"))
         total = count_parameters(model)[1]
         if packed < total / 2:
             notes.append(
-                f"model: only {packed:,} of {total:,} parameters are quantised ({gibibytes:.3g} GiB in all): "
-                "bitsandbytes takes linear layers, not embeddings and not experts that are plain parameters."
+                f"model: only {packed:,} of {total:,} parameters are quantized ({gibibytes:.3g} GiB in total): "
+                "bitsandbytes quantizes linear layers, but not embeddings, and not experts that are plain parameters."
             )
     return notes
 
 
 def count_parameters(model: Any) -> tuple[int, int]:
-    """(trainable, all); a 4-bit weight counts as what it stands for, not as the bytes that it is packed in."""
+    """(trainable, all) parameters; a packed 4-bit weight counts as its original elements."""
     parameters = list(model.parameters())
     trainable = sum(numel_of(parameter) for parameter in parameters if parameter.requires_grad)
     return trainable, sum(numel_of(parameter) for parameter in parameters)
 
 
 def numel_of(parameter: Any) -> int:
-    """Elements of a parameter, two to the byte of a packed one."""
+    """Elements of a parameter, before packing."""
     if type(parameter).__name__ != "Params4bit" or getattr(parameter, "quant_state", None) is None:
         return parameter.numel()
     count = 1

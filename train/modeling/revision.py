@@ -1,4 +1,4 @@
-"""The model's name, by which TRL loads it again: at the revision that was trained from."""
+"""The model's name, by which TRL and vLLM load it again, at the revision of the run."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 @contextmanager
 def use_snapshot_path(model: Any, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Around GRPOTrainer(...), which loads the reference policy, and vLLM its weights, by a name without a revision.
+    """Replace the model's name by the cache folder of its revision while TRL's trainer is constructed.
 
-    What stands in the name's place is the folder of that revision in the hub's cache, and only meanwhile: an adapter
-    and a card say where the model comes from.
+    TRL loads the reference policy, and vLLM its weights, by a name without a revision. Afterwards the name is the
+    one of the hub again, which the adapter's configuration and the model card contain.
     """
     folder = find_snapshot(settings["model"], settings["revision"])
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    said = base.config._name_or_path, base.name_or_path  # noqa: SLF001  what TRL reads
+    names = base.config._name_or_path, base.name_or_path  # noqa: SLF001  read by TRL
     if folder:
         base.config._name_or_path = base.name_or_path = folder  # noqa: SLF001
     try:
         yield
     finally:
-        base.config._name_or_path, base.name_or_path = said  # noqa: SLF001
+        base.config._name_or_path, base.name_or_path = names  # noqa: SLF001
 
 
 def find_snapshot(name: str, revision: str) -> str:
-    """The folder of a revision in the hub's cache, from which it was just loaded; empty without one."""
+    """The cache folder of the revision that was loaded; empty without a revision."""
     if not revision:
         return ""
     from huggingface_hub import try_to_load_from_cache

@@ -337,5 +337,5 @@ def explain_push_error(error: Exception) -> tuple[str, str]:
     if status in (401, 403):
         return f"the hub refused it (HTTP {status})", "set HF_TOKEN to a token that may write there"
     if status is not None:
-        return f"the hub answered HTTP {status}: {first_line(error)}", "push again later"
+        return f"the hub responded with HTTP {status}: {first_line(error)}", "push again later"
     return f"the hub cannot be reached ({kind}: {first_line(error)})", "push again from where there is a network"

@@ -1,4 +1,4 @@
-"""Work for a GPU that is the same again and again, recorded as a CUDA graph."""
+"""Capture of repeated GPU work as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 
 
 @functools.cache
-def aside(device: torch.device) -> torch.cuda.Stream:
-    """Where work is recorded, always the same: cuBLAS keeps a workspace for each stream."""
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream for captures, one per device: cuBLAS keeps a workspace for each stream."""
     return torch.cuda.Stream(device)
 
 
 def capture(work: Callable[[], Any], device: torch.device, pool: Any = None) -> Callable[[], None] | None:
-    """What replays `work`, which is not done yet; None where it cannot be recorded: it waits for the GPU, say.
+    """Capture `work` without running it; return its replay, or None where it cannot be captured (GPU sync, say).
 
-    torch.cuda.graph would look for garbage, wait for the GPU and give back what torch keeps of its memory first.
+    torch.cuda.graph would first collect garbage, synchronize, and empty torch's memory cache.
     """
-    graph, stream, side = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), aside(device)
+    graph, stream, side = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), capture_stream(device)
     pool = pool or torch.cuda.graph_pool_handle()
     side.wait_stream(stream)
     try:
@@ -32,8 +32,8 @@ def capture(work: Callable[[], Any], device: torch.device, pool: Any = None) -> 
             finally:
                 graph.capture_end()
     except RuntimeError:
-        # torch's allocator would take the recording to go on, and not try again when memory is short
-        # (pytorch#180395, of April 2026). Where it has ended, this says so by an error.
+        # torch's allocator would consider the capture as running, and not retry when memory is short
+        # (pytorch#180395, April 2026). Where the capture has ended, this call raises.
         with contextlib.suppress(AttributeError, RuntimeError):
             torch._C._cuda_endAllocateToPool(device.index, pool)  # noqa: SLF001  # type: ignore[attr-defined]
         return None

@@ -1,20 +1,19 @@
-"""Sampling by transformers' own model whose decoding step is recorded once as a CUDA graph and replayed.
+"""Sampling with transformers' own model, the decoding step captured once as a CUDA graph and replayed.
 
-`generate` of transformers asks Python for every layer of every token: with a small model on a fast GPU that is ten
-times what the kernels need, and vLLM's scheduler, Python too, is slower than they are. Here a step of all answers is
-one launch: forward pass, choice of the tokens, and all bookkeeping lie in the graph. The weights are the trainer's
-own, in the type that they are computed with: nothing has to be handed over, and nothing needs to be corrected.
+`generate` of transformers runs Python for every layer of every token: ten times the time of the kernels with a small
+model on a fast GPU. Here the forward pass, the sampling and all bookkeeping of a step are one launch. The weights are
+the trainer's own in the compute type, so that there is no weight sync, and no importance-sampling correction.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from patches.context import PatchContext
 from settings import BadInput
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -28,23 +27,33 @@ from transformers import (
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-FOLDED = "folded_sdpa"
-ALIGNED = 16  # tokens that the cache's length is a multiple of: SDPA copies a mask of another length
-UNKNOWN = ("softcap", "position_bias", "s_aux")  # what some models tell their attention beyond scale and mask
-LOOK_EVERY = 16  # steps between two looks at whether all answers have ended: a look waits for the GPU
+ATTENTION = "grouped_sdpa"
+CACHE_ALIGNMENT = 16  # tokens; SDPA copies a mask whose length is no multiple
+UNSUPPORTED_ATTENTION = ("softcap", "position_bias", "s_aux")  # arguments beyond scale and mask
+EOS_CHECK_INTERVAL = 16  # steps; each check whether all completions have ended waits for the GPU
+
+
+def apply(context: PatchContext) -> None:
+    """Make the sampler before TRL's trainer wraps the model's forward pass; install it afterwards."""
+    if context.trainer is None:
+        context.sampler = CudaGraphGenerate(
+            context.model, autocast=context.autocast, longest_prompt=context.longest_prompt
+        )
+    else:
+        context.model.generate = context.sampler
 
 
 def grouped_sdpa(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, **more: Any
 ) -> tuple[torch.Tensor, None]:
-    """SDPA of one new token (B, H, 1, D) against the cache (B, K, L, D), K heads for H: keys are read once for all.
+    """SDPA of one new token (B, H, 1, D) with a cache (B, K, L, D), K key heads for H query heads.
 
-    The H/K queries that share a head of keys stand in the place of H/K positions, which see the same keys. Prompts
-    (B, H, P, D) are the first that the cache holds, and see nothing behind them.
+    The H/K queries of a key head take the place of H/K positions, so that the keys are read once. A prompt
+    (B, H, P, D) is the first entry of the cache, and attends to nothing after itself.
     """
-    if more_than_these := [name for name in UNKNOWN if more.get(name) is not None]:
+    if unsupported := [name for name in UNSUPPORTED_ATTENTION if more.get(name) is not None]:
         raise BadInput(
-            f"generation = transformers-graphs: this model's attention has {more_than_these[0]}",
+            f"generation = transformers-graphs: this model's attention has {unsupported[0]}",
             expected="plain attention",
             hint="--set generation=vllm-colocate, or transformers",
         )
@@ -52,39 +61,39 @@ def grouped_sdpa(
     if tokens > 1:
         key, value = key[:, :, :tokens], value[:, :, :tokens]
         return sdpa_attention_forward(module, query, key, value, mask, **more)
-    folded = query.reshape(batch, key.shape[1], -1, width)
-    found = scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=more.get("scaling"))
-    return found.reshape(batch, 1, heads, -1), None
+    grouped = query.reshape(batch, key.shape[1], -1, width)
+    output = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=more.get("scaling"))
+    return output.reshape(batch, 1, heads, -1), None
 
 
 @dataclass(frozen=True)
 class TokenSampler:
-    """How the next token is taken from the logits; temperature 0 takes the likeliest."""
+    """Samples the next token from the logits; temperature 0 is greedy."""
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
-    ends: tuple[int, ...]
-    pad: int
+    end_tokens: tuple[int, ...]
+    pad_token: int
 
     @classmethod
-    def of(cls, asked: Any) -> TokenSampler:
-        """What a GenerationConfig says; what a graph cannot do is refused."""
-        if (asked.repetition_penalty or 1.0) != 1.0:
+    def from_generation_config(cls, config: Any) -> TokenSampler:
+        """The sampling of a GenerationConfig; refuses a repetition penalty."""
+        if (config.repetition_penalty or 1.0) != 1.0:
             raise BadInput(
-                f"repetition_penalty = {asked.repetition_penalty} with generation = transformers-graphs",
-                expected="1.0: a graph does not look back at the tokens",
+                f"repetition_penalty = {config.repetition_penalty} with generation = transformers-graphs",
+                expected="1.0: the captured step does not read earlier tokens",
                 hint="--set generation=transformers",
             )
-        ends = asked.eos_token_id
+        ends = config.eos_token_id
         ends = () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
-        temperature = (1.0 if asked.temperature is None else asked.temperature) if asked.do_sample else 0.0
-        pad = asked.pad_token_id if asked.pad_token_id is not None else ends[0] if ends else 0
-        return cls(temperature, asked.top_k or 0, asked.top_p or 1.0, asked.min_p or 0.0, ends, int(pad))
+        temperature = (1.0 if config.temperature is None else config.temperature) if config.do_sample else 0.0
+        pad = config.pad_token_id if config.pad_token_id is not None else ends[0] if ends else 0
+        return cls(temperature, config.top_k or 0, config.top_p or 1.0, config.min_p or 0.0, ends, int(pad))
 
-    def take(self, logits: torch.Tensor) -> torch.Tensor:
-        """One token a row (B,) of logits (B, V). No call here waits for the GPU, so a graph can hold it."""
+    def sample(self, logits: torch.Tensor) -> torch.Tensor:
+        """One token per row (B,) of logits (B, V), without a GPU sync, so that it can be captured."""
         scores: Any = logits.float()
         if not self.temperature:
             return scores.argmax(-1)
@@ -94,55 +103,59 @@ class TokenSampler:
         warpers += [MinPLogitsWarper(self.min_p)] if self.min_p else []
         for warp in warpers:
             scores = warp(None, scores)
-        # The largest of p / Exp(1) is a sample of p; torch.multinomial would ask the GPU whether p is sound.
-        chances = scores.softmax(-1)
-        return (chances / torch.empty_like(chances).exponential_(1)).argmax(-1)
+        # The largest of p / Exp(1) is a sample of p; torch.multinomial would check p on the CPU.
+        probabilities = scores.softmax(-1)
+        return (probabilities / torch.empty_like(probabilities).exponential_(1)).argmax(-1)
 
 
 class Decoder:
-    """Answers of `answer` tokens to `batch` prompts of `prompt` tokens: cache, state, and the recorded step."""
+    """Cache, state and captured step for `batch_size` prompts of `prompt_length` tokens."""
 
-    def __init__(self, model: Any, choice: TokenSampler, *, batch: int, prompt: int, answer: int) -> None:
-        self.model, self.choice, self.batch, self.prompt, self.answer = model, choice, batch, prompt, answer
+    def __init__(
+        self, model: Any, sampler: TokenSampler, *, batch_size: int, prompt_length: int, completion_length: int
+    ) -> None:
+        self.model, self.sampler, self.batch_size = model, sampler, batch_size
+        self.prompt_length, self.completion_length = prompt_length, completion_length
         config, device = model.config.get_text_config(), model.device
-        length = -(-(prompt + answer) // ALIGNED) * ALIGNED
-        sharing = config.num_attention_heads // (config.num_key_value_heads or config.num_attention_heads)
+        length = -(-(prompt_length + completion_length) // CACHE_ALIGNMENT) * CACHE_ALIGNMENT
+        groups = config.num_attention_heads // (config.num_key_value_heads or config.num_attention_heads)
         self.cache = StaticCache(config=model.config, max_cache_len=length)
-        self.token = torch.zeros(batch, 1, dtype=torch.long, device=device)  # the last one of each answer
-        self.position = torch.zeros(batch, 1, dtype=torch.long, device=device)  # its place, padding not counted
-        self.slot = torch.zeros(1, dtype=torch.long, device=device)  # its place in the cache
-        self.count = torch.zeros(1, dtype=torch.long, device=device)  # tokens of each answer so far
-        self.unseen = torch.zeros(batch, 1, sharing, length, dtype=model.dtype, device=device)  # 0 seen, -inf not
-        self.ended = torch.zeros(batch, dtype=torch.bool, device=device)
-        self.answers = torch.zeros(batch, answer, dtype=torch.long, device=device)
-        self.ends = torch.tensor(choice.ends, dtype=torch.long, device=device)
+        self.token = torch.zeros(batch_size, 1, dtype=torch.long, device=device)  # the last one of each completion
+        self.position = torch.zeros(batch_size, 1, dtype=torch.long, device=device)  # of the token, without padding
+        self.slot = torch.zeros(1, dtype=torch.long, device=device)  # of the token in the cache
+        self.count = torch.zeros(1, dtype=torch.long, device=device)  # tokens of each completion so far
+        # Additive mask: 0 attended, -inf not.
+        self.mask = torch.zeros(batch_size, 1, groups, length, dtype=model.dtype, device=device)
+        self.ended = torch.zeros(batch_size, dtype=torch.bool, device=device)
+        self.completions = torch.zeros(batch_size, completion_length, dtype=torch.long, device=device)
+        self.end_tokens = torch.tensor(sampler.end_tokens, dtype=torch.long, device=device)
         self.graph: torch.cuda.CUDAGraph | None = None
         base = model.get_base_model() if hasattr(model, "get_base_model") else model  # under PEFT
-        takes = inspect.signature(base.forward).parameters
-        self.takes_slot = "cache_position" in takes  # transformers 4; from 5 on the cache counts itself
-        self.last_alone = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        parameters = inspect.signature(base.forward).parameters
+        self.takes_cache_position = "cache_position" in parameters  # transformers 4; from 5 on the cache counts
+        self.last_logits_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
 
-    def serves(self, choice: TokenSampler, *, rows: int, prompt: int, answer: int) -> bool:
-        """Whether this one can answer these; fewer rows are filled up, unless that would be most of them."""
-        same = (self.choice, self.prompt, self.answer) == (choice, prompt, answer)
-        return same and rows <= self.batch <= 2 * rows
+    def supports(self, sampler: TokenSampler, *, rows: int, prompt_length: int, completion_length: int) -> bool:
+        """Whether this decoder fits a batch; missing rows are filled, unless they would be the larger part."""
+        own = (self.sampler, self.prompt_length, self.completion_length)
+        return own == (sampler, prompt_length, completion_length) and rows <= self.batch_size <= 2 * rows
 
     def run(self, prompts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Answers (B, answer), padded after their end; prompts and mask (B, prompt), padded on the left."""
-        if self.graph is None and self.answer > 1 and prompts.device.type == "cuda":
-            with torch.random.fork_rng(devices=[prompts.device]):  # the same seed, the same answers
-                self._read(prompts, mask)
-                self._record()
-        self._read(prompts, mask)  # recording stepped on: from the start once more
+        """Completions (B, completion_length), padded on the right; prompts and mask (B, P), padded on the left."""
+        if self.graph is None and self.completion_length > 1 and prompts.device.type == "cuda":
+            with torch.random.fork_rng(devices=[prompts.device]):  # the same seed gives the same completions
+                self._prefill(prompts, mask)
+                self._capture()
+        self._prefill(prompts, mask)  # the capture advanced the state
         step = self._step if self.graph is None else self.graph.replay
-        for number in range(1, self.answer):
-            if number % LOOK_EVERY == 0 and bool(self.ended.all()):
+        for number in range(1, self.completion_length):
+            if number % EOS_CHECK_INTERVAL == 0 and bool(self.ended.all()):
                 break
             step()
-        return self.answers
+        return self.completions
 
-    def _record(self) -> None:
-        """One step as a graph, after two that let libraries set up what they set up at first use."""
+    def _capture(self) -> None:
+        """Capture one step, after two steps in which libraries initialise what they use."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -151,114 +164,98 @@ class Decoder:
                 self._rewind()
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        # Calls of other threads (a loader's, a watcher's) do not end the recording.
+        # CUDA calls of other threads (a data loader's, say) do not invalidate the capture.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self._step()
 
-    def _read(self, prompts: torch.Tensor, mask: torch.Tensor) -> None:
-        """Run the prompts through the model, and take each answer's first token."""
-        there, length = mask.bool(), self.prompt
-        places = (there.long().cumsum(-1) - 1).clamp(min=0)
-        everything = torch.ones(length, length, dtype=torch.bool, device=prompts.device)
-        # Padding sees itself: a row without a key would be no number, and spread.
-        seen = (everything.tril() & there[:, None, None, :]) | torch.eye(length, device=prompts.device).bool()
+    def _prefill(self, prompts: torch.Tensor, mask: torch.Tensor) -> None:
+        """Run the prompts through the model, and sample the first token of each completion."""
+        real, length = mask.bool(), self.prompt_length
+        positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+        causal = torch.ones(length, length, dtype=torch.bool, device=prompts.device).tril()
+        # Padding attends to itself: a row without any key would be NaN, and spread.
+        attended = (causal & real[:, None, None, :]) | torch.eye(length, device=prompts.device).bool()
         self.cache.reset()
         slots = torch.arange(length, device=prompts.device)
-        logits = self._forward(prompts, seen, places, slots, **self.last_alone)
-        self.position.copy_(places[:, -1:])
-        self.unseen.fill_(-torch.inf)
-        self.unseen[..., :length].masked_fill_(there[:, None, None, :], 0.0)
+        logits = self._forward(prompts, attended, positions, slots, **self.last_logits_only)
+        self.position.copy_(positions[:, -1:])
+        self.mask.fill_(-torch.inf)
+        self.mask[..., :length].masked_fill_(real[:, None, None, :], 0.0)
         self.ended.zero_()
-        self.answers.fill_(self.choice.pad)
+        self.completions.fill_(self.sampler.pad_token)
         self._rewind()
         self.count.zero_()
-        self._take(logits)
+        self._sample(logits)
 
     def _rewind(self) -> None:
-        """The next step is the one after the prompts."""
-        self.slot.fill_(self.prompt)
+        """Set the state to the first step after the prompts."""
+        self.slot.fill_(self.prompt_length)
         self.count.fill_(1)
         for layer in self.cache.layers:
             if isinstance(getattr(layer, "cumulative_length", None), torch.Tensor):
-                layer.cumulative_length.fill_(self.prompt)
+                layer.cumulative_length.fill_(self.prompt_length)
 
     def _step(self) -> None:
-        """The token before goes through the model, and the next is taken."""
+        """Run the last token through the model, and sample the next one."""
         self.position.add_(1)
-        self.unseen.index_fill_(3, self.slot, 0.0)
-        logits = self._forward(self.token, self.unseen, self.position, self.slot)
+        self.mask.index_fill_(3, self.slot, 0.0)
+        logits = self._forward(self.token, self.mask, self.position, self.slot)
         self.slot.add_(1)
-        self._take(logits)
+        self._sample(logits)
 
     def _forward(
-        self, tokens: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, slots: torch.Tensor, **more: Any
+        self, tokens: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, **more: Any
     ) -> torch.Tensor:
-        if self.takes_slot:
+        if self.takes_cache_position:
             more["cache_position"] = slots
-        given = {"input_ids": tokens, "attention_mask": mask, "position_ids": places, "past_key_values": self.cache}
-        return self.model(**given, use_cache=True, **more).logits[:, -1]
+        inputs = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions}
+        return self.model(**inputs, past_key_values=self.cache, use_cache=True, **more).logits[:, -1]
 
-    def _take(self, logits: torch.Tensor) -> None:
-        """Write each answer's next token; an answer that has ended gets padding."""
-        token = self.choice.take(logits).masked_fill(self.ended, self.choice.pad)
-        self.answers.index_copy_(1, self.count, token[:, None])
+    def _sample(self, logits: torch.Tensor) -> None:
+        """Store each completion's next token; padding after its end."""
+        token = self.sampler.sample(logits).masked_fill(self.ended, self.sampler.pad_token)
+        self.completions.index_copy_(1, self.count, token[:, None])
         self.token.copy_(token[:, None])
-        self.ended |= (token[:, None] == self.ends).any(-1)
+        self.ended |= (token[:, None] == self.end_tokens).any(-1)
         self.count.add_(1)
 
 
-def make(policy: Any, settings: Mapping[str, Any]) -> CudaGraphGenerate | None:
-    """What samples with these settings; none where another does."""
-    if settings["generation"] != "transformers-graphs":
-        return None
-    return CudaGraphGenerate(policy.model, autocast=policy.autocast, longest_prompt=policy.longest_prompt)
-
-
-def put(sampler: CudaGraphGenerate | None, model: Any) -> None:
-    """Let it answer where TRL and looks call `model.generate`."""
-    if sampler:
-        model.generate = sampler
-
-
-def take_away(model: Any) -> None:
-    """The model's own `generate` again: what stood in its place is no part of what is saved or copied."""
-    vars(model).pop("generate", None)
-
-
 class CudaGraphGenerate:
-    """`generate` for TRL and for looks. Make it before TRL's trainer, which wraps the model's forward."""
+    """`generate` for TRL and for the evaluation. Construct it before TRL's trainer, which wraps `forward`."""
 
     def __init__(self, model: Any, *, autocast: str, longest_prompt: int) -> None:
         check_model(model)
-        AttentionInterface.register(FOLDED, grouped_sdpa)
-        self.longest = longest_prompt
-        self.twin, self.pairs = make_sampling_copy(model, getattr(torch, autocast) if autocast else model.dtype)
+        AttentionInterface.register(ATTENTION, grouped_sdpa)
+        self.longest_prompt = longest_prompt
+        self.copy, self.pairs = make_sampling_copy(model, getattr(torch, autocast) if autocast else model.dtype)
         self.decoder: Decoder | None = None
 
     @torch.no_grad()
     def __call__(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, generation_config: Any, **_: Any
     ) -> torch.Tensor:
-        """Prompts (B, P), padded on the left, and the answers after them (B, P + max_new_tokens)."""
+        """Prompts (B, P), padded on the left, followed by their completions: (B, P + max_new_tokens)."""
         if self.pairs:
-            torch._foreach_copy_([twin for twin, _ in self.pairs], [own for _, own in self.pairs])
-        choice = TokenSampler.of(generation_config)
+            torch._foreach_copy_([copied for copied, _ in self.pairs], [own for _, own in self.pairs])
+        sampler = TokenSampler.from_generation_config(generation_config)
         rows, length = input_ids.shape
-        prompt, answer = max(length, self.longest, 2), generation_config.max_new_tokens  # one token is a step
-        if self.decoder is None or not self.decoder.serves(choice, rows=rows, prompt=prompt, answer=answer):
-            self.decoder = None  # its memory goes first
-            self.decoder = Decoder(self.twin, choice, batch=rows, prompt=prompt, answer=answer)
-        batch = self.decoder.batch
-        before = (prompt - length, 0)
-        prompts = nn.functional.pad(input_ids, before, value=choice.pad)
-        mask = nn.functional.pad(attention_mask, before)
-        filled = [*range(rows), *[rows - 1] * (batch - rows)]
-        answers = self.decoder.run(prompts[filled], mask[filled])[:rows]
-        return torch.cat([input_ids, answers], dim=1)
+        lengths = {
+            "prompt_length": max(length, self.longest_prompt, 2),  # a single token would be taken for a step
+            "completion_length": generation_config.max_new_tokens,
+        }
+        if self.decoder is None or not self.decoder.supports(sampler, rows=rows, **lengths):
+            self.decoder = None  # frees its memory first
+            self.decoder = Decoder(self.copy, sampler, batch_size=rows, **lengths)
+        padding = (lengths["prompt_length"] - length, 0)
+        prompts = nn.functional.pad(input_ids, padding, value=sampler.pad_token)
+        mask = nn.functional.pad(attention_mask, padding)
+        filled = [*range(rows), *[rows - 1] * (self.decoder.batch_size - rows)]
+        completions = self.decoder.run(prompts[filled], mask[filled])[:rows]
+        return torch.cat([input_ids, completions], dim=1)
 
 
 def make_sampling_copy(model: Any, dtype: torch.dtype) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
-    """The model once more in another type, sharing what has it already; (twin's, own) tensors to copy at each use."""
+    """A copy of the model in another type that shares tensors of that type; (copied, own) tensors to update."""
     memo: dict[int, Any] = {}
     pairs = []
     for own in model.parameters():
@@ -267,26 +264,26 @@ def make_sampling_copy(model: Any, dtype: torch.dtype) -> tuple[Any, list[tuple[
         else:
             memo[id(own)] = nn.Parameter(own.detach().to(dtype), requires_grad=False)
             pairs.append((memo[id(own)], own))
-    twin = copy.deepcopy(model, memo)
-    twin.eval()
-    if twin.is_gradient_checkpointing:
-        twin.gradient_checkpointing_disable()
-    twin.config._attn_implementation = FOLDED  # noqa: SLF001
-    return twin, pairs
+    copied = copy.deepcopy(model, memo)
+    copied.eval()
+    if copied.is_gradient_checkpointing:
+        copied.gradient_checkpointing_disable()
+    copied.config._attn_implementation = ATTENTION  # noqa: SLF001
+    return copied, pairs
 
 
 def check_model(model: Any) -> None:
-    """Refuse what graph_fields cannot see in a configuration."""
+    """Refuse a model by properties that its configuration does not show (checks.cuda_graphs reads that)."""
     config = model.config.get_text_config()
-    why_not = (
+    obstacle = (
         "it has attention sinks" if any(name.endswith(".sinks") for name, _ in model.named_parameters())
-        else "its weights are quantised" if getattr(model, "is_quantized", False)
+        else "its weights are quantized" if getattr(model, "is_quantized", False)
         else "transformers has no SDPA for it" if not getattr(model, "_supports_sdpa", False)
         else ""
     )  # fmt: skip
-    if why_not:
+    if obstacle:
         raise BadInput(
-            f"generation = transformers-graphs with a model of type {config.model_type}: {why_not}",
+            f"generation = transformers-graphs with a model of type {config.model_type}: {obstacle}",
             expected="a decoder with full attention in every layer, its weights in 16 or 32 bits",
             hint="--set generation=vllm-colocate, or transformers",
         )

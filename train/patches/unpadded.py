@@ -1,10 +1,9 @@
-"""Learning without a mask: each row begins at the first place, and is as long as the longest of them has to be.
+"""Training passes without an attention mask: rows start at the first position, cut to the longest row.
 
-TRL pads prompts on the left and answers on the right, and says so by a mask. With one torch's
-scaled_dot_product_attention cannot take FlashAttention's kernels, and one answer that ends before the others is
-enough: 122 ms of attention a step for 33, 64 rows of 768 tokens of a Qwen2 of 387 M parameters (an H200, driver
-580.159.04, torch 2.11.0, 2026-11-22). A causal model never looks at what comes after a token, so padding on the right
-needs no mask.
+TRL pads prompts on the left and completions on the right, and masks the padding. With a mask, torch's
+scaled_dot_product_attention cannot use FlashAttention's kernels: 122 ms of attention per step instead of 33, with 64
+rows of 768 tokens of a 387 M Qwen2 (H200, torch 2.11.0, 2026-11-22). In a causal model no token attends to a later
+one, so padding on the right needs no mask.
 """
 
 from __future__ import annotations
@@ -14,88 +13,97 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from patches.context import PatchContext
 
-# What a forward pass is left alone with: it continues a text, or its answer names every place.
-OTHERWISE = (
+# A forward pass with one of these is left alone: it continues a sequence, or its output depends on every position.
+UNSUPPORTED_ARGUMENTS = (
     "position_ids", "past_key_values", "inputs_embeds", "use_cache", "output_hidden_states", "output_attentions",
     "output_router_logits",
 )  # fmt: skip
 
 
-def remove_padding(trainer: Any, *, device: str, compiled: bool) -> None:
-    """The trainer's model and, where it has one, the reference: what is compared is computed alike."""
-    for model in (trainer.model, getattr(trainer, "ref_model", None)):
-        if model is not None:
-            remove_model_padding(model, device=device, compiled=compiled)
+def apply(context: PatchContext) -> bool:
+    """Patch the model of the trainer and, where it has one, the reference model."""
+    return remove_padding(context.trainer, device=context.device, compiled=context.settings["compile"])
+
+
+def remove_padding(trainer: Any, *, device: str, compiled: bool) -> bool:
+    """Patch the trained model and the reference model alike; whether the trained one is patched."""
+    reference = getattr(trainer, "ref_model", None)
+    if reference is not None:
+        remove_model_padding(reference, device=device, compiled=compiled)
+    return remove_model_padding(trainer.model, device=device, compiled=compiled)
 
 
 def remove_model_padding(model: Any, *, device: str, compiled: bool = False) -> bool:
-    """Let the model's decoder compute its rows without their padding; whether this one can.
+    """Let the model's decoder compute unpadded rows; False where this model or device does not support it.
 
-    A CPU has no faster attention without a mask, and a compiled model wants rows of one length.
+    A CPU has no faster attention without a mask, and a compiled model needs rows of one length.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     decoder = base.base_model
-    if device != "cuda" or compiled or decoder is base or not _fits(base.config, decoder):
+    if device != "cuda" or compiled or decoder is base or not _is_supported(base.config, decoder):
         return False
     forward = decoder.forward
 
     @functools.wraps(forward)
-    def unpadded(*arguments: Any, **named: Any) -> Any:
-        rows = None if arguments else _Rows.of(named)
+    def unpadded_forward(*arguments: Any, **named: Any) -> Any:
+        rows = None if arguments else _Rows.from_arguments(named)
         if rows is None:
             return forward(*arguments, **named)
-        ids = rows.pushed(named["input_ids"])
-        # That nothing is masked is seen by transformers; of no mask 4.57 makes one, for several texts in a row.
-        found = forward(**{**named, "input_ids": ids, "attention_mask": torch.ones_like(ids)})
-        found.last_hidden_state = rows.put_back(found.last_hidden_state)
-        return found
+        ids = rows.align_left(named["input_ids"])
+        # transformers detects a mask of ones; without any mask 4.57 would build one for packed sequences.
+        output = forward(**{**named, "input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        output.last_hidden_state = rows.restore(output.last_hidden_state)
+        return output
 
-    decoder.forward = unpadded
+    decoder.forward = unpadded_forward
     return True
 
 
-def _fits(config: Any, decoder: Any) -> bool:
-    """A causal decoder of transformers' own, with the attention that a mask slows down."""
+def _is_supported(config: Any, decoder: Any) -> bool:
+    """Whether this is a causal decoder of transformers whose attention a mask slows down."""
     return (
-        config._attn_implementation == "sdpa"  # noqa: SLF001  no public name tells
+        config._attn_implementation == "sdpa"  # noqa: SLF001  no public attribute has it
         and type(decoder).__module__.startswith("transformers.models.")
         and not config.is_encoder_decoder
         and config.return_dict
-        and not hasattr(config, "vision_config")  # images may look ahead
+        and not hasattr(config, "vision_config")  # image tokens may attend to later ones
         and not getattr(config, "use_bidirectional_attention", False)
-        and not getattr(config, "output_router_logits", False)  # compared with the mask, place by place
+        and not getattr(config, "output_router_logits", False)  # compared with the mask, position by position
     )
 
 
 class _Rows:
-    """Where the tokens of padded rows are: `left` (B, 1) before the first of each, `longest` of them in a row."""
+    """Positions of the tokens in padded rows: `left` (B, 1) is the padding before them, `longest` their maximum."""
 
     def __init__(self, left: torch.Tensor, longest: int, width: int) -> None:
         self.longest = longest
-        self.places = torch.arange(width, device=left.device)
+        self.positions = torch.arange(width, device=left.device)
         self.left = left
 
     @classmethod
-    def of(cls, named: Mapping[str, Any]) -> _Rows | None:
-        """The rows of a pass that learns or scores; None for any other, and where padding lies within a row."""
+    def from_arguments(cls, named: Mapping[str, Any]) -> _Rows | None:
+        """The rows of a training or scoring pass; None for any other pass, and with padding within a row."""
         ids, mask = named.get("input_ids"), named.get("attention_mask")
-        asks = [name for name in OTHERWISE if named.get(name) is not None and named[name] is not False]
+        unsupported = [
+            name for name in UNSUPPORTED_ARGUMENTS if named.get(name) is not None and named[name] is not False
+        ]
         tensors = [value for value in named.values() if isinstance(value, torch.Tensor)]
-        if ids is None or mask is None or ids.shape != mask.shape or len(tensors) != 2 or asks:
+        if ids is None or mask is None or ids.shape != mask.shape or len(tensors) != 2 or unsupported:
             return None
         real = mask.bool()
-        begins = (real[:, 1:] & ~real[:, :-1]).sum(1) + real[:, 0]
+        segments = (real[:, 1:] & ~real[:, :-1]).sum(1) + real[:, 0]
         left = (real.cumsum(1) == 0).sum(1)
-        most, longest = torch.stack([begins.max(), real.sum(1).max()]).tolist()
-        return cls(left[:, None], longest, ids.shape[1]) if most == 1 else None
+        most_segments, longest = torch.stack([segments.max(), real.sum(1).max()]).tolist()
+        return cls(left[:, None], longest, ids.shape[1]) if most_segments == 1 else None
 
-    def pushed(self, ids: torch.Tensor) -> torch.Tensor:
-        """(B, width) with padding on both sides -> (B, longest) with padding on the right alone."""
-        return ids.gather(1, (self.places[: self.longest] + self.left) % len(self.places))
+    def align_left(self, ids: torch.Tensor) -> torch.Tensor:
+        """(B, width) with padding on both sides -> (B, longest) with padding on the right."""
+        return ids.gather(1, (self.positions[: self.longest] + self.left) % len(self.positions))
 
-    def put_back(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(B, longest, H) -> (B, width, H): each token's where it was; padding gets some token's."""
-        place = (self.places - self.left).clamp(0, self.longest - 1)
+    def restore(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(B, longest, H) -> (B, width, H) with each token at its own position; the padding has arbitrary values."""
+        index = (self.positions - self.left).clamp(0, self.longest - 1)
         first = torch.arange(len(hidden), device=hidden.device)[:, None] * self.longest
-        return hidden.flatten(0, 1).index_select(0, (first + place).flatten()).unflatten(0, place.shape)
+        return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)

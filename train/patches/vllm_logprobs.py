@@ -1,9 +1,8 @@
-"""vLLM's log-probability of each sampled token, kept as it comes out of the model, a list a step.
+"""vLLM's log-probabilities of the sampled tokens, stored as one list per step.
 
-vLLM cuts every step's array into a row a request and adds each to an object of its own, in Python, which sets the
-pace of a small model: 64 answers of 512 tokens of a Qwen2 of 387 M parameters take 0.83 to 0.87 of the time without
-that (medians of 24 pairs each, 2026-11-22, two H200s, driver 580.159.04, vLLM 0.26.0), and the numbers are vLLM's
-own, all 4,096 of 64 greedy answers (tests/benchmarks/sampling_gpu.py).
+vLLM splits the array of every step into rows and adds each to an object per request, in Python. Without that, 64
+completions of 512 tokens of a 387 M model take 0.83 to 0.87 of the time, with the same numbers
+(tests/benchmarks/sampling_gpu.py; two H200, vLLM 0.26.0, 2026-11-22).
 """
 
 from __future__ import annotations
@@ -15,45 +14,43 @@ from typing import Any
 
 
 class LogprobStore:
-    """Takes the numbers off what the model runner hands to the scheduler, and finds those of an answer again."""
+    """Takes log-probabilities from the outputs of the model runner, before the scheduler reads them."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[list[str], list[Any], list[list[float]]]] = []  # requests, new tokens, their numbers
+        # per step: request ids, new tokens of each request, their log-probabilities
+        self._steps: list[tuple[list[str], list[Any], list[list[float]]]] = []
 
-    def take(self, output: Any) -> None:
-        """What one step of vLLM's made (its ModelRunnerOutput, as from 0.11.1 to 0.32)."""
+    def add(self, output: Any) -> None:
+        """Move the log-probabilities out of a ModelRunnerOutput (vLLM 0.11.1 to 0.32)."""
         if output.logprobs is None:
             return
-        new, numbers = output.sampled_token_ids, output.logprobs.logprobs[:, 0].tolist()
-        # A number a request, or where each request's begin: from a step that makes several tokens of each.
-        starts = output.logprobs.cu_num_generated_tokens or range(len(new))
-        said = [numbers[start : start + len(row)] for start, row in zip(starts, new, strict=False)]
-        self._steps.append((list(output.req_ids), new, said))
+        tokens, logprobs = output.sampled_token_ids, output.logprobs.logprobs[:, 0].tolist()
+        # One number per request, or the start of each request's numbers in a multi-token step.
+        starts = output.logprobs.cu_num_generated_tokens or range(len(tokens))
+        rows = [logprobs[start : start + len(row)] for start, row in zip(starts, tokens, strict=False)]
+        self._steps.append((list(output.req_ids), tokens, rows))
         output.logprobs = None
 
-    def read(self, answers: Iterable[tuple[str, list[int]]]) -> list[list[float] | None]:
-        """The numbers of these answers (request, its tokens), which are all that was sampled.
-
-        None where the tokens are not those that were kept.
-        """
-        tokens, numbers = defaultdict[str, list[int]](list), defaultdict[str, list[float]](list)
-        for requests, sampled, said in self._steps:
-            for request, new, row in zip(requests, sampled, said, strict=False):
-                tokens[request] += map(int, new)  # none while a long prompt is read
-                numbers[request] += row
-        # Inside, vLLM from 0.14 on adds "-" and eight random characters to the name that it gives back.
-        kept = {name: request for request in tokens for name in (request.rpartition("-")[0], request)}
+    def read(self, completions: Iterable[tuple[str, list[int]]]) -> list[list[float] | None]:
+        """The log-probabilities of each completion (request id, tokens); None where the stored tokens differ."""
+        tokens, logprobs = defaultdict[str, list[int]](list), defaultdict[str, list[float]](list)
+        for requests, sampled, rows in self._steps:
+            for request, new, row in zip(requests, sampled, rows, strict=False):
+                tokens[request] += map(int, new)  # empty during a chunked prefill
+                logprobs[request] += row
+        # From vLLM 0.14 on, internal request ids end in "-" and eight random characters.
+        internal = {name: request for request in tokens for name in (request.rpartition("-")[0], request)}
         found: list[list[float] | None] = []
-        for name, answer in answers:
-            request, count = kept.get(name, ""), len(answer)
-            same = tokens[request][:count] == list(answer)  # with asynchronous scheduling one more may have been made
-            found.append(numbers[request][:count] if same else None)
+        for name, completion in completions:
+            request, count = internal.get(name, ""), len(completion)
+            same = tokens[request][:count] == list(completion)  # asynchronous scheduling may sample one more
+            found.append(logprobs[request][:count] if same else None)
         return found
 
 
 @contextmanager
-def storing_logprobs(llm: Any) -> Iterator[LogprobStore | None]:
-    """A store of what is sampled inside; none where the engine does not run in this process."""
+def store_logprobs(llm: Any) -> Iterator[LogprobStore | None]:
+    """Store the log-probabilities sampled within; None where the engine runs in another process."""
     core = getattr(getattr(getattr(llm, "llm_engine", None), "engine_core", None), "engine_core", None)
     scheduler = getattr(core, "scheduler", None)
     if scheduler is None:
@@ -61,11 +58,11 @@ def storing_logprobs(llm: Any) -> Iterator[LogprobStore | None]:
         return
     store, update = LogprobStore(), scheduler.update_from_output
 
-    def take_and_update(scheduled: Any, output: Any) -> Any:
-        store.take(output)
+    def store_and_update(scheduled: Any, output: Any) -> Any:
+        store.add(output)
         return update(scheduled, output)
 
-    scheduler.update_from_output = take_and_update
+    scheduler.update_from_output = store_and_update
     try:
         yield store
     finally:

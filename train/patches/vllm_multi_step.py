@@ -1,11 +1,11 @@
-"""Many of vLLM's decoding steps from one plan of its scheduler.
+"""Multi-step scheduling: several decoding steps of vLLM from one plan of its scheduler.
 
-While every request that runs only gets its next token, each plan is the last one a token further on. vLLM makes it
-anew for each token, request by request in Python, and tells each request of each token by itself, which sets the
-pace of a small model. Here its scheduler plans once and is told once for several tokens of all answers.
+While every running request only gets its next token, each plan is the previous one, one token further on. vLLM makes
+it again for each token, request by request in Python, which limits the sampling rate of a small model. Here the
+scheduler plans once, and gets the output once, for several tokens of all requests.
 
-Where `vllm_cuda_graph.GraphRunner` serves, the model runner makes them in one call. Elsewhere it gets the same
-steps as ever, one after the other. The tokens are the same both ways (benchmarks/sampling_gpu.py has the times).
+Where `vllm_cuda_graph.is_supported`, the model runner samples them in one call. Elsewhere it gets the same steps as
+without the patch. The tokens are the same both ways (tests/benchmarks/sampling_gpu.py measures the times).
 """
 
 from __future__ import annotations
@@ -17,118 +17,125 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from packaging.version import Version
+from patches.context import PatchContext
 
-# How often a plan is repeated. An answer that ends meanwhile is sampled on to the end of it, and cut. With it, two
-# plans are under way: the GPU works at one while the tokens of the other are read and told.
-STEPS, RECORDED_STEPS = 16, 7
+# How often a plan is repeated. A completion that stops earlier is sampled to the end of the plan, and cut. With CUDA
+# graphs two plans are in flight: the GPU works on one while the tokens of the other are processed.
+STEPS, GRAPH_STEPS = 16, 7
+
+
+def apply(context: PatchContext) -> None:
+    """Enable multi-step scheduling in `vllm_generate` and in the evaluation."""
+    context.multi_step = True
 
 
 class MultiStepScheduler:
-    """Stands before a scheduler: repeats its plan a token further on, and tells it of what came back all at once.
+    """Wraps a vLLM scheduler: repeats its plan, and passes the outputs of the repeated steps to it at once.
 
-    vLLM plans a step while the one before runs. Its limits are right for one token that it has not been told of, so
-    of steps that are handed out one by one the last is told by itself. While recorded ones are under way, a step is
-    planned only where everybody gets a token more.
+    vLLM plans a step while the previous one runs, and its limits allow one unreported token. So the last of several
+    single steps is reported on its own; and while a multi-token plan is in flight, a step is planned only where
+    every running request gets another token.
     """
 
-    def __init__(self, scheduler: Any, recorded: Any = None) -> None:
-        self.scheduler, self.recorded = scheduler, recorded
-        self.plan, self.tell = scheduler.schedule, scheduler.update_from_output
-        self.ahead: deque[Any] = deque()  # steps to be handed out
-        self.behind: deque[Any] = deque()  # steps of the burst that have not come back, without its last
-        self.held: list[Any] = []  # what came back, of which the scheduler does not know
-        self.under_way: deque[Any] = deque()  # plans of several tokens each, which the runner makes in one call
+    def __init__(self, scheduler: Any, graph_runner: Any = None) -> None:
+        self.scheduler, self.graph_runner = scheduler, graph_runner
+        self.plan, self.update = scheduler.schedule, scheduler.update_from_output
+        self.queued: deque[Any] = deque()  # repeated steps that `schedule` has not returned yet
+        self.in_flight: deque[Any] = deque()  # steps without an output yet, except the last one
+        self.outputs: list[Any] = []  # not passed to the scheduler yet
+        self.graph_plans: deque[Any] = deque()  # multi-token plans in flight, each one call of the runner
 
     def schedule(self, *arguments: Any) -> Any:
-        """The next step: of the burst, or a plan of the scheduler's own, from which a burst may begin."""
-        if self.ahead:
-            return self.ahead.popleft()
-        if self.under_way and not self._goes_on():
-            return type(self.under_way[0]).make_empty()  # vLLM waits for what is under way
-        records = self.recorded is not None and self.recorded.serves(len(self.scheduler.running))
-        steps = RECORDED_STEPS if records else STEPS
-        space = self.scheduler.num_lookahead_tokens = steps if self._has_space() else 0
+        """Return the next step: a repeated one, or a plan of the scheduler that may be repeated."""
+        if self.queued:
+            return self.queued.popleft()
+        if self.graph_plans and not self._can_continue():
+            return type(self.graph_plans[0]).make_empty()  # vLLM waits for the plans in flight
+        uses_graph = self.graph_runner is not None and self.graph_runner.supports(len(self.scheduler.running))
+        steps = GRAPH_STEPS if uses_graph else STEPS
+        lookahead = self.scheduler.num_lookahead_tokens = steps if self._has_free_blocks() else 0
         planned = self.plan(*arguments)
-        more = min(space, self._repeatable(planned))
-        if more > 1:
-            self._account(more)
-            if records:
-                planned.further = more  # tokens of each answer: for the runner
-                self.under_way.append(planned)
+        extra = min(lookahead, self._repeat_limit(planned))
+        if extra > 1:
+            self._advance(extra)
+            if uses_graph:
+                planned.extra_tokens = extra  # per request; read by the runner
+                self.graph_plans.append(planned)
             else:
-                self._repeat(planned, more)
+                self._repeat(planned, extra)
         return planned
 
     def update_from_output(self, planned: Any, output: Any) -> Any:
-        """What the scheduler says of this step; nothing yet within a burst."""
-        if self.under_way and planned is self.under_way[0]:
-            self.under_way.popleft()
-            return self._tell(planned, output, 1 + planned.further)
-        if not self.behind or planned is not self.behind[0]:
-            return self.tell(planned, output)
-        self.behind.popleft()
-        self.held.append(output)
-        if self.behind:
+        """Return the scheduler's result for this output; empty within repeated steps."""
+        if self.graph_plans and planned is self.graph_plans[0]:
+            self.graph_plans.popleft()
+            return self._update(planned, output, 1 + planned.extra_tokens)
+        if not self.in_flight or planned is not self.in_flight[0]:
+            return self.update(planned, output)
+        self.in_flight.popleft()
+        self.outputs.append(output)
+        if self.in_flight:
             return {}
-        rows = zip(*(one.sampled_token_ids for one in self.held), strict=True)
-        together = replace(output, sampled_token_ids=[list(chain(*row)) for row in rows])
-        count, self.held = len(self.held), []
-        return self._tell(planned, together, count)
+        rows = zip(*(step.sampled_token_ids for step in self.outputs), strict=True)
+        joined = replace(output, sampled_token_ids=[list(chain(*row)) for row in rows])
+        count, self.outputs = len(self.outputs), []
+        return self._update(planned, joined, count)
 
-    def _tell(self, planned: Any, output: Any, count: int) -> Any:
+    def _update(self, planned: Any, output: Any, count: int) -> Any:
         counts = dict.fromkeys(planned.num_scheduled_tokens, count)
-        return self.tell(replace(planned, num_scheduled_tokens=counts), output)
+        return self.update(replace(planned, num_scheduled_tokens=counts), output)
 
-    def _has_space(self) -> bool:
-        """Whether each running request can have the blocks of a burst, so that none is put aside for them."""
+    def _has_free_blocks(self) -> bool:
+        """Whether each running request can get the blocks of all repeated steps, so that none is preempted."""
         manager = self.scheduler.kv_cache_manager
         groups = manager.coordinator.single_type_managers
-        each = sum(STEPS // group.block_size + 2 for group in groups)
-        return bool(manager.block_pool.get_num_free_blocks() > each * len(self.scheduler.running))
+        per_request = sum(STEPS // group.block_size + 2 for group in groups)
+        return bool(manager.block_pool.get_num_free_blocks() > per_request * len(self.scheduler.running))
 
-    def _goes_on(self) -> bool:
-        """Whether everybody just gets more tokens than are under way."""
+    def _can_continue(self) -> bool:
+        """Whether every running request only gets more tokens after those in flight."""
         scheduler = self.scheduler
         waits = not scheduler.running or scheduler.waiting or scheduler.skipped_waiting
-        return not waits and self._has_space() and self._room() > 0
+        return not waits and self._has_free_blocks() and self._remaining_tokens() > 0
 
-    def _room(self) -> int:
-        """Tokens that every running request may still have, beside those that are planned."""
+    def _remaining_tokens(self) -> int:
+        """Tokens that every running request may still get, beyond the planned ones."""
         longest = self.scheduler.max_model_len
         return min(
-            min(one.max_tokens, longest - one.num_prompt_tokens) - one.num_output_tokens - one.num_output_placeholders
-            for one in self.scheduler.running
+            min(request.max_tokens, longest - request.num_prompt_tokens)
+            - request.num_output_tokens
+            - request.num_output_placeholders
+            for request in self.scheduler.running
         )
 
-    def _repeatable(self, planned: Any) -> int:
-        """How often a plan can be repeated: while nobody waits, and each running request decodes and has room."""
+    def _repeat_limit(self, planned: Any) -> int:
+        """How often a plan can be repeated; 0 unless no request waits and every running one decodes."""
         scheduler = self.scheduler
-        running, made = scheduler.running, planned.num_scheduled_tokens
+        running, scheduled = scheduler.running, planned.num_scheduled_tokens
         if (
             not running
             or scheduler.waiting
             or scheduler.skipped_waiting
             or planned.scheduled_new_reqs
-            or not len(running) == len(made) == planned.total_num_scheduled_tokens
-            or any(one.is_prefill_chunk or one.has_encoder_inputs for one in running)
+            or not len(running) == len(scheduled) == planned.total_num_scheduled_tokens
+            or any(request.is_prefill_chunk or request.has_encoder_inputs for request in running)
         ):
             return 0
-        return self._room()
+        return self._remaining_tokens()
 
-    def _repeat(self, planned: Any, more: int) -> None:
-        """This many steps after `planned`."""
-        before = planned.scheduled_cached_reqs
-        none: list[None] = [None] * len(before.req_ids)
-        for further in range(1, more + 1):
+    def _repeat(self, planned: Any, count: int) -> None:
+        """Queue `count` steps after `planned`."""
+        first = planned.scheduled_cached_reqs
+        none: list[None] = [None] * len(first.req_ids)
+        for offset in range(1, count + 1):
             cached = replace(
-                before,
+                first,
                 resumed_req_ids=set(),
                 new_block_ids=none,
-                num_computed_tokens=[count + further for count in before.num_computed_tokens],
-                num_output_tokens=[count + further for count in before.num_output_tokens],
+                num_computed_tokens=[tokens + offset for tokens in first.num_computed_tokens],
+                num_output_tokens=[tokens + offset for tokens in first.num_output_tokens],
             )
-            self.ahead.append(
+            self.queued.append(
                 replace(
                     planned,
                     scheduled_cached_reqs=cached,
@@ -138,70 +145,67 @@ class MultiStepScheduler:
                     kv_cache_block_copies=None,
                 )
             )
-        self.behind.extend([planned, *self.ahead][:-1])
+        self.in_flight.extend([planned, *self.queued][:-1])
 
-    def _account(self, more: int) -> None:
-        """Every request's account as if the scheduler had planned this many more steps."""
-        for one in self.scheduler.running:
-            one.num_computed_tokens += more
-            one.num_output_placeholders += more
-            one.num_in_flight_tokens += more
+    def _advance(self, count: int) -> None:
+        """Update the counters of every request as if the scheduler had planned `count` more steps."""
+        for request in self.scheduler.running:
+            request.num_computed_tokens += count
+            request.num_output_placeholders += count
+            request.num_in_flight_tokens += count
 
 
 @contextmanager
-def multi_step_scheduling(llm: Any, asked: Any) -> Iterator[bool]:
-    """Let vLLM sample in bursts inside, where this engine and what is asked of it allow it; says whether they do."""
+def multi_step_scheduling(llm: Any, params: Any) -> Iterator[bool]:
+    """Enable multi-step scheduling where engine and sampling parameters allow it; yields whether they do."""
     core = getattr(getattr(getattr(llm, "llm_engine", None), "engine_core", None), "engine_core", None)
     scheduler = getattr(core, "scheduler", None)
     if isinstance(getattr(getattr(scheduler, "schedule", None), "__self__", None), MultiStepScheduler):
-        yield True  # within others: what is planned twice would be made twice
+        yield True  # a nested call must not repeat the repeated steps
         return
-    if not (_engine_fits(scheduler) and _request_fits(asked)):
+    if not (_engine_supported(scheduler) and _params_supported(params)):
         yield False
         return
     assert scheduler is not None
-    with recording(core, asked) as recorded:
-        bursts, lookahead = MultiStepScheduler(scheduler, recorded), scheduler.num_lookahead_tokens
-        scheduler.schedule, scheduler.update_from_output = bursts.schedule, bursts.update_from_output
+    with graph_decoding(core, params) as graph_runner:
+        wrapper, lookahead = MultiStepScheduler(scheduler, graph_runner), scheduler.num_lookahead_tokens
+        scheduler.schedule, scheduler.update_from_output = wrapper.schedule, wrapper.update_from_output
         try:
             yield True
         finally:
-            scheduler.schedule, scheduler.update_from_output = bursts.plan, bursts.tell
+            scheduler.schedule, scheduler.update_from_output = wrapper.plan, wrapper.update
             scheduler.num_lookahead_tokens = lookahead
 
 
 @contextmanager
-def recording(core: Any, asked: Any) -> Iterator[Any]:
-    """What records steps of this engine's model runner inside; None where it cannot."""
+def graph_decoding(core: Any, params: Any) -> Iterator[Any]:
+    """Replay decoding steps of the engine's model runner from CUDA graphs within; yields None where unsupported."""
     worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
     runner = getattr(worker, "model_runner", None)
     if runner is None:
         yield None
         return
-    from patches.vllm_cuda_graph import GraphRunner, serves
+    from patches.vllm_cuda_graph import GraphRunner, is_supported
 
-    if not serves(runner, asked):
+    if not is_supported(runner, params):
         yield None
         return
-    recorded = GraphRunner(runner, RECORDED_STEPS)
-    runner.execute_model, runner.sample_tokens = recorded.execute_model, recorded.sample_tokens
+    graph_runner = GraphRunner(runner, GRAPH_STEPS)
+    runner.execute_model, runner.sample_tokens = graph_runner.execute_model, graph_runner.sample_tokens
     try:
-        yield recorded
+        yield graph_runner
     finally:
-        del runner.execute_model, runner.sample_tokens  # the class's own are there again
+        del runner.execute_model, runner.sample_tokens  # restores the methods of the class
 
 
-def _engine_fits(scheduler: Any) -> bool:
-    """vLLM 0.26 as tried: plans ahead, its second model runner, and nothing that counts a scheduler's plans."""
-    if scheduler is None or type(scheduler).__name__ != "AsyncScheduler":
-        return False
-    import vllm
-
+def _engine_supported(scheduler: Any) -> bool:
+    """Whether the scheduler plans ahead for vLLM's second model runner, and no component counts its plans."""
     return (
-        Version(vllm.__version__).release[:2] == (0, 26)
+        scheduler is not None
+        and type(scheduler).__name__ == "AsyncScheduler"
         and scheduler.use_v2_model_runner
         and not scheduler.use_pp
-        and not scheduler.num_lookahead_tokens  # nothing is drafted
+        and not scheduler.num_lookahead_tokens  # speculative decoding
         and not scheduler.defer_block_free
         and not scheduler.need_mamba_block_aligned_split
         and scheduler.connector is None
@@ -211,6 +215,6 @@ def _engine_fits(scheduler: Any) -> bool:
     )
 
 
-def _request_fits(asked: Any) -> bool:
-    """Whether a token or its length alone ends an answer, and nothing but the GPU chooses its tokens."""
-    return not (asked.stop or asked.structured_outputs or asked.n != 1)
+def _params_supported(params: Any) -> bool:
+    """Whether only a stop token or the length ends a completion, and only the GPU chooses its tokens."""
+    return not (params.stop or params.structured_outputs or params.n != 1)

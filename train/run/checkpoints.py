@@ -1,4 +1,4 @@
-"""The folders checkpoint-STEP of a run: which are whole, which one is gone on from. Standard library only."""
+"""The folders checkpoint-STEP of a run: which are complete, and which one to resume from. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMPLETE = "complete.json"  # written last into a checkpoint, with every file's 
 
 
 def mark_complete(checkpoint: Path) -> None:
-    """Say that a checkpoint is whole: its files and their sizes, written last, when they are on the disk."""
+    """Mark a checkpoint complete: list its files and sizes, after they are synced to disk."""
     sizes = {}
     for file in sorted(checkpoint.rglob("*")):
         if file.is_file() and file.name != COMPLETE:
@@ -29,11 +29,11 @@ def mark_complete(checkpoint: Path) -> None:
 
 
 def find_defect(checkpoint: Path) -> str:
-    """Why a checkpoint cannot be resumed from; empty when it can."""
+    """Why a checkpoint cannot be resumed from; empty if it can."""
     try:
         sizes = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["files"]
     except OSError:
-        return f"{COMPLETE} is missing: it was not written to its end"
+        return f"{COMPLETE} is missing: the checkpoint is incomplete"
     except (ValueError, KeyError, TypeError):
         return f"{COMPLETE} is damaged"
     for name, size in sizes.items():
@@ -46,13 +46,13 @@ def find_defect(checkpoint: Path) -> str:
 
 
 def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[Path, str]]]:
-    """The checkpoint that `--resume wanted` means, and the newer ones skipped, each with its defect."""
+    """The checkpoint of `--resume VALUE`, and the newer ones that are skipped, each with its defect."""
     found = list_checkpoints(checkpoints)
     if wanted != "latest":
-        bare = next((path for path in found if path.name == wanted), None)
-        path = bare or Path(wanted).resolve()
-        own = path in [each.resolve() for each in found]
-        defect = find_defect(path) if own else f"it is no checkpoint-STEP in {checkpoints}"
+        by_name = next((path for path in found if path.name == wanted), None)
+        path = by_name or Path(wanted).resolve()
+        in_run = path in [known.resolve() for known in found]
+        defect = find_defect(path) if in_run else f"it is no checkpoint-STEP in {checkpoints}"
         if not path.is_dir():
             defect = "there is no such directory"
         if defect:
@@ -68,20 +68,20 @@ def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[
         if not defect:
             return path, skipped
         skipped.append((path, defect))
-    seen = "; ".join(f"{path.name}: {defect}" for path, defect in skipped) or "it holds no checkpoint-STEP"
+    seen = "; ".join(f"{path.name}: {defect}" for path, defect in skipped) or "no checkpoint-STEP"
     raise BadInput(
         f"--resume latest: no complete checkpoint in {checkpoints} ({seen})",
-        expected="a run that went on past its first save_every steps",
+        expected="a run of at least save_every steps",
         hint="start the run again in a new directory, without --resume",
     )
 
 
 def delete_old_checkpoints(checkpoints: Path, keep: int) -> None:
-    """Remove all but the newest `keep` complete ones, and what is older than those."""
-    whole = [path for path in list_checkpoints(checkpoints) if not find_defect(path)]
-    if len(whole) <= keep:
+    """Delete every checkpoint that is older than the newest `keep` complete ones."""
+    complete = [path for path in list_checkpoints(checkpoints) if not find_defect(path)]
+    if len(complete) <= keep:
         return
-    oldest = checkpoint_step(whole[-keep])
+    oldest = checkpoint_step(complete[-keep])
     for path in list_checkpoints(checkpoints):
         if checkpoint_step(path) < oldest:
             shutil.rmtree(path)
@@ -100,26 +100,26 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def archive_later_files(run: Path, checkpoints: Path, step: int) -> Path | None:
-    """Move what is later than a step where no resume finds it, beside copies of the tables; that place, if any.
+    """Move the checkpoints after a step, and result.json, to checkpoints/aside-N, with copies of the tables.
 
-    The steps are trained again: their checkpoints would be written into those of the other course, a kill could leave
-    a mixture that seems whole, and the older course would count as the newer one, to be kept and gone on with.
+    Those steps are trained again. New checkpoints would otherwise be written into the old folders, a kill could leave
+    a mixture that looks complete, and an old checkpoint could count as the newest one.
     """
     later = [path for path in list_checkpoints(checkpoints) if checkpoint_step(path) > step]
     later += [path for path in [run / "result.json"] if path.exists()]
     if not later:
         return None
     number = 1
-    while (place := checkpoints / f"aside-{number}").exists():
+    while (folder := checkpoints / f"aside-{number}").exists():
         number += 1
-    place.mkdir()
+    folder.mkdir()
     try:
         for name in ("metrics.csv", "generations.csv"):
             if (run / name).exists():
-                shutil.copy2(run / name, place)
-    except OSError:  # no room: nothing was moved yet
-        shutil.rmtree(place)
+                shutil.copy2(run / name, folder)
+    except OSError:  # a full disk: nothing was moved yet
+        shutil.rmtree(folder)
         raise
     for path in later:
-        path.rename(place / path.name)
-    return place
+        path.rename(folder / path.name)
+    return folder

@@ -15,7 +15,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 
-Panel = tuple[str, list[str]]  # a column of metrics.csv, and the held-out metrics that belong to it
+Panel = tuple[str, list[str]]  # a column of metrics.csv, and its held-out metrics
 Row = dict[str, float]
 ROWS_ACROSS = 3  # panels side by side
 mpl.rcParams["svg.hashsalt"] = "envdoctor"  # the same run gives the same file
@@ -23,11 +23,11 @@ mpl.rcParams["svg.hashsalt"] = "envdoctor"  # the same run gives the same file
 
 @dataclass(frozen=True)
 class Curves:
-    """What is drawn of a run. `looks` are [{"step": 50, "metrics": {"greedy_reward": 0.6}}], oldest first."""
+    """The drawn data of a run. `evaluations` are [{"step": 50, "metrics": {"greedy_reward": 0.6}}], oldest first."""
 
     name: str
     rows: list[Row]
-    looks: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def columns(self) -> list[str]:
@@ -37,21 +37,21 @@ class Curves:
 
 
 def draw_curves(
-    metrics: Path, looks: list[dict[str, Any]], panels: list[tuple[str, list[str]]], title: str, target: Path
+    metrics: Path, evaluations: list[dict[str, Any]], panels: list[tuple[str, list[str]]], title: str, target: Path
 ) -> None:
     """One run: a panel for each metric."""
-    draw_runs([Curves("", read_rows(metrics), looks)], panels, title, target)
+    draw_runs([Curves("", read_rows(metrics), evaluations)], panels, title, target)
 
 
 def draw_runs(runs: list[Curves], panels: list[Panel], title: str, target: Path) -> None:
-    """A panel a metric, with every run in each; the file appears whole or not at all."""
+    """One panel per metric, with every run in each; writes the file atomically."""
     across = min(ROWS_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     figure, axes = plt.subplots(down, across, figsize=(5 * across, 3.6 * down), squeeze=False)
     flat = [axis for line in axes for axis in line]
     for axis, (column, held_out) in zip(flat, panels, strict=False):
         for number, run in enumerate(runs):
-            draw = _draw_alone if len(runs) == 1 else _draw_beside_others
+            draw = _draw_alone if len(runs) == 1 else _draw_with_others
             draw(axis, run, column, held_out, f"C{number % 10}")
         axis.set_xlabel("step")
         axis.set_title(column)
@@ -72,12 +72,12 @@ def draw_runs(runs: list[Curves], panels: list[Panel], title: str, target: Path)
 
 
 def read_rows(metrics: Path) -> list[Row]:
-    """The rows of metrics.csv; none where it is not there yet."""
+    """The rows of metrics.csv; none before the file exists."""
     return parse_table(metrics.read_text(encoding="utf-8", errors="replace")) if metrics.exists() else []
 
 
 def parse_table(text: str) -> list[Row]:
-    r"""Rows as numbers, NaN where there is none; a half-written last row is dropped.
+    r"""Rows as numbers, NaN where there is none; an incomplete last row is dropped.
 
     Sample: "step,reward,kl\r\n1,0.5,\r\n2,0.2" -> [{"step": 1.0, "reward": 0.5, "kl": nan}]
     """
@@ -87,12 +87,12 @@ def parse_table(text: str) -> list[Row]:
     header, *rows = lines
     if rows and not text.endswith("\n"):
         rows.pop()
-    whole = [dict(zip(header, map(_number, row), strict=True)) for row in rows if len(row) == len(header)]
-    return [row for row in whole if math.isfinite(row.get("step", math.nan))]
+    complete = [dict(zip(header, map(_number, row), strict=True)) for row in rows if len(row) == len(header)]
+    return [row for row in complete if math.isfinite(row.get("step", math.nan))]
 
 
 def default_panels(runs: list[Curves]) -> list[Panel]:
-    """The smoothed metrics of the runs, then how long answers are and how sure the policy is of them."""
+    """The reward, the smoothed metrics, the completion length and the entropy."""
     known = list(dict.fromkeys(name for run in runs for name in run.columns))
     smooth = [name.removesuffix("_smooth") for name in known if name.endswith("_smooth")]
     usual = ["reward", *smooth, "completion_length", "entropy"]
@@ -100,9 +100,9 @@ def default_panels(runs: list[Curves]) -> list[Panel]:
 
 
 def panel_of(column: str, runs: list[Curves]) -> Panel:
-    """A column with its held-out metrics, greedy and sampled, as far as the runs have them."""
-    looked = {name for run in runs for look in run.looks for name in look["metrics"]}
-    return column, [name for name in (f"greedy_{column}", f"sampled_{column}") if name in looked]
+    """A column with those of its held-out metrics, greedy and sampled, that the runs have."""
+    known = {name for run in runs for evaluation in run.evaluations for name in evaluation["metrics"]}
+    return column, [name for name in (f"greedy_{column}", f"sampled_{column}") if name in known]
 
 
 def _draw_alone(axis: Any, run: Curves, column: str, held_out: list[str], _colour: str) -> None:
@@ -117,8 +117,8 @@ def _draw_alone(axis: Any, run: Curves, column: str, held_out: list[str], _colou
             axis.plot(*zip(*points, strict=True), "o-", color=colour, label=f"held out, {name}")
 
 
-def _draw_beside_others(axis: Any, run: Curves, column: str, held_out: list[str], colour: str) -> None:
-    """One colour a run: a line for its training, points for held-out numbers, greedy filled and sampled hollow."""
+def _draw_with_others(axis: Any, run: Curves, column: str, held_out: list[str], colour: str) -> None:
+    """One colour per run: a line for the training, points for the evaluations, greedy filled and sampled hollow."""
     steps = [row["step"] for row in run.rows]
     smooth = any(f"{column}_smooth" in row for row in run.rows[:1])
     if smooth:
@@ -145,7 +145,9 @@ def _draw_legend(figure: Any, runs: list[Curves], down: int) -> float:
 
 
 def _points(run: Curves, name: str) -> list[tuple[float, float]]:
-    return [(look["step"], look["metrics"][name]) for look in run.looks if look["metrics"].get(name) is not None]
+    return [
+        (found["step"], found["metrics"][name]) for found in run.evaluations if found["metrics"].get(name) is not None
+    ]
 
 
 def _column(rows: list[Row], name: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""A trainer's way in and out: its command line, `--check`, and every end of a run as an exit status."""
+"""The command line of a trainer: its arguments, `--check`, and the exit status of a run."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from settings import BadInput, Recipe, parse_assignments, read_recipe
 Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
 
 
-def make_parser(program: str, says: str) -> argparse.ArgumentParser:
-    """The arguments that every trainer takes."""
-    parser = argparse.ArgumentParser(prog=program, description=says.splitlines()[0])
-    parser.add_argument("run_dir", nargs="?", type=Path, help="directory that holds run.json")
+def make_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """The arguments of every trainer."""
+    parser = argparse.ArgumentParser(prog=program, description=description.splitlines()[0])
+    parser.add_argument("run_dir", nargs="?", type=Path, help="directory with run.json")
     parser.add_argument("--resume", metavar="latest|CHECKPOINT", help="continue from a checkpoint of the run")
     parser.add_argument("--check", action="store_true", help="check settings given as JSON on standard input")
     return parser
 
 
-def run_to_exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bool) -> int:
-    """Train, and turn every end into an exit status. `tells`: this process says what was wrong with the input."""
+def run_to_exit_status(run: RunDirectory, train: Callable[[], int], *, print_errors: bool) -> int:
+    """Train, and return the exit status; bad input is printed where `print_errors` is set."""
     try:
         return train()
     except BadInput as error:
-        if tells:
+        if print_errors:
             print(f"error: {error.message}\nexpected: {error.expected}\nhint: {error.hint}", file=sys.stderr)
         with contextlib.suppress(OSError):
             run.write_event("error", kind="bad-input", **error.as_record())
@@ -45,34 +45,34 @@ def run_to_exit_status(run: RunDirectory, train: Callable[[], int], *, tells: bo
         return 130
     except Exception as error:
         traceback.print_exc()
-        with contextlib.suppress(OSError):  # a full disk may be the very reason
+        with contextlib.suppress(OSError):  # the crash may be a full disk
             message = f"{type(error).__name__}: {error}"
             run.write_event("error", kind="crash", message=message, hint="the traceback is on stderr")
         return 1
 
 
-def end(status: int) -> NoReturn:
-    """The process's end. Among several, without taking torch's C++ threads down.
+def exit_process(status: int) -> NoReturn:
+    """Exit; one of several ranks exits without joining torch's C++ threads.
 
-    Rarely one of them aborts there ("terminate called without an active exception": twice in some hundred runs of two
-    processes on a CPU, torch 2.13), and torchrun tells of a run that is done as of one that failed.
+    Rarely one of these aborts ("terminate called without an active exception": twice in some hundred runs of two
+    processes on a CPU, torch 2.13), and torchrun reports a finished run as failed.
     """
     if "WORLD_SIZE" not in os.environ:
         sys.exit(status)
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  as the interpreter does; no public name waits so
-    atexit._run_exitfuncs()  # noqa: SLF001  where wandb and its like send the last of a run
-    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  as the interpreter does; there is no public function
+    atexit._run_exitfuncs()  # noqa: SLF001  trackers send their last data here
+    with contextlib.suppress(OSError, ValueError):  # closed pipe
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)
 
 
 def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) -> int:
-    """The `--check` mode: one JSON object in, one out. `recipe` is the one that an example names."""
+    """Run `--check`: one JSON object in, one out. `recipe` is named in the example of an error."""
     try:
         try:
-            asked = json.loads(request)
-            name, settings, assignments = asked["recipe"], asked.get("settings", {}), asked.get("assignments", [])
+            given = json.loads(request)
+            name, settings, assignments = given["recipe"], given.get("settings", {}), given.get("assignments", [])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadInput(
                 f"standard input: {type(error).__name__}: {error}",

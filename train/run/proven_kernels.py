@@ -1,4 +1,4 @@
-"""What `envdoctor verify` found wrong here, held against what a run asks for. Standard library only."""
+"""Refuses settings whose kernels failed in `envdoctor verify`. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from settings import BadInput, format_value
 
-# What a setting asks for, and the probe that shows whether it is right here.
+# setting -> value -> the probe that tests it
 PROBES: dict[str, dict[Any, str]] = {
     "quantization": {"nf4": "bitsandbytes_nf4", "fp4": "bitsandbytes_nf4", "int8": "bitsandbytes_int8"},
     "generation": {"vllm-colocate": "vllm_generate"},
@@ -18,13 +18,13 @@ PROBES: dict[str, dict[Any, str]] = {
 
 
 def check_failed_probes(settings: Mapping[str, Any], proven: Mapping[str, Any]) -> None:
-    """A kernel that came out wrong does not train anything; `proven["failed"]` has the names of the probes."""
+    """Refuse a setting whose probe failed; `proven["failed"]` has the names of the failed probes."""
     failed = set(proven.get("failed", ()))
     for name, probes in PROBES.items():
         probe = probes.get(settings[name], "")
         if probe in failed:
             raise BadInput(
                 f"{name} = {format_value(settings[name])}, but verify's probe {probe} failed in this environment",
-                expected="kernels that were proven here",
+                expected="a setting whose probe passed here",
                 hint=f"envdoctor verify --only {probe}",
             )

@@ -1,4 +1,4 @@
-"""The processes of one run: one alone, or one a GPU under torchrun."""
+"""The processes of a run: one, or one per GPU under torchrun."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 class Ranks:
-    """This process among the others. Every method is called by all of them, or by none."""
+    """This process among the others. Every method is a collective: all ranks call it, or none."""
 
     def __init__(self, device: str) -> None:
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -20,62 +20,50 @@ class Ranks:
         if self.world_size > 1:
             from accelerate import PartialState
 
-            PartialState(cpu=device == "cpu")  # the process group, as the trainer would make it later
+            PartialState(cpu=device == "cpu")  # creates the process group, as the trainer would do later
             if device == "cpu":
-                _place_on_cpu()
+                _register_cpu_location()
             elif os.environ.get("LOCAL_WORLD_SIZE") == str(self.world_size):
-                # NCCL would gather when the GPU is done with all that it was given. Between machines gloo finds its
-                # way by their names, which NCCL does not need.
+                # NCCL would gather only when the GPU has finished its queue. Between hosts gloo needs host names that
+                # resolve, which NCCL does not.
                 self.group = torch.distributed.new_group(backend="gloo")
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
-        """Everybody's items in the order of the ranks."""
+        """The items of all ranks, in the order of the ranks."""
         if self.world_size == 1:
             return list(items)
         parts: list[Any] = [None] * self.world_size
         torch.distributed.all_gather_object(parts, list(items), group=self.group)
         return [item for part in parts for item in part]
 
-    def lend(self, trainer: Any) -> None:
-        """Let TRL's module gather objects like this, too: four times a step it does, all texts among them."""
-        if self.group is not None:
-            trainer.gather_object = self.gather
-
-    def prepare(self, accelerator: Any) -> None:
-        """Gradients lie in DDP's buckets, where they are added up: else it holds them twice, and copies them back."""
-        if getattr(accelerator, "ddp_handler", None) is not None:
-            accelerator.ddp_handler.gradient_as_bucket_view = True
-
     def any(self, flag: bool) -> bool:
-        """Whether anybody says so: ranks that stop at different steps would wait for each other for ever."""
+        """Whether the flag is set on any rank; ranks that stop at different steps would deadlock."""
         return any(self.gather([flag]))
 
     def barrier(self) -> None:
-        """Until everybody is here."""
+        """Wait for all ranks."""
         if self.world_size > 1:
             torch.distributed.barrier()
 
     def shut_down(self) -> None:
-        """The end, together: torchrun's agents on several nodes fail or hang when one of them ends long before."""
+        """Leave the process group together: torchrun's agents fail or hang when one node ends long before another."""
         if self.world_size > 1:
             torch.distributed.barrier()
             torch.distributed.destroy_process_group()
 
     def local_items(self, items: Sequence[Any]) -> list[Any]:
-        """This rank's part of the items, so that `in_order(gather(...))` of all parts is the whole."""
+        """This rank's part of the items; `restore_order(gather(part), len(items))` restores the order."""
         return list(items[self.rank :: self.world_size])
 
     def restore_order(self, gathered: Sequence[Any], size: int) -> list[Any]:
-        """Gathered parts of `share` back in the order of the items."""
-        starts = [
-            sum(len(range(rank, size, self.world_size)) for rank in range(number))
-            for number in range(self.world_size)
-        ]
-        return [gathered[starts[place % self.world_size] + place // self.world_size] for place in range(size)]
+        """The gathered parts of `local_items`, in the order of the items."""
+        sizes = [len(range(rank, size, self.world_size)) for rank in range(self.world_size)]
+        starts = [sum(sizes[:rank]) for rank in range(self.world_size)]
+        return [gathered[starts[index % self.world_size] + index // self.world_size] for index in range(size)]
 
 
-def _place_on_cpu() -> None:
-    """Let torch.load put an optimizer's state on `cpu:1`, accelerate's name of a rank's CPU; torch knows `cpu`."""
+def _register_cpu_location() -> None:
+    """Let torch.load map `cpu:1`, accelerate's name for the CPU of a rank."""
     torch.serialization.register_package(
-        0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+        0, lambda _: None, lambda storage, location: storage if location.startswith("cpu:") else None
     )

@@ -1,95 +1,36 @@
-"""Our settings as fields of the installed TRL's GRPOConfig. Pure: versions and field names in, arguments out.
+"""The settings as fields of the installed TRL's GRPOConfig. Pure: versions and field names in, arguments out.
 
-What a version cannot do is refused, or replaced by what does the same and said in a note; nothing is dropped.
-What each version has was read in its wheel (0.22.2 to 1.16.0, 2026-11-21).
+A setting that a version lacks is refused, or replaced by an equivalent with a note; none is dropped.
+The fields of each version were read from its wheel (0.22.2 to 1.16.0, 2026-11-21).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.metadata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from checks.batches import check_batches, vllm_max_length
-from checks.fsdp import MINIMUM_VERSIONS, fsdp_fields
+from checks.fsdp import fsdp_fields
 from checks.versions import check_sleep
-from packaging.version import Version
 from settings import BadInput
 from trl_config.importance_sampling import importance_sampling_fields
 from trl_config.loss import loss_fields
-from trl_config.optimizers import check_optimizer, find_packages
+from trl_config.optimizers import check_optimizer
+from trl_config.versions import InstalledVersions, RunContext
 
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
-
-
-@dataclass(frozen=True)
-class InstalledVersions:
-    """What the environment has: TRL's version and GRPOConfig's field names; Liger's version, or none."""
-
-    trl: Version
-    fields: frozenset[str]
-    liger: Version | None = None
-    liger_least: Version | None = None  # that this TRL takes
-    optimizers: frozenset[str] = frozenset()  # that transformers names; empty: not known
-    packages: frozenset[str] = frozenset()  # of those that optimizers need
-    versions: Mapping[str, Version | None] = dataclasses.field(default_factory=dict)  # of what FSDP needs
-
-    @classmethod
-    def here(cls, config: type) -> InstalledVersions:
-        """What this environment has."""
-
-        def version_of(name: str) -> Version | None:
-            try:
-                return Version(importlib.metadata.version(name))
-            except importlib.metadata.PackageNotFoundError:
-                return None
-
-        from trl import import_utils
-
-        fields = frozenset(field.name for field in dataclasses.fields(config))
-        from transformers.training_args import OptimizerNames
-
-        return cls(
-            Version(importlib.metadata.version("trl")),
-            fields,
-            version_of("liger-kernel"),
-            Version(getattr(import_utils, "LIGER_KERNEL_MIN_VERSION", "0")),
-            frozenset(str(name.value) for name in OptimizerNames),
-            find_packages(),
-            {name: version_of(name) for name in MINIMUM_VERSIONS},
-        )
-
-    def has(self, field: str) -> bool:
-        """Whether this GRPOConfig takes the field."""
-        return field in self.fields
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """What is known when the trainer is made: device, ranks, types of numbers, lengths in tokens."""
-
-    output: str
-    device: str
-    ranks: int
-    # Of a model that is loaded:
-    autocast: str = ""  # "", bfloat16 or float16
-    longest_prompt: int = 1
-    completion: int = 1
-    vllm_share: float = 0.0
 
 
 def make_grpo_arguments(
     settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext
 ) -> tuple[dict[str, Any], list[str]]:
-    """Keyword arguments for GRPOConfig, and what to tell about them."""
+    """Keyword arguments for GRPOConfig, and notes."""
     notes: list[str] = []
     if settings["device_map"] and at.ranks > 1:
         raise BadInput(
             f"device_map = {settings['device_map']} in {at.ranks} processes",
-            expected="one process that spreads the model over its GPUs, or one a GPU with the whole model each",
+            expected="one process with several GPUs, or one process per GPU with a full copy of the model",
             hint="--set device_map=",
         )
     arguments = {
@@ -97,7 +38,7 @@ def make_grpo_arguments(
         **_optimisation(settings, installed),
         **loss_fields(settings, installed, notes),
         **_generation(settings, installed, at, notes),
-        **_own_code(settings, installed),
+        **_trust_remote_code(settings, installed),
         "output_dir": at.output,
         "seed": settings["seed"],
         "bf16": at.autocast == "bfloat16",
@@ -105,22 +46,22 @@ def make_grpo_arguments(
         "use_cpu": at.device == "cpu",
         "gradient_checkpointing": settings["gradient_checkpointing"],
         "torch_compile": settings["compile"],
-        # Checkpoints are dropped by us, after the new one is marked complete: transformers would do it before.
+        # run.recorder deletes old checkpoints after the new one is marked complete; transformers would do it before.
         "save_strategy": "steps" if settings["save_every"] else "no",
         "save_steps": settings["save_every"] or 1,
         "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # a loss that is not a number must be seen
+        "logging_nan_inf_filter": False,  # the alarms need a NaN loss
         "report_to": settings["report_to"] or "none",
         "run_name": Path(at.output).parent.name,
         **({"logging_dir": str(Path(at.output).parent / "tensorboard")} if installed.has("logging_dir") else {}),
         "disable_tqdm": True,
-        # From 1.7 TRL adds a mixture's load-balancing loss by itself, with the weight in the model's configuration
-        # (0.9 for gpt-oss). The loss is GRPO's alone, in every version.
+        # From 1.7 TRL adds the load-balancing loss of an MoE model, with the coefficient of its configuration (0.9
+        # for gpt-oss). The loss is GRPO's alone, in every version.
         **({"router_aux_loss_coef": 0.0} if installed.has("router_aux_loss_coef") else {}),
-        "ddp_find_unused_parameters": False,  # every trained weight is used; the search costs a pass
+        "ddp_find_unused_parameters": False,  # every trained weight is used
     }
     if settings["gradient_checkpointing"]:
-        # torch recommends it, and the re-entrant kind sees no gradient through frozen weights (LoRA).
+        # The re-entrant kind computes no gradient through frozen weights (LoRA).
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
     arguments |= fsdp_fields(settings, installed.versions, device=at.device, ranks=at.ranks)
     missing = sorted(name for name in arguments if not installed.has(name))
@@ -133,27 +74,27 @@ def make_grpo_arguments(
     return arguments, notes
 
 
-def _own_code(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
-    """TRL loads the model again by its name: the reference policy, and vLLM in this process."""
+def _trust_remote_code(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
+    """The field for models with code of their own, which TRL loads again: for the reference policy, and for vLLM."""
     again = settings["generation"] == "vllm-colocate" or (settings["beta"] > 0 and not settings["lora_rank"])
     if not settings["trust_remote_code"] or not again:
         return {}
     if not installed.has("trust_remote_code"):  # none before 1.7
         raise BadInput(
             f"trust_remote_code = true with TRL {installed.trl}, which loads the model again without it",
-            expected="TRL 1.7 or newer, or neither beta without an adapter nor vllm-colocate",
+            expected="TRL 1.7 or newer, or lora_rank with beta and no vllm-colocate",
             hint="--set beta=0 --set generation=transformers",
         )
     return {"trust_remote_code": True}
 
 
 def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """One generation per optimizer step: all its answers are sampled at once, and learnt from in passes."""
-    each, micro = check_batches(settings, ranks)
+    """One generation per optimizer step: all completions are sampled at once, and trained on in micro-batches."""
+    per_gpu, micro = check_batches(settings, ranks)
     length = {"max_steps": settings["steps"]} if settings["steps"] else {"num_train_epochs": settings["epochs"]}
     return length | {
         "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": each // micro,
+        "gradient_accumulation_steps": per_gpu // micro,
         "num_generations": settings["num_generations"],
         "num_iterations": settings["num_iterations"],
     }
@@ -181,8 +122,8 @@ def _generation(
         "top_p": settings["top_p"],
     }
     if installed.has("max_prompt_length"):
-        # Up to 0.26 it truncates at 512 unless told otherwise, in 0.27 it does nothing but warn. Prompts are fitted
-        # before training, by us, the same on every version.
+        # Up to 0.26 the default truncates prompts at 512 tokens; 0.27 only warns. data.lengths fits the prompts
+        # before training, for every version.
         arguments["max_prompt_length"] = None
     kind = settings["generation"]
     if kind.startswith("vllm"):
@@ -193,7 +134,7 @@ def _generation(
         raise BadInput(f"generation = {kind} without a GPU", expected="a GPU", hint="--set generation=transformers")
     if kind == "transformers-paged":
         return arguments | _paged(settings, installed, at, notes)
-    if kind == "transformers-graphs":  # TRL calls `generate`, which is ours then
+    if kind == "transformers-graphs":  # TRL calls `generate`, which the patch replaces
         return arguments
     if kind == "vllm-server":
         return arguments | _server(settings)
@@ -204,10 +145,10 @@ def _paged(
     settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext, notes: list[str]
 ) -> dict[str, Any]:
     if at.autocast and not settings["lora_rank"]:
-        # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, and no way back.
+        # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, without a conversion back.
         notes.append(
-            f"transformers-paged: TRL makes {at.autocast} of all weights before it samples, and they stay so: "
-            "updates too small for it are lost; --set generation=transformers keeps float32"
+            f"transformers-paged: TRL converts all weights to {at.autocast} before it samples, and keeps them so: "
+            "small updates are lost; --set generation=transformers keeps float32"
         )
     return {next((name for name in PAGED if installed.has(name)), PAGED[0]): True}
 
@@ -225,18 +166,28 @@ def _colocated(
         "vllm_mode": "colocate",  # the default was "server" up to 0.29
         "vllm_gpu_memory_utilization": at.vllm_share,
         "vllm_tensor_parallel_size": settings["vllm_tensor_parallel"],
-        "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone; text costs time at each of them
+        "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone
     }
     length = vllm_max_length(settings, at.longest_prompt, at.completion)
     if installed.has("vllm_max_model_length"):
         arguments["vllm_max_model_length"] = length
     else:
-        # Up to 0.25 vLLM's length is max_prompt_length + max_completion_length; no prompt is longer, so none is cut.
+        # Up to 0.25 vLLM's length is max_prompt_length + max_completion_length; no prompt is longer than that.
         arguments["max_prompt_length"] = length - at.completion
-        notes.append(
-            f"vllm_max_model_length: TRL {installed.trl} has no such field; {length} goes by max_prompt_length"
-        )
+        notes.append(f"vllm_max_model_length: TRL {installed.trl} has no such field; max_prompt_length sets {length}")
     if settings["vllm_sleep"]:
         check_sleep(settings, str(installed.trl))
         arguments["vllm_enable_sleep_mode"] = True
     return arguments
+
+
+def make_config(kind: Any, arguments: dict[str, Any]) -> Any:
+    """Construct GRPOConfig; its ValueError is reported as bad input."""
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        raise BadInput(
+            f"{kind.__name__} refuses the settings: {error}",
+            expected="settings that TRL and transformers accept",
+            hint="envdoctor train --settings",
+        ) from error

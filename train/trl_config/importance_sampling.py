@@ -1,20 +1,18 @@
-"""How much vLLM's tokens count, as fields of the installed TRL's GRPOConfig. Pure, as trl_fields.
+"""vLLM's importance-sampling correction as fields of the installed TRL's GRPOConfig. Pure.
 
-vLLM computes otherwise than the model that learns, so TRL weighs what it sampled by how likely the model finds it:
-from 0.23 on each token, with weights above 2 cut to it; from 0.26 on whole answers, with those above 3 left out (read
-in 13 wheels of 0.22.2 to 1.16.0, 2026-11-22).
+vLLM's probabilities differ from those of the trained model, so TRL weights its samples by the ratio: from 0.23 on per
+token, with weights truncated at 2; from 0.26 on per sequence, with sequences above 3 masked (read from 13 wheels of
+0.22.2 to 1.16.0, 2026-11-22).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.version import Version
 from settings import BadInput
-
-if TYPE_CHECKING:
-    from trl_config.arguments import InstalledVersions
+from trl_config.versions import InstalledVersions
 
 CORRECTION = "vllm_importance_sampling_correction"
 MODE = "vllm_importance_sampling_mode"
@@ -24,54 +22,54 @@ LIMITS = ("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap")  
 def importance_sampling_fields(
     settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]
 ) -> dict[str, Any]:
-    """GRPOConfig's fields for it; what this TRL does by itself is told."""
-    asked, limit = settings["vllm_correction_mode"], settings["vllm_correction_limit"]
+    """GRPOConfig's fields of the correction; TRL's defaults are noted."""
+    requested, limit = settings["vllm_correction_mode"], settings["vllm_correction_limit"]
     if not settings["vllm_correction"] or not installed.has(CORRECTION):
-        _refuse_what_would_do_nothing(settings, installed)
+        _check_ineffective(settings, installed)
         if settings["vllm_correction"]:
             notes.append(
-                f"vllm_correction: TRL {installed.trl} has none (0.23 does); what vLLM samples counts as it is"
+                f"vllm_correction: TRL {installed.trl} has none (0.23 has it); vLLM's samples are not weighted"
             )
         return {CORRECTION: False} if installed.has(CORRECTION) else {}
-    if _left_out(settings, installed):
-        # It would be computed, logged, and left out of the loss. Off, at least nothing claims it.
+    if _liger_ignores_weights(settings, installed):
+        # The weights would be computed and logged, but not used.
         notes.append(
             f"liger_loss with vLLM: TRL {installed.trl} and liger-kernel {installed.liger} leave the "
-            "importance-sampling correction out of the loss (TRL 0.29 with liger-kernel 0.7 has it): switched off"
+            "importance-sampling correction out of the loss (TRL 0.29 with liger-kernel 0.7 has it): disabled"
         )
         return {CORRECTION: False}
-    own, largest = ("sequence_mask", 3.0) if installed.has(MODE) else ("token_truncate", 2.0)
-    by_tokens = settings["loss_type"] == "vespo"  # TRL refuses whole answers there (ValueError, 1.0 to 1.16)
-    mode = asked if asked != "auto" else "token_truncate" if by_tokens else own
-    if by_tokens and mode.startswith("sequence"):
+    default_mode, default_limit = ("sequence_mask", 3.0) if installed.has(MODE) else ("token_truncate", 2.0)
+    per_token = settings["loss_type"] == "vespo"  # TRL refuses sequence modes there (ValueError, 1.0 to 1.16)
+    mode = requested if requested != "auto" else "token_truncate" if per_token else default_mode
+    if per_token and mode.startswith("sequence"):
         raise BadInput(
             f"vllm_correction_mode = {mode} with loss_type = vespo",
             expected="token_truncate or token_mask",
             hint="--set vllm_correction_mode=token_truncate",
         )
-    if mode != own and not installed.has(MODE):
+    if mode != default_mode and not installed.has(MODE):
         raise BadInput(
-            f"vllm_correction_mode = {mode} with TRL {installed.trl}, which has {own} alone",
+            f"vllm_correction_mode = {mode} with TRL {installed.trl}, which has {default_mode} alone",
             expected="TRL 0.26 or newer for it",
-            hint=f"--set vllm_correction_mode={own}",
+            hint=f"--set vllm_correction_mode={default_mode}",
         )
-    if asked == "auto" or not limit:
-        why = "TRL refuses whole answers for vespo" if by_tokens else f"as TRL {installed.trl} does by itself"
+    if requested == "auto" or not limit:
+        reason = "TRL refuses sequence modes for vespo" if per_token else f"the default of TRL {installed.trl}"
         notes.append(
-            f"vllm_correction: {mode}, weights up to {limit or largest:g}; {why} "
+            f"vllm_correction: {mode}, weights up to {limit or default_limit:g}; {reason} "
             "(token_truncate and 2 up to 0.25, sequence_mask and 3 from 0.26)"
         )
-    fields: dict[str, Any] = {} if mode == own else {MODE: mode}
+    fields: dict[str, Any] = {} if mode == default_mode else {MODE: mode}
     return fields | ({next(filter(installed.has, LIMITS)): limit} if limit else {})
 
 
-def _left_out(settings: Mapping[str, Any], installed: InstalledVersions) -> bool:
-    """Whether Liger's loss, which TRL takes up to 1.13, knows nothing of weights."""
-    weighs = installed.trl >= Version("0.29") and (installed.liger or Version("0")) >= Version("0.7")
-    return bool(settings["liger_loss"]) and installed.trl < Version("1.14") and not weighs
+def _liger_ignores_weights(settings: Mapping[str, Any], installed: InstalledVersions) -> bool:
+    """Whether Liger's loss, which TRL up to 1.13 uses, ignores the weights."""
+    supported = installed.trl >= Version("0.29") and (installed.liger or Version("0")) >= Version("0.7")
+    return bool(settings["liger_loss"]) and installed.trl < Version("1.14") and not supported
 
 
-def _refuse_what_would_do_nothing(settings: Mapping[str, Any], installed: InstalledVersions) -> None:
+def _check_ineffective(settings: Mapping[str, Any], installed: InstalledVersions) -> None:
     given = [name for name in ("mode", "limit") if settings[f"vllm_correction_{name}"] not in ("auto", 0)]
     if not given:
         return

@@ -1,4 +1,4 @@
-"""Which optimizers of transformers can be had here: each package that one needs, known before a model is loaded."""
+"""The optimizers of transformers and the packages that they need, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from settings import BadInput, suggest
 
 LEAVE = "--set optimizer=adamw_torch"
 # Parts of names -> (module, where it comes from); the first that matches. transformers' trainer_optimizer.py (5.17)
-# and trainer.py (4.56 to 5.0) ask for each when the training begins, after the first look.
+# and trainer.py (4.56 to 5.0) import them when the training begins, after the first evaluation.
 NEEDS = {
     "bnb": ("bitsandbytes", "bitsandbytes"),
     "paged": ("bitsandbytes", "bitsandbytes"),
@@ -27,7 +27,7 @@ NEEDS = {
     "xla": ("torch_xla", "torch_xla"),
     "npu": ("torch_npu", "torch_npu"),
 }
-TARGETED = ("galore", "apollo")  # which want optim_target_modules: no choices of the vocabulary
+TARGETED = ("galore", "apollo")  # they need optim_target_modules, which no setting provides
 
 
 def find_packages() -> frozenset[str]:
@@ -36,9 +36,9 @@ def find_packages() -> frozenset[str]:
 
 
 def check_optimizer(name: str, known: Collection[str], installed: Collection[str]) -> None:
-    """Refuse a name that transformers does not know, and an optimizer whose package is missing."""
+    """Refuse an unknown name, and an optimizer whose package is missing."""
     if name not in known:
-        known_here = sorted(each for each in known if not each.startswith(TARGETED))
+        known_here = sorted(optimizer for optimizer in known if not optimizer.startswith(TARGETED))
         raise BadInput(
             f"optimizer = {name!r}, which this transformers does not have{suggest(name, known_here)}",
             expected=f"one of {', '.join(known_here)}",
@@ -48,6 +48,6 @@ def check_optimizer(name: str, known: Collection[str], installed: Collection[str
     if module and module not in installed:
         raise BadInput(
             f"optimizer = {name}, but {package} is not installed",
-            expected=f"the package {package} beside torch and TRL",
+            expected=f"the package {package} in the environment of torch and TRL",
             hint=LEAVE,
         )

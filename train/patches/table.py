@@ -1,0 +1,197 @@
+"""Every patch of TRL, vLLM, transformers, accelerate and torch: one table, applied by `apply_patches`.
+
+A patch is a module with a function `apply(context)`, which returns False where the installed libraries lack the
+patched attributes. Speed patches compute what the unpatched library computes, and `patches = false` leaves them out.
+The other patches are not optional: without them the run would ignore a setting, fail, or not measure its steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from patches.context import PatchContext
+
+Stage = Literal["model", "policy", "construction", "trainer"]
+Kind = Literal["speed", "correctness", "generation", "measurement"]
+
+SINGLE_PASS_TRL = SpecifierSet(">=1.9,<1.17")
+MULTI_STEP_VLLM = SpecifierSet(">=0.26,<0.27")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch. Stages: "model" when the model is loaded, "policy" before TRL's trainer is constructed,
+
+    "construction" during it (`apply` returns a context manager), "trainer" after it.
+    """
+
+    name: str
+    library: str
+    tested: str  # versions
+    summary: str
+    fallback: str  # what the run does without it
+    module: str
+    condition: Callable[[PatchContext], bool]
+    kind: Kind = "speed"
+    stages: tuple[Stage, ...] = ("trainer",)
+
+
+def _colocated(context: PatchContext) -> bool:
+    return bool(context.settings["generation"] == "vllm-colocate")
+
+
+def _single_pass(context: PatchContext) -> bool:
+    """vLLM samples, its samples are corrected, and each completion is used for one update."""
+    settings, installed = context.settings, context.installed
+    return (
+        settings["generation"].startswith("vllm")
+        and settings["vllm_correction"]
+        and settings["num_iterations"] == 1
+        and installed.has("vllm_importance_sampling_clip_max")  # TRL passes vLLM's log-probabilities to the loss
+        and installed.trl in SINGLE_PASS_TRL
+        # Up to TRL 1.13 Liger's loss computes the log-probabilities itself.
+        and not (settings["liger_loss"] and installed.trl < Version("1.14"))
+    )
+
+
+def _multi_step(context: PatchContext) -> bool:
+    return _colocated(context) and (context.installed.versions.get("vllm") or Version("0")) in MULTI_STEP_VLLM
+
+
+PATCHES: tuple[Patch, ...] = (
+    Patch(
+        "checkpoint-generation-config", "transformers", "4.56 to 5.17",
+        "sample by the run's settings, not by the checkpoint's generation_config.json",
+        "transformers mixes the checkpoint's repetition penalty and temperature into the run's",
+        "patches.generation_config", lambda context: bool(context.settings["model"]),
+        kind="correctness", stages=("model",),
+    ),
+    Patch(
+        "non-reentrant-checkpointing", "TRL", "0.22 to 1.16",
+        "keep gradient checkpointing non-reentrant after each generation",
+        "TRL up to 0.23 enables the reentrant kind, which gives an adapter no gradient",
+        "patches.gradient_checkpointing", lambda context: bool(context.settings["gradient_checkpointing"]),
+        kind="correctness", stages=("model",),
+    ),
+    Patch(
+        "fsdp-generate", "transformers", "5.17 with torch 2.11",
+        "gather the sharded weights once per `generate`, not once per token",
+        "every rank would have to generate the same number of tokens",
+        "patches.fsdp_generate", lambda context: context.settings["sharding"] == "fsdp",
+        kind="correctness", stages=("policy",),
+    ),
+    Patch(
+        "transformers-graphs", "transformers", "4.56 to 5.17",
+        "sample with the decoding step replayed from a CUDA graph (generation = transformers-graphs)",
+        "choose another `generation`",
+        "patches.transformers_cuda_graphs",
+        lambda context: context.settings["generation"] == "transformers-graphs",
+        kind="generation", stages=("policy", "trainer"),
+    ),
+    Patch(
+        "adapter-construction", "TRL", "0.22 to 1.16",
+        "keep the adapter trainable, in float32 and without a second copy when TRL takes the model",
+        "TRL freezes or rounds the adapter, or fails",
+        "patches.adapter_construction", lambda context: context.settings["lora_rank"] > 0,
+        kind="correctness", stages=("construction",),
+    ),
+    Patch(
+        "single-pass-logprobs", "TRL", str(SINGLE_PASS_TRL),
+        "take the importance-sampling weights from the training pass, without a separate scoring pass",
+        "TRL runs the model once more over all completions",
+        "patches.trl_single_pass", _single_pass, stages=("policy",),
+    ),
+    Patch(
+        "unpadded-forward", "transformers", "4.56 to 5.17",
+        "train on rows shifted to the left, so that attention needs no mask",
+        "masked attention, without FlashAttention's kernels",
+        "patches.unpadded", lambda context: context.device == "cuda" and not context.settings["compile"],
+    ),
+    Patch(
+        "gloo-gather", "TRL", "0.22 to 1.16",
+        "gather Python objects of the ranks over gloo, without waiting for the GPU",
+        "NCCL gathers them when the GPU has finished its queue",
+        "patches.gloo_gather", lambda context: getattr(context.ranks, "group", None) is not None,
+    ),
+    Patch(
+        "ddp-bucket-views", "accelerate", "1.4 to 1.15",
+        "accumulate gradients in DDP's communication buckets",
+        "DDP holds a second copy of the gradients",
+        "patches.ddp_buckets", lambda context: getattr(context.ranks, "world_size", 1) > 1,
+    ),
+    Patch(
+        "distinct-prompt-tokenization", "TRL", "1.0 to 1.16",
+        "tokenize each distinct prompt of a step once",
+        "TRL tokenizes a prompt once per completion",
+        "patches.prompt_tokenization", lambda _: True,
+    ),
+    Patch(
+        "one-call-weight-sync", "TRL, vLLM", "TRL 0.28 to 1.16, vLLM 0.26",
+        "load all weights into vLLM with one call, replayed from a CUDA graph where tensors stay in place",
+        "TRL calls load_weights once per tensor",
+        "patches.weight_sync", _colocated,
+    ),
+    Patch(
+        "multi-step-scheduling", "vLLM", str(MULTI_STEP_VLLM),
+        "sample several tokens per scheduler plan; with FlashAttention from CUDA graphs",
+        "vLLM plans every token",
+        "patches.vllm_multi_step", _multi_step,
+    ),
+    Patch(
+        "lean-vllm-generate", "TRL, vLLM", "TRL 0.28 to 1.16, vLLM 0.11 to 0.32",
+        "return log-probabilities as plain numbers, and pause garbage collection while vLLM samples",
+        "vLLM makes an object per token",
+        "patches.vllm_generate",
+        lambda context: _colocated(context) and context.settings["vllm_tensor_parallel"] == 1,
+    ),
+    # Last: it wraps the methods as they are called.
+    Patch(
+        "step-timers", "TRL", "0.22 to 1.16",
+        "time generation, scoring and weight sync of each step",
+        "columns of metrics.csv would be empty",
+        "patches.step_timers", lambda context: context.timer is not None,
+        kind="measurement",
+    ),
+)  # fmt: skip
+
+
+def select_patches(context: PatchContext, stage: Stage) -> list[Patch]:
+    """The patches of a stage whose conditions hold; with `patches = false` none that only gains speed."""
+    allowed = [patch for patch in PATCHES if context.settings["patches"] or patch.kind != "speed"]
+    return [patch for patch in allowed if stage in patch.stages and patch.condition(context)]
+
+
+def apply_patches(context: PatchContext, stage: Stage) -> list[Any]:
+    """Apply the patches of a stage, add their names to `context.active`, and return what they return."""
+    found = []
+    for patch in select_patches(context, stage):
+        result = importlib.import_module(patch.module).apply(context)
+        if result is not False and patch.name not in context.active:
+            context.active.append(patch.name)
+        found.append(result)
+    return found
+
+
+def construct_trainer(context: PatchContext, **arguments: Any) -> Any:
+    """Construct TRL's GRPOTrainer, patched."""
+    from trl import GRPOTrainer
+
+    context.trainer_class = GRPOTrainer
+    apply_patches(context, "policy")
+    with contextlib.ExitStack() as stack:
+        for manager in apply_patches(context, "construction"):
+            stack.enter_context(manager)
+        context.trainer = context.trainer_class(model=context.model, **arguments)
+    apply_patches(context, "trainer")
+    return context.trainer
+
+
+def remove_patches(context: PatchContext) -> None:
+    """Restore the model's own `generate`: a saved, merged or copied model must not contain a patch."""
+    vars(context.model).pop("generate", None)
