@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import environment
+from command import ROOT, environment
 from fakenvml.fixture import FakeNvml, machine_ini
 
 
@@ -59,3 +59,38 @@ def test_hidden_gpus_are_reported(value: str, fake_nvml: FakeNvml, tmp_path: Pat
     code, data = check(fake_nvml(machine_ini("h100x8")), tmp_path, CUDA_VISIBLE_DEVICES=value)
     assert code == 1
     assert "ENV001" in problem_ids(data)
+
+
+COUNT_STARTS = """
+import json, os, sys
+from envdoctor.cli import app
+started = []
+def record(event, arguments):
+    if event == "subprocess.Popen":
+        started.append(os.path.basename(arguments[0]))
+sys.addaudithook(record)
+try:
+    app(["check", "--format", "json"])
+except SystemExit:
+    pass
+print(json.dumps(started), file=sys.stderr)
+"""
+
+
+def test_check_starts_only_the_compilers(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """Interpreters, environments and the driver are read from files and NVML, without starting a process."""
+    fake = fake_nvml(machine_ini("h200"))
+    env = environment(tmp_path) | {name: fake[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG")}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_STARTS],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=ROOT,
+        timeout=60,
+        check=True,
+    )
+    started = json.loads(done.stderr.splitlines()[-1])
+    assert len(started) <= 3, started
+    assert len(set(started)) == len(started), started
+    assert not [name for name in started if name.startswith("python")]

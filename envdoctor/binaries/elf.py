@@ -182,8 +182,8 @@ class Elf:
         for kind, offset, _, length in self._segments:
             if kind != PT_DYNAMIC:
                 continue
-            for place in range(offset, offset + min(length, MAX_DYNAMIC_ENTRIES * 16) - 15, 16):
-                tag, value = self._unpack("<QQ", place)
+            for position in range(offset, offset + min(length, MAX_DYNAMIC_ENTRIES * 16) - 15, 16):
+                tag, value = self._unpack("<QQ", position)
                 if tag == 0:
                     break
                 entries.setdefault(tag, []).append(value)
@@ -220,20 +220,20 @@ class Elf:
     def _string(self, index: int) -> bytes:
         start = self._tables[0] + index
         if start >= len(self.data):
-            raise ElfError(f"cut off: a name lies at byte {start} of {len(self.data)}")
+            raise ElfError(f"truncated: a name is at byte {start} of {len(self.data)}")
         end = self.data.find(b"\0", start, start + MAX_NAME_BYTES)
         if end < 0:
-            raise ElfError(f"the name at byte {start} does not end")
+            raise ElfError(f"the name at byte {start} has no end")
         return self.data[start:end]
 
     @cached_property
     def _gnu_hash(self) -> tuple[int, int, int, int, int] | None:
-        """Buckets, first hashed symbol, words of the Bloom filter, its shift, and where that starts."""
-        place = self._table_offset(DT_GNU_HASH)
-        if place is None:
+        """Buckets, first hashed symbol, words of the Bloom filter, its shift, and its file offset."""
+        position = self._table_offset(DT_GNU_HASH)
+        if position is None:
             return None
-        buckets, first, mask_words, shift = self._unpack("<IIII", place)
-        return (buckets, first, mask_words, shift, place + 16) if buckets and mask_words else None
+        buckets, first, mask_words, shift = self._unpack("<IIII", position)
+        return (buckets, first, mask_words, shift, position + 16) if buckets and mask_words else None
 
     def _chain_has(self, chains: int, first: int, index: int, digest: int, encoded: bytes) -> bool:
         strings, symbols = self._tables
@@ -282,9 +282,9 @@ class Elf:
 
     def _symbol_count(self) -> int:
         """Number of symbols. It is in the SysV hash table and the section header, not in the dynamic section."""
-        place = self._table_offset(DT_HASH)
-        if place is not None:
-            return self._unpack("<II", place)[1]
+        position = self._table_offset(DT_HASH)
+        if position is not None:
+            return self._unpack("<II", position)[1]
         found = self.section(".dynsym")
         return found[1] // SYMBOL.size if found else 0
 
@@ -294,11 +294,11 @@ class Elf:
 
     def _version_requirements(self) -> Iterator[tuple[bytes, bytes, int, int]]:
         """Library, symbol version, flags and index (vna_other) of each required version."""
-        place = self._table_offset(DT_VERNEED)
+        position = self._table_offset(DT_VERNEED)
         steps = 0
-        while place is not None and steps < MAX_DYNAMIC_ENTRIES:
-            _, count, library, first, following = self._unpack("<HHIII", place)
-            entry = place + first
+        while position is not None and steps < MAX_DYNAMIC_ENTRIES:
+            _, count, library, first, following = self._unpack("<HHIII", position)
+            entry = position + first
             for _ in range(count):
                 steps += 1
                 _, flags, index, name, step = self._unpack("<IHHII", entry)
@@ -307,18 +307,18 @@ class Elf:
                     break
                 entry += step
             steps += 1
-            place = place + following if following else None
+            position = position + following if following else None
 
     def _version_definitions(self) -> Iterator[bytes]:
         """Names of the defined symbol versions."""
-        place = self._table_offset(DT_VERDEF)
+        position = self._table_offset(DT_VERDEF)
         steps = 0
-        while place is not None and steps < MAX_DYNAMIC_ENTRIES:
+        while position is not None and steps < MAX_DYNAMIC_ENTRIES:
             steps += 1
-            _, _, _, count, _, first, following = self._unpack("<HHHHIII", place)
+            _, _, _, count, _, first, following = self._unpack("<HHHHIII", position)
             if count:
-                yield self._string(self._unpack("<I", place + first)[0])
-            place = place + following if following else None
+                yield self._string(self._unpack("<I", position + first)[0])
+            position = position + following if following else None
 
 
 def highest_version(family: bytes, names: Iterable[bytes]) -> str:

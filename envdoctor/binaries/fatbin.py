@@ -79,11 +79,13 @@ def _scan_entries(data: Buffer, offset: int, end: int) -> Iterator[Code]:
 
 def summarise(containers: list[tuple[Code, ...]]) -> KernelCode | None:
     """Summarise all containers of one file; None if all are empty."""
-    counts = Counter(" ".join(sort_architectures({name for name, _, _ in each})) for each in containers if each)
+    counts = Counter(
+        " ".join(sort_architectures({name for name, _, _ in container})) for container in containers if container
+    )
     if not counts:
         return None
-    names = {name for each in containers for name, _, _ in each}
-    isa = max((major, minor) for each in containers for _, major, minor in each)
+    names = {name for container in containers for name, _, _ in container}
+    isa = max((major, minor) for container in containers for _, major, minor in container)
     return KernelCode(
         native=sort_architectures({name for name in names if name.startswith("sm_")}),
         ptx=sort_architectures({name for name in names if name.startswith("compute_")}),

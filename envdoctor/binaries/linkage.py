@@ -63,28 +63,32 @@ class Linkage:
         with open_elf(path) as elf:
             required = elf.required_symbols()
             own = _describe(path, elf)
-        found = {name: self._find(name, path, own.search_path) for name in own.needed}
-        libraries = tuple(name for name, place in found.items() if not place and not DRIVER_LIBRARY.fullmatch(name))
-        versions = tuple(self._missing_versions(own, found))
+        paths = {name: self._find(name, path, own.search_path) for name in own.needed}
+        libraries = tuple(
+            name for name, library_path in paths.items() if not library_path and not DRIVER_LIBRARY.fullmatch(name)
+        )
+        versions = tuple(self._missing_versions(own, paths))
         if libraries or versions:  # a missing library might define the remaining symbols
             return UnresolvedDependencies(libraries, versions)
-        no_driver = any(not place and DRIVER_LIBRARY.fullmatch(name) for name, place in found.items())
+        no_driver = any(not library_path and DRIVER_LIBRARY.fullmatch(name) for name, library_path in paths.items())
         symbols = {name for name in required if not (no_driver and DRIVER_SYMBOL.match(name))}
-        closures = (library for place in found.values() for library in self._closure(place))
+        closures = (library for library_path in paths.values() for library in self._closure(library_path))
         for library in (*self._closure(self._interpreter), *closures):
             symbols = symbols - self._exported(library.path)  # `-=` would iterate over the larger set
         definitions = {name.decode(errors="replace"): self._defining_file(name) for name in symbols}
         return UnresolvedDependencies(
-            symbols=tuple(sorted(name for name, place in definitions.items() if not place)),
-            unlinked=tuple(sorted((name, place) for name, place in definitions.items() if place)),
+            symbols=tuple(sorted(name for name, library_path in definitions.items() if not library_path)),
+            unlinked=tuple(
+                sorted((name, library_path) for name, library_path in definitions.items() if library_path)
+            ),
         )
 
-    def _missing_versions(self, own: Library, found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    def _missing_versions(self, own: Library, paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         for name, versions in own.needed_versions.items():
-            place = found.get(name) or self._find(name, own.path, own.search_path)
-            library = self._library(place) if place else None
+            library_path = paths.get(name) or self._find(name, own.path, own.search_path)
+            library = self._library(library_path) if library_path else None
             if library and library.defined_versions:  # the loader accepts a library without any versions
-                yield from ((name, v, place) for v in versions if v not in library.defined_versions)
+                yield from ((name, v, library_path) for v in versions if v not in library.defined_versions)
 
     def _defining_file(self, symbol: bytes) -> str:
         """A file of the environment that defines a symbol; empty for none."""
@@ -104,11 +108,11 @@ class Linkage:
             order: dict[str, Library] = {}
             queue = [path]
             while queue and len(order) < MAX_CLOSURE:
-                place = queue.pop(0)
-                library = self._library(place) if place and place not in order else None
+                library_path = queue.pop(0)
+                library = self._library(library_path) if library_path and library_path not in order else None
                 if library:
-                    order[place] = library
-                    queue += [self._find(name, place, library.search_path) for name in library.needed]
+                    order[library_path] = library
+                    queue += [self._find(name, library_path, library.search_path) for name in library.needed]
             self._closures[path] = list(order.values())
         return self._closures[path]
 

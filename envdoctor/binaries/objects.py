@@ -59,8 +59,8 @@ def cubin_architecture(elf: Elf) -> str:
     It is taken from the assembler's command line in `.note.nv.tkinfo`, otherwise from the flags of the ELF header: up
     to ABI 7 the number is bits 0-7 and "a" is bit 11; from ABI 8, bits 8-15 and bit 3 (llvm/BinaryFormat/ELF.h).
     """
-    if place := elf.section(".note.nv.tkinfo"):
-        offset, size = place
+    if section := elf.section(".note.nv.tkinfo"):
+        offset, size = section
         if found := ARCH_OPTION.search(elf.data[offset : offset + size]):
             return found[1].decode()
     abi, flags = elf.data[8], struct.unpack_from("<I", elf.data, 48)[0]

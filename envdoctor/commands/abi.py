@@ -131,13 +131,14 @@ def _missing_dependencies(
 
 
 def _with_demangled_names(files: tuple[LinkedFile, ...]) -> tuple[LinkedFile, ...]:
-    symbols = {each.name for file in files for each in file.missing if each.kind == "symbol"}
+    symbols = {dependency.name for file in files for dependency in file.missing if dependency.kind == "symbol"}
     names = demangle_all(symbols)
     return tuple(
         msgspec.structs.replace(
             file,
             missing=tuple(
-                msgspec.structs.replace(each, demangled=names.get(each.name, each.demangled)) for each in file.missing
+                msgspec.structs.replace(dependency, demangled=names.get(dependency.name, dependency.demangled))
+                for dependency in file.missing
             ),
         )
         for file in files

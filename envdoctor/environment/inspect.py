@@ -24,12 +24,12 @@ from envdoctor.environment.torch_build import read_torch_build
 MAX_ENTRIES = 20_000  # folders and files to search in a distribution without a RECORD
 
 
-def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> Stack:
+def read_stack(location: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> Stack:
     """Read the environment at a path from `find_environment`. Unreadable files are notes on facts, never errors.
 
     `cache`: folder for the cache of compiled files ($XDG_CACHE_HOME/envdoctor), None for no cache.
     """
-    layout = read_layout(place, environ)
+    layout = read_layout(location, environ)
     installed = read_distributions(layout)
     files = FileCache(cache)
     compiled = read_files(_compiled_paths(layout, installed.metadata, installed.conda_files), files)
@@ -37,7 +37,7 @@ def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.
     distributions = _distributions_fact(layout, installed)
     torch = _torch_fact(layout, installed, compiled, distributions)
     return Stack(
-        origin=f"read from {place}",
+        origin=f"read from {location}",
         kind=layout.kind,
         python=layout.interpreter,
         python_version=layout.version,
@@ -46,15 +46,15 @@ def read_stack(place: Path, cache: Path | None, environ: Mapping[str, str] = os.
         shadowed=_shadowed_fact(layout, installed),
         torch=torch,
         extensions=_extensions_fact(layout, installed, compiled, torch, environ),
-        cuda_available=absent(str(place), "torch was not imported"),
-        uses=absent(str(place), "no report"),
+        cuda_available=absent(str(location), "torch was not imported"),
+        uses=absent(str(location), "no report"),
         libstdcxx=read_libstdcxx(layout.prefix, layout.kind.value or "", environ),
     )
 
 
-def read_compiled_files(place: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> CompiledFiles:
+def read_compiled_files(location: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> CompiledFiles:
     """Read every compiled file of an environment, including the libraries of NVIDIA wheels."""
-    layout = read_layout(place, environ)
+    layout = read_layout(location, environ)
     files = FileCache(cache)
     compiled = read_files(_compiled_paths(layout, *find_metadata(layout)), files, include_cuda_wheels=True)
     files.save()
@@ -123,10 +123,10 @@ def _compiled_paths(
     layout: Layout, metadata: Mapping[str, Path], conda_files: Mapping[str, tuple[str, ...]]
 ) -> Iterator[CompiledPath]:
     """Compiled files of every imported distribution, without duplicates."""
-    seen: set[str] = set()
+    yielded: set[str] = set()
     for path in (*_recorded(metadata), *_recorded_by_conda(layout, conda_files)):
-        if path.full not in seen:
-            seen.add(path.full)
+        if path.full not in yielded:
+            yielded.add(path.full)
             yield path
 
 
@@ -164,10 +164,10 @@ def _top_level(metadata: Path) -> list[str]:
 def _walk(folder: str, roots: list[Path]) -> Iterator[str]:
     entries = 0
     for root in roots:
-        for place, folders, files in os.walk(root):
+        for directory, folders, files in os.walk(root):
             entries += len(folders) + len(files)
             if entries > MAX_ENTRIES:
                 return
             for file in files:
                 if file.endswith(".so") or ".so." in file:
-                    yield os.path.relpath(os.path.join(place, file), folder)  # noqa: PTH118
+                    yield os.path.relpath(os.path.join(directory, file), folder)  # noqa: PTH118

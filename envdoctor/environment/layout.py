@@ -36,18 +36,18 @@ class Layout(NamedTuple):
     headers: Fact[bool]
 
 
-def read_layout(place: Path, environ: Mapping[str, str]) -> Layout:
+def read_layout(location: Path, environ: Mapping[str, str]) -> Layout:
     """The layout of an environment (a folder) or of an interpreter outside of any environment."""
-    if is_folder(place):
-        settings = _read_pyvenv_cfg(place / "pyvenv.cfg")
+    if is_folder(location):
+        settings = _read_pyvenv_cfg(location / "pyvenv.cfg")
         return (
-            _venv_layout(place, settings, environ)
+            _venv_layout(location, settings, environ)
             if settings is not None
-            else _installation_layout(place, "conda", environ)
+            else _installation_layout(location, "conda", environ)
         )
-    real = resolve_links(place)
-    prefix = real.parent.parent
-    return _installation_layout(prefix, "system", environ, interpreter=place, minor=_minor_version(real.name))
+    resolved = resolve_links(location)
+    prefix = resolved.parent.parent
+    return _installation_layout(prefix, "system", environ, interpreter=location, minor=_minor_version(resolved.name))
 
 
 def parse_settings(text: str) -> dict[str, str]:

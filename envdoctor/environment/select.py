@@ -15,5 +15,5 @@ def select_stack(venv: str, python: str, *, search: bool) -> Stack | None:
     from envdoctor.environment.find import find_environment
     from envdoctor.environment.inspect import read_stack
 
-    place = find_environment(venv, python, os.environ)
-    return read_stack(place, cache_directory()) if place else None
+    location = find_environment(venv, python, os.environ)
+    return read_stack(location, cache_directory()) if location else None

@@ -130,7 +130,7 @@ def cuda_version(number: int) -> str:
 
 def throttle_reasons(mask: int) -> tuple[str, ...]:
     """The names of the bits of nvmlClocksEventReasons; an unknown bit as hexadecimal number."""
-    bits = [1 << place for place in range(mask.bit_length()) if mask >> place & 1]
+    bits = [1 << position for position in range(mask.bit_length()) if mask >> position & 1]
     return tuple(THROTTLE_REASONS.get(bit, hex(bit)) for bit in bits)
 
 

@@ -64,14 +64,14 @@ def _limits(mount: Path, group: str, file: str) -> list[tuple[int, str]]:
     """
     limits = []
     directory = mount / group.lstrip("/")
-    for place in [directory, *directory.parents]:
+    for ancestor in [directory, *directory.parents]:
         try:
-            text = (place / file).read_text().strip()
+            text = (ancestor / file).read_text().strip()
         except OSError:
             text = ""
         if text.isdigit() and int(text) < NO_LIMIT:
-            limits.append((int(text), str(place / file)))
-        if place == mount:
+            limits.append((int(text), str(ancestor / file)))
+        if ancestor == mount:
             break
     return limits
 

@@ -70,9 +70,9 @@ def parse_mounts(text: str) -> dict[str, str]:
 
 
 def _stat(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
-    existing = next(place for place in (path, *path.parents) if place.exists()).resolve()
+    existing = next(candidate for candidate in (path, *path.parents) if candidate.exists()).resolve()
     sizes = os.statvfs(existing)
-    mount = next((str(place) for place in (existing, *existing.parents) if str(place) in mounts), "")
+    mount = next((str(candidate) for candidate in (existing, *existing.parents) if str(candidate) in mounts), "")
     return known(
         Filesystem(
             path=str(path),
