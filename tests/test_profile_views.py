@@ -83,9 +83,9 @@ def test_wheels_fallbacks_and_builds_are_shown(tmp_path: Path) -> None:
     text = told(done.stdout)
     assert f"sha256 {SHA[:12]}..." in text
     assert "for Python 3.12, C++11 ABI TRUE" in text
-    assert "where none of flash-attn fits: attention by sdpa" in text
+    assert "if no wheel of flash-attn is compatible: attention implementation sdpa" in text
     assert "flash-attn, against the torch of the environment" in text
-    assert "5 GiB of memory for each compiler, time not measured" in text
+    assert "5 GiB of memory for each compiler, duration not measured" in text
     assert "NVCC_THREADS=2" in text
     assert "nvcc" in text
     assert "conda: cuda-nvcc" in text

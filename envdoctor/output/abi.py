@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
+from envdoctor.output.console import indent
 
 MISSING_SHOWN = 4
 
@@ -34,10 +34,10 @@ def abi_report(data: AbiReport) -> list[RenderableType]:
 def _file(file: LinkedFile) -> list[RenderableType]:
     parts: list[RenderableType] = [Text.assemble(("✗ ", "error"), (file.path, "title"), f"  of {file.distribution}")]
     if file.outcome == "unreadable":
-        parts.append(_indent(f"cannot be read: {file.reason}"))
-    parts += [_indent(describe_missing(missing)) for missing in file.missing[:MISSING_SHOWN]]
+        parts.append(indent(Text(f"cannot be read: {file.reason}")))
+    parts += [indent(Text(describe_missing(missing))) for missing in file.missing[:MISSING_SHOWN]]
     if len(file.missing) > MISSING_SHOWN:
-        parts.append(_indent(f"and {len(file.missing) - MISSING_SHOWN} more"))
+        parts.append(indent(Text(f"and {len(file.missing) - MISSING_SHOWN} more")))
     return parts
 
 
@@ -49,7 +49,3 @@ def describe_missing(missing: MissingDependency) -> str:
     if missing.kind == "version":
         return f"needs {missing.name} of {missing.library}, which {missing.library_path} does not define"
     return f"needs the symbol {missing.demangled}{provider}, which is not defined"
-
-
-def _indent(text: str) -> RenderableType:
-    return Padding(Text(text), (0, 0, 0, 4), expand=False)

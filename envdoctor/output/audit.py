@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.audit import AuditResult
 from envdoctor.core.records import Finding
+from envdoctor.output.console import indent
 
 STATUS_MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
 
@@ -24,7 +24,7 @@ def render_audit(result: AuditResult) -> list[RenderableType]:
         parts += _render_finding(finding)
     if result.requirements:
         parts.append(Text("\nRequirements that work together", style="title"))
-        parts += [_indent(Text(requirement)) for requirement in result.requirements]
+        parts += [indent(Text(requirement)) for requirement in result.requirements]
     return [*parts, *(Text.assemble(("✓ ", "ok"), f"wrote {path}") for path in result.written)]
 
 
@@ -41,13 +41,9 @@ def _render_finding(finding: Finding) -> list[RenderableType]:
         return [head]
     parts: list[RenderableType] = [head]
     if finding.fix:
-        parts.append(_indent(Text(finding.fix)))
-    parts += [_indent(Text(f"$ {command}", style="command")) for command in finding.commands]
-    parts += [_indent(Text(f"{item.fact}: {item.value} ({item.source})", style="dim")) for item in finding.evidence]
+        parts.append(indent(Text(finding.fix)))
+    parts += [indent(Text(f"$ {command}", style="command")) for command in finding.commands]
+    parts += [indent(Text(f"{item.fact}: {item.value} ({item.source})", style="dim")) for item in finding.evidence]
     if finding.url:
-        parts.append(_indent(Text(finding.url, style="dim")))
+        parts.append(indent(Text(finding.url, style="dim")))
     return parts
-
-
-def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4), expand=False)

@@ -7,7 +7,8 @@ import sys
 from functools import cache
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.theme import Theme
 
@@ -56,3 +57,8 @@ def table(*columns: str) -> Table:
     for column in columns:
         rows.add_column(column, overflow="fold")
     return rows
+
+
+def indent(part: RenderableType, left: int = 4) -> Padding:
+    """The part, indented by `left` columns."""
+    return Padding(part, (0, 0, 0, left), expand=False)

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.core.records import Fact
-from envdoctor.output.console import table
+from envdoctor.output.console import indent, table
 from envdoctor.output.machine import facts_table
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def explained(data: Explanation) -> list[RenderableType]:
     if not data.causes:
         return [
             Text.assemble(("? ", "unknown"), "envdoctor recognizes no error in this text"),
-            _indent(Text(read, style="dim")),
-            _indent(Text("Pass more of the log (the first error, not only the last), or check the machine:")),
-            _indent(Text("$ envdoctor check", style="command")),
+            indent(Text(read, style="dim")),
+            indent(Text("Pass more of the log (the first error, not only the last), or check the machine:")),
+            indent(Text("$ envdoctor check", style="command")),
         ]
     parts: list[RenderableType] = []
     for number, cause in enumerate(data.causes[: 1 + FURTHER_CAUSES], start=1):
@@ -49,15 +49,15 @@ def _cause(number: int, cause: Cause) -> list[RenderableType]:
     )
     parts: list[RenderableType] = [head]
     shown = zip(cause.line_numbers, cause.lines, strict=True)
-    parts += [_indent(Text(f"line {line}: {text}", style="dim")) for line, text in shown]
-    parts += [_indent(Text(finding, style="dim")) for finding in cause.findings]
+    parts += [indent(Text(f"line {line}: {text}", style="dim")) for line, text in shown]
+    parts += [indent(Text(finding, style="dim")) for finding in cause.findings]
     if cause.against:
-        parts.append(_indent(Text(f"contradicted by: {cause.against}", style="warning")))
-    parts.append(_indent(Text(cause.fix)))
+        parts.append(indent(Text(f"contradicted by: {cause.against}", style="warning")))
+    parts.append(indent(Text(cause.fix)))
     if number == 1:
-        parts += [_indent(Text(f"$ {command}", style="command")) for command in cause.commands]
-        parts.append(_indent(Text.assemble(("verify: ", "dim"), cause.check)))
-        parts.append(_indent(Text(cause.url, style="dim")))
+        parts += [indent(Text(f"$ {command}", style="command")) for command in cause.commands]
+        parts.append(indent(Text.assemble(("verify: ", "dim"), cause.check)))
+        parts.append(indent(Text(cause.url, style="dim")))
     return parts
 
 
@@ -68,9 +68,9 @@ def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
         parts.append(
             Text.assemble(("likely cause: ", "info"), cause.title, f" ({cause.confidence:.0%})  [{cause.cause}]")
         )
-        parts += [_indent(Text(line, style="dim")) for line in cause.lines[:2]]
-        parts.append(_indent(Text(cause.fix)))
-        parts += [_indent(Text(f"$ {command}", style="command")) for command in cause.commands]
+        parts += [indent(Text(line, style="dim")) for line in cause.lines[:2]]
+        parts.append(indent(Text(cause.fix)))
+        parts += [indent(Text(f"$ {command}", style="command")) for command in cause.commands]
     return parts
 
 
@@ -89,7 +89,7 @@ def documented(data: Documentation) -> list[RenderableType]:
         Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")),
         Text(data.text),
     ]
-    parts += [_indent(Text(f"$ {command}", style="command")) for command in data.commands]
+    parts += [indent(Text(f"$ {command}", style="command")) for command in data.commands]
     if data.check:
         parts.append(Text.assemble(("verify: ", "dim"), data.check))
     if data.rules:
@@ -137,7 +137,3 @@ def _fact_text(fact: Fact[Any]) -> str:
 
 def _source(fact: Fact[Any]) -> Text:
     return Text(fact.source, style="dim")
-
-
-def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4), expand=False)

@@ -1,9 +1,8 @@
-"""Environments for people: what an install did, which there are, what was removed."""
+"""Human output of `install`, `envs`, `rollback`, `clean`, `uninstall` and `paths`."""
 
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.envs import EnvironmentEntry, EnvironmentList
@@ -12,7 +11,7 @@ from envdoctor.commands.paths import PathList
 from envdoctor.commands.rollback import RollbackResult
 from envdoctor.install.install import InstallResult
 from envdoctor.install.removal import RemovalResult
-from envdoctor.output.console import table
+from envdoctor.output.console import indent, table
 from envdoctor.output.verification_status import status_lines
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -20,89 +19,89 @@ STATES = {"current": "ok", "previous": "dim", "unfinished": "warning", "broken":
 
 
 def installed(data: InstallResult) -> list[RenderableType]:
-    """What was installed and how; what was found, kept and left out on the way."""
-    made = data.installed
-    build = "CPU" if made.torch_build == "cpu" else f"CUDA {made.torch_build}"
+    """The installed environment, with notes of the install."""
+    record = data.installed
+    build = "CPU" if record.torch_build == "cpu" else f"CUDA {record.torch_build}"
     head = "unchanged: this lock is installed already" if data.unchanged else f"installed in {data.seconds:.1f} s"
     parts: list[RenderableType] = [
-        Text.assemble(("✓ ", "ok"), (made.profile, "title"), f"  {head}"),
-        _indent(Text(f"{made.packages} packages, {made.size / GIB:.1f} GiB in {data.venv}")),
+        Text.assemble(("✓ ", "ok"), (record.profile, "title"), f"  {head}"),
+        indent(Text(f"{record.packages} packages, {record.size / GIB:.1f} GiB in {data.venv}"), 2),
     ]
-    if made.torch_source:
-        parts.append(_indent(Text(f"torch is the {build} build, from {made.torch_source}")))
-    parts += [_indent(Text(f"{wheel.name} from {wheel.file}, sha256 {wheel.sha256[:16]}")) for wheel in made.wheels]
+    if record.torch_source:
+        parts.append(indent(Text(f"torch is the {build} build, from {record.torch_source}"), 2))
+    wheels = [f"{wheel.name} from {wheel.file}, sha256 {wheel.sha256[:16]}" for wheel in record.wheels]
+    parts += [indent(Text(line), 2) for line in wheels]
     for outcome in data.wheels:
-        parts += [_indent(Text(f"not used: {why}", style="dim")) for why in outcome.rejected]
-    for name, use in made.fallbacks.items():
-        parts.append(_indent(Text(f"no wheel of {name} could be used: attention by {use} instead", style="warning")))
+        parts += [indent(Text(f"not used: {why}", style="dim"), 2) for why in outcome.rejected]
+    for name, use in record.fallbacks.items():
+        note = f"no wheel of {name} could be used: attention implementation {use} instead"
+        parts.append(indent(Text(note, style="warning"), 2))
     if data.survey:
-        parts += [_indent(Text(note, style="warning")) for note in data.survey.notes]
+        parts += [indent(Text(note, style="warning"), 2) for note in data.survey.notes]
     if data.resumed:
-        parts.append(_indent(Text(data.resumed, style="dim")))
-    parts += [_indent(Text(told, style="warning")) for told in data.advice]
+        parts.append(indent(Text(data.resumed, style="dim"), 2))
+    parts += [indent(Text(advice, style="warning"), 2) for advice in data.advice]
     for finding in data.findings:
-        parts.append(_indent(Text.assemble(("! ", "warning"), f"{finding.id} {finding.message}")))
+        parts.append(indent(Text.assemble(("! ", "warning"), f"{finding.id} {finding.message}"), 2))
     if data.previous:
-        parts.append(_indent(Text(f"the environment before it is kept: envdoctor rollback --venv {data.venv}")))
-    return [*parts, _indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command"))]
+        parts.append(indent(Text(f"the previous environment is kept: envdoctor rollback --venv {data.venv}"), 2))
+    return [*parts, indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command"), 2)]
 
 
 def environments(data: EnvironmentList) -> list[RenderableType]:
-    """One environment a row, its path below it: paths are what people copy."""
+    """Each environment with its path on a separate line, so that it can be copied."""
     if not data.environments:
-        return [Text("no environment was made yet; next: envdoctor install")]
+        return [Text("no environment yet; next: envdoctor install")]
     parts: list[RenderableType] = []
-    for each in data.environments:
-        parts += _environment(each)
+    for entry in data.environments:
+        parts += _environment(entry)
     return parts
 
 
-def _environment(each: EnvironmentEntry) -> list[RenderableType]:
-    head = Text.assemble((each.profile or "not made by envdoctor", "title"), "  ", (each.state, STATES[each.state]))
+def _environment(entry: EnvironmentEntry) -> list[RenderableType]:
+    title = entry.profile or "not made by envdoctor"
+    head = Text.assemble((title, "title"), "  ", (entry.state, STATES[entry.state]))
     facts = (
-        f"Python {each.python}" if each.python else "",
-        f"lock {each.lock}" if each.lock else "",
-        f"{each.size / GIB:.1f} GiB" if each.size else "",
-        f"made {each.created[:16]}" if each.created else "",
+        f"Python {entry.python}" if entry.python else "",
+        f"lock {entry.lock}" if entry.lock else "",
+        f"{entry.size / GIB:.1f} GiB" if entry.size else "",
+        f"made {entry.created[:16]}" if entry.created else "",
     )
-    parts: list[RenderableType] = [head, _indent(Text(each.path))]
-    parts.append(_indent(Text("  ".join(filter(None, facts)), "dim")))
-    parts += map(_indent, status_lines(each.verification, each.benchmark, managed=bool(each.profile)))
-    return [*parts, _indent(Text(each.note, style="warning"))] if each.note else parts
+    parts: list[RenderableType] = [head, indent(Text(entry.path), 2)]
+    parts.append(indent(Text("  ".join(filter(None, facts)), "dim"), 2))
+    status = status_lines(entry.verification, entry.benchmark, managed=bool(entry.profile))
+    parts += [indent(line, 2) for line in status]
+    return [*parts, indent(Text(entry.note, style="warning"), 2)] if entry.note else parts
 
 
 def rolled_back(data: RollbackResult) -> list[RenderableType]:
-    """Which environment is current now, and which waits."""
+    """The current environment, and the one that is kept for another rollback."""
     return [
         Text.assemble(("✓ ", "ok"), (data.venv, "title"), f"  is {data.now} again"),
-        _indent(Text(f"kept for another rollback: {data.before}")),
+        indent(Text(f"kept for another rollback: {data.before}"), 2),
     ]
 
 
 def removed(data: RemovalResult) -> list[RenderableType]:
-    """What went, or would go."""
+    """The removed and the kept folders."""
     if not data.paths and not data.kept:
         return [Text("nothing to remove")]
     verb = "would be removed" if data.dry_run else "removed"
     parts: list[RenderableType] = [Text(f"{verb}: {path}") for path in data.paths]
     parts += [Text(f"kept: {line}", style="warning") for line in data.kept]
     if data.paths:
-        note = "files that uv's cache links to take room until `uv cache prune`"
+        note = "files that are hard-linked to uv's cache are only freed by `uv cache prune`"
         parts.append(Text(f"{data.size / GIB:.1f} GiB; {note}", style="dim"))
     return parts
 
 
 def paths(data: PathList) -> list[RenderableType]:
-    """Everything that is kept, what for, how large, and how to be rid of it."""
-    rows = table("place", "what", "size", "to remove")
-    for each in data.paths:
-        size = "not there" if each.size is None else f"{each.size / MIB:,.0f} MiB"
-        rows.add_row(Text(each.path, overflow="fold"), each.use, size, each.remove)
+    """All folders of envdoctor, with their use, their size, and how to remove them."""
+    rows = table("path", "use", "size", "to remove")
+    for entry in data.paths:
+        size = "does not exist" if entry.size is None else f"{entry.size / MIB:,.0f} MiB"
+        rows.add_row(Text(entry.path, overflow="fold"), entry.use, size, entry.remove)
     return [rows]
-
-
-def _indent(part: RenderableType) -> RenderableType:
-    return Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def install_dry_run(data: InstallDryRun) -> list[RenderableType]:

@@ -1,39 +1,35 @@
-"""A filled wheelhouse for people."""
+"""Human output of `fetch`."""
 
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.fetch import Fetched
+from envdoctor.output.console import indent
 
 MIB = 1 << 20
 
 
 def fetched(data: Fetched) -> list[RenderableType]:
-    """What was fetched, what was there, what was left out, and the command for the other machine."""
-    parts: list[RenderableType] = [
+    """The downloaded files, those that were present or left out, and the install command for the other machine."""
+    downloads = f"{data.files - data.kept} downloaded ({data.downloaded / MIB:.1f} MiB), {data.kept} already present"
+    details = [
+        f"{data.files} files, {data.bytes / MIB:.1f} MiB in {data.folder}; {downloads}; {data.seconds:.1f} s",
+    ]
+    if data.direct:
+        details.append(f"direct wheels: {', '.join(data.direct)}")
+    details += [f"left out: {line}" for line in data.left_out]
+    if data.removed:
+        details.append(f"removed files of an earlier lock: {', '.join(data.removed)}")
+    return [
         Text.assemble(
             ("✓ ", "ok"),
             (data.profile, "title"),
             f"  {data.platform}  Python {data.python}  lock {data.digest}",
             "" if data.own_lock else " (resolved now)",
         ),
-        _indent(
-            f"{data.files} files, {data.bytes / MIB:.1f} MiB in {data.folder}; {data.files - data.kept} downloaded "
-            f"({data.downloaded / MIB:.1f} MiB), {data.kept} were there; {data.seconds:.1f} s"
-        ),
+        *(indent(Text(line, style="dim"), 2) for line in details),
+        Text("Copy the folder to the machine without a network and run there:"),
+        Text(f"$ {data.command}", style="command"),
     ]
-    if data.direct:
-        parts.append(_indent(f"direct wheels: {', '.join(data.direct)}"))
-    parts += [_indent(f"left out: {line}") for line in data.left_out]
-    if data.removed:
-        parts.append(_indent(f"of an earlier lock, removed: {', '.join(data.removed)}"))
-    parts.append(Text("Copy the folder; on the machine without a network:"))
-    parts.append(Text(f"$ {data.command}", style="command"))
-    return parts
-
-
-def _indent(line: str) -> Padding:
-    return Padding(Text(line, style="dim"), (0, 0, 0, 2), expand=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
+from envdoctor.output.console import indent
 from envdoctor.verify.loading import LoadResult, LoadTest
 
 OUTPUT_SHOWN = 3  # last lines of output of a failed import
@@ -24,7 +24,7 @@ def load_test(data: LoadTest) -> list[RenderableType]:
             mark = ("! ", "warning") if result.warnings else ("✓ ", "ok")
             verb = "import " if result.kind == "import" else ""
             parts.append(Text.assemble(mark, verb, (result.name, "title"), f"  {result.seconds:.1f} s"))
-            parts += [_indent(line) for line in result.warnings]
+            parts += [indent(Text(line, style="dim")) for line in result.warnings]
     return [*parts, *_counts(data)]
 
 
@@ -35,7 +35,7 @@ def _failure(result: LoadResult) -> list[RenderableType]:
     )
     lines = [line for line in result.output.splitlines() if line.strip() and line.strip() not in result.message]
     details = [*result.warnings, *(lines[-OUTPUT_SHOWN:] if result.kind == "import" else ())]
-    return [head, _indent(result.message, ""), *(_indent(line) for line in details)]
+    return [head, indent(Text(result.message)), *(indent(Text(line, style="dim")) for line in details)]
 
 
 def _counts(data: LoadTest) -> list[RenderableType]:
@@ -54,7 +54,3 @@ def _counts(data: LoadTest) -> list[RenderableType]:
     lines += [Text(f"  {number} skipped: {reason}", style="dim") for reason, number in skipped.most_common()]
     driver = f"; driver libraries: {data.driver_libraries}" if data.driver_libraries else ""
     return [*lines, Text(f"  {data.seconds:.0f} s, one process for each{driver}", style="dim")]
-
-
-def _indent(text: str, style: str = "dim") -> RenderableType:
-    return Padding(Text(text, style=style), (0, 0, 0, 4), expand=False)

@@ -1,23 +1,22 @@
-"""Locks and the matrix of profiles and machines for people."""
+"""Human output of `lock`, `export`, `facts check`, and the matrix of `resolve`."""
 
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.lock import LockOutcome, LockResult
 from envdoctor.commands.resolve import Matrix, MatrixCell
 from envdoctor.export import ExportedFile
 from envdoctor.knowledge_check import FactsChecked
-from envdoctor.output.console import err, out, table
+from envdoctor.output.console import err, indent, out, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}
 CHANGES_SHOWN = 40
 
 
 def locked_all(data: LockResult) -> list[RenderableType]:
-    """Each lock in a line, with what changed and what is wrong below it."""
+    """One line for each lock; below it the changes and the problems."""
     return [part for result in data.results for part in _locked(result)]
 
 
@@ -34,16 +33,16 @@ def _locked(result: LockOutcome) -> list[RenderableType]:
         head.append(f", {result.download / 1e9:.1f} GB of wheels")
     parts: list[RenderableType] = [head]
     if result.without:
-        parts.append(_indent(Text(f"without {', '.join(result.without)}: only the PyTorch index has their build")))
-    parts += [_indent(Text(problem, style="error")) for problem in result.problems]
-    parts += [_indent(Text(change, style="dim")) for change in result.changes[:CHANGES_SHOWN]]
+        parts.append(indent(Text(f"without {', '.join(result.without)}: only the PyTorch index has their build")))
+    parts += [indent(Text(problem, style="error")) for problem in result.problems]
+    parts += [indent(Text(change, style="dim")) for change in result.changes[:CHANGES_SHOWN]]
     if len(result.changes) > CHANGES_SHOWN:
-        parts.append(_indent(Text(f"and {len(result.changes) - CHANGES_SHOWN} more", style="dim")))
+        parts.append(indent(Text(f"and {len(result.changes) - CHANGES_SHOWN} more", style="dim")))
     return parts
 
 
 def exported(data: ExportedFile) -> list[RenderableType]:
-    """The text itself on stdout, what is to be known of it on stderr."""
+    """The exported text on stdout, notes on stderr."""
     out().print(Text(data.text), soft_wrap=True, end="")
     for note in data.notes:
         err().print(Text.assemble(("note: ", "info"), note))
@@ -51,7 +50,7 @@ def exported(data: ExportedFile) -> list[RenderableType]:
 
 
 def facts_checked(data: FactsChecked) -> list[RenderableType]:
-    """Each table in a line, what drifted and what was left open below it."""
+    """One line for each table; below it the drifted rows and the rows that could not be compared."""
     parts: list[RenderableType] = []
     for checked in data.tables:
         style = "error" if checked.drifted else "warning" if checked.failed_reads else "ok"
@@ -62,31 +61,31 @@ def facts_checked(data: FactsChecked) -> list[RenderableType]:
                 f"  {checked.checked} rows agree, {len(checked.drifted)} drifted, {len(checked.new)} new releases",
             )
         )
-        told = [
+        details = [
             f"{d.row}: {d.field} is {d.table_value} in the table, {d.index_value} in {d.source}"
             for d in checked.drifted
         ]
-        told += [f"{n.package} {n.version} {n.uploaded} is new" for n in checked.new[:CHANGES_SHOWN]]
-        told += [f"{u.rows} rows not derivable: {u.reason} ({u.source})" for u in checked.underivable]
-        told += [f"{r.rows} rows not compared: {r.item}: {r.reason}" for r in checked.failed_reads]
-        parts += [_indent(Text(line, style="dim")) for line in told]
-    read = f"{data.requests} requests, {data.bytes >> 20} MiB, {data.seconds:.0f} s, from {data.index}"
-    return [*parts, Text(read, style="dim")]
+        details += [f"{n.package} {n.version} {n.uploaded} is new" for n in checked.new[:CHANGES_SHOWN]]
+        details += [f"{u.rows} rows not derivable: {u.reason} ({u.source})" for u in checked.underivable]
+        details += [f"{r.rows} rows not compared: {r.item}: {r.reason}" for r in checked.failed_reads]
+        parts += [indent(Text(line, style="dim")) for line in details]
+    summary = f"{data.requests} requests, {data.bytes >> 20} MiB, {data.seconds:.0f} s, from {data.index}"
+    return [*parts, Text(summary, style="dim")]
 
 
 def matrix(data: Matrix) -> list[RenderableType]:
-    """Machines down, profiles across; below it why what does not fit does not."""
+    """A table of machines and profiles, and the reasons of profiles that do not fit or have no lock."""
     profiles = list(dict.fromkeys(cell.profile for cell in data.cells))
-    by_place = {(cell.machine, cell.profile): cell for cell in data.cells}
+    by_machine = {(cell.machine, cell.profile): cell for cell in data.cells}
     rows = table("machine", *profiles)
     for machine in dict.fromkeys(cell.machine for cell in data.cells):
-        rows.add_row(Text(machine, style="title"), *(_cell(by_place[machine, profile]) for profile in profiles))
+        rows.add_row(Text(machine, style="title"), *(_cell(by_machine[machine, profile]) for profile in profiles))
     reasons = table("machine", "profile", "why")
     for cell in data.cells:
         if cell.why:
             reasons.add_row(cell.machine, cell.profile, Text("; ".join(cell.why)))
-    legend = "✓ fits, locked (* chosen); ! locked but for what only the PyTorch index has; ✗ no lock; - does not fit"
-    unusable = [Text.assemble(("✗ ", "error"), told) for told in data.unusable]
+    legend = "✓ fits, locked (* chosen); ! partial lock (no PyTorch index); ✗ no lock; - does not fit"
+    unusable = [Text.assemble(("✗ ", "error"), problem) for problem in data.unusable]
     return [rows, Text(legend, style="dim"), Text(), reasons, *unusable]
 
 
@@ -95,7 +94,3 @@ def _cell(cell: MatrixCell) -> Text:
         return Text("-", style="dim")
     mark, style = {"locked": ("✓", "ok"), "partial": ("!", "warning"), "not locked": ("✗", "error")}[cell.locked]
     return Text(mark + ("*" if cell.chosen else ""), style=style)
-
-
-def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4), expand=False)

@@ -1,11 +1,10 @@
-"""Profiles for people: the list, everything that one says, and what resolving them gave."""
+"""Human output of `profiles`, `profiles show` and `resolve`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,41 +13,41 @@ from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.records import Finding
 from envdoctor.locking.lock import Lock
-from envdoctor.output.console import table
+from envdoctor.output.console import indent, table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
 
 Parts = Iterator[RenderableType]
-SHA_SHOWN = 12  # characters of a hash: enough to tell two wheels apart by eye
+SHA_SHOWN = 12  # characters of a hash
 
 
 def entries(data: ProfileList) -> list[RenderableType]:
-    """Each profile in a row; below them the user's own: where they come from, and what is wrong with them."""
-    rows = table("profile", "machine", "stack", "locks", "shown")
+    """A table of all usable profiles; below it the origin of user profiles, and the problems of unusable ones."""
+    rows = table("profile", "machine", "stack", "locks", "evidence")
     for entry in data.profiles:
         if entry.profile and not entry.problem:
-            whole = entry.locks == entry.targets and not entry.partial
+            complete = entry.locks == entry.targets and not entry.partial
             locked = f"{entry.locks} of {entry.targets}" + (", partial" if entry.partial else "")
             rows.add_row(
                 Text(entry.id, style="title"),
                 Text(needs(entry.profile)),
                 Text(entry.profile.summary),
-                Text(locked, style="" if whole else "warning"),
-                Text(_shown(entry.profile)),
+                Text(locked, style="" if complete else "warning"),
+                Text(_evidence_dates(entry.profile)),
             )
-    return [rows, *(_own(entry) for entry in data.profiles if entry.origin != "bundled" or entry.problem)]
+    return [rows, *(_origin(entry) for entry in data.profiles if entry.origin != "bundled" or entry.problem)]
 
 
-def _own(entry: ProfileEntry) -> Text:
+def _origin(entry: ProfileEntry) -> Text:
     if entry.problem and entry.profile is None:
         return Text.assemble(("✗ ", "error"), (entry.id, "title"), f"  {entry.origin}: ", (entry.problem, "error"))
     if entry.problem:
         return Text.assemble(("- ", "dim"), (entry.id, "title"), (f"  {entry.origin}: {entry.problem}", "dim"))
-    made_of = f", extends {' and '.join(entry.extends)}" if entry.extends else ""
-    return Text.assemble(("✓ ", "ok"), (entry.id, "title"), f"  from {entry.origin}{made_of}")
+    extends = f", extends {' and '.join(entry.extends)}" if entry.extends else ""
+    return Text.assemble(("✓ ", "ok"), (entry.id, "title"), f"  from {entry.origin}{extends}")
 
 
-def _shown(profile: Profile) -> str:
-    return "\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in profile.evidence)) or "nothing yet"
+def _evidence_dates(profile: Profile) -> str:
+    return "\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in profile.evidence)) or "none"
 
 
 def needs(profile: Profile) -> str:
@@ -68,7 +67,7 @@ def _gpus(when: When) -> str:
 
 
 def profile_shown(data: ProfileDetails) -> list[RenderableType]:
-    """Everything that a profile says, and its locks."""
+    """The content of a profile, and its locks."""
     profile = data.profile
     return [
         Text.assemble((profile.id, "title"), f"  {profile.title}"),
@@ -90,7 +89,7 @@ def _facts(data: ProfileDetails) -> Table:
     rows = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
-    told = {
+    facts = {
         "from": data.origin + (f", extends {' and '.join(data.extends)}" if data.extends else ""),
         "machine": " or ".join(when.architectures),
         "glibc": f"{when.glibc} or newer",
@@ -105,7 +104,7 @@ def _facts(data: ProfileDetails) -> Table:
         "probes": ", ".join(profile.verify.required) or "none",
         "recipe": profile.train.recipe,
     }
-    for name, text in told.items():
+    for name, text in facts.items():
         if text:
             rows.add_row(name, Text(text))
     return rows
@@ -117,21 +116,19 @@ def _source(source: object) -> str:
 
 
 def _driver(when: When) -> str:
-    told = f"{when.driver} or newer" if when.driver else ""
-    if when.driver_recommended:
-        told = f"{told}, {when.driver_recommended} recommended" if told else f"{when.driver_recommended} recommended"
-    return _reasons(told, when.driver_why, when.driver_url) if told else ""
-
-
-def _reasons(text: str, why: str, url: str) -> str:
-    return " ".join(part for part in (text + (f": {why}" if why else ""), url) if part)
+    versions = [f"{when.driver} or newer"] if when.driver else []
+    versions += [f"{when.driver_recommended} recommended"] if when.driver_recommended else []
+    if not versions:
+        return ""
+    reason = f": {when.driver_why}" if when.driver_why else ""
+    return f"{', '.join(versions)}{reason} {when.driver_url}".strip()
 
 
 def _pins(title: str, pins: tuple[Pin, ...]) -> Parts:
     if pins:
         rows = table(title, "why")
         for pin in pins:
-            # as Text: Rich would take the extra in `verl[vllm]` for markup
+            # as Text, since Rich would parse the extra in `verl[vllm]` as markup
             rows.add_row(Text(pin.spec), Text(" ".join(part for part in (pin.why, pin.url) if part)))
         yield Text()
         yield rows
@@ -140,50 +137,50 @@ def _pins(title: str, pins: tuple[Pin, ...]) -> Parts:
 def _wheels(profile: Profile) -> Parts:
     if not profile.wheels:
         return
-    yield Text("\nwheels by their address, the first that fits", style="title")
+    yield Text("\ndirect wheels, of which the first compatible one is installed", style="title")
     for wheel in profile.wheels:
-        yield _indent(Text(wheel.file))
-        told = [f"for {_conditions(wheel)}", f"sha256 {wheel.sha256[:SHA_SHOWN]}...", wheel.url, wheel.why]
-        yield from (_indent(Text(text, style="dim"), 4) for text in told if text)
+        yield indent(Text(wheel.file), 2)
+        details = [f"for {_conditions(wheel)}", f"sha256 {wheel.sha256[:SHA_SHOWN]}...", wheel.url, wheel.why]
+        yield from (indent(Text(text, style="dim"), 4) for text in details if text)
     for name, attention in profile.fallbacks.items():
-        yield _indent(Text(f"where none of {name} fits: attention by {attention}"))
+        yield indent(Text(f"if no wheel of {name} is compatible: attention implementation {attention}"), 2)
 
 
 def _conditions(wheel: Wheel) -> str:
-    told = {
+    conditions = {
         "Python": wheel.python, "": wheel.architecture, "torch": wheel.torch, "CUDA": wheel.cuda,
         "C++11 ABI": wheel.abi,
     }  # fmt: skip
-    return ", ".join(f"{name} {value}".strip() for name, value in told.items() if value) or "any machine"
+    return ", ".join(f"{name} {value}".strip() for name, value in conditions.items() if value) or "any machine"
 
 
 def _build(build: Build | None) -> Parts:
     if build is None:
         return
-    yield Text("\nbuilt on the machine", style="title")
+    yield Text("\ncompiled on the machine", style="title")
     why = f": {build.why}" if build.why else ""
-    yield _indent(Text(f"{', '.join(build.packages)}, against the torch of the environment{why}"))
+    yield indent(Text(f"{', '.join(build.packages)}, against the torch of the environment{why}"), 2)
     cost = f"{build.memory_gb_per_job:g} GiB of memory for each compiler"
-    cost += f", {build.core_minutes:g} minutes of one core" if build.core_minutes else ", time not measured"
-    yield _indent(Text(cost))
+    cost += f", {build.core_minutes:g} minutes of one core" if build.core_minutes else ", duration not measured"
+    yield indent(Text(cost), 2)
     for name, value in build.environment.items():
-        yield _indent(Text(f"{name}={value}"))
+        yield indent(Text(f"{name}={value}"), 2)
 
 
 def _system(data: ProfileDetails) -> Parts:
     if data.system:
-        yield Text("\nneeds of the system", style="title")
+        yield Text("\nsystem packages", style="title")
     for need in data.system:
-        yield _indent(Text.assemble(need.name, (f"  {need.why}", "dim")))
-        told = "; ".join(f"{manager}: {' '.join(names)}" for manager, names in need.packages.items())
-        yield _indent(Text(told, style="dim"), 4)
+        yield indent(Text.assemble(need.name, (f"  {need.why}", "dim")), 2)
+        packages = "; ".join(f"{manager}: {' '.join(names)}" for manager, names in need.packages.items())
+        yield indent(Text(packages, style="dim"), 4)
 
 
 def _environment(title: str, values: dict[str, str]) -> Parts:
     if values:
         yield Text(f"\n{title}", style="title")
     for name, value in values.items():
-        yield _indent(Text(f"{name}={value}"))
+        yield indent(Text(f"{name}={value}"), 2)
 
 
 def _locks(data: ProfileDetails) -> Parts:
@@ -191,36 +188,36 @@ def _locks(data: ProfileDetails) -> Parts:
     for lock in data.locks:
         yield from _lock(lock)
     for missing in data.missing_locks:
-        yield _indent(Text.assemble(("✗ ", "error"), f"none for {missing}"))
+        yield indent(Text.assemble(("✗ ", "error"), f"none for {missing}"), 2)
     if data.missing_locks:
         name = data.profile.id if data.origin == "bundled" else data.file
-        yield _indent(Text(f"$ envdoctor lock --profile {name}", style="command"))
+        yield indent(Text(f"$ envdoctor lock --profile {name}", style="command"), 2)
 
 
 def _lock(lock: LockSummary) -> Parts:
     if lock.problem:
-        yield _indent(Text.assemble(("✗ ", "error"), lock.problem))
+        yield indent(Text.assemble(("✗ ", "error"), lock.problem), 2)
         return
-    whole = not lock.without and not lock.unmet
-    mark, style = ("✓ ", "ok") if whole else ("! ", "warning")
+    usable = not lock.without and not lock.unmet
+    mark, style = ("✓ ", "ok") if usable else ("! ", "warning")
     build = "CPU" if lock.torch == "cpu" else f"CUDA {lock.torch}"
-    told = f"{lock.platform}, Python {lock.python}: {lock.packages} packages, {build}, {lock.digest}, {lock.made}"
-    yield _indent(Text.assemble((mark, style), told))
+    summary = f"{lock.platform}, Python {lock.python}: {lock.packages} packages, {build}, {lock.digest}, {lock.made}"
+    yield indent(Text.assemble((mark, style), summary), 2)
     if lock.without:
-        yield _indent(Text(f"without {', '.join(lock.without)}: only the PyTorch index has their build"), 4)
-    yield from (_indent(Text(unmet, style="warning"), 4) for unmet in lock.unmet)
+        yield indent(Text(f"without {', '.join(lock.without)}: only the PyTorch index has their build"), 4)
+    yield from (indent(Text(unmet, style="warning"), 4) for unmet in lock.unmet)
 
 
 def _evidence(profile: Profile) -> Parts:
     yield Text("\nevidence", style="title")
     for shown in profile.evidence:
-        yield _indent(Text(f"{shown.date}  {shown.what} on {shown.where}: {shown.detail}"))
+        yield indent(Text(f"{shown.date}  {shown.what} on {shown.where}: {shown.detail}"), 2)
     if not profile.evidence:
-        yield _indent(Text("nothing shown yet"))
+        yield indent(Text("none"), 2)
 
 
 def resolved_all(data: ResolveResult) -> list[RenderableType]:
-    """Each profile with what was tried, its lock and what the rules have against it."""
+    """Each profile with the attempts, its lock, and the findings of the rules."""
     return [part for result in data.results for part in _resolved(result, alone=len(data.results) == 1)]
 
 
@@ -231,8 +228,8 @@ def _resolved(result: ProfileResolution, *, alone: bool) -> Parts:
     yield Text.assemble(mark, (result.profile, "title"), f"  {resolution.platform if resolution else ''}")
     for attempt in resolution.attempts if resolution else ():
         reason = f": {attempt.reason}" if attempt.reason else ""
-        told = f"Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}"
-        yield _indent(Text(told, style="dim"), 4)
+        text = f"Python {attempt.python} from {attempt.source}: {attempt.outcome}{reason}"
+        yield indent(Text(text, style="dim"), 4)
     if lock:
         yield from _lines_of_lock(lock, result.digest)
         if alone:
@@ -240,24 +237,24 @@ def _resolved(result: ProfileResolution, *, alone: bool) -> Parts:
     for finding in result.findings:
         yield from _finding(finding)
     if result.hint:
-        yield _indent(Text.assemble(("hint: ", "info"), result.hint), 4)
+        yield indent(Text.assemble(("hint: ", "info"), result.hint), 4)
     if result.fits is False:
-        told = f"does not fit {result.machine}: {'; '.join(result.violated)}"
-        yield _indent(Text(told, style="warning"), 4)
+        mismatch = f"does not fit {result.machine}: {'; '.join(result.violated)}"
+        yield indent(Text(mismatch, style="warning"), 4)
 
 
 def _lines_of_lock(lock: Lock, digest: str) -> Parts:
     torch = next((package for package in lock.packages if package.name == "torch"), None)
     build = "CPU" if lock.torch_build == "cpu" else f"CUDA {lock.torch_build}"
-    told = f"torch build {build}" if torch else "no torch"
+    torch_build = f"torch build {build}" if torch else "no torch"
     counts: dict[str, int] = {}
     for package in lock.packages:
         counts[package.source] = counts.get(package.source, 0) + 1
-    yield _indent(Text(f"{len(lock.packages)} packages, {told}, lock {digest}"), 4)
-    yield from (_indent(Text(f"{count:4} from {source}"), 4) for source, count in counts.items())
-    yield from (_indent(Text(f"{p.name} {p.version} is compiled on the machine"), 4) for p in lock.built)
+    yield indent(Text(f"{len(lock.packages)} packages, {torch_build}, lock {digest}"), 4)
+    yield from (indent(Text(f"{count:4} from {source}"), 4) for source, count in counts.items())
+    yield from (indent(Text(f"{p.name} {p.version} is compiled on the machine"), 4) for p in lock.built)
     if torch:
-        yield _indent(Text(f"torch {torch.version} from {torch.source}"), 4)
+        yield indent(Text(f"torch {torch.version} from {torch.source}"), 4)
 
 
 def _packages(lock: Lock) -> Table:
@@ -270,11 +267,7 @@ def _packages(lock: Lock) -> Table:
 def _finding(finding: Finding) -> Parts:
     style = "error" if finding.status in ("error", "crashed") else "warning"
     mark = {"error": "✗ ", "warning": "! "}[style]
-    yield _indent(Text.assemble((mark, style), (f"{finding.id} ", "title"), finding.message), 4)
+    yield indent(Text.assemble((mark, style), (f"{finding.id} ", "title"), finding.message), 4)
     if finding.fix:
-        yield _indent(Text(finding.fix), 6)
-    yield from (_indent(Text(f"$ {command}", style="command"), 6) for command in finding.commands)
-
-
-def _indent(part: RenderableType, left: int = 2) -> Padding:
-    return Padding(part, (0, 0, 0, left), expand=False)
+        yield indent(Text(finding.fix), 6)
+    yield from (indent(Text(f"$ {command}", style="command"), 6) for command in finding.commands)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.train import RecipeList, SettingList, TrainResult
-from envdoctor.output.console import out, table
+from envdoctor.output.console import indent, out, table
 
 if TYPE_CHECKING:
     from envdoctor.training.start import Run
@@ -71,9 +70,9 @@ def trained(data: TrainResult) -> list[RenderableType]:
     return [
         _held_out(result),
         ended,
-        *([_indent(Text(f"of the time: {shares}", style="dim"))] if shares else []),
-        _indent(Text(versions, style="dim")),
-        _indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
+        *([indent(Text(f"of the time: {shares}", style="dim"))] if shares else []),
+        indent(Text(versions, style="dim")),
+        indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
     ]
 
 
@@ -119,9 +118,9 @@ def _submitted(data: TrainResult) -> list[RenderableType]:
     saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""
     return [
         Text.assemble(("✓ ", "ok"), f"job {data.job} submitted: {run}/job.sbatch"),
-        _indent(Text(f"watch it: envdoctor watch {run}", overflow="fold")),
-        _indent(Text(f"its place in the queue: squeue --jobs {data.job}; its log: {run}/train.log", overflow="fold")),
-        _indent(Text(f"end it: scancel {data.job}{saving}", overflow="fold")),
+        indent(Text(f"watch it: envdoctor watch {run}", overflow="fold")),
+        indent(Text(f"its place in the queue: squeue --jobs {data.job}; its log: {run}/train.log", overflow="fold")),
+        indent(Text(f"end it: scancel {data.job}{saving}", overflow="fold")),
     ]
 
 
@@ -145,7 +144,3 @@ def _written(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _indent(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 4), expand=False)
