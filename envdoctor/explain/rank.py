@@ -114,12 +114,12 @@ def _cause(
     values: dict[str, str],
 ) -> Cause:
     """One cause. Its fix is that of the first symptom with a fix, else of the first finding, else of causes.toml."""
-    own = [symptom for symptom in symptoms if symptom.cause == slug]
+    matching = [symptom for symptom in symptoms if symptom.cause == slug]
     agreeing = [finding for finding in findings if finding.cause == slug]
-    hits = [hit for symptom in own for hit in scanned.symptoms[symptom.id]]
+    hits = [hit for symptom in matching for hit in scanned.symptoms[symptom.id]]
     text = causes()[slug]
     known = values | _groups(hits)
-    best = next((symptom for symptom in own if symptom.fix), None)
+    best = next((symptom for symptom in matching if symptom.fix), None)
     finding = agreeing[0] if agreeing and not best else None
     fix = best.fix if best else finding.fix if finding else text.fix
     commands = (best.commands if best else finding.commands if finding else ()) or text.commands
@@ -128,7 +128,7 @@ def _cause(
     return Cause(
         cause=slug,
         title=text.title,
-        confidence=round(_confidence(own, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
+        confidence=round(_confidence(matching, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
         lines=tuple(hit.text for hit in shown),
         line_numbers=tuple(hit.line for hit in shown),
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
@@ -136,7 +136,7 @@ def _cause(
         fix=fill_placeholders(fix, known),
         commands=tuple(fill_placeholders(command, known) for command in commands),
         check=fill_placeholders((best.check if best else "") or text.check, known),
-        url=next((symptom.url for symptom in own if symptom.url), "") or text.url,
+        url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
     )
 
 

@@ -45,13 +45,13 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
     if not row or satisfies(public_part(torch), row.torch) is not False:
         return
-    fitting = next((each for each in reversed(rows) if satisfies(public_part(torch), each.torch)), None)
-    wanted = fitting.versions if fitting else ""
+    compatible = next((other for other in reversed(rows) if satisfies(public_part(torch), other.torch)), None)
+    wanted = compatible.versions if compatible else ""
     yield Problem(
         "error" if row.versions == "<0.13" else "warning",
         f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
         version_evidence(stack, "torch", "torchao"),
-        f"Install torchao{wanted} for torch {torch}." if fitting else f"Install a torchao for torch {torch}.",
+        f"Install torchao{wanted} for torch {torch}." if compatible else f"Install a torchao for torch {torch}.",
         (f"uv pip install 'torchao{wanted}'",),
     )
 
@@ -76,17 +76,20 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     https://github.com/pytorch/vision/blob/main/torchvision/extension.py
     """
     versions = versions_of(stack)
-    build = stack.torch.value
-    cpu = bool(build) and (build.cuda.state == "absent" if build else False)
-    mine = torch_cuda(stack) or cuda_of_local(versions.get("torch", "")) or ("cpu" if cpu else "")
+    torch = stack.torch.value
+    cpu = torch is not None and torch.cuda.state == "absent"
+    torch_build = torch_cuda(stack) or cuda_of_local(versions.get("torch", "")) or ("cpu" if cpu else "")
     for name in ("torchvision", "torchaudio"):
-        theirs = cuda_of_local(versions.get(name, ""))
-        if not mine or not theirs or theirs.partition(".")[0] == mine.partition(".")[0]:
+        companion_build = cuda_of_local(versions.get(name, ""))
+        same_major = companion_build.partition(".")[0] == torch_build.partition(".")[0]
+        if not torch_build or not companion_build or same_major:
             continue
-        backend = "cpu" if mine == "cpu" else f"cu{mine.replace('.', '')}"
+        backend, build = f"cu{torch_build.replace('.', '')}", f"CUDA {torch_build}"
+        if torch_build == "cpu":
+            backend, build = "cpu", "CPU"
         yield Problem(
             "error",
-            f"{name} {versions[name]} does not match torch for {'CPU' if mine == 'cpu' else f'CUDA {mine}'}",
+            f"{name} {versions[name]} does not match torch for {build}",
             version_evidence(stack, "torch", name),
             f"Reinstall {name} from torch's index.",
             (f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}",),
@@ -115,18 +118,19 @@ def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Ite
     versions = versions_of(stack)
     torch = versions.get("torch", "")
     for name in ("flash-attn", "flash-attn-3"):
-        each = (stack.distributions.value or {}).get(name)
-        if not each or not torch:
+        package = (stack.distributions.value or {}).get(name)
+        if not package or not torch:
             continue
-        label = next((text for text in (local_part(each.version), each.source.lower()) if "torch" in text), "")
-        wrong = _wheel_differs(label, torch, torch_cuda(stack), _abi(stack))
-        if wrong:
+        label = next((text for text in (local_part(package.version), package.source.lower()) if "torch" in text), "")
+        difference = _wheel_differs(label, torch, torch_cuda(stack), _abi(stack))
+        release = public_part(package.version)
+        if difference:
             yield Problem(
                 "error",
-                f"{name} {public_part(each.version)} was built for {wrong}; torch {torch} is installed",
+                f"{name} {release} was built for {difference}; torch {torch} is installed",
                 (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
                 f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it.",
-                (f"uv pip install {name}=={public_part(each.version)} --no-build-isolation --no-cache --reinstall",),
+                (f"uv pip install {name}=={release} --no-build-isolation --no-cache --reinstall",),
             )
 
 
@@ -145,7 +149,7 @@ def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
     if major and cuda and major[1] != cuda.partition(".")[0]:
         return f"CUDA {major[1]}, torch for CUDA {cuda}"
     if new_abi and abi is not None and (new_abi[1] == "true") != abi:
-        return f"the {'new' if new_abi[1] == 'true' else 'old'} C++ ABI, torch for the other one"
+        return f"the {'new' if new_abi[1] == 'true' else 'old'} C++ ABI, torch with the other one"
     return ""
 
 
@@ -175,8 +179,8 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
         return
     for row in torch_pairings():
         if row.package == "flash-attn" and satisfies(public_part(flash), row.versions):
-            read = any(each.distribution == "flash-attn" for each in stack.extensions.value or ())
-            if satisfies(public_part(torch), row.torch) is False and not read:  # EXT001 reads the file
+            file_known = any(extension.distribution == "flash-attn" for extension in stack.extensions.value or ())
+            if satisfies(public_part(torch), row.torch) is False and not file_known:  # EXT001 reads the file
                 yield Problem(
                     "info",
                     f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
@@ -238,7 +242,7 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     """
     version = versions_of(stack).get("bitsandbytes", "")
     cuda = torch_cuda(stack)
-    chosen = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
+    selected = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
     if not version or not cuda:
         return
     if _is_for_cpus(stack):
@@ -250,36 +254,36 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
             ("uv pip install --upgrade --reinstall bitsandbytes",),
         )
         return
-    held, source = _bitsandbytes_cuda(stack, version)
-    wanted = f"{chosen[:2]}.{chosen[2:]}" if re.fullmatch(r"\d{3}", chosen) else cuda
-    if not held or _loads(version, wanted, held, forced=bool(chosen)):
+    available, source = _bitsandbytes_cuda(stack, version)
+    wanted = f"{selected[:2]}.{selected[2:]}" if re.fullmatch(r"\d{3}", selected) else cuda
+    if not available or _loads(version, wanted, available, forced=bool(selected)):
         return
-    fitting = [row for row in bitsandbytes_libraries() if _loads(row.versions[-1], cuda, row.x86_64, forced=False)]
-    newest = fitting[-1].versions[-1] if fitting else ""
+    compatible = [row for row in bitsandbytes_libraries() if _loads(row.versions[-1], cuda, row.x86_64, forced=False)]
+    newest = compatible[-1].versions[-1] if compatible else ""
     yield Problem(
         "error",
-        f"bitsandbytes {version} has native libraries for CUDA {', '.join(held)}; "
-        + (f"BNB_CUDA_VERSION={chosen} requests {wanted}" if chosen else f"torch is built for CUDA {cuda}"),
+        f"bitsandbytes {version} has native libraries for CUDA {', '.join(available)}; "
+        + (f"BNB_CUDA_VERSION={selected} requests {wanted}" if selected else f"torch is built for CUDA {cuda}"),
         (
             *version_evidence(stack, "bitsandbytes"),
             Evidence("CUDA of torch", cuda, stack.torch.source),
             Evidence(*source),
         ),
-        "Unset BNB_CUDA_VERSION." if chosen else f"Install bitsandbytes {newest or 'in the newest release'}.",
-        ("unset BNB_CUDA_VERSION",) if chosen else (f"uv pip install 'bitsandbytes>={newest}'",),
+        "Unset BNB_CUDA_VERSION." if selected else f"Install bitsandbytes {newest or 'in the newest release'}.",
+        ("unset BNB_CUDA_VERSION",) if selected else (f"uv pip install 'bitsandbytes>={newest}'",),
     )
 
 
 def _is_for_cpus(stack: Stack) -> bool:
     """Whether the files of bitsandbytes are known and none is for CUDA: old wheels for Arm, or a local build."""
-    files = [each.path for each in stack.extensions.value or () if "libbitsandbytes_" in each.path]
+    files = [extension.path for extension in stack.extensions.value or () if "libbitsandbytes_" in extension.path]
     return bool(files) and not any("_cuda" in path for path in files)
 
 
 def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tuple[str, str, str]]:
     """The CUDA versions of the native libraries of the installed bitsandbytes, and their evidence."""
-    files = [each.path for each in stack.extensions.value or () if "libbitsandbytes_cuda" in each.path]
-    found = {f"{each[1]}.{each[2]}" for each in (re.search(r"_cuda(\d{2})(\d)", path) for path in files) if each}
+    files = [file.path for file in stack.extensions.value or () if "libbitsandbytes_cuda" in file.path]
+    found = {f"{match[1]}.{match[2]}" for match in (re.search(r"_cuda(\d{2})(\d)", path) for path in files) if match}
     if found:
         ordered = tuple(sorted(found, key=lambda text: version_key(text) or ((0,), (0, 0), 0, 0)))
         return ordered, ("libbitsandbytes_cuda*.so", ", ".join(ordered), stack.extensions.source)
@@ -287,11 +291,11 @@ def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tup
     return (row.x86_64 if row else ()), ("libraries of the wheel", row.source if row else "", "table")
 
 
-def _loads(version: str, cuda: str, held: tuple[str, ...], *, forced: bool) -> bool:
-    if cuda in held:
+def _loads(version: str, cuda: str, available: tuple[str, ...], *, forced: bool) -> bool:
+    if cuda in available:
         return True
-    family = satisfies(public_part(version), ">=0.50") and not forced
-    return bool(family) and any(each.partition(".")[0] == cuda.partition(".")[0] for each in held)
+    same_major = satisfies(public_part(version), ">=0.50") and not forced
+    return bool(same_major) and cuda.partition(".")[0] in {other.partition(".")[0] for other in available}
 
 
 @rule(
@@ -315,9 +319,9 @@ def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator
     value = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
     cuda = torch_cuda(stack)
     if value and cuda and "bitsandbytes" in versions_of(stack) and value != cuda.replace(".", ""):
-        other = value[:2] != cuda.partition(".")[0]
+        other_major = value[:2] != cuda.partition(".")[0]
         yield Problem(
-            "warning" if other else "info",
+            "warning" if other_major else "info",
             f"BNB_CUDA_VERSION={value}, but torch is built for CUDA {cuda}",
             (Evidence("BNB_CUDA_VERSION", value, machine.environment.source), evidence("torch", stack.torch)),
             "Unset it, so that bitsandbytes uses torch's CUDA version.",

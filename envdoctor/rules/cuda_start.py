@@ -76,14 +76,14 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     if not _finds_no_driver(machine, stack) or machine.system.wsl.value:
         return
     container = machine.system.container
-    sign = container.value or _foreign_kernel(machine)
+    container_name = container.value or _foreign_kernel(machine)
     possible = container.state == "unreadable"
-    if not sign and not possible:
+    if not container_name and not possible:
         return
     yield Problem(
-        "error" if sign else "warning",
-        f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU in a container ({sign})"
-        if sign
+        "error" if container_name else "warning",
+        f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU in a container ({container_name})"
+        if container_name
         else "no GPU was found; if this is a container, it was started without access to the GPUs",
         (*_shown(machine, stack), evidence("system.container", container)),
         "Start the container with the NVIDIA runtime and a device request; check nvidia-smi inside it.",
@@ -115,9 +115,9 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
     https://github.com/pytorch/pytorch/issues/49081
     """
     if _finds_no_driver(machine, stack) and machine.cuda.nvcc_version.value and not machine.system.wsl.value:
-        inside = machine.system.container.value or _foreign_kernel(machine)
+        container = machine.system.container.value or _foreign_kernel(machine)
         yield Problem(
-            "warning" if inside else "error",
+            "warning" if container else "error",
             f"CUDA toolkit {machine.cuda.nvcc_version.value} and torch for CUDA {torch_cuda(stack)} are installed, "
             "but nvidia-smi reports no driver: not installed, not loaded, or of another version than its libraries",
             _shown(machine, stack),
@@ -263,13 +263,13 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
-    inside = machine.system.container.value or _foreign_kernel(machine)
-    if not inside or not _cuda_fails(machine, stack) or _driver_is_too_old(machine, stack):
+    container = machine.system.container.value or _foreign_kernel(machine)
+    if not container or not _cuda_fails(machine, stack) or _driver_is_too_old(machine, stack):
         return
     yield Problem(
         "warning",
-        f"CUDA does not initialize in a container ({inside}) with driver {machine.driver.version.value or 'unknown'} "
-        f"and {gpu_labels(gpus_of(machine)) or 'no listed GPU'}",
+        f"CUDA does not initialize in a container ({container}) "
+        f"with driver {machine.driver.version.value or 'unknown'} and {gpu_labels(gpus_of(machine)) or 'no GPU'}",
         _shown(machine, stack),
         "Remove the image's cuda-compat libraries from the path.",
         (
@@ -289,8 +289,8 @@ def _finds_no_driver(machine: Machine, stack: Stack) -> bool:
 
 def _cuda_fails(machine: Machine, stack: Stack) -> bool:
     """Whether a CUDA build of torch does not initialize CUDA although a driver or GPUs are listed."""
-    seen = gpus_of(machine) or machine.driver.version.value
-    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(seen)
+    detected = gpus_of(machine) or machine.driver.version.value
+    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(detected)
 
 
 def _has_other_reason(machine: Machine, stack: Stack) -> bool:

@@ -225,8 +225,8 @@ def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
 
 def _for_another_torch(file: Extension, stack: Stack) -> bool:
     """Whether a file is for another torch release than the installed one, according to its name."""
-    named = FILE_OF_A_RELEASE.search(file.path)
-    return named is not None and list(named.groups()) != torch_version(stack).split(".")[:2]
+    release = FILE_OF_A_RELEASE.search(file.path)
+    return release is not None and list(release.groups()) != torch_version(stack).split(".")[:2]
 
 
 def _is_nccl(symbol: str) -> bool:

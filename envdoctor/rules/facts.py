@@ -24,14 +24,14 @@ def gpu_label(gpu: Gpu) -> str:
     """A GPU as text: `GPU 0 (NVIDIA H100 80GB HBM3, sm_90)`."""
     capability = gpu.compute_capability.value
     code = f", sm_{capability.replace('.', '')}" if capability else ""
-    return f"GPU {gpu.index} ({gpu.name.value or 'name unreadable'}{code})"
+    return f"GPU {gpu.index} ({gpu.name.value or 'unknown name'}{code})"
 
 
 def gpu_labels(gpus: Iterable[Gpu]) -> str:
     """Several GPUs as text, with equal models counted: `8 x NVIDIA H100 80GB HBM3`."""
     names: dict[str, list[int]] = {}
     for gpu in gpus:
-        names.setdefault(gpu.name.value or "GPU without a readable name", []).append(gpu.index)
+        names.setdefault(gpu.name.value or "GPU of unknown name", []).append(gpu.index)
     return ", ".join(
         f"GPU {numbers[0]} ({name})" if len(numbers) == 1 else f"{len(numbers)} x {name}"
         for name, numbers in names.items()

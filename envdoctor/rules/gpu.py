@@ -20,7 +20,7 @@ def _gpus(machine: Machine) -> tuple[Gpu, ...]:
 
 
 def _label(gpu: Gpu) -> str:
-    return f"GPU {gpu.index} ({gpu.name.value or 'name unreadable'})"
+    return f"GPU {gpu.index} ({gpu.name.value or 'unknown name'})"
 
 
 def _shown(gpu: Gpu, name: str) -> Evidence:

@@ -13,15 +13,15 @@ INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_IND
                    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # fmt: skip
 CPU_INDEX = re.compile(r"/whl/(nightly/)?cpu/?(\s|,|$)")
 SLOW_VARIABLES = {
-    "TORCHDYNAMO_DISABLE": "torch.compile is off, and models run uncompiled",
-    "TORCH_COMPILE_DISABLE": "torch.compile is off, and models run uncompiled",
-    "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
+    "TORCHDYNAMO_DISABLE": "torch.compile is disabled",
+    "TORCH_COMPILE_DISABLE": "torch.compile is disabled",
+    "CUDA_LAUNCH_BLOCKING": "the host waits for every kernel",
 }
 # The first release whose vllm/envs.py does not contain the variable, read from the source distributions (2026-11-21:
 # 0.11.0 and 0.11.1; 0.14.0 and 0.16.0, 0.15 has none), and its replacement.
 REMOVED_FROM_VLLM = {
     "VLLM_USE_V1": ("0.11.1", "V1 is the only engine"),
-    "VLLM_ATTENTION_BACKEND": ("0.16.0", "the option --attention-backend took its place"),
+    "VLLM_ATTENTION_BACKEND": ("0.16.0", "use the option --attention-backend"),
 }
 PRELOADED = re.compile(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nvJitLink|nccl)\.so")
 
@@ -150,9 +150,9 @@ def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterato
     https://docs.vllm.ai/en/latest/configuration/env_vars.html
     """
     variables = machine.environment.value or {}
-    foreign = [part for part in re.split(r"[\s:]+", variables.get("LD_PRELOAD", "")) if PRELOADED.search(part)]
-    foreign = [part for part in foreign if "site-packages" not in part]
-    name, value = ("LD_PRELOAD", foreign[0]) if foreign else ("", "")
+    replacements = [part for part in re.split(r"[\s:]+", variables.get("LD_PRELOAD", "")) if PRELOADED.search(part)]
+    replacements = [part for part in replacements if "site-packages" not in part]
+    name, value = ("LD_PRELOAD", replacements[0]) if replacements else ("", "")
     if not name and first_in_use(stack, "vllm") and variables.get("VLLM_NCCL_SO_PATH"):
         name, value = "VLLM_NCCL_SO_PATH", variables["VLLM_NCCL_SO_PATH"]
     if not name or not first_in_use(stack, "torch", "vllm", "pytorch"):

@@ -90,29 +90,29 @@ def _other_major(violation: Violation) -> bool:
 def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:
     """One problem for each package whose version others reject; conflicts of severity `info` are left out."""
     versions = versions_of(stack)
-    chosen = [
-        each
-        for each in requirements_of(stack).violations
-        if cause_of(each, versions) == cause and not _is_minor(each)
+    conflicts = [
+        violation
+        for violation in requirements_of(stack).violations
+        if cause_of(violation, versions) == cause and not _is_minor(violation)
     ]
-    for name, violations in group_by_package(chosen):
+    for name, violations in group_by_package(conflicts):
         yield version_conflict(stack, name, violations)
 
 
 def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Problem:
     """A package at a version that others do not accept."""
     order: list[Status] = ["error", "warning", "info"]
-    status = min((severity_of(each) for each in violations), key=order.index)
-    worst_first = sorted(violations, key=lambda each: order.index(severity_of(each)))
-    message = "; ".join(str(each) for each in worst_first[:4]) + (
+    status = min((severity_of(violation) for violation in violations), key=order.index)
+    worst_first = sorted(violations, key=lambda violation: order.index(severity_of(violation)))
+    message = "; ".join(str(violation) for violation in worst_first[:4]) + (
         f"; and {len(worst_first) - 4} more" if len(worst_first) > 4 else ""
     )
     wanted, agree = agreed_range(stack, name)
-    users = ", ".join(sorted({each.requirer for each in violations}))
+    users = ", ".join(sorted({violation.requirer for violation in violations}))
     return Problem(
         status,
         message,
-        version_evidence(stack, name, *sorted({each.requirer for each in violations})),
+        version_evidence(stack, name, *sorted({violation.requirer for violation in violations})),
         f"Install {name}{wanted}, or releases of {users} that accept {violations[0].installed}."
         if agree
         else f"No version of {name} satisfies all packages: install {users} in a separate environment.",
@@ -147,14 +147,19 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
     https://github.com/huggingface/transformers/blob/main/src/transformers/dependency_versions_check.py
     """
     yield from version_conflicts(stack, "dependency-pin-violated")
-    quiet = [each for each in requirements_of(stack).violations if _is_minor(each)]
-    quiet = [each for each in quiet if cause_of(each, versions_of(stack)) != "nccl-lib-mismatch"]
-    if quiet:
-        listed = "; ".join(str(each) for each in quiet[:5]) + ("; ..." if len(quiet) > 5 else "")
+    minor_violations = [
+        violation
+        for violation in requirements_of(stack).violations
+        if _is_minor(violation) and cause_of(violation, versions_of(stack)) != "nccl-lib-mismatch"
+    ]
+    if minor_violations:
+        listed = "; ".join(str(violation) for violation in minor_violations[:5]) + (
+            "; ..." if len(minor_violations) > 5 else ""
+        )
         yield Problem(
             "info",
-            f"{len(quiet)} declared ranges of less important packages are violated: {listed}",
-            version_evidence(stack, *sorted({each.name for each in quiet})[:8]),
+            f"{len(minor_violations)} declared ranges of less important packages are violated: {listed}",
+            version_evidence(stack, *sorted({violation.name for violation in minor_violations})[:8]),
             "No action needed unless one of these packages fails.",
             ("uv pip check",),
         )
@@ -277,17 +282,17 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
     """
     if is_from_report(stack):
         return
-    held = stack.distributions.value or {}
+    distributions = stack.distributions.value or {}
     missing_by_requirer: dict[str, list[str]] = {}
-    for each in requirements_of(stack).missing:
-        by_conda = each.requirer in held and held[each.requirer].source == "conda"
-        foreign = each.name.startswith(("nvidia-", "cuda-")) or each.name in PROVIDED_ELSEWHERE
-        if each.requirer in CORE and not foreign and not by_conda:
-            missing_by_requirer.setdefault(each.requirer, []).append(each.name + each.specifier)
+    for missing in requirements_of(stack).missing:
+        by_conda = missing.requirer in distributions and distributions[missing.requirer].source == "conda"
+        expected = missing.name.startswith(("nvidia-", "cuda-")) or missing.name in PROVIDED_ELSEWHERE
+        if missing.requirer in CORE and not expected and not by_conda:
+            missing_by_requirer.setdefault(missing.requirer, []).append(missing.name + missing.specifier)
     for requirer, names in missing_by_requirer.items():
         yield Problem(
             "warning",
-            f"{requirer} {held[requirer].version} requires packages that are not installed: "
+            f"{requirer} {distributions[requirer].version} requires packages that are not installed: "
             + ", ".join(sorted(names)[:6]),
             version_evidence(stack, requirer),
             "Install the missing packages.",

@@ -130,10 +130,10 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
     References:
     https://github.com/pytorch/pytorch/issues/138506
     """
-    held = stack.distributions.value or {}
-    pip = held.get("torch")
-    others = [each for each in stack.shadowed.value or () if _is_condas_torch(each)]
-    conda = held.get("pytorch") or (others[0] if others else None)
+    distributions = stack.distributions.value or {}
+    pip = distributions.get("torch")
+    shadowed = [copy for copy in stack.shadowed.value or () if _is_condas_torch(copy)]
+    conda = distributions.get("pytorch") or (shadowed[0] if shadowed else None)
     if not pip or not conda or _is_condas_torch(pip) or public_part(pip.version) == public_part(conda.version):
         return
     yield Problem(
@@ -175,11 +175,16 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
         return
     shown = (evidence("python_version", stack.python_version),)
     fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
-    wanted = {each: each.requires_python or _known_pythons(stack, each) for each in _distributions(stack)}
-    outside = {each: pythons for each, pythons in wanted.items() if not _python_allowed(pythons, str(python))}
-    if outside:
-        names = ", ".join(f"{f'{each.name} {each.version}'.strip()} ({pythons})"
-                          for each, pythons in list(outside.items())[:4])  # fmt: skip
+    wanted = {
+        distribution: distribution.requires_python or _known_pythons(stack, distribution)
+        for distribution in _distributions(stack)
+    }
+    unsupported = {
+        distribution: pythons for distribution, pythons in wanted.items() if not _python_allowed(pythons, str(python))
+    }
+    if unsupported:
+        names = ", ".join(f"{f'{distribution.name} {distribution.version}'.strip()} ({pythons})"
+                          for distribution, pythons in list(unsupported.items())[:4])  # fmt: skip
         yield Problem("error", f"Python {python} is outside the declared ranges: {names}", shown,
                       "Recreate the environment with a Python that they support.", fix)  # fmt: skip
         return
@@ -187,8 +192,8 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
     if not newest.python:
         return
     oldest, latest = major_minor(newest.python[0]), major_minor(newest.python[1])
-    ours = (python.major, python.minor)
-    if stack.torch.state == "absent" and is_from_report(stack) and not oldest <= ours <= latest:
+    current = (python.major, python.minor)
+    if stack.torch.state == "absent" and is_from_report(stack) and not oldest <= current <= latest:
         yield Problem(
             "warning",
             f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, not {python}",
@@ -248,22 +253,26 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     https://docs.vllm.ai/en/latest/getting_started/installation/
     """
     system, library = machine.system.os.value or "", first_in_use(stack, *LINUX_ONLY)
-    other = "Windows" if re.search(r"windows", system, re.IGNORECASE) else "macOS" if "mac" in system.lower() else ""
+    platform = (
+        "Windows" if re.search(r"windows", system, re.IGNORECASE) else "macOS" if "mac" in system.lower() else ""
+    )
     shown = (evidence("system.os", machine.system.os), evidence("system.kernel", machine.system.kernel))
-    if other and not machine.system.wsl.value:
-        if library in ("", "triton") or (other == "Windows" and library in ("xformers", "flash-attn", "deepspeed")):
+    if platform and not machine.system.wsl.value:
+        if library in ("", "triton") or (
+            platform == "Windows" and library in ("xformers", "flash-attn", "deepspeed")
+        ):
             return
-        yield Problem("error", f"{library} has no wheels for {other}", shown,
-                      "Use WSL2 or Linux." if other == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
-                      ("wsl --install -d Ubuntu-24.04",) if other == "Windows" else ())  # fmt: skip
+        yield Problem("error", f"{library} has no wheels for {platform}", shown,
+                      "Use WSL2 or Linux." if platform == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
+                      ("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())  # fmt: skip
         return
     if not is_jetson(machine):
         return
     old = (parse_major_minor(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (
         machine.system.kernel.value or ""
     )
-    own = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
-    harms = old or not own or bool(library)
+    nvidia_build = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
+    harms = old or not nvidia_build or bool(library)
     yield Problem(
         "warning" if harms else "info",
         "this is a Jetson" + (" with JetPack 5 (CUDA 11.4)" if old else "")
@@ -293,13 +302,13 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
     References:
     https://github.com/pypa/manylinux
     """
-    ours = parse_major_minor(machine.system.glibc.value)
-    if not ours:
+    installed = parse_major_minor(machine.system.glibc.value)
+    if not installed:
         return
-    loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
-    files = [each for each in loaded if (needs := parse_major_minor(each.glibc)) and needs > ours]
+    loaded = [extension for extension in stack.extensions.value or () if not is_optional(extension)]
+    files = [extension for extension in loaded if (needs := parse_major_minor(extension.glibc)) and needs > installed]
     shown = (evidence("system.glibc", machine.system.glibc), evidence("system.os", machine.system.os))
-    what = _message_of_files(files) or _message_of_wheels(stack, ours) or _required_glibc(stack, ours)
+    what = _message_of_files(files) or _message_of_wheels(stack, installed) or _required_glibc(stack, installed)
     if what:
         yield Problem(
             "error",
@@ -330,15 +339,15 @@ def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Pro
     References:
     https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
     """
-    ours = _glibcxx_key(stack.libstdcxx.value or "")
-    loaded = [each for each in stack.extensions.value or () if not is_optional(each)]
-    lacking = [each for each in loaded if ours and _glibcxx_key(each.glibcxx) > ours]
-    if lacking:
-        worst = max(lacking, key=lambda each: _glibcxx_key(each.glibcxx))
+    provided = _glibcxx_key(stack.libstdcxx.value or "")
+    loaded = [extension for extension in stack.extensions.value or () if not is_optional(extension)]
+    incompatible = [extension for extension in loaded if provided and _glibcxx_key(extension.glibcxx) > provided]
+    if incompatible:
+        worst = max(incompatible, key=lambda extension: _glibcxx_key(extension.glibcxx))
         yield Problem(
             "error",
             f"{worst.path} needs GLIBCXX_{worst.glibcxx}, {stack.libstdcxx.source} has up to {stack.libstdcxx.value}"
-            + (f"; {len(lacking) - 1} more files need it as well" if len(lacking) > 1 else ""),
+            + (f"; {len(incompatible) - 1} more files need it as well" if len(incompatible) > 1 else ""),
             (evidence("stack.libstdcxx", stack.libstdcxx),),
             "Install a newer libstdcxx-ng from conda-forge, or remove the old copy from LD_LIBRARY_PATH.",
             ("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
@@ -358,18 +367,18 @@ def is_jetson(machine: Machine) -> bool:
 
 def _distributions(stack: Stack) -> list[Distribution]:
     """The installed distributions, and those that a report shows in use without a version."""
-    held = stack.distributions.value or {}
-    used = [name for name in stack.uses.value or () if name not in held] if is_from_report(stack) else []
-    return [*held.values(), *(Distribution(name=name, version="") for name in used)]
+    installed = stack.distributions.value or {}
+    used = [name for name in stack.uses.value or () if name not in installed] if is_from_report(stack) else []
+    return [*installed.values(), *(Distribution(name=name, version="") for name in used)]
 
 
-def _known_pythons(stack: Stack, each: Distribution) -> str:
+def _known_pythons(stack: Stack, distribution: Distribution) -> str:
     """The Pythons of a release in a report, from the table; an installed environment has metadata.
 
     Without a release the range has no lower bound.
     """
-    pythons = supported_pythons(each.name, each.version) if is_from_report(stack) else ""
-    return pythons if each.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
+    pythons = supported_pythons(distribution.name, distribution.version) if is_from_report(stack) else ""
+    return pythons if distribution.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
 
 
 def _python_allowed(pythons: str, python: str) -> bool:
@@ -382,32 +391,34 @@ def _python_allowed(pythons: str, python: str) -> bool:
 def _message_of_files(files: list[Extension]) -> str:
     if not files:
         return ""
-    worst = max(files, key=lambda each: parse_major_minor(each.glibc) or (0, 0))
+    worst = max(files, key=lambda extension: parse_major_minor(extension.glibc) or (0, 0))
     return f"{worst.path} of {worst.distribution} needs {worst.glibc}"
 
 
-def _message_of_wheels(stack: Stack, ours: tuple[int, int]) -> str:
+def _message_of_wheels(stack: Stack, installed: tuple[int, int]) -> str:
     """A wheel whose name requires a newer glibc: `vllm-0.30.0-cp38-abi3-manylinux_2_39_x86_64.whl`."""
-    for each in (stack.distributions.value or {}).values():
-        tags = [(int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d)_(\d{1,2})_", each.source)]
-        if tags and min(tags) > ours:
-            return f"{each.source} needs {min(tags)[0]}.{min(tags)[1]} or newer"
+    for distribution in (stack.distributions.value or {}).values():
+        tags = [
+            (int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d)_(\d{1,2})_", distribution.source)
+        ]
+        if tags and min(tags) > installed:
+            return f"{distribution.source} needs {min(tags)[0]}.{min(tags)[1]} or newer"
     return ""
 
 
-def _required_glibc(stack: Stack, ours: tuple[int, int]) -> str:
+def _required_glibc(stack: Stack, installed: tuple[int, int]) -> str:
     """The glibc that vLLM or torch of a report needs, if it is newer than the system's."""
     if first_in_use(stack, "vllm"):
         found = installed_version(stack, "vllm")
         line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 0)
         needs = next(needs for first, needs in VLLM_GLIBC if line >= first)
-        if ours < needs:
+        if installed < needs:
             return f"vLLM {found or ''} needs {needs[0]}.{needs[1]} or newer".replace("  ", " ")
     return ""
 
 
-def _is_condas_torch(each: Distribution) -> bool:
-    return each.name in ("torch", "pytorch") and each.source.startswith("conda")
+def _is_condas_torch(distribution: Distribution) -> bool:
+    return distribution.name in ("torch", "pytorch") and distribution.source.startswith("conda")
 
 
 def _removal(winner: Distribution, loser: Distribution, *, user_site: bool) -> tuple[str, ...]:

@@ -133,11 +133,11 @@ FORMATTERS: tuple[tuple[type, Callable[[Any], str]], ...] = (
 def evaluate(machine: Machine, stack: Stack | None = None) -> list[Finding]:
     """Run all rules on a machine, and those on environments if there is one. Findings are sorted worst first."""
     findings: list[Finding] = []
-    for each in RULES.values():
-        if not each.needs_environment:
-            findings += run_rule(each, machine)
+    for registered in RULES.values():
+        if not registered.needs_environment:
+            findings += run_rule(registered, machine)
         elif stack:
-            findings += run_rule(each, machine, stack)
+            findings += run_rule(registered, machine, stack)
     order = {"error": 0, "crashed": 1, "warning": 2, "unknown": 3, "info": 4}
     return sorted(findings, key=lambda finding: (order.get(finding.status, 9), finding.id))
 
@@ -151,11 +151,11 @@ def run_rule(rule: Rule, *subjects: object) -> list[Finding]:
         return [_finding(rule, problem) for problem in rule.check(*subjects)]
     except NotReadableError as missing:
         shown = evidence(missing.name, missing.fact)
-        message = f"cannot tell: {missing.name} could not be read ({missing.fact.note})"
+        message = f"not evaluated: {missing.name} could not be read ({missing.fact.note})"
         return [Finding(rule.id, rule.cause, "unknown", message, (shown,), url=rule.url)]
     except InvalidVersion as error:  # from a pasted report or a recorded machine
         shown = Evidence("version", str(error), "input")
-        return [Finding(rule.id, rule.cause, "unknown", f"cannot tell: {error}", (shown,), url=rule.url)]
+        return [Finding(rule.id, rule.cause, "unknown", f"not evaluated: {error}", (shown,), url=rule.url)]
     except Exception as error:
         return [Finding(rule.id, rule.cause, "crashed", f"the rule failed: {type(error).__name__}: {error}")]
 

@@ -78,7 +78,11 @@ def requirements_of(stack: Stack) -> Requirements:
 
 def versions_of(stack: Stack) -> dict[str, str]:
     """Installed versions by name. torch's version is that of its build, which has the local part."""
-    versions = {name: each.version for name, each in (stack.distributions.value or {}).items() if each.version}
+    versions = {
+        name: distribution.version
+        for name, distribution in (stack.distributions.value or {}).items()
+        if distribution.version
+    }
     if "pytorch" in versions:  # conda's name
         versions.setdefault("torch", versions["pytorch"])
     if torch_version(stack):
@@ -101,9 +105,9 @@ def same_minor(left: str, right: str) -> bool:
 def specifiers_for(stack: Stack, name: str) -> dict[str, str]:
     """The specifiers for a package by the distribution that requires it."""
     return {
-        each.name: found.specifier
-        for each in (stack.distributions.value or {}).values()
-        for found in map(parse_requirement, _requirement_lines(each))
+        distribution.name: found.specifier
+        for distribution in (stack.distributions.value or {}).values()
+        for found in map(parse_requirement, _requirement_lines(distribution))
         if found and found.name == name and found.specifier
     }
 
@@ -121,22 +125,26 @@ def _check_requirements(stack: Stack) -> Requirements:
     versions = versions_of(stack)
     violations = []
     missing = []
-    for each in distributions.values():
-        for line in _requirement_lines(each):
+    for distribution in distributions.values():
+        for line in _requirement_lines(distribution):
             required = parse_requirement(line)
             if not required:
                 continue
             present = versions.get(required.name)
             if present is None:
-                missing.append(Missing(each.name, required.name, required.specifier))
+                missing.append(Missing(distribution.name, required.name, required.specifier))
             elif required.specifier and _is_outside(present, required.specifier):
                 old = _is_below(present, required.specifier)
-                violations.append(Violation(each.name, each.version, required.name, required.specifier, present, old))
+                violations.append(
+                    Violation(
+                        distribution.name, distribution.version, required.name, required.specifier, present, old
+                    )
+                )
     return Requirements(tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)))
 
 
-def _requirement_lines(each: Distribution) -> Iterable[str]:
-    return each.requires or requirements_of_release(each.name, each.version)
+def _requirement_lines(distribution: Distribution) -> Iterable[str]:
+    return distribution.requires or requirements_of_release(distribution.name, distribution.version)
 
 
 def _is_outside(version: str, specifier: str) -> bool:
@@ -160,6 +168,6 @@ def _is_below(version: str, specifier: str) -> bool:
 def group_by_package(violations: Iterable[Violation]) -> Iterator[tuple[str, list[Violation]]]:
     """Violations by the required package."""
     groups: dict[str, list[Violation]] = {}
-    for each in violations:
-        groups.setdefault(each.name, []).append(each)
+    for violation in violations:
+        groups.setdefault(violation.name, []).append(violation)
     yield from groups.items()

@@ -84,9 +84,9 @@ def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[
     https://github.com/pytorch/builder/blob/release/2.5/conda/pytorch-nightly/meta.yaml
     https://github.com/deepchem/deepchem/pull/4744
     """
-    held = stack.distributions.value or {}
-    torch = held.get("pytorch") or held.get("torch")
-    mkl = held.get("mkl")
+    distributions = stack.distributions.value or {}
+    torch = distributions.get("pytorch") or distributions.get("torch")
+    mkl = distributions.get("mkl")
     by_conda = torch and (torch.name == "pytorch" or torch.source == "conda")
     if not torch or not mkl or not by_conda or "conda-forge" in torch.source:
         return
@@ -152,8 +152,8 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
 
 
 def _nccl_pin(stack: Stack, name: str, torch: str) -> str:
-    held = (stack.distributions.value or {}).get("torch")
-    lines = held.requires if held else ()
+    torch_package = (stack.distributions.value or {}).get("torch")
+    lines = torch_package.requires if torch_package else ()
     found = next((line for line in lines if re.match(rf"{name}\s*\(?==", line)), "")
     pin = re.search(r"==\s*([\d.]+)", found) or re.search(r"==\s*([\d.]+)", required_specifier("torch", torch, name))
     return pin[1] if pin else ""
@@ -188,10 +188,10 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
         return
     users = [name for name in ("vllm", "sglang", "lmdeploy", "torch") if name in versions]
     doubled = "nvidia-ml-py" in versions
-    alone = not doubled and not is_from_report(stack)
-    hurts = users and users[0] != "torch" and (doubled or alone)
+    only_pynvml = not doubled and not is_from_report(stack)
+    harmful = users and users[0] != "torch" and (doubled or only_pynvml)
     yield Problem(
-        "warning" if hurts or (doubled and users) else "info",
+        "warning" if harmful or (doubled and users) else "info",
         f"pynvml {versions['pynvml']} "
         + (f"and nvidia-ml-py {versions['nvidia-ml-py']} are installed: both contain the module pynvml" if doubled
            else "is installed instead of nvidia-ml-py"),

@@ -224,19 +224,27 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     if imported:
         return
     releases = {part: _cuda_of(part, machine) for part in parts}
-    older = [part for part, own in releases.items() if own and own[0] == cuda[0] and own < cuda]
-    unknown = [part for part, own in releases.items() if own is None and not part.startswith("/usr/local/cuda")]
+    older = [
+        part
+        for part, folder_cuda in releases.items()
+        if folder_cuda and folder_cuda[0] == cuda[0] and folder_cuda < cuda
+    ]
+    unknown = [
+        part
+        for part, folder_cuda in releases.items()
+        if folder_cuda is None and not part.startswith("/usr/local/cuda")
+    ]
     parts = older or unknown
     if not parts:
         return
-    kept = ":".join(part for part in value.split(":") if part not in parts)
+    remaining = ":".join(part for part in value.split(":") if part not in parts)
     yield Problem(
         "warning" if older else "info",
         f"LD_LIBRARY_PATH contains {parts[0]}"
         + (f", an older CUDA than torch's {torch_cuda(stack)}" if older else ", whose CUDA libraries may come first"),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source),),
         "Remove it; torch's wheels load their own libraries.",
-        (f"export LD_LIBRARY_PATH={kept}" if kept else "unset LD_LIBRARY_PATH",),
+        (f"export LD_LIBRARY_PATH={remaining}" if remaining else "unset LD_LIBRARY_PATH",),
     )
 
 

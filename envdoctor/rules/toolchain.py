@@ -45,8 +45,8 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
     """
     cuda, nvcc = torch_cuda(stack), machine.cuda.nvcc_version
-    ours, theirs = parse_major_minor(cuda), parse_major_minor(nvcc.value)
-    if not ours or not theirs or ours[0] == theirs[0] or not _uses_nvcc(stack):
+    torch_release, nvcc_release = parse_major_minor(cuda), parse_major_minor(nvcc.value)
+    if not torch_release or not nvcc_release or torch_release[0] == nvcc_release[0] or not _uses_nvcc(stack):
         return
     name = cuda.replace(".", "-")
     yield Problem(
@@ -78,9 +78,9 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
     https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
     """
     nvcc = machine.cuda.nvcc_version
-    theirs = parse_major_minor(nvcc.value)
-    row = toolkit(theirs) if theirs else None
-    for gpu in gpus_of(machine) if row and theirs and _uses_nvcc(stack) else ():
+    nvcc_release = parse_major_minor(nvcc.value)
+    row = toolkit(nvcc_release) if nvcc_release else None
+    for gpu in gpus_of(machine) if row and nvcc_release and _uses_nvcc(stack) else ():
         capability = capability_of(gpu)
         first = first_toolkit(capability) if capability else None
         limits = (parse_major_minor(row.oldest), parse_major_minor(row.newest)) if row else (None, None)
@@ -120,8 +120,8 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
     https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy
     """
     nvcc, compiler = machine.cuda.nvcc_version, machine.cuda.compiler
-    theirs, gcc = parse_major_minor(nvcc.value), gcc_major(compiler.value or "")
-    row = toolkit(theirs) if theirs else None
+    nvcc_release, gcc = parse_major_minor(nvcc.value), gcc_major(compiler.value or "")
+    row = toolkit(nvcc_release) if nvcc_release else None
     if not row or not gcc or gcc <= row.gcc or not _uses_nvcc(stack):
         return
     yield Problem(
@@ -192,8 +192,8 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
     """
     path = (machine.environment.value or {}).get("TRITON_PTXAS_PATH")
     version = machine.cuda.ptxas_version
-    theirs = parse_major_minor(version.value)
-    row = toolkit(theirs) if theirs else None
+    ptxas_release = parse_major_minor(version.value)
+    row = toolkit(ptxas_release) if ptxas_release else None
     for gpu in gpus_of(machine) if path and row else ():
         capability = capability_of(gpu)
         newest = parse_major_minor(row.newest) if row else None

@@ -214,7 +214,8 @@ def has_code_for_every_gpu(machine: Machine, stack: Stack) -> bool:
     native, ptx, _ = code_of_torch(machine, stack)
     capabilities = [capability_of(gpu) for gpu in gpus_of(machine)]
     return bool(capabilities) and all(
-        each and (runs_native(native, each) or runs_as_ptx(ptx, each)) for each in capabilities
+        capability and (runs_native(native, capability) or runs_as_ptx(ptx, capability))
+        for capability in capabilities
     )
 
 
@@ -237,7 +238,7 @@ def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Probl
 
 def _is_newer(native: tuple[str, ...], gpu: Capability) -> bool:
     """Whether a GPU without code is newer than the build; otherwise the build dropped it."""
-    built = sorted(each[0] for name in native if (each := architecture(name)))
+    built = sorted(parsed[0] for name in native if (parsed := architecture(name)))
     if not built or gpu > built[-1]:
         return True
     return gpu > built[0] and (gpu >= OLDEST_ALWAYS_SUPPORTED or gpu in TEGRA)
@@ -272,9 +273,9 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
         Evidence("torch.architectures", " ".join(native), source),
     )
     name = f"torch {torch_version(stack)}" + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
-    others = [other for other in gpus_of(machine) if other.index != gpu.index]
+    other_gpus = [other for other in gpus_of(machine) if other.index != gpu.index]
     fix = (
-        f"Install {build_name(advice)}, which has code for {'all GPUs' if others else 'this GPU'}."
+        f"Install {build_name(advice)}, which has code for {'all GPUs' if other_gpus else 'this GPU'}."
         if advice
         else "No PyTorch build supports this GPU with this driver: upgrade the driver, or hide the GPU."
     )
@@ -283,7 +284,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
         f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}",
         shown,
         fix,
-        (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={_indices(others)}",),
+        (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={_indices(other_gpus)}",),
     )
 
 
@@ -301,7 +302,9 @@ def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> Know
 
 
 def _covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
-    return all(runs_native(row.architectures, each) or runs_as_ptx(row.ptx, each) for each in capabilities)
+    return all(
+        runs_native(row.architectures, capability) or runs_as_ptx(row.ptx, capability) for capability in capabilities
+    )
 
 
 def _forward_advice(machine: Machine, cuda: str) -> str:

@@ -44,20 +44,20 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
         specifier = ",".join(part for part in (specifier, "<0.12") if part)
     if not specifier or satisfies(public_part(vllm), specifier) is not False:
         return
-    other = [
-        each
-        for each in releases_that_accept("trl", "vllm", public_part(vllm))
-        if "<" in optional_specifier("trl", each, "vllm")  # a range without an upper bound is not a promise
+    trl_releases = [
+        release
+        for release in releases_that_accept("trl", "vllm", public_part(vllm))
+        if "<" in optional_specifier("trl", release, "vllm")  # a range without an upper bound is not a promise
     ]
-    inside = [each for each in releases_of("vllm") if satisfies(each, specifier)]
-    trl_fix = f", or TRL {version_range(other)} for vLLM {public_part(vllm)}" if other else ""
-    commands = [f"uv pip install vllm=={inside[0]} --torch-backend=auto"] if inside else []
-    commands += [f"uv pip install trl=={other[0]}"] if other else []
+    vllm_releases = [release for release in releases_of("vllm") if satisfies(release, specifier)]
+    trl_fix = f", or TRL {version_range(trl_releases)} for vLLM {public_part(vllm)}" if trl_releases else ""
+    commands = [f"uv pip install vllm=={vllm_releases[0]} --torch-backend=auto"] if vllm_releases else []
+    commands += [f"uv pip install trl=={trl_releases[0]}"] if trl_releases else []
     yield Problem(
         "error" if fails else "warning",
         f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
         version_evidence(stack, "trl", "vllm"),
-        f"Install vLLM {specifier}" + (f" (newest: {inside[0]})" if inside else "") + f"{trl_fix}.",
+        f"Install vLLM {specifier}" + (f" (newest: {vllm_releases[0]})" if vllm_releases else "") + f"{trl_fix}.",
         tuple(commands),
     )
 
@@ -89,24 +89,31 @@ def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> It
         return
     status: Status = "warning"
     if satisfies(transformers, "==4.57.*"):
-        window = ">=0.9,<0.13"
+        accepted = ">=0.9,<0.13"
         status = "error" if satisfies(kernels, "==0.13.*") else "warning"
     elif satisfies(transformers, ">=5.15"):
-        window = optional_specifier("transformers", transformers, "kernels")
+        accepted = optional_specifier("transformers", transformers, "kernels")
     else:
         return
-    if not window or satisfies(public_part(kernels), window) is not False:
+    if not accepted or satisfies(public_part(kernels), accepted) is not False:
         return
-    other = [each for each in releases_that_accept("transformers", "kernels", kernels) if satisfies(each, ">=5.15")]
-    what = "fails at import" if status == "error" else "takes it as absent: MXFP4 is dequantised without an error"
+    releases = [
+        release
+        for release in releases_that_accept("transformers", "kernels", kernels)
+        if satisfies(release, ">=5.15")
+    ]
+    effect = "fails at import" if status == "error" else "ignores the package: MXFP4 is dequantized without an error"
     yield Problem(
         status,
-        f"transformers {transformers} accepts kernels {window}; with {kernels} it {what}",
+        f"transformers {transformers} accepts kernels {accepted}; with {kernels} it {effect}",
         version_evidence(stack, "transformers", "kernels"),
-        f"Install kernels {window}"
-        + (f", or transformers {version_range(other)} for kernels {kernels}" if other else "")
+        f"Install kernels {accepted}"
+        + (f", or transformers {version_range(releases)} for kernels {kernels}" if releases else "")
         + ".",
-        (f"uv pip install 'kernels{window}'", *((f"uv pip install transformers=={other[0]}",) if other else ())),
+        (
+            f"uv pip install 'kernels{accepted}'",
+            *((f"uv pip install transformers=={releases[0]}",) if releases else ()),
+        ),
     )
 
 

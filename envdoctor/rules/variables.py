@@ -131,13 +131,13 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
     value = _variable(machine, "LD_LIBRARY_PATH") or ""
     compat = [part for part in value.split(":") if part.rstrip("/").endswith("compat")]
     if compat and machine.gpus.value and not is_reported(machine.environment):  # ENV012 covers reports
-        kept = ":".join(part for part in value.split(":") if part not in compat)
+        remaining = ":".join(part for part in value.split(":") if part not in compat)
         yield Problem(
             "warning",
             f"LD_LIBRARY_PATH contains {', '.join(compat)}, whose libcuda is found before the driver's",
             (_shown("LD_LIBRARY_PATH", value),),
             "Remove it unless the driver is older than the environment requires.",
-            (f"export LD_LIBRARY_PATH={kept}",),
+            (f"export LD_LIBRARY_PATH={remaining}",),
         )
 
 

@@ -44,22 +44,26 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     torch = versions.get("torch", "")
     if not torch or is_prerelease(torch):
         return
-    found = [each for each in requirements_of(stack).violations if cause_of(each, versions) == "vllm-torch-mismatch"]
+    found = [
+        violation
+        for violation in requirements_of(stack).violations
+        if cause_of(violation, versions) == "vllm-torch-mismatch"
+    ]
     if not found:
         return
-    own = next((each for each in found if each.requirer == "vllm"), None)
+    vllm_violation = next((violation for violation in found if violation.requirer == "vllm"), None)
     problem = version_conflict(stack, "torch", found)
-    fitting = releases_that_pin("vllm", "torch", public_part(torch))
-    if own:
-        pin = own.specifier
-        instead = f", or for torch {public_part(torch)} vLLM {version_range(fitting)}" if fitting else ""
-        commands = [f"uv pip install 'torch{pin}' 'vllm=={own.requirer_version}'{_backend_of(stack)}"]
-        if fitting:
-            commands.append(f"uv pip install vllm=={fitting[0]}{_backend_of(stack)}")
-        fix = f"Install torch{pin}, which vLLM {own.requirer_version} is compiled against{instead}."
+    vllm_releases = releases_that_pin("vllm", "torch", public_part(torch))
+    if vllm_violation:
+        pin = vllm_violation.specifier
+        instead = f", or for torch {public_part(torch)} vLLM {version_range(vllm_releases)}" if vllm_releases else ""
+        commands = [f"uv pip install 'torch{pin}' 'vllm=={vllm_violation.requirer_version}'{_backend_of(stack)}"]
+        if vllm_releases:
+            commands.append(f"uv pip install vllm=={vllm_releases[0]}{_backend_of(stack)}")
+        fix = f"Install torch{pin}, which vLLM {vllm_violation.requirer_version} is compiled for{instead}."
         yield Problem(problem.status, problem.message, problem.evidence, fix, tuple(commands))
         return
-    users = ", ".join(sorted({each.requirer for each in found}))
+    users = ", ".join(sorted({violation.requirer for violation in found}))
     fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and change {users} to releases that accept it"
     yield Problem(
         problem.status,
@@ -89,8 +93,8 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
     version = _vllm(stack)
     if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
         return
-    held = (stack.distributions.value or {}).get("vllm")
-    if held and held.requires and "vllm" not in specifiers_for(stack, "torch"):
+    distribution = (stack.distributions.value or {}).get("vllm")
+    if distribution and distribution.requires and "vllm" not in specifiers_for(stack, "torch"):
         return  # built locally for this torch: its metadata does not require one
     pin = required_specifier("vllm", version, "torch") if version else ""
     yield Problem(
@@ -108,14 +112,14 @@ def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
 
     PyPI's wheels: VLLM_MAIN_CUDA_VERSION in vllm/envs.py is 12.9 in 0.19.0 and 13.0 in 0.20.0 (measured 2026-11-21).
     """
-    for each in stack.extensions.value or ():
-        runtime = next((name for name in each.needed if name.startswith("libcudart.so.")), "")
-        if each.distribution == "vllm" and runtime:
-            return runtime.rpartition(".so.")[2].partition(".")[0], f"{each.path} needs {runtime}"
+    for extension in stack.extensions.value or ():
+        runtime = next((name for name in extension.needed if name.startswith("libcudart.so.")), "")
+        if extension.distribution == "vllm" and runtime:
+            return runtime.rpartition(".so.")[2].partition(".")[0], f"{extension.path} needs {runtime}"
     version = _vllm(stack)
-    named = cuda_of_local(version)
-    if named:
-        return named.partition(".")[0], f"version {version}"
+    label = cuda_of_local(version)
+    if label:
+        return label.partition(".")[0], f"version {version}"
     if not version or local_part(version) or is_prerelease(version) or version not in releases_of("vllm"):
         return "", ""
     for oldest, major in (("0.20", "13"), ("0.2.2", "12")):
@@ -143,11 +147,11 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
         return
     vllm, known_by = _cuda_of_vllm(stack)
     cuda = torch_cuda(stack)
-    version = _vllm(stack) or "(version not named)"
+    version = _vllm(stack) or "of unknown version"
     torch = versions_of(stack).get("torch", "")
     found = (evidence("torch", stack.torch), Evidence("vLLM", known_by or version, stack.distributions.source))
-    without = cuda_of_local(torch) == "cpu" or (stack.torch.value.cuda.state == "absent" and not _is_rocm(stack))
-    if without and vllm != "cpu" and (vllm or not local_part(_vllm(stack))):
+    cpu_build = cuda_of_local(torch) == "cpu" or (stack.torch.value.cuda.state == "absent" and not _is_rocm(stack))
+    if cpu_build and vllm != "cpu" and (vllm or not local_part(_vllm(stack))):
         yield Problem(
             "error" if vllm else "warning",
             f"torch {torch} is a CPU build, but vLLM {version} from PyPI is for CUDA",
@@ -157,14 +161,16 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
             ("uv pip install --reinstall vllm torch --torch-backend=auto",),
         )
     elif vllm and cuda and vllm != cuda.partition(".")[0]:
-        other = releases_that_pin("vllm", "torch", public_part(torch))
+        vllm_releases = releases_that_pin("vllm", "torch", public_part(torch))
         wheel = f"vLLM {version} for CUDA {vllm}" if vllm != "cpu" else f"vLLM {version} for CPU"
         yield Problem(
             "error",
             f"{wheel} does not match torch {torch} for CUDA {cuda} ({known_by})",
             found,
             f"Install torch for CUDA {vllm}, or vLLM's wheel for CUDA {cuda.partition('.')[0]} from GitHub."
-            + (f" PyPI's {version_range(other)} are for torch {public_part(torch)}." if other else ""),
+            + (
+                f" PyPI's {version_range(vllm_releases)} are for torch {public_part(torch)}." if vllm_releases else ""
+            ),
             (f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto",),
         )
 
@@ -194,8 +200,8 @@ def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterato
     https://github.com/vllm-project/vllm/issues/8420
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
     """
-    held = stack.distributions.value or {}
-    vllm, torch = held.get("vllm"), held.get("torch") or held.get("pytorch")
+    distributions = stack.distributions.value or {}
+    vllm, torch = distributions.get("vllm"), distributions.get("torch") or distributions.get("pytorch")
     if not vllm or not torch or vllm.source.startswith("conda") or not torch.source.startswith("conda"):
         return
     yield Problem(
@@ -236,25 +242,29 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
     """
     versions = versions_of(stack)
-    binaries = any(each.distribution == "vllm" and each.code for each in stack.extensions.value or ())
+    binaries = any(release.distribution == "vllm" and release.code for release in stack.extensions.value or ())
     if not first_in_use(stack, "vllm") or binaries:  # the EXT rules check the binaries
         return
-    lacking = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
+    blackwell_gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
     releases = [version for version in [_vllm(stack)] if version] or _possible_releases(versions.get("torch", ""))
-    old = [each for each in releases if satisfies(each, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(each)]
-    if lacking and old and len(old) == len(releases):
-        without = [each for each in old if satisfies(each, f"<{FIRST_WITH_SM_120}")]
-        named = (
+    old = [
+        release
+        for release in releases
+        if satisfies(release, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(release)
+    ]
+    if blackwell_gpus and old and len(old) == len(releases):
+        no_code = [release for release in old if satisfies(release, f"<{FIRST_WITH_SM_120}")]
+        name = (
             f"vLLM {_vllm(stack)}"
             if _vllm(stack)
             else f"vLLM {version_range(releases)}, the releases for this torch,"
         )
         yield Problem(
-            "error" if without == old else "warning",
-            f"{named} on {gpu_label(lacking[0])}: no native code for it before {FIRST_WITH_SM_120}, in that release "
+            "error" if no_code == old else "warning",
+            f"{name} on {gpu_label(blackwell_gpus[0])}: no native code before {FIRST_WITH_SM_120}, in that release "
             f"only for some kernels; PyPI's wheels from {FIRST_COMPLETE_ON_SM_120} on have it",
             (
-                Evidence(f"GPU {lacking[0].index}", gpu_label(lacking[0]), machine.gpus.source),
+                Evidence(f"GPU {blackwell_gpus[0].index}", gpu_label(blackwell_gpus[0]), machine.gpus.source),
                 *version_evidence(stack, "torch", "vllm"),
             ),
             "Upgrade vLLM to 0.10.2 or newer with its torch, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
@@ -292,23 +302,23 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
         least = (7, 5) if satisfies(versions.get("vllm", "0"), ">=0.20") else (7, 0)
         for gpu, capability in below:
             if capability < least:
-                yield _too_old(machine, stack, gpu, "vLLM", least, every=newest < least)
+                yield _too_old(machine, stack, gpu, "vLLM", least, on_all_gpus=newest < least)
                 break
     if satisfies(versions.get("flash-attn", ""), ">=2") and newest < (8, 0):
-        yield _too_old(machine, stack, below[0][0], "FlashAttention 2", (8, 0), every=False)
+        yield _too_old(machine, stack, below[0][0], "FlashAttention 2", (8, 0), on_all_gpus=False)
     if satisfies(versions.get("flash-attn-3", ""), ">0.0.0") and (newest < (8, 0) or newest[0] >= 10) and below:
-        yield _too_old(machine, stack, below[0][0], "FlashAttention 3", (9, 0), every=False)
+        yield _too_old(machine, stack, below[0][0], "FlashAttention 3", (9, 0), on_all_gpus=False)
 
 
 def _too_old(
-    machine: Machine, stack: Stack, gpu: Gpu, library: str, least: tuple[int, int], *, every: bool
+    machine: Machine, stack: Stack, gpu: Gpu, library: str, least: tuple[int, int], *, on_all_gpus: bool
 ) -> Problem:
     needs = f"{least[0]}.{least[1]}" if library != "FlashAttention 3" else "9.0 (Hopper)"
     fix = {
-        "vLLM": "Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no vLLM wheel serves it.",
+        "vLLM": "Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no vLLM wheel supports it.",
     }.get(library, 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.')
     return Problem(
-        "error" if every else "warning",
+        "error" if on_all_gpus else "warning",
         f"{library} needs compute capability {needs}; {gpu_label(gpu)} has {gpu.compute_capability.value}",
         (
             Evidence(f"GPU {gpu.index}", gpu_label(gpu), machine.gpus.source),
@@ -367,14 +377,16 @@ def triton_kernels_is_an_unrelated_package(machine: Machine, stack: Stack) -> It
     References:
     https://github.com/triton-lang/triton/tree/main/python/triton_kernels
     """
-    held = (stack.distributions.value or {}).get("triton-kernels")
-    foreign = held and held.home and "triton-lang/triton" not in held.home and "openai/triton" not in held.home
-    from_index = held and held.source in ("", "pip", "uv", "report") and held.version == "0.1.0"
-    if held and (foreign or from_index):
+    package = (stack.distributions.value or {}).get("triton-kernels")
+    other_project = (
+        package and package.home and "triton-lang/triton" not in package.home and "openai/triton" not in package.home
+    )
+    from_index = package and package.source in ("", "pip", "uv", "report") and package.version == "0.1.0"
+    if package and (other_project or from_index):
         yield Problem(
             "warning" if first_in_use(stack, "vllm", "transformers") else "info",
-            f"triton-kernels {held.version} is not the package of the Triton repository"
-            + (f" (its home page is {held.home})" if held.home else ""),
+            f"triton-kernels {package.version} is not the package of the Triton repository"
+            + (f" (its home page is {package.home})" if package.home else ""),
             version_evidence(stack, "triton-kernels", "vllm"),
             "Remove it; vLLM 0.12 and newer includes it, older releases need that of the Triton repository.",
             ("uv pip uninstall triton-kernels",),
