@@ -1,4 +1,4 @@
-"""Packing a run: what goes in, what stays out, what is refused; and that a check finds every change."""
+"""`envdoctor pack`: packed and excluded files, secrets, errors, and the check of a zip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.output.schema import schema_of
 
 TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1vW4xY7z"
-OTHER = "correct-horse-battery-staple"  # no shape of its own: known from the environment
+OTHER = "correct-horse-battery-staple"  # recognised only by its environment variable
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def names(target: Path) -> list[str]:
 
 def manifest(target: Path) -> dict[str, Any]:
     with zipfile.ZipFile(target) as archive:
-        found: dict[str, Any] = json.loads(archive.read("manifest.json"))
-        return found
+        content: dict[str, Any] = json.loads(archive.read("manifest.json"))
+        return content
 
 
 def check(target: Path) -> dict[str, Any]:
@@ -90,31 +90,36 @@ def check(target: Path) -> dict[str, Any]:
     return data
 
 
-def test_a_run_is_packed_with_its_checksums(run: Path) -> None:
+def test_run_is_packed_with_checksums(run: Path) -> None:
     target = packed(run)
     assert names(target) == [
         "events.jsonl", "generations.csv", "metrics.csv", "model/model.safetensors", "model/tokenizer.json",
         "result.json", "run.json", "train.log", "manifest.json",
     ]  # fmt: skip
-    told = manifest(target)
-    assert (told["recipe"], told["run"], told["ending"], told["step"]) == ("sort", "sort-1", "done", 50)
-    assert (told["before"], told["after"], told["versions"]) == (
+    content = manifest(target)
+    assert (
+        content["recipe"],
+        content["run"],
+        content["ending"],
+        content["step"],
+    ) == ("sort", "sort-1", "done", 50)
+    assert (content["before"], content["after"], content["versions"]) == (
         {"reward": 0.25},
         {"reward": 0.75},
         {"trl": "1.16.0"},
     )
-    assert told["left_out"] == {"checkpoints": 5, "unfinished or temporary": 1}
+    assert content["left_out"] == {"checkpoints": 5, "unfinished or temporary": 1}
     with zipfile.ZipFile(target) as archive:
-        for file in told["files"]:
-            content = archive.read(file["path"])
-            assert content == (run / file["path"]).read_bytes(), "nothing was a secret: the bytes are the run's"
-            assert (len(content), hashlib.sha256(content).hexdigest()) == (file["size"], file["sha256"])
+        for file in content["files"]:
+            data = archive.read(file["path"])
+            assert data == (run / file["path"]).read_bytes(), "files without secrets are unchanged"
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (file["size"], file["sha256"])
     assert not list(target.parent.glob(".*.part"))
     data = check(target)["data"]
     assert (data["files"], data["faults"]) == (8, [])
 
 
-def test_the_same_run_gives_the_same_zip(run: Path) -> None:
+def test_zip_is_reproducible(run: Path) -> None:
     first = packed(run).read_bytes()
     other = run.parent / "other" / "sort-1"
     shutil.copytree(run, other)
@@ -134,13 +139,13 @@ def test_the_same_run_gives_the_same_zip(run: Path) -> None:
         ),
     ],
 )
-def test_checkpoints_and_optimizer_state_go_in_when_asked(run: Path, option: str, added: set[str]) -> None:
+def test_checkpoints_and_optimizer_state_are_optional(run: Path, option: str, added: set[str]) -> None:
     target = packed(run, option)
     assert {Path(name).name for name in names(target) if name.startswith("checkpoints/")} == added
     assert check(target)["data"]["faults"] == []
 
 
-def test_secrets_are_taken_out_of_what_the_trainer_wrote(run: Path) -> None:
+def test_secrets_are_removed_from_files_of_the_trainer(run: Path) -> None:
     write(
         run / "run.json",
         {"schema": 1, "recipe": "sort", "settings": {"push_to": "me/x"}, "HF_TOKEN": "abc", "u": f"a {TOKEN}"},
@@ -157,51 +162,51 @@ def test_secrets_are_taken_out_of_what_the_trainer_wrote(run: Path) -> None:
         file.write(f'51,"use {TOKEN}","b"\n')
     target = packed(run, HF_TOKEN=OTHER)
     with zipfile.ZipFile(target) as archive:
-        held = {name: archive.read(name).decode("utf-8", "replace") for name in archive.namelist()}
-    for name, content in held.items():
+        members = {name: archive.read(name).decode("utf-8", "replace") for name in archive.namelist()}
+    for name, content in members.items():
         for secret in (TOKEN, OTHER, "0123456789abcdef", '"abc"'):
             assert secret not in content, f"{secret} in {name}"
-    assert json.loads(held["run.json"]) == {
+    assert json.loads(members["run.json"]) == {
         "schema": 1, "recipe": "sort", "settings": {"push_to": "me/x"}, "HF_TOKEN": "<secret>", "u": "a <secret>"
     }  # fmt: skip
-    assert json.loads(held["events.jsonl"].splitlines()[2])["message"] == "token=<secret>, and more"
-    assert held["generations.csv"].splitlines()[0] == "step,prompt,completion"
-    assert '"password: x, y"' in held["generations.csv"], "what a model wrote is data"
-    assert '51,"use <secret>","b"' in held["generations.csv"]
+    assert json.loads(members["events.jsonl"].splitlines()[2])["message"] == "token=<secret>, and more"
+    assert members["generations.csv"].splitlines()[0] == "step,prompt,completion"
+    assert '"password: x, y"' in members["generations.csv"], "completions are data"
+    assert '51,"use <secret>","b"' in members["generations.csv"]
     removed = {file["path"]: file["secrets_removed"] for file in manifest(target)["files"] if file["secrets_removed"]}
     assert removed.keys() == {"run.json", "train.log", "events.jsonl", "generations.csv"}
-    assert TOKEN in (run / "train.log").read_text(), "the run itself is left alone"
+    assert TOKEN in (run / "train.log").read_text(), "the run itself is unchanged"
     assert check(target)["data"]["faults"] == []
 
 
-def test_a_model_that_holds_a_secret_is_refused(run: Path) -> None:
+def test_model_with_a_secret_is_rejected(run: Path) -> None:
     path = run / "model" / "chat_template.jinja"
-    path.write_text("x" * ((1 << 20) - 10) + f" {TOKEN}")  # over the border of two pieces
+    path.write_text("x" * ((1 << 20) - 10) + f" {TOKEN}")  # across the border of two chunks
     done, target = pack(run)
     assert done.returncode == 1
-    assert "model/chat_template.jinja holds a secret" in done.stderr
+    assert "model/chat_template.jinja contains text in the format of a secret" in done.stderr
     assert not target.exists()
     assert not list(target.parent.glob(".*.part"))
 
 
-def test_a_vocabulary_is_packed_as_it_is(run: Path) -> None:
+def test_tokenizer_is_packed_unchanged(run: Path) -> None:
     with zipfile.ZipFile(packed(run)) as archive:
         assert archive.read("model/tokenizer.json") == (run / "model/tokenizer.json").read_bytes()
 
 
-def test_a_link_out_of_the_run_is_refused_and_one_inside_is_followed(run: Path, tmp_path: Path) -> None:
+def test_symlinks_are_followed_only_inside_the_run(run: Path, tmp_path: Path) -> None:
     (run / "latest.safetensors").symlink_to("model/model.safetensors")
     assert "latest.safetensors" in names(packed(run))
-    for name, aim in (("shadow.txt", "/etc/passwd"), ("data", tmp_path), ("gone", "../../nowhere")):
+    for name, destination in (("shadow.txt", "/etc/passwd"), ("data", tmp_path), ("gone", "../../nowhere")):
         link = run / name
-        link.symlink_to(aim)
+        link.symlink_to(destination)
         done, _ = pack(run)
         assert done.returncode == 1
-        assert f"{name} is a link to {aim}" in done.stderr
+        assert f"{name} is a symlink to {destination}" in done.stderr
         link.unlink()
 
 
-def test_a_run_that_is_trained_is_refused(run: Path) -> None:
+def test_run_in_training_is_rejected(run: Path) -> None:
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
         "from run.directory import RunDirectory; run = RunDirectory(Path(sys.argv[2])); run.lock()\n"
@@ -227,54 +232,54 @@ def test_a_run_that_is_trained_is_refused(run: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ("content", "metrics.csv: its checksum is not"),
+        ("content", "metrics.csv: its checksum differs"),
         ("missing", "metrics.csv: it is missing"),
         ("longer", "metrics.csv: it has more than 20 bytes"),
         ("added", "evil.sh: the manifest does not list it"),
         ("outside", "../evil.sh: it would be unpacked outside of its folder"),
     ],
 )
-def test_the_check_finds_what_was_changed(run: Path, change: str, fault: str) -> None:
+def test_check_finds_changes(run: Path, change: str, fault: str) -> None:
     target = packed(run)
     with zipfile.ZipFile(target) as archive:
-        held = {name: archive.read(name) for name in archive.namelist()}
-    assert held["metrics.csv"] == b"step,reward\n50,0.75\n"
+        members = {name: archive.read(name) for name in archive.namelist()}
+    assert members["metrics.csv"] == b"step,reward\n50,0.75\n"
     if change == "missing":
-        del held["metrics.csv"]
+        del members["metrics.csv"]
     elif change in ("content", "longer"):
-        held["metrics.csv"] = b"step,reward\n50,0.95\n" + b"51,1\n" * 1000 * (change == "longer")
+        members["metrics.csv"] = b"step,reward\n50,0.95\n" + b"51,1\n" * 1000 * (change == "longer")
     else:
-        held["../evil.sh" if change == "outside" else "evil.sh"] = b"x"
+        members["../evil.sh" if change == "outside" else "evil.sh"] = b"x"
     with zipfile.ZipFile(target, "w") as archive:
-        for name, content in held.items():
+        for name, content in members.items():
             archive.writestr(name, content)
     faults = check(target)["data"]["faults"]
-    assert any(found.startswith(fault) for found in faults), faults
+    assert any(item.startswith(fault) for item in faults), faults
     shown = envdoctor("pack", "--check", target, home=target.parent, COLUMNS="200").stdout
-    assert "is not what was packed" in shown
+    assert "differs from its manifest" in shown
 
 
-def test_flipped_bits_are_found(run: Path) -> None:
+def test_check_finds_flipped_bits(run: Path) -> None:
     target = packed(run)
-    whole = target.read_bytes()
-    for place in range(0, len(whole), len(whole) // 40):
-        target.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    data = target.read_bytes()
+    for offset in range(0, len(data), len(data) // 40):
+        target.write_bytes(data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :])
         try:
             faults = check_pack(str(target)).data.faults
         except BadInput:
             continue
-        assert faults or is_harmless(target), place
+        assert faults or is_harmless(target), offset
 
 
 def is_harmless(target: Path) -> bool:
-    """A bit in a field that no reader uses, as the date: every file still has its checksum."""
+    """Whether a bit in an unused field, such as a date, was flipped: all files have their checksums."""
     with zipfile.ZipFile(target) as archive:
-        told = json.loads(archive.read("manifest.json"))
-        return all(hashlib.sha256(archive.read(f["path"])).hexdigest() == f["sha256"] for f in told["files"])
+        files = json.loads(archive.read("manifest.json"))["files"]
+        return all(hashlib.sha256(archive.read(file["path"])).hexdigest() == file["sha256"] for file in files)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"no zip at all" * 100])
-def test_what_is_no_pack_is_bad_input(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_bad_input(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.zip"
     path.write_bytes(content)
     assert check(path)["error"]["kind"] == "bad-input"
@@ -285,8 +290,8 @@ def test_what_is_no_pack_is_bad_input(tmp_path: Path, content: bytes) -> None:
     assert "manifest.json" in check(path)["error"]["message"]
 
 
-def test_a_large_file_needs_no_memory_and_zip64_works(run: Path) -> None:
-    """500 MiB in an address space of 380 MiB; as if a zip's old bound lay at 100 MiB and not at 4 GiB."""
+def test_large_file_needs_little_memory_and_zip64(run: Path) -> None:
+    """500 MiB in an address space of 380 MiB, with the zip64 threshold lowered to 100 MiB."""
     with (run / "model" / "large.dat").open("wb") as file:
         file.truncate(500 << 20)
     code = (
@@ -306,7 +311,7 @@ def test_a_large_file_needs_no_memory_and_zip64_works(run: Path) -> None:
     assert info.extract_version == 45, "zip64"
 
 
-def test_a_write_that_fails_leaves_nothing_and_the_old_zip_stays(run: Path) -> None:
+def test_failed_write_keeps_the_earlier_zip(run: Path) -> None:
     target = packed(run)
     before = target.read_bytes()
     code = (
@@ -325,32 +330,32 @@ def test_a_write_that_fails_leaves_nothing_and_the_old_zip_stays(run: Path) -> N
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9.txt", b"two\nlines.txt"])
-def test_a_name_that_no_zip_can_hold_is_refused(run: Path, name: bytes) -> None:
+def test_unstorable_name_is_rejected(run: Path, name: bytes) -> None:
     (run / os.fsdecode(name)).write_text("x")
     done, _ = pack(run)
     assert done.returncode == 1
     assert "rename the file" in done.stderr
 
 
-def test_a_zip_in_the_run_would_hold_itself(run: Path) -> None:
+def test_zip_inside_the_run_is_rejected(run: Path) -> None:
     inside = envdoctor("pack", run, "--output", run / "x.zip", home=run)
     assert inside.returncode == 2
-    assert "lies in the run" in inside.stderr
+    assert "is inside the run" in inside.stderr
 
 
-def test_the_default_lies_beside_the_run(run: Path) -> None:
+def test_default_zip_is_next_to_the_run(run: Path) -> None:
     done = envdoctor("pack", home=run.parent.parent)
     assert done.returncode == 0, done.stderr
     assert (run.parent / "sort-1.zip").is_file()
 
 
-def test_options_beside_check_are_refused(run: Path) -> None:
+def test_check_cannot_be_combined(run: Path) -> None:
     done = envdoctor("pack", run, "--check", "x.zip", home=run)
     assert done.returncode == 2
-    assert "--check beside RUN" in done.stderr
+    assert "--check cannot be combined with RUN" in done.stderr
 
 
-def test_what_is_printed_meets_the_schema(run: Path) -> None:
+def test_output_matches_the_schema(run: Path) -> None:
     schema = schema_of("pack")
     for data in (envelope(pack(run, "--format", "json")[0]), check(run.parent.parent / "packed.zip")):
         assert faults(data, schema, schema) == []
@@ -358,34 +363,36 @@ def test_what_is_printed_meets_the_schema(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "seen"),
-    [("a" * 300 + ".zip", "File name too long"), ("file/x.zip", "file is no folder"),
-     ("nowhere/x.zip", "nowhere is no folder"),
-     ("file", "there, and no zip of a run"), ("pipe", "there, and no zip of a run"), ("runs", "is a folder"),
-     ("gone", "there, and no zip of a run")],
+    ("output", "message"),
+    [("a" * 300 + ".zip", "File name too long"), ("file/x.zip", "file is not a folder"),
+     ("nowhere/x.zip", "nowhere is not a folder"),
+     ("file", "exists and is not a zip of a run"), ("pipe", "exists and is not a zip of a run"),
+     ("runs", "is a folder"),
+     ("gone", "exists and is not a zip of a run")],
 )  # fmt: skip
-def test_a_place_that_takes_no_zip_is_one_line(run: Path, tmp_path: Path, output: str, seen: str) -> None:
+def test_invalid_target_is_an_error(run: Path, tmp_path: Path, output: str, message: str) -> None:
     (tmp_path / "file").write_text("mine")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone").symlink_to("nowhere")
     before = sorted(tmp_path.rglob("*"))
     done = envdoctor("pack", run, "--output", output, home=tmp_path)
-    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert (tmp_path / "file").read_text() == "mine"
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
-    ("file", "seen"), [("pipe", "no regular file"), ("/dev/zero", "no regular file"), ("a" * 300, "name too long")]
+    ("file", "message"),
+    [("pipe", "not a regular file"), ("/dev/zero", "not a regular file"), ("a" * 300, "name too long")],
 )
-def test_what_is_no_file_is_not_read_to_its_end(tmp_path: Path, file: str, seen: str) -> None:
+def test_special_files_are_not_read(tmp_path: Path, file: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = envdoctor("pack", "--check", file, home=tmp_path)
-    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert "cannot read" in envdoctor("watch", "a" * 300, home=tmp_path).stderr
 
 
-def test_an_earlier_zip_is_replaced_and_a_file_of_anothers_name_stays(run: Path) -> None:
+def test_earlier_zip_is_replaced_and_other_files_stay(run: Path) -> None:
     target = packed(run)
     (run / "metrics.csv").write_text("step,reward\n50,1\n")
     (target.parent / f"{target.name}.part").write_text("mine")
@@ -396,19 +403,20 @@ def test_an_earlier_zip_is_replaced_and_a_file_of_anothers_name_stays(run: Path)
     assert (target.parent / f"{target.name}.part").read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of one's own needs root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 @pytest.mark.parametrize(
-    ("mount", "code", "seen"),
+    ("mount", "code", "message"),
     [("mount -t tmpfs -o ro tmpfs", 2, "Read-only file system"),
      ("mount -t tmpfs -o size=40k tmpfs", 3, "No space left on device")],
 )  # fmt: skip
-def test_a_place_without_room_keeps_nothing(run: Path, tmp_path: Path, mount: str, code: int, seen: str) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
-    command = [sys.executable, "-m", "envdoctor", "pack", str(run), "--output", str(place / "x.zip")]
+def test_full_disk_leaves_no_files(run: Path, tmp_path: Path, mount: str, code: int, message: str) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = [sys.executable, "-m", "envdoctor", "pack", str(run), "--output", str(folder / "x.zip")]
+    script = f'{mount} {folder} && "$@"; code=$?; ls -A {folder}; exit $code'
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", f'{mount} {place} && "$@"; code=$?; ls -A {place}; exit $code', "sh", *command],
+        ["unshare", "-m", "sh", "-c", script, "sh", *command],
         env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    assert seen in done.stderr
+    assert message in done.stderr

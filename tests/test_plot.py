@@ -1,4 +1,4 @@
-"""Figures of real runs' files, drawn by the stack's own matplotlib."""
+"""`envdoctor plot` with the stack's matplotlib."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ PNG = b"\x89PNG\r\n\x1a\n"
 HEADER = "step,reward,exact_match,reward_smooth,entropy,kl\r\n"
 
 
-def make_run(folder: Path, steps: int = 20, *, python: Path | str = "", looks: bool = True, tail: str = "") -> Path:
+def make_run(
+    folder: Path, steps: int = 20, *, python: Path | str = "", evaluations: bool = True, tail: str = ""
+) -> Path:
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(
         json.dumps({"schema": 1, "recipe": "sort", "settings": {}, "python": str(python)})
     )
     rows = "".join(f"{n},{n / 100},{n / 200},{n / 110},{0.7 - n / 100},\r\n" for n in range(1, steps + 1))
     (folder / "metrics.csv").write_text(HEADER + rows + tail, newline="")
-    if looks:
+    if evaluations:
         events = [
             {"t": 1.0, "event": "eval", "step": 0, "metrics": {"greedy_reward": 0.1, "sampled_reward": 0.05}},
             {"t": 2.0, "event": "eval", "step": 10, "metrics": {"greedy_reward": 0.4, "sampled_reward": None}},
@@ -38,11 +40,11 @@ def plot(home: Path, *arguments: Path | str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.stack
-def test_one_run_by_its_own_python(tmp_path: Path, stack_python: Path) -> None:
+def test_run_is_drawn_with_its_own_python(tmp_path: Path, stack_python: Path) -> None:
     run = make_run(tmp_path / "runs" / "sort-1", python=stack_python)
-    code, answer = plot(tmp_path)
-    assert code == 0, answer
-    assert answer["data"] == {
+    code, document = plot(tmp_path)
+    assert code == 0, document
+    assert document["data"] == {
         "path": str(run / "curves.png"), "runs": ["sort-1"], "panels": ["reward", "entropy"],
         "steps": [20], "empty": [],
     }  # fmt: skip
@@ -51,49 +53,49 @@ def test_one_run_by_its_own_python(tmp_path: Path, stack_python: Path) -> None:
 
 
 @pytest.mark.stack
-def test_several_runs_in_one_figure_with_a_legend(tmp_path: Path, stack_python: Path) -> None:
+def test_several_runs_in_one_figure(tmp_path: Path, stack_python: Path) -> None:
     runs = [
         make_run(tmp_path / "a" / "same"),
         make_run(tmp_path / "b" / "same", 7, tail="8,0.1"),
         make_run(tmp_path / "empty", 0),
     ]
     target = tmp_path / "all.svg"
-    wanted = ("--metric", "exact_match", "--metric", "reward", "--output", target, "--python", stack_python)
-    code, answer = plot(tmp_path, *runs, *wanted)
-    assert code == 0, answer
-    assert answer["data"]["runs"] == ["a/same", "b/same", "empty"]
-    assert answer["data"]["panels"] == ["exact_match", "reward"]
-    assert answer["data"]["steps"] == [20, 7, 0], "the half-written row is no step"
-    assert answer["data"]["empty"] == ["empty"]
+    options = ("--metric", "exact_match", "--metric", "reward", "--output", target, "--python", stack_python)
+    code, document = plot(tmp_path, *runs, *options)
+    assert code == 0, document
+    assert document["data"]["runs"] == ["a/same", "b/same", "empty"]
+    assert document["data"]["panels"] == ["exact_match", "reward"]
+    assert document["data"]["steps"] == [20, 7, 0], "the incomplete row is not a step"
+    assert document["data"]["empty"] == ["empty"]
     svg = target.read_text()
     for text in ("a/same", "b/same", "empty", "held out, greedy", "exact_match"):
         assert f"<!-- {text} -->" in svg
     first = target.read_bytes()
-    plot(tmp_path, *runs, *wanted)
-    assert target.read_bytes() == first, "the same runs give the same file"
+    plot(tmp_path, *runs, *options)
+    assert target.read_bytes() == first, "the figure is reproducible"
 
 
 @pytest.mark.stack
-def test_runs_in_a_bad_state_are_drawn_as_far_as_they_go(tmp_path: Path, stack_python: Path) -> None:
+def test_incomplete_runs_are_drawn(tmp_path: Path, stack_python: Path) -> None:
     nan = make_run(tmp_path / "nan", 5, tail="6,nan,,inf,-inf,\r\n\r\n7,x,y,z,0,1\r\nstep,again\r\n8,0.")
-    only_looks = make_run(tmp_path / "looks", 0)
-    (only_looks / "metrics.csv").unlink()
-    for run in (nan, only_looks):
-        code, answer = plot(tmp_path, run, "--python", stack_python)
-        assert code == 0, answer
+    only_evaluations = make_run(tmp_path / "evaluations", 0)
+    (only_evaluations / "metrics.csv").unlink()
+    for run in (nan, only_evaluations):
+        code, document = plot(tmp_path, run, "--python", stack_python)
+        assert code == 0, document
         assert (run / "curves.png").read_bytes().startswith(PNG)
-    nothing = make_run(tmp_path / "nothing", 0, looks=False)
-    code, answer = plot(tmp_path, nothing, "--python", stack_python)
+    empty = make_run(tmp_path / "empty", 0, evaluations=False)
+    code, document = plot(tmp_path, empty, "--python", stack_python)
     assert code == 2
-    assert "no step and no evaluation yet" in answer["error"]["message"]
-    code, answer = plot(tmp_path, nan, "--metric", "entorpy", "--python", stack_python)
+    assert "no step and no evaluation yet" in document["error"]["message"]
+    code, document = plot(tmp_path, nan, "--metric", "entorpy", "--python", stack_python)
     assert code == 2
-    assert "did you mean 'entropy'" in answer["error"]["message"]
-    assert "reward_smooth" in answer["error"]["expected"]
+    assert "did you mean 'entropy'" in document["error"]["message"]
+    assert "reward_smooth" in document["error"]["expected"]
 
 
 @pytest.mark.stack
-def test_the_trainers_own_call_draws_a_run(tmp_path: Path, stack_python: Path) -> None:
+def test_trainer_draws_a_run(tmp_path: Path, stack_python: Path) -> None:
     run = make_run(tmp_path / "run")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -108,43 +110,43 @@ def test_the_trainers_own_call_draws_a_run(tmp_path: Path, stack_python: Path) -
     assert (run / "curves.png").read_bytes().startswith(PNG)
 
 
-def test_a_python_without_matplotlib_is_named(tmp_path: Path) -> None:
+def test_python_without_matplotlib_is_an_error(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", python=sys.executable)
-    code, answer = plot(tmp_path, run)
+    code, document = plot(tmp_path, run)
     assert code == 2
-    assert "No module named 'matplotlib'" in answer["error"]["message"]
-    assert sys.executable in answer["error"]["hint"]
+    assert "No module named 'matplotlib'" in document["error"]["message"]
+    assert sys.executable in document["error"]["hint"]
     assert not (run / "curves.png").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "seen"),
+    ("arguments", "message"),
     [
         (["--output", "x.pdf"], "--output x.pdf"),
-        (["--output", "/no/such/folder/x.png"], "cannot be written to"),
-        (["--output", f"{__file__}/x.png"], "cannot be written to"),
-        ([], "the interpreter that trained is not on this machine (/gone/python)"),
+        (["--output", "/no/such/folder/x.png"], "is not writable"),
+        (["--output", f"{__file__}/x.png"], "is not writable"),
+        ([], "the run's interpreter is not on this machine (/gone/python)"),
         (["--python", "/bin/true"], "it printed nothing"),
         (["--python", "/no/such/python"], "--python /no/such/python: No such file or directory"),
         (["--venv", "a", "--python", "b"], "are both given"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_without_a_trace(tmp_path: Path, arguments: list[str], seen: str) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, arguments: list[str], message: str) -> None:
     run = make_run(tmp_path / "run", python="/gone/python")
     done = envdoctor("plot", run, *arguments, home=tmp_path, COLUMNS="500")
     assert done.returncode in (2, 3)
-    assert seen in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert "no run.json" in envdoctor("plot", tmp_path, home=tmp_path, COLUMNS="500").stderr
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize(
-    ("output", "seen"),
-    [("a" * 300 + ".png", "File name too long"), ("file/x.png", "cannot be written to"), ("pipe.png", "no file"),
+    ("output", "message"),
+    [("a" * 300 + ".png", "File name too long"), ("file/x.png", "is not writable"), ("pipe.png", "is not a file"),
      ("small/x.png", "No space left on device")],
 )  # fmt: skip
-def test_a_place_that_takes_no_figure_is_told(tmp_path: Path, stack_python: Path, output: str, seen: str) -> None:
+def test_unwritable_target_is_an_error(tmp_path: Path, stack_python: Path, output: str, message: str) -> None:
     run = make_run(tmp_path / "run", python=stack_python)
     (tmp_path / "file").write_text("mine")
     os.mkfifo(tmp_path / "pipe.png")
@@ -152,11 +154,11 @@ def test_a_place_that_takes_no_figure_is_told(tmp_path: Path, stack_python: Path
     small.mkdir()
     mount = f"mount -t tmpfs -o size=8k tmpfs {small} || exit 9; " if output.startswith("small") else ""
     if mount and os.geteuid():
-        pytest.skip("a mount of one's own needs root")
+        pytest.skip("mounting needs root")
     command = [sys.executable, "-m", "envdoctor", "plot", str(run), "--output", output]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", f'{mount}"$@"', "sh", *command] if mount else command,
         env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
     )  # fmt: skip
-    assert (done.returncode, seen in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert not list(tmp_path.rglob("*.part"))

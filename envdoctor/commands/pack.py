@@ -1,10 +1,9 @@
-"""A run as one zip to hand on: what it left, a manifest with checksums, no optimizer state, no secrets."""
+"""`envdoctor pack`: pack a run into a zip with a manifest of checksums, without secrets and optimizer state."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import stat
 import zipfile
@@ -24,17 +23,18 @@ from envdoctor.training.runs.directory import find_run, read_run_json
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import RunReducer
+from envdoctor.training.start import read_result
 
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
-ZIP64_FROM = 1 << 30  # a scrubbed file may differ a little from its size on disk, so not at the limit of 4 GiB itself
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the same run gives the same zip
-MOST_MANIFEST = 64 << 20  # bytes
-# Compressing weights takes minutes and saves a tenth at best.
+ZIP64_FROM = 1 << 30  # well below the limit of 4 GiB: redaction may change a file's size
+EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that packing a run is reproducible
+MAX_MANIFEST = 64 << 20  # bytes
+# Compression of weights takes minutes and saves at most a tenth.
 STORED = (".safetensors", ".bin", ".pt", ".pth", ".png", ".gz", ".zip", ".parquet")
 CHECKPOINTS = "checkpoints"
-LEFT_OUT = (LOCK_FILE, MANIFEST)
-# What the Trainer, FSDP and DeepSpeed call what only a resumed run needs.
+EXCLUDED = (LOCK_FILE, MANIFEST)
+# Prefixes of files of the Trainer, FSDP and DeepSpeed that only a resumed run needs.
 OPTIMIZER = ("optimizer", "scheduler", "rng_state", "scaler", "zero_pp_rank", "bf16_zero", "global_step", "mp_rank")
 HINT = "envdoctor pack RUN --output FILE.zip"
 
@@ -49,26 +49,26 @@ class PackedFile(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """What the zip says of itself: the run, and each file."""
+    """The manifest of the zip: the run and each file."""
 
     schema: int = 1
     envdoctor: str
     run: str
     recipe: str
     created: str
-    ending: str  # done, failed, interrupted, or empty: it was still going on
+    ending: str  # done, failed, interrupted, or empty: still running
     step: int
     steps: int
     versions: dict[str, str]
     before: dict[str, float]
     after: dict[str, float]
     settings: dict[str, Any]
-    left_out: dict[str, int]  # reason: files
+    left_out: dict[str, int]  # number of files by reason
     files: tuple[PackedFile, ...]
 
 
 class Packed(Record, frozen=True):
-    """The zip that was made."""
+    """The created zip."""
 
     path: str
     size: int
@@ -76,7 +76,7 @@ class Packed(Record, frozen=True):
 
 
 class PackChecked(Record, frozen=True):
-    """A zip held against its manifest."""
+    """The comparison of a zip with its manifest."""
 
     path: str
     files: int
@@ -86,7 +86,7 @@ class PackChecked(Record, frozen=True):
 
 
 class PackRequest(Record, frozen=True):
-    """What `pack` was asked for."""
+    """The options of `pack`."""
 
     run: str = ""
     output: str = ""
@@ -96,9 +96,9 @@ class PackRequest(Record, frozen=True):
 
 
 def run(request: PackRequest) -> CommandResult:
-    """Write the zip, whole or not at all."""
+    """Write the zip. An error leaves no file."""
     folder = find_run(request.run)
-    _refuse_a_trained_run(folder, force=request.force)
+    _require_no_trainer(folder, force=request.force)
     target = _target(request.output, folder)
     checkpoints = request.with_checkpoints or request.with_optimizer
     chosen, left_out = choose_files(folder, checkpoints=checkpoints, optimizer=request.with_optimizer)
@@ -106,19 +106,19 @@ def run(request: PackRequest) -> CommandResult:
     try:
         part.touch(exist_ok=False)
     except OSError as error:
-        raise write_error(target, error, expected="a file in a folder of yours", hint=HINT) from error
+        raise write_error(target, error, expected="a file in a writable folder", hint=HINT) from error
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            secrets = RunFileRedactor()
-            files = tuple(_add(archive, folder / name, name, secrets) for name in chosen)
-            manifest = _manifest(folder, files, left_out, secrets)
+            redactor = RunFileRedactor()
+            files = tuple(_add(archive, folder / name, name, redactor) for name in chosen)
+            manifest = _manifest(folder, files, left_out, redactor)
             _add_bytes(archive, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
         part.replace(target)
     except OSError as error:
         file = f" ({error.filename})" if error.filename else ""
         raise EnvdoctorError(
             f"cannot pack {folder} into {target}: {error.strerror or error}{file}",
-            expected="files to read, and room to write",
+            expected="readable files and free space",
             hint=HINT,
         ) from error
     finally:
@@ -128,25 +128,25 @@ def run(request: PackRequest) -> CommandResult:
 
 
 def _target(output: str, run: Path) -> Path:
-    """Where the zip goes: it takes the place of an earlier zip of a run, and of nothing else."""
+    """Return the path of the zip. It may replace an earlier zip of a run, but no other file."""
     target = Path(output).absolute() if output else run.with_name(f"{run.name}.zip")
     problem = ""
     if is_folder(target):
         problem = "is a folder"
     elif target.is_relative_to(run):
-        problem = "lies in the run"
+        problem = "is inside the run"
     elif not is_folder(target.parent):
-        problem = f"cannot be made: {target.parent} is no folder"
+        problem = f"cannot be created: {target.parent} is not a folder"
     elif (exists(target) or is_link(target)) and not _is_pack(target):
-        problem = "is there, and no zip of a run"
+        problem = "exists and is not a zip of a run"
     if problem:
-        expected = "a new file outside of the run's folder, or an earlier zip of a run"
+        expected = "a new file outside of the run directory, or an earlier zip of a run"
         raise BadInput(f"--output {target} {problem}", expected=expected, hint=HINT)
     return target
 
 
 def _is_pack(path: Path) -> bool:
-    """Whether a file is the zip of a run."""
+    """Whether a file is a zip of a run."""
     with contextlib.suppress(OSError, zipfile.BadZipFile):
         if is_file(path):
             with zipfile.ZipFile(path) as archive:
@@ -154,24 +154,24 @@ def _is_pack(path: Path) -> bool:
     return False
 
 
-def _refuse_a_trained_run(folder: Path, *, force: bool) -> None:
-    """A model that is being saved, or a table in the middle of a row, is not what anyone wants to hand on."""
+def _require_no_trainer(folder: Path, *, force: bool) -> None:
+    """Raise Refused while the run is trained, since its files may be incomplete."""
     trainer, process = read_trainer_status(folder, local=is_local(folder))
     if trainer == "running" and not force:
         raise Refused(
             f"{folder} is being trained by process {process or 'unknown'}",
-            expected="a run that has ended: files may be half written",
-            hint=f"envdoctor watch {folder}, or pack what is there: envdoctor pack {folder} --force",
+            expected="a run that has ended, since files may be incomplete",
+            hint=f"envdoctor watch {folder}, or pack the present files: envdoctor pack {folder} --force",
         )
 
 
 def choose_files(folder: Path, *, checkpoints: bool, optimizer: bool) -> tuple[list[str], dict[str, int]]:
-    """The files to pack, as paths below the run, and how many are left out for which reason."""
+    """Return the files to pack, relative to the run, and the number of excluded files by reason."""
     chosen, left_out = [], dict.fromkeys(("checkpoints", "optimizer state", "unfinished or temporary"), 0)
     for name in sorted(_walk(folder)):
         parts = PurePosixPath(name).parts
-        if parts[-1].endswith(".part") or name in LEFT_OUT:
-            left_out["unfinished or temporary"] += name not in LEFT_OUT
+        if parts[-1].endswith(".part") or name in EXCLUDED:
+            left_out["unfinished or temporary"] += name not in EXCLUDED
         elif parts[0] == CHECKPOINTS and not checkpoints:
             left_out["checkpoints"] += 1
         elif not optimizer and any(part.startswith(OPTIMIZER) for part in parts):
@@ -182,20 +182,20 @@ def choose_files(folder: Path, *, checkpoints: bool, optimizer: bool) -> tuple[l
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Regular files below a folder. A link to a file in the run counts as one; one that leaves it is refused."""
+    """Yield the regular files below a folder, including symlinks inside it. A symlink that leaves it is an error."""
     inside = folder.resolve()
     for root, folders, files in os.walk(folder):
         for name in [*files, *(name for name in folders if (Path(root) / name).is_symlink())]:
             path = Path(root) / name
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 raise Refused(
-                    f"{path} is a link to {path.readlink()}, outside of the run",
-                    expected="files of the run alone",
-                    hint=f"replace the link by the file, or remove it: rm {path}",
+                    f"{path} is a symlink to {path.readlink()}, outside of the run",
+                    expected="only files of the run",
+                    hint=f"replace the symlink with the file, or remove it: rm {path}",
                 )
-            if not name.isprintable():  # nor what is no UTF-8: no zip can name it
+            if not name.isprintable():  # includes names that are not UTF-8
                 raise Refused(
-                    f"the name {str(path)!a} has letters that no zip can hold",
+                    f"the name {str(path)!a} has characters that a zip cannot store",
                     expected="printable names in UTF-8",
                     hint="rename the file",
                 )
@@ -203,39 +203,39 @@ def _walk(folder: Path) -> Iterator[str]:
                 yield path.relative_to(folder).as_posix()
 
 
-def _add(archive: zipfile.ZipFile, path: Path, name: str, secrets: RunFileRedactor) -> PackedFile:
-    """One file, in pieces: a model need not fit into memory."""
+def _add(archive: zipfile.ZipFile, path: Path, name: str, redactor: RunFileRedactor) -> PackedFile:
+    """Add one file in chunks, since a model may not fit into memory."""
     size = path.stat().st_size
-    digest, written, before = hashlib.sha256(), 0, secrets.removed
-    with path.open("rb") as source, archive.open(_info(name), "w", force_zip64=size > ZIP64_FROM) as target:
-        for piece in secrets.redact_file(name, source):
-            digest.update(piece)
-            target.write(piece)
-            written += len(piece)
-    return PackedFile(name, written, digest.hexdigest(), secrets.removed - before)
+    digest, written, before = hashlib.sha256(), 0, redactor.removed
+    with path.open("rb") as source, archive.open(_zip_info(name), "w", force_zip64=size > ZIP64_FROM) as target:
+        for chunk in redactor.redact_file(name, source):
+            digest.update(chunk)
+            target.write(chunk)
+            written += len(chunk)
+    return PackedFile(name, written, digest.hexdigest(), redactor.removed - before)
 
 
 def _add_bytes(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    with archive.open(_info(name), "w") as target:
+    with archive.open(_zip_info(name), "w") as target:
         target.write(data)
 
 
-def _info(name: str) -> zipfile.ZipInfo:
+def _zip_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, EPOCH)
     info.compress_type = zipfile.ZIP_STORED if name.endswith(STORED) else zipfile.ZIP_DEFLATED
-    info.create_system = 3  # Unix, wherever it is made
+    info.create_system = 3  # Unix, on every system
     info.external_attr = (stat.S_IFREG | 0o644) << 16
     return info
 
 
 def _manifest(
-    folder: Path, files: tuple[PackedFile, ...], left_out: dict[str, int], secrets: RunFileRedactor
+    folder: Path, files: tuple[PackedFile, ...], left_out: dict[str, int], redactor: RunFileRedactor
 ) -> Manifest:
-    configuration = secrets.data(read_run_json(folder))
+    configuration = redactor.data(read_run_json(folder))
     reducer = RunReducer()
     reducer.apply_all(EventReader(folder / EVENTS_FILE).read_new())
     state = reducer.state()
-    result = secrets.data(_read_object(folder / "result.json") or state.result)
+    result = redactor.data(read_result(folder) or state.result)
     return Manifest(
         envdoctor=__version__,
         run=folder.name,
@@ -254,12 +254,12 @@ def _manifest(
 
 
 def check_pack(file: str) -> CommandResult:
-    """Hold every file of a zip against the manifest in it."""
+    """Compare every file of a zip with its manifest."""
     path = Path(file).absolute()
     expected = "a zip made by envdoctor pack"
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
-            raise BadInput(f"{path} is no regular file", expected=expected, hint="envdoctor pack RUN")
+            raise BadInput(f"{path} is not a regular file", expected=expected, hint="envdoctor pack RUN")
         with zipfile.ZipFile(path) as archive:
             manifest = _read_manifest(archive)
             faults = tuple(_faults(archive, manifest))
@@ -268,58 +268,51 @@ def check_pack(file: str) -> CommandResult:
         raise BadInput(f"cannot read {path}: {reason}", expected=expected, hint="envdoctor pack RUN") from error
     except (KeyError, ValueError, msgspec.ValidationError) as error:
         raise BadInput(f"{path}: {MANIFEST}: {error}", expected=expected, hint="envdoctor pack RUN") from error
-    checked = PackChecked(str(path), len(manifest.files), sum(each.size for each in manifest.files), faults, manifest)
+    checked = PackChecked(str(path), len(manifest.files), sum(file.size for file in manifest.files), faults, manifest)
     return CommandResult(checked, EXIT_NO if faults else EXIT_OK)
 
 
 def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
     info = archive.getinfo(MANIFEST)
-    if info.file_size > MOST_MANIFEST:
+    if info.file_size > MAX_MANIFEST:
         raise ValueError(f"it has {info.file_size} bytes")
     return msgspec.json.decode(archive.read(info), type=Manifest)
 
 
 def _faults(archive: zipfile.ZipFile, manifest: Manifest) -> Iterator[str]:
-    """What is missing, too much, or not as it was."""
-    held = [info.filename for info in archive.infolist()]
-    listed = {each.path: each for each in manifest.files}
-    for name in sorted({name for name in held if held.count(name) > 1}):
-        yield f"{name}: it is there more than once"
-    for name in held:
+    """Yield files that are missing, unexpected or changed."""
+    members = [info.filename for info in archive.infolist()]
+    listed = {file.path: file for file in manifest.files}
+    for name in sorted({name for name in members if members.count(name) > 1}):
+        yield f"{name}: it occurs more than once"
+    for name in members:
         if name != MANIFEST and name not in listed:
             yield f"{name}: the manifest does not list it"
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             yield f"{name}: it would be unpacked outside of its folder"
-    for name, each in listed.items():
-        if name not in held:
+    for name, file in listed.items():
+        if name not in members:
             yield f"{name}: it is missing"
-        elif fault := _fault(archive, each):
+        elif fault := _file_fault(archive, file):
             yield f"{name}: {fault}"
 
 
-def _fault(archive: zipfile.ZipFile, each: PackedFile) -> str:
+def _file_fault(archive: zipfile.ZipFile, packed: PackedFile) -> str:
     digest, size = hashlib.sha256(), 0
     try:
-        with archive.open(each.path) as file:
-            while size <= each.size and (piece := file.read(CHUNK)):
-                digest.update(piece)
-                size += len(piece)
+        with archive.open(packed.path) as file:
+            while size <= packed.size and (chunk := file.read(CHUNK)):
+                digest.update(chunk)
+                size += len(chunk)
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
-        return f"it cannot be read: {error}"
-    except Exception as error:  # zlib.error, lzma's: whatever a damaged stream raises
-        return f"it cannot be read: {type(error).__name__}: {error}"
-    if size > each.size:
-        return f"it has more than {each.size} bytes"
-    if size < each.size:
-        return f"it has {size} bytes, not {each.size}"
-    return "" if digest.hexdigest() == each.sha256 else "its checksum is not the one of the manifest"
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        return _object(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
-        return {}
+        return f"it is not readable: {error}"
+    except Exception as error:  # zlib.error, lzma.LZMAError and others for damaged data
+        return f"it is not readable: {type(error).__name__}: {error}"
+    if size > packed.size:
+        return f"it has more than {packed.size} bytes"
+    if size < packed.size:
+        return f"it has {size} bytes, not {packed.size}"
+    return "" if digest.hexdigest() == packed.sha256 else "its checksum differs from the manifest"
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -327,4 +320,4 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _numbers(value: object) -> dict[str, float]:
-    return {str(name): float(each) for name, each in _object(value).items() if isinstance(each, int | float)}
+    return {str(name): float(item) for name, item in _object(value).items() if isinstance(item, int | float)}

@@ -1,6 +1,6 @@
-"""`envdoctor plan`: what a training run will hold in GPU memory, whether it fits a machine, and what to change.
+"""`envdoctor plan`: the GPU memory of a training run, whether it fits a machine, and changes that make it fit.
 
-The trainer knows its own memory: train/plan.py is run in the tool's Python and answers in JSON.
+The trainer computes its memory itself: train/plan.py runs with the tool's Python and returns JSON.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from envdoctor.machine.select import select_machine
 from envdoctor.training.recipes import recipe_engine
 
 PLAN_SECONDS = 30.0
-# torch counts less than NVML: 139.8 of an H200's 140.4 GiB, 79.1 of an H100's 79.6, since the driver keeps some.
-OF_NVML = 0.994
-BFLOAT16 = 8.0  # the first compute capability that computes in it
+# The driver reserves memory: torch reports 139.8 of an H200's 140.4 GiB in NVML, and 79.1 of an H100's 79.6.
+USABLE_SHARE = 0.994
+BFLOAT16_CAPABILITY = 8.0  # the first compute capability with bfloat16
 HINT = "envdoctor plan --model Qwen/Qwen2.5-0.5B-Instruct"
 
 
 class PlanRequest(Record, frozen=True):
-    """What `plan` was asked for."""
+    """The options of `plan`."""
 
     model: str = ""
     recipe: str = ""
     assignments: tuple[str, ...] = ()
-    machine: str = ""  # a recorded one
+    machine: str = ""  # name or file of a recorded machine
     facts: tuple[str, ...] = ()
     gpus: int = 1
     venv: str = ""
     python: str = ""
 
 
-class Part(Record, frozen=True):
-    """One thing that is in memory at the peak."""
+class MemoryPart(Record, frozen=True):
+    """One part of the memory at the peak."""
 
     part: str
     bytes: int
     why: str
 
 
-class Remedy(Record, frozen=True):
-    """A change on top of those before it, what it saves, and the command that plans with all of them."""
+class MemoryRemedy(Record, frozen=True):
+    """A change of settings in addition to the previous ones, its saving, and the command that plans with all."""
 
     set: dict[str, Any]
     why: str
@@ -63,12 +63,12 @@ class Remedy(Record, frozen=True):
 
 
 class MemoryPlan(Record, frozen=True, kw_only=True):
-    """The memory of one process and its GPU, in bytes. `fits` is None where no GPU is known."""
+    """The memory of one process and its GPU, in bytes. `fits` is None without a GPU."""
 
     schema: int
     recipe: str
     model: str
-    source: str  # where the model's sizes were read
+    source: str  # of the model's sizes
     model_type: str
     parameters: int
     trained: int
@@ -82,41 +82,41 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     micro_batch: int
     dtype: str
     attention: str
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     phases: dict[str, int]
     peak: int
     peak_phase: str
-    peak_allocated: int  # as torch counts: without the context and the allocator's fragments
+    peak_allocated: int  # by torch: without the CUDA context and the allocator's fragmentation
     trainer_peak: int  # without vLLM
-    needed: int  # with the least that vLLM needs
+    needed: int  # with the minimum that vLLM needs
     host: int
     fits: bool | None
     vllm_share: float | None
     vllm_share_computed: bool
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[MemoryRemedy, ...]
     notes: tuple[str, ...]
 
 
 def run(request: PlanRequest) -> CommandResult:
-    """The plan of a recipe or of single settings on this machine or a recorded one."""
+    """Plan a recipe or settings on this machine or a recorded one."""
     if not request.model and not request.recipe:
-        raise BadInput("neither --model nor --recipe", expected="what is to be trained, or a recipe", hint=HINT)
+        raise BadInput("neither --model nor --recipe is given", expected="a model or a recipe", hint=HINT)
     if request.recipe and recipe_engine(request.recipe) != "grpo":
         raise BadInput(
-            f"recipe {request.recipe} is for {recipe_engine(request.recipe)}, which divides the GPUs itself",
+            f"recipe {request.recipe} is for {recipe_engine(request.recipe)}, which assigns the GPUs itself",
             expected="a recipe of the bundled trainer",
             hint=f"envdoctor train {shlex.quote(request.recipe)} --dry-run",
         )
     if request.gpus < 1:
         raise BadInput(f"--gpus {request.gpus}", expected="at least 1", hint=f"{HINT} --gpus 1")
     machine = _gpu_memory(select_machine(request.machine, request.facts), request)
-    made = _ask(request, machine)
-    remedies = _with_commands(made.remedies, request)
-    return CommandResult(msgspec.structs.replace(made, remedies=remedies), EXIT_NO if made.fits is False else EXIT_OK)
+    plan = _run_planner(request, machine)
+    plan = msgspec.structs.replace(plan, remedies=_with_commands(plan.remedies, request))
+    return CommandResult(plan, EXIT_NO if plan.fits is False else EXIT_OK)
 
 
 def _gpu_memory(machine: Machine, request: PlanRequest) -> dict[str, Any]:
-    """The smallest of the GPUs that would be used, as torch sees it; empty without one."""
+    """Return the smallest memory of the GPUs that would be used, as torch reports it."""
     gpus = [gpu for gpu in machine.gpus.value or () if gpu.memory_total.value]
     if not gpus:
         return {"gpus": request.gpus}
@@ -130,19 +130,19 @@ def _gpu_memory(machine: Machine, request: PlanRequest) -> dict[str, Any]:
     return {
         "gpus": request.gpus,
         "name": used[0].name.value or "GPU",
-        "bfloat16": all(float(gpu.compute_capability.value or 8) >= BFLOAT16 for gpu in used),
-        "memory": min(_total(gpu) for gpu in used),
-        "free": min(_total(gpu) - (gpu.memory_used.value or 0) for gpu in used),
+        "bfloat16": all(float(gpu.compute_capability.value or 8) >= BFLOAT16_CAPABILITY for gpu in used),
+        "memory": min(_usable_memory(gpu) for gpu in used),
+        "free": min(_usable_memory(gpu) - (gpu.memory_used.value or 0) for gpu in used),
     }
 
 
-def _total(gpu: Gpu) -> int:
-    return int((gpu.memory_total.value or 0) * OF_NVML)
+def _usable_memory(gpu: Gpu) -> int:
+    return int((gpu.memory_total.value or 0) * USABLE_SHARE)
 
 
-def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
-    """Let the trainer's program plan; its errors become ours."""
-    asked = {
+def _run_planner(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
+    """Run the trainer's planner; raises its errors as BadInput."""
+    arguments = {
         "model": request.model,
         "recipe": request.recipe,
         "assignments": list(request.assignments),
@@ -151,37 +151,37 @@ def _ask(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
     }
     program = bundled_directory("train") / "plan.py"
     done = run_process(
-        [sys.executable, "-B", program], timeout=PLAN_SECONDS, stdin=json.dumps(asked).encode(), cwd=Path.cwd()
+        [sys.executable, "-B", program], timeout=PLAN_SECONDS, stdin=json.dumps(arguments).encode(), cwd=Path.cwd()
     )
     try:
-        answer = json.loads(done.output)
+        reply = json.loads(done.output)
     except ValueError as error:
         raise EnvdoctorError(
-            f"the memory plan {done.ending} without an answer: {done.output.strip()[-300:]}",
+            f"the memory plan {done.ending} without a result: {done.output.strip()[-300:]}",
             expected="one JSON object",
-            hint="this is a fault of envdoctor: please report it",
+            hint="this is a bug in envdoctor: please report it",
         ) from error
-    if not answer["ok"]:
-        problem = answer["error"]
+    if not reply["ok"]:
+        problem = reply["error"]
         raise BadInput(problem["message"], expected=problem["expected"], hint=problem["hint"])
-    return convert(answer["plan"], MemoryPlan, source="train/plan.py", expected="a plan", hint=HINT)
+    return convert(reply["plan"], MemoryPlan, source="train/plan.py", expected="a plan", hint=HINT)
 
 
 def _trl_version(request: PlanRequest) -> str:
-    """The installed TRL's version: from 1.15 on it holds no logits. Empty where no environment was named."""
+    """Return the version of the environment's TRL, which from 1.15 stores no logits; empty without an environment."""
     stack = select_stack(request.venv, request.python, search=False)
-    found = (stack.distributions.value or {}).get("trl") if stack else None
-    return found.version if found else ""
+    trl = (stack.distributions.value or {}).get("trl") if stack else None
+    return trl.version if trl else ""
 
 
-def _with_commands(remedies: tuple[Remedy, ...], request: PlanRequest) -> tuple[Remedy, ...]:
-    """Each with the command that has it and all before it."""
+def _with_commands(remedies: tuple[MemoryRemedy, ...], request: PlanRequest) -> tuple[MemoryRemedy, ...]:
+    """Add to each remedy the command with its changes and all previous ones."""
     changed = dict(assignment.partition("=")[::2] for assignment in request.assignments)
-    told = []
+    completed = []
     for remedy in remedies:
-        changed |= {key: _text(value) for key, value in remedy.set.items()}
-        told.append(msgspec.structs.replace(remedy, command=_command(request, changed)))
-    return tuple(told)
+        changed |= {key: format_setting(value) for key, value in remedy.set.items()}
+        completed.append(msgspec.structs.replace(remedy, command=_command(request, changed)))
+    return tuple(completed)
 
 
 def _command(request: PlanRequest, changed: dict[str, str]) -> str:
@@ -197,5 +197,6 @@ def _command(request: PlanRequest, changed: dict[str, str]) -> str:
     return shlex.join(words)
 
 
-def _text(value: object) -> str:
+def format_setting(value: object) -> str:
+    """Format a value for --set."""
     return str(value).lower() if isinstance(value, bool) else str(value)

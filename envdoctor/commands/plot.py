@@ -1,4 +1,4 @@
-"""Runs in one figure. The tool has no matplotlib: the run's own interpreter draws, by train/plot.py."""
+"""`envdoctor plot`: draw runs into one figure. The run's interpreter, which has matplotlib, runs train/plot.py."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.training.runs.directory import find_run, read_run_json, require_run_directory
 
-DRAW_SECONDS = 300.0  # the first start of matplotlib builds its font cache, over a network file system slowly
-KINDS = (".png", ".svg")
+DRAW_SECONDS = 300.0  # the first start of matplotlib builds its font cache, slowly on a network file system
+FORMATS = (".png", ".svg")
 HINT = "envdoctor plot RUN --output curves.png"
 
 
 class Plotted(Record, frozen=True):
-    """A figure: where it lies, and what it shows."""
+    """A figure: its path and content."""
 
     path: str
     runs: tuple[str, ...]
     panels: tuple[str, ...]
     steps: tuple[int, ...]  # of each run
-    empty: tuple[str, ...] = ()  # runs without a step
+    empty: tuple[str, ...] = ()  # runs without steps
 
 
 def run(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, python: str) -> CommandResult:
-    """Draw runs, the newest below ./runs where none is named."""
+    """Draw runs, by default the newest below ./runs."""
     folders = [require_run_directory(Path(run).absolute()) for run in runs] or [find_run("")]
-    names = names_of(folders)
+    names = legend_names(folders)
     target = _target(output, folders)
     interpreter = _interpreter(folders, venv, python)
     request = {
@@ -43,35 +43,35 @@ def run(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, pyt
         "target": str(target),
         "title": names[0] if len(names) == 1 else "",
     }
-    answer = _draw(interpreter, request)
+    reply = _draw(interpreter, request)
     return CommandResult(
-        Plotted(str(target), tuple(names), *(tuple(answer[key]) for key in ("panels", "steps", "empty")))
+        Plotted(str(target), tuple(names), *(tuple(reply[key]) for key in ("panels", "steps", "empty")))
     )
 
 
 def _draw(interpreter: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Let the program draw; its answer is the last line that it prints."""
+    """Run the program; its reply is the last line of its output."""
     program = bundled_directory("train") / "plot.py"
     done = run_process([interpreter, "-B", program], timeout=DRAW_SECONDS, stdin=json.dumps(request).encode())
     last = next((line for line in reversed(done.output.splitlines()) if line.strip()), "")
     try:
-        answer = json.loads(last)
+        reply = json.loads(last)
     except ValueError:
-        answer = None
-    if not isinstance(answer, dict) or (answer.get("ok") and not done.ok):
+        reply = None
+    if not isinstance(reply, dict) or (reply.get("ok") and not done.ok):
         raise EnvdoctorError(
             f"{interpreter} {program.name} {done.ending}: {last.strip()[-300:] or 'it printed nothing'}",
             expected="a figure",
-            hint="name an interpreter that has matplotlib: --python PATH",
+            hint="use an interpreter that has matplotlib: --python PATH",
         )
-    if not answer["ok"]:
-        problem = answer["error"]
+    if not reply["ok"]:
+        problem = reply["error"]
         raise BadInput(problem["message"], expected=problem["expected"], hint=problem["hint"])
-    return answer
+    return reply
 
 
-def names_of(folders: Sequence[Path]) -> list[str]:
-    """A name for each run in the legend: its folder's, with the one above where two are the same."""
+def legend_names(folders: Sequence[Path]) -> list[str]:
+    """Return a name for each run: its folder's, with the parent folder where two are the same."""
     names = [folder.name for folder in folders]
     return [
         name if names.count(name) == 1 else f"{folder.parent.name}/{name}"
@@ -83,30 +83,32 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
     if not output:
         return folders[0] / "curves.png" if len(folders) == 1 else Path("runs.png").absolute()
     target = Path(output).absolute()
-    if target.suffix.lower() not in KINDS:
+    if target.suffix.lower() not in FORMATS:
         raise BadInput(f"--output {output}", expected="a name that ends in .png or .svg", hint=HINT)
     try:
         if os.path.lexists(target) and not is_file(target):
-            raise BadInput(f"--output {output} is there, and no file", expected="a new file, or a figure", hint=HINT)
+            raise BadInput(
+                f"--output {output} exists and is not a file", expected="a new file or an earlier figure", hint=HINT
+            )
         if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
-            raise BadInput(f"--output {output}: {target.parent} cannot be written to", expected="a folder", hint=HINT)
+            raise BadInput(f"--output {output}: {target.parent} is not writable", expected="a folder", hint=HINT)
     except OSError as error:
-        raise write_error(target, error, expected="a file in a folder of yours", hint=HINT) from error
+        raise write_error(target, error, expected="a file in a writable folder", hint=HINT) from error
     return target
 
 
 def _interpreter(folders: Sequence[Path], venv: str, python: str) -> Path:
-    """What was named, else the interpreter that trained, by run.json."""
+    """Return the requested interpreter, else that of run.json."""
     if venv or python:
         from envdoctor.verify.status import resolve_interpreter
 
         return resolve_interpreter(venv, python)
-    named = [str(read_run_json(folder).get("python") or "") for folder in folders]
-    for path in named:
+    recorded = [str(read_run_json(folder).get("python") or "") for folder in folders]
+    for path in recorded:
         if path and os.access(path, os.X_OK):
             return Path(path)
     raise BadInput(
-        f"the interpreter that trained is not on this machine ({', '.join(filter(None, named)) or 'none is named'})",
-        expected="one with matplotlib",
+        f"the run's interpreter is not on this machine ({', '.join(filter(None, recorded)) or 'none is recorded'})",
+        expected="an interpreter with matplotlib",
         hint=f"envdoctor plot {folders[0]} --python /path/to/venv/bin/python",
     )

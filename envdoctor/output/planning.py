@@ -1,4 +1,4 @@
-"""A memory plan for people: what is in memory at the peak, whether it fits, and what to change."""
+"""Rendering of memory plans: the parts at the peak, the verdict, and the remedies."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from envdoctor.commands.plan import MemoryPlan
+from envdoctor.commands.plan import MemoryPlan, format_setting
 from envdoctor.output.console import out, table
 
 GIB = 1 << 30
-SHOWN = 1 << 20  # a part below 1 MiB is left out
-NAMES = {
+SMALLEST_PART = 1 << 20  # bytes; smaller parts are omitted
+PHASE_NAMES = {
     "load": "loading",
     "generate": "generation",
     "score": "scoring",
@@ -21,40 +21,40 @@ NAMES = {
 
 
 def memory_plan(data: MemoryPlan) -> list[RenderableType]:
-    """A table of the peak, the other phases, the verdict, and remedies to paste."""
+    """Render the parts at the peak, the other phases, the verdict, and the remedies."""
     head = Text.assemble(
         (data.model or data.recipe, "title"),
         f"  {_count(data.parameters)} parameters, {_count(data.trained)} trained",
         (f"  ({data.source})", "dim"),
     )
-    passes = f"{data.answers} answers a step and GPU, {data.micro_batch} in a pass"
-    lengths = f"prompts of {data.prompt_tokens} and answers of {data.completion_tokens} tokens"
-    rows = table("at the peak, in " + NAMES[data.peak_phase], "GiB", "why")
+    batch = f"{data.answers} completions per step and GPU, micro-batch of {data.micro_batch}"
+    lengths = f"prompts of {data.prompt_tokens} and completions of {data.completion_tokens} tokens"
+    rows = table("at the peak, in " + PHASE_NAMES[data.peak_phase], "GiB", "why")
     for part in sorted(data.parts, key=lambda part: -part.bytes):
-        if part.bytes >= SHOWN:
+        if part.bytes >= SMALLEST_PART:
             rows.add_row(part.part, _gib(part.bytes), escape(part.why))
-    rows.add_row(Text("together", style="title"), Text(_gib(data.peak), style="title"), "")
+    rows.add_row(Text("total", style="title"), Text(_gib(data.peak), style="title"), "")
     others = ", ".join(
-        f"{NAMES[phase]} {_gib(size)}" for phase, size in data.phases.items() if phase != data.peak_phase
+        f"{PHASE_NAMES[phase]} {_gib(size)}" for phase, size in data.phases.items() if phase != data.peak_phase
     )
-    parts: list[RenderableType] = [head, Text(f"{passes}; {lengths}; {data.dtype}, {data.attention}"), rows]
+    parts: list[RenderableType] = [head, Text(f"{batch}; {lengths}; {data.dtype}, {data.attention}"), rows]
     parts.append(Text(f"other phases: {others} GiB", style="dim"))
-    if data.host >= SHOWN:
-        parts.append(Text(f"host memory beside the libraries: {_gib(data.host)} GiB", style="dim"))
+    if data.host >= SMALLEST_PART:
+        parts.append(Text(f"host memory without the libraries: {_gib(data.host)} GiB", style="dim"))
     parts += [Text(f"note: {note}", style="dim") for note in data.notes]
     if data.vllm_share is not None:
         computed = "computed: " if data.vllm_share_computed else ""
         parts.append(Text(f"vLLM's share: {computed}vllm_share={data.vllm_share:g}"))
-    for each in (*parts, _verdict(data), *_remedies(data)):
-        out().print(each)
-    if data.remedies and data.remedies[-1].fits:  # soft_wrap would be lost in a list: this line is for pasting
+    for renderable in (*parts, _verdict(data), *_remedies(data)):
+        out().print(renderable)
+    if data.remedies and data.remedies[-1].fits:  # printed here: soft_wrap keeps the command on one line
         out().print(Text(f"$ {data.remedies[-1].command}", style="command"), soft_wrap=True)
     return []
 
 
 def _verdict(data: MemoryPlan) -> Text:
     if data.fits is None:
-        return Text.assemble(("? ", "unknown"), "no verdict: no GPU is known here; --machine NAME or FILE names one")
+        return Text.assemble(("? ", "unknown"), "no verdict without a GPU; select one with --machine NAME or FILE")
     where = f"{data.gpu}: {_gib(data.free)} of {_gib(data.memory)} GiB free"
     if data.fits:
         return Text.assemble(("✓ ", "ok"), ("fits", "title"), f"  {where}, {_gib(data.free - data.peak)} to spare")
@@ -62,18 +62,18 @@ def _verdict(data: MemoryPlan) -> Text:
 
 
 def _remedies(data: MemoryPlan) -> list[RenderableType]:
-    """What helps, each on top of those before."""
+    """Render the remedies, each in addition to the previous ones."""
     if data.fits is not False:
         return []
     if not data.remedies:
-        return [Text("no single setting makes it fit: a larger GPU or a smaller model does")]
-    rows = table("change", "saves GiB", "then GiB", "what it means", "")
+        return [Text("no change of settings makes it fit: a larger GPU or a smaller model is needed")]
+    rows = table("change", "saves GiB", "then GiB", "effect", "")
     for remedy in data.remedies:
-        change = " ".join(f"--set {key}={_text(value)}" for key, value in remedy.set.items())
+        change = " ".join(f"--set {key}={format_setting(value)}" for key, value in remedy.set.items())
         mark = Text("✓ fits", style="ok") if remedy.fits else Text("")
         rows.add_row(Text(change, style="command"), _gib(remedy.saves), _gib(remedy.peak), remedy.why, mark)
     if not data.remedies[-1].fits:
-        return [rows, Text("all of it together is not enough: a larger GPU or a smaller model is needed")]
+        return [rows, Text("all changes together do not suffice: a larger GPU or a smaller model is needed")]
     return [rows]
 
 
@@ -83,7 +83,3 @@ def _count(number: int) -> str:
 
 def _gib(size: int) -> str:
     return f"{size / GIB:.1f}" if abs(size) >= GIB / 10 else f"{size / GIB:.3f}"
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""A run's state as lines for a terminal of any width: what matters most stands first, what does not fit goes."""
+"""Formats the state of a run as lines of a given width. Cells that do not fit are omitted, the last ones first."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from envdoctor.machine.gpu_usage import GpuUsage
 from envdoctor.training.runs.state import Evaluation, RunState
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-SPARK, LEAST_SPARK = 24, 4  # characters
-NARROW = 80
+SPARKLINE_WIDTH, MIN_SPARKLINE_WIDTH = 24, 4  # characters
+NARROW = 80  # columns
 GIB = 1 << 30
-LEADING = ("reward", "exact_match", "accuracy")  # of the held-out metrics, the first that there is
+MAIN_METRICS = ("reward", "exact_match", "accuracy")  # the first available one is shown
 
 
 def lines(state: RunState, width: int, gpus: Sequence[GpuUsage] = ()) -> list[Text]:
-    """The display: progress, learning, policy, speed, and the GPUs."""
+    """Return the lines of progress, learning, policy, speed, and the GPUs."""
     rows = [_progress(state), _learning(state, width), _policy(state), _speed(state)]
     rows += [_gpu(gpu) for gpu in gpus]
     return [Text("  " + joined, no_wrap=True) for cells in rows if (joined := join(cells, width - 2))]
 
 
 def plain(state: RunState) -> str:
-    """Everything on one line, for a log."""
+    """Return all cells on one line, for a log."""
     rows = (_progress(state), _learning(state, 0), _policy(state), _speed(state))
     return "  " + "  ".join(cell for row in rows for cell in row)
 
 
 def join(cells: Iterable[str], width: int) -> str:
-    """Cells on one line, as many as fit."""
+    """Join the cells that fit into a line."""
     line = ""
     for cell in cells:
         longer = f"{line}  {cell}" if line else cell
@@ -43,11 +43,11 @@ def join(cells: Iterable[str], width: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The course of a value: means over as many parts as there are characters; a constant is a low line."""
-    if width < LEAST_SPARK or len(values) < 2:
+    """Draw values as block characters, each the mean of a part; a constant is a low line."""
+    if width < MIN_SPARKLINE_WIDTH or len(values) < 2:
         return ""
     count = min(width, len(values))
-    edges = [round(part * len(values) / count) for part in range(count + 1)]
+    edges = [round(index * len(values) / count) for index in range(count + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
     scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
@@ -55,19 +55,19 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """42 s, 3:07, 2:14:09, 3 d 4 h."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02}"
-    if whole < 86400:
-        return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    """Format a duration: 42 s, 3:07, 2:14:09, 3 d 4 h."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60}:{total % 60:02}"
+    if total < 86400:
+        return f"{total // 3600}:{total % 3600 // 60:02}:{total % 60:02}"
+    return f"{total // 86400} d {total % 86400 // 3600} h"
 
 
 def evaluation_metrics(evaluation: Evaluation) -> str:
-    """Held-out metrics on one line, greedy and sampled beside each other where both were measured."""
+    """Format held-out metrics on one line; greedy and sampled values of a metric share a cell."""
     cells = []
     for name, value in evaluation.metrics.items():
         kind, _, rest = name.partition("_")
@@ -88,7 +88,7 @@ def _progress(state: RunState) -> list[str]:
     if state.seconds_left is not None:
         cells.append(f"{span(state.seconds_left)} left")
     if state.step_seconds is not None:
-        cells.append(f"{state.step_seconds:.3g} s a step")
+        cells.append(f"{state.step_seconds:.3g} s per step")
     if "loss" in state.metrics:
         cells.append(f"loss {state.metrics['loss']:.3g}")
     return cells + ([f"checkpoint {state.checkpoint}"] if state.checkpoint else [])
@@ -97,7 +97,7 @@ def _progress(state: RunState) -> list[str]:
 def _learning(state: RunState, width: int) -> list[str]:
     cells = []
     if state.rewards:
-        spark = sparkline(state.rewards, min(SPARK, width // 3 - 12))
+        spark = sparkline(state.rewards, min(SPARKLINE_WIDTH, width // 3 - 12))
         cells.append(f"reward {state.rewards[-1]:.3g}" + (f" {spark}" if spark else ""))
     if state.evaluations:
         cells.append(_held_out(state.evaluations[-1], short=0 < width < NARROW))
@@ -106,8 +106,8 @@ def _learning(state: RunState, width: int) -> list[str]:
 
 
 def _held_out(evaluation: Evaluation, *, short: bool) -> str:
-    """`held-out exact_match 0.86/0.75 (step 200)`: greedy, sampled."""
-    for name in LEADING:
+    """Format the main held-out metric: `held-out exact_match 0.86/0.75 (step 200)`, greedy and sampled."""
+    for name in MAIN_METRICS:
         values = [
             evaluation.metrics[f"{kind}_{name}"]
             for kind in ("greedy", "sampled")
@@ -123,7 +123,7 @@ def _policy(state: RunState) -> list[str]:
     metrics = state.metrics
     names = {"completion_length": "length", "entropy": "entropy", "kl": "KL", "grad_norm": "grad_norm"}
     cells = [f"{shown} {metrics[name]:.3g}" for name, shown in names.items() if name in metrics]
-    shares = {"truncated": "cut off", "frac_reward_zero_std": "no signal"}
+    shares = {"truncated": "truncated", "frac_reward_zero_std": "no signal"}
     return cells + [f"{shown} {100 * metrics[name]:.0f} %" for name, shown in shares.items() if name in metrics]
 
 

@@ -1,4 +1,4 @@
-"""A run on stderr while it goes on: a few changing lines on a terminal, a line now and then in a pipe or a log."""
+"""Live display of a run on stderr: a few updated lines on a terminal, lines at intervals in a pipe or log."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from envdoctor.training.runs.state import (
 if TYPE_CHECKING:
     from envdoctor.commands.watch import Watched
 
-PLAIN_STEPS, PLAIN_SECONDS = 10, 30.0  # in a pipe, a line after so many steps or seconds, whichever comes first
-REFRESH_SECONDS = 0.1  # a tiny model makes more steps a second than anyone reads
+PLAIN_STEPS, PLAIN_SECONDS = 10, 30.0  # between two lines in a pipe, whichever comes first
+REFRESH_SECONDS = 0.1  # a tiny model makes many steps per second
 
 
 class LiveRun:
-    """Folds events into the run's state and shows it."""
+    """Reduces events to the run's state and shows it."""
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self.console, self.live = console, live
         self.reducer = RunReducer()
         self.refreshed = 0.0
-        self.said_step, self.said_at = 0, time.monotonic()
-        self.greeted = self.silent = self.watching = False
+        self.printed_step, self.printed_at = 0, time.monotonic()
+        self.header_printed = self.silent = self.watching = False
 
     def event(self, event: Event) -> None:
-        """One event of the trainer."""
+        """Show one event of the trainer."""
         self.reducer.apply(event)
-        for line in told(event):
+        for line in event_lines(event):
             self.console.print(line, soft_wrap=self.live is None)
         shown = ("step", "warmup") if self.live is None else ("step", "warmup", "eval", "phase")
         if event.get("event") in shown and not self.watching:
             self._show(self.reducer.state())
 
     def watched(self, watched: Watched) -> None:
-        """A look from outside, after its new events."""
+        """Show the state that `watch` has read, after the new events."""
         self.watching = True
-        if not self.greeted:
-            self.greeted = True
+        if not self.header_printed:
+            self.header_printed = True
             self.console.print(Text.assemble(("• ", "info"), f"{watched.recipe} in {watched.directory}"))
             for note in watched.state.notes:
                 self.console.print(note_line(note), soft_wrap=self.live is None)
@@ -78,18 +78,18 @@ class LiveRun:
             self.live.update(Group(*run_lines.lines(state, self.console.width)), refresh=True)
 
     def _plain(self, state: RunState) -> None:
-        """The first step, then one after PLAIN_STEPS or PLAIN_SECONDS; a phase that counts anew begins anew."""
+        """Print the first step of a phase, then one after PLAIN_STEPS or PLAIN_SECONDS."""
         now = time.monotonic()
-        if state.step < self.said_step:
-            self.said_step = 0
-        due = self.said_step == 0 or state.step - self.said_step >= PLAIN_STEPS
-        if state.step != self.said_step and (due or now - self.said_at >= PLAIN_SECONDS):
-            self.said_step, self.said_at = state.step, now
+        if state.step < self.printed_step:
+            self.printed_step = 0
+        due = self.printed_step == 0 or state.step - self.printed_step >= PLAIN_STEPS
+        if state.step != self.printed_step and (due or now - self.printed_at >= PLAIN_SECONDS):
+            self.printed_step, self.printed_at = state.step, now
             self.console.print(Text(run_lines.plain(state)), soft_wrap=True)
 
 
-def told(event: Event) -> list[Text]:
-    """The lines of an event that stay."""
+def event_lines(event: Event) -> list[Text]:
+    """Return the permanent lines of an event."""
     kind, message = event.get("event"), printable_line(event.get("message"))
     if kind == "phase":
         return [
@@ -105,11 +105,11 @@ def told(event: Event) -> list[Text]:
         return [note_line(message)]
     if kind == "error":
         return [Text(f"  {message}", style="error")]
-    return _told_of_setup(kind, event)
+    return _setup_lines(kind, event)
 
 
-def _told_of_setup(kind: object, event: Event) -> list[Text]:
-    """What is trained, and what went on around the steps."""
+def _setup_lines(kind: object, event: Event) -> list[Text]:
+    """Return the lines of LoRA, skipped checkpoints and interrupts."""
     if kind == "lora":
         trainable, total = finite_number(event.get("trainable")) or 0, finite_number(event.get("total")) or 0
         share = f" ({100 * trainable / total:.3g} %)" if total else ""
@@ -130,32 +130,32 @@ def evaluation_line(evaluation: Evaluation) -> Text:
 
 
 def note_line(message: str) -> Text:
-    """What a run noted."""
+    """Format a note."""
     return Text.assemble(("  i ", "info"), message)
 
 
 def alarm_line(alarm: Alarm) -> Text:
-    """`! no-signal at step 12: ...` with what to try."""
+    """Format an alarm: `! no-signal at step 12: ...` with its hint."""
     head = Text.assemble(("  ! ", "warning"), (alarm.name, "warning"), f" at step {alarm.step}: {alarm.message}")
     return head.append(f"\n    try: {alarm.hint}", style="info") if alarm.hint else head
 
 
 def silence_line(watched: Watched) -> Text:
-    """How long nothing has come, and how long a step takes."""
+    """Format the time since the last event, and the step time."""
     step = f"; a step takes {watched.state.step_seconds:.3g} s" if watched.state.step_seconds is not None else ""
     ago = run_lines.span(watched.silent or 0.0)
     return Text.assemble(("  ! ", "warning"), f"no event for {ago}{step}, in phase {watched.state.phase or 'none'}")
 
 
 def trainer_line(watched: Watched) -> Text:
-    """Whether the trainer's process lives."""
+    """Format the status of the trainer's process."""
     process = f" (process {watched.process})" if watched.process else ""
-    words = {
+    descriptions = {
         "running": f"the trainer runs{process}",
         "gone": "the trainer has ended",
-        "unknown": f"whether the trainer{process} runs cannot be seen from this machine",
+        "unknown": f"the status of the trainer{process} is not visible from this machine",
         "not started": "the trainer has not started yet",
     }
     if watched.trainer == "running" and watched.state.ending:
-        return Text(f"  the trainer is on its way out{process}", style="dim")
-    return Text(f"  {words[watched.trainer]}", style="dim")
+        return Text(f"  the trainer is ending{process}", style="dim")
+    return Text(f"  {descriptions[watched.trainer]}", style="dim")

@@ -1,4 +1,4 @@
-"""Runs for people: watched, plotted, packed."""
+"""Rendering of watched, plotted and packed runs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from envdoctor.training.runs.directory import resume_hint
 from envdoctor.training.runs.state import Evaluation
 
 ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
-MADE = ("✓ ", "ok")
-STANDS: dict[str, str] = {"done": "done", "failed": "failed", "interrupted": "interrupted", "": "goes on"}
+SUCCESS = ("✓ ", "ok")
+STATUS: dict[str, str] = {"done": "done", "failed": "failed", "interrupted": "interrupted", "": "running"}
 
 
 def watched(data: Watched) -> list[RenderableType]:
-    """Where a run stands, or how it ended."""
+    """Render the state of a run."""
     state = data.state
     mark = ENDINGS[state.ending]
     parts: list[RenderableType] = [
-        Text.assemble(mark, (data.recipe, "title"), f" {STANDS[state.ending]}: {data.directory}")
+        Text.assemble(mark, (data.recipe, "title"), f" {STATUS[state.ending]}: {data.directory}")
     ]
     parts += run_lines.lines(state, out().width, data.gpus)
     parts += [evaluation_line(evaluation) for evaluation in _first_and_last_evaluation(data)]
@@ -46,50 +46,50 @@ def watched(data: Watched) -> list[RenderableType]:
 
 
 def _first_and_last_evaluation(data: Watched) -> list[Evaluation]:
-    """The first and the last look at the held-out rows."""
+    """Return the first and the last evaluation on held-out data."""
     evaluations = data.state.evaluations
     return [*evaluations[:1], *evaluations[-1:]] if len(evaluations) > 1 else list(evaluations)
 
 
 def plotted(data: Plotted) -> list[RenderableType]:
-    """Where the figure lies, and what it shows."""
+    """Render the path and the content of a figure."""
     runs = ", ".join(f"{name} ({steps} steps)" for name, steps in zip(data.runs, data.steps, strict=True))
-    shown = Text.assemble(MADE, (data.path, "title"), f"  {', '.join(data.panels)}: {runs}")
-    empty = [Text.assemble(("! ", "warning"), f"no step yet: {', '.join(data.empty)}")] if data.empty else []
+    shown = Text.assemble(SUCCESS, (data.path, "title"), f"  {', '.join(data.panels)}: {runs}")
+    empty = [Text.assemble(("! ", "warning"), f"no steps yet: {', '.join(data.empty)}")] if data.empty else []
     return [shown, *empty]
 
 
 def packed(data: Packed) -> list[RenderableType]:
-    """The zip, what was left out of it, and its larger files."""
+    """Render a zip: its content, and the number of excluded files."""
     manifest = data.manifest
     left_out = [f"{count} of {reason}" for reason, count in manifest.left_out.items()]
-    removed = sum(each.secrets_removed for each in manifest.files)
+    removed = sum(file.secrets_removed for file in manifest.files)
     parts: list[RenderableType] = [
-        Text.assemble(MADE, (data.path, "title"), f"  {len(manifest.files)} files, {_size(data.size)}"),
+        Text.assemble(SUCCESS, (data.path, "title"), f"  {len(manifest.files)} files, {_size(data.size)}"),
         *_contents(manifest),
     ]
     if left_out:
-        parts.append(Text(f"  left out, files: {', '.join(left_out)}", style="dim"))
+        parts.append(Text(f"  excluded files: {', '.join(left_out)}", style="dim"))
     if removed:
         parts.append(
-            Text.assemble(("  ! ", "warning"), f"secrets taken out: {removed}; the run's own files still hold them")
+            Text.assemble(("  ! ", "warning"), f"secrets removed: {removed}; the run's own files still contain them")
         )
     return [*parts, Text(f"$ envdoctor pack --check {data.path}", style="command")]
 
 
 def pack_checked(data: PackChecked) -> list[RenderableType]:
-    """Whether a zip is what was packed."""
+    """Render the comparison of a zip with its manifest."""
     if not data.faults:
-        line = Text.assemble(MADE, f"{data.files} files, {_size(data.size)}: every checksum is the manifest's")
+        line = Text.assemble(SUCCESS, f"{data.files} files, {_size(data.size)}: all checksums match the manifest")
         return [line, *(_contents(data.manifest) if data.manifest else [])]
     faults = [Text.assemble(("  ✗ ", "error"), fault) for fault in data.faults]
-    return [Text.assemble(("✗ ", "error"), f"{data.path} is not what was packed"), *faults]
+    return [Text.assemble(("✗ ", "error"), f"{data.path} differs from its manifest"), *faults]
 
 
 def _contents(manifest: Manifest) -> list[RenderableType]:
-    """The run in a line, and what it reached."""
-    stands = f"{STANDS[manifest.ending]} at step {manifest.step} of {manifest.steps}"
-    lines: list[RenderableType] = [Text(f"  {manifest.run}: recipe {manifest.recipe}, {stands}", style="dim")]
+    """Render the run in one line, and its held-out metrics."""
+    status = f"{STATUS[manifest.ending]} at step {manifest.step} of {manifest.steps}"
+    lines: list[RenderableType] = [Text(f"  {manifest.run}: recipe {manifest.recipe}, {status}", style="dim")]
     if manifest.after:
         rows = table("held-out", "before", "after")
         for name, value in manifest.after.items():

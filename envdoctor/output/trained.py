@@ -1,4 +1,4 @@
-"""Recipes, settings and trained runs for people."""
+"""Rendering of recipes, settings and training runs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def recipes(data: RecipeList) -> list[RenderableType]:
-    """The bundled recipes."""
-    rows = table("recipe", "what it trains")
+    """Render the bundled recipes."""
+    rows = table("recipe", "description")
     for recipe in data.recipes:
         rows.add_row(Text(recipe.name, style="title"), recipe.summary)
     return [rows]
 
 
 def settings(data: SettingList) -> list[RenderableType]:
-    """The trainer's vocabulary."""
-    rows = table("setting", "default", "what it is")
+    """Render the settings of a trainer."""
+    rows = table("setting", "default", "description")
     for setting in data.settings:
         help_text = Text(setting.help)
         if setting.choices:
             help_text.append(f" ({', '.join(choice or 'empty' for choice in setting.choices)})", style="dim")
         if setting.tasks:
             help_text.append(f" [{', '.join(setting.tasks)}]", style="dim")
-        rows.add_row(Text(setting.name, style="title"), _written(setting.default), help_text)
+        rows.add_row(Text(setting.name, style="title"), _setting_value(setting.default), help_text)
     return [rows]
 
 
 def trained(data: TrainResult) -> list[RenderableType]:
-    """What would be trained, or what came of it: held-out numbers before and after, and where the run lies."""
+    """Render a run: for a dry run its settings and launch, else the held-out metrics and the run directory."""
     if data.dry_run:
         from envdoctor.training.recipes import read_settings
 
@@ -46,14 +46,13 @@ def trained(data: TrainResult) -> list[RenderableType]:
         changed = {key: value for key, value in data.run.settings.items() if value != defaults.get(key)}
         rows = table("setting", "value", "default")
         for key, value in changed.items():
-            rows.add_row(key, _written(value), Text(_written(defaults.get(key)), style="dim"))
+            rows.add_row(key, _setting_value(value), Text(_setting_value(defaults.get(key)), style="dim"))
         others = f"{len(data.run.settings) - len(changed)} settings at their defaults: envdoctor train --settings"
         out().print(rows)
         out().print(Text(others, style="dim"))
-        facts = [Text(f"{key}: {value}") for key, value in data.summary.items()]
-        for part in facts:
-            out().print(part)
-        for line in launch_lines(data.run):  # to be copied: never broken nor cut
+        for key, value in data.summary.items():
+            out().print(Text(f"{key}: {value}"))
+        for line in launch_lines(data.run):  # not wrapped, for copying
             out().print(line, soft_wrap=True)
         return []
     if data.job:
@@ -70,14 +69,14 @@ def trained(data: TrainResult) -> list[RenderableType]:
     return [
         _held_out(result),
         ended,
-        *([indent(Text(f"of the time: {shares}", style="dim"))] if shares else []),
+        *([indent(Text(f"time: {shares}", style="dim"))] if shares else []),
         indent(Text(versions, style="dim")),
         indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
     ]
 
 
 def launch_lines(run: Run) -> list[Text]:
-    """What would run, exactly: variables, limits, files and the command, each with its reason."""
+    """Render a launch: variables, limits, files and the command, each with its reason."""
     launch = run.launch
     if launch is None:
         return [_command(run.command)]
@@ -88,8 +87,8 @@ def launch_lines(run: Run) -> list[Text]:
     return [
         Text(f"\n# {launch.launcher}: {size}", style="dim"),
         *(Text(f"# {note}", style="dim") for note in launch.notes),
-        *(_reasoned(each.line) for each in launch.environment),
-        *(_reasoned(line) for line in launch.limits),
+        *(_shell_line(variable.line) for variable in launch.environment),
+        *(_shell_line(line) for line in launch.limits),
         *files,
         _command(run.command),
         *(part for line in launch.other_nodes for part in (Text("# on each other node:", style="dim"), Text(line))),
@@ -97,15 +96,15 @@ def launch_lines(run: Run) -> list[Text]:
 
 
 def _file(path: str, text: str) -> list[Text]:
-    """A file that would be written."""
-    lines = [_reasoned(line) for line in text.rstrip("\n").split("\n")]
+    """Render a file of the launch."""
+    lines = [_shell_line(line) for line in text.rstrip("\n").split("\n")]
     return [Text(f"# ---- {path}", style="title"), *lines, Text("# ----", style="title")]
 
 
-def _reasoned(line: str) -> Text:
-    """A line of shell, its comment dim."""
-    done, mark, reason = line.partition("  # ")
-    return Text.assemble(done, (f"{mark}{reason}", "dim"))
+def _shell_line(line: str) -> Text:
+    """Render a line of shell with a dim comment."""
+    command, mark, reason = line.partition("  # ")
+    return Text.assemble(command, (f"{mark}{reason}", "dim"))
 
 
 def _command(words: Sequence[str]) -> Text:
@@ -113,13 +112,13 @@ def _command(words: Sequence[str]) -> Text:
 
 
 def _submitted(data: TrainResult) -> list[RenderableType]:
-    """A run that SLURM has now."""
+    """Render a submitted SLURM job."""
     run = data.run.directory
     saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""
     return [
         Text.assemble(("✓ ", "ok"), f"job {data.job} submitted: {run}/job.sbatch"),
         indent(Text(f"watch it: envdoctor watch {run}", overflow="fold")),
-        indent(Text(f"its place in the queue: squeue --jobs {data.job}; its log: {run}/train.log", overflow="fold")),
+        indent(Text(f"queue: squeue --jobs {data.job}; log: {run}/train.log", overflow="fold")),
         indent(Text(f"end it: scancel {data.job}{saving}", overflow="fold")),
     ]
 
@@ -139,8 +138,8 @@ def _number(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else "" if value is None else str(value)
 
 
-def _written(value: object) -> str:
-    """A setting as it is written after --set KEY=."""
+def _setting_value(value: object) -> str:
+    """Format a value for --set."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -163,8 +163,8 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
 def read_result(directory: Path) -> dict[str, Any]:
     """Read the trainer's result.json; empty where the run did not complete."""
     try:
-        result = json.loads((directory / "result.json").read_text())
-    except (OSError, ValueError):
+        result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
     return result if isinstance(result, dict) else {}
 
