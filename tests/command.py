@@ -1,4 +1,4 @@
-"""Run the command line as its users do: a process of its own, with an empty home."""
+"""Run the command line in its own process with an empty home."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
-    """What a user's shell has, without this machine's own settings of the tools under test."""
+    """The variables of a user's shell, without this machine's settings for uv, NVIDIA, CUDA, NCCL and SLURM."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -25,7 +25,7 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
 def envdoctor(
     *arguments: str | Path, home: Path, cwd: Path | None = None, **extra: str
 ) -> subprocess.CompletedProcess[str]:
-    """One command, to its end."""
+    """Run one command."""
     return subprocess.run(
         [sys.executable, "-m", "envdoctor", *map(str, arguments)],
         capture_output=True,
@@ -38,12 +38,12 @@ def envdoctor(
 
 
 def envelope(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The JSON envelope on stdout; nothing else may be there."""
+    """Parse the JSON envelope, which must be the only output on stdout."""
     data = json.loads(done.stdout)
     assert isinstance(data, dict)
     return data
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Everything below a folder, to show that nothing changed."""
+    """The content of every file below a folder, to check that nothing changed."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

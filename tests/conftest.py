@@ -1,4 +1,4 @@
-"""Fixtures at real boundaries: a fake NVML library built from C, a SLURM, and a stack that envdoctor installs."""
+"""Shared fixtures: a fake NVML library, a SLURM cluster, and a training stack installed by envdoctor."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from slurm_cluster import cluster  # noqa: F401
 
 @dataclass(frozen=True)
 class Quickstart:
-    """What `envdoctor quickstart` did with an empty home."""
+    """The result of `envdoctor quickstart` in an empty home."""
 
     done: subprocess.CompletedProcess[str]
     home: Path
 
     @property
     def python(self) -> Path:
-        """The interpreter of the environment that it made."""
+        """The interpreter of the installed environment."""
         return self.home / ".local/share/envdoctor/envs/cpu/bin/python"
 
 
 @pytest.fixture(scope="session")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Quickstart:
-    """The main job, run once as a newcomer runs it; only uv's cache of wheels is shared with the real home."""
+    """Run quickstart once per session. Only uv's cache of wheels is shared with the real home."""
     shared = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent  # the whole run's: whichever worker comes first makes it for all
-    home, said = shared / "quickstart", shared / "quickstart.json"
+        shared = shared.parent  # shared by all workers: the first one runs quickstart
+    home, result_file = shared / "quickstart", shared / "quickstart.json"
     with (shared / "quickstart.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not said.exists():
+        if not result_file.exists():
             home.mkdir()
             done = run_quickstart(home)
-            said.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
-    return Quickstart(subprocess.CompletedProcess([], *json.loads(said.read_text())), home)
+            result_file.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
+    return Quickstart(subprocess.CompletedProcess([], *json.loads(result_file.read_text())), home)
 
 
 def run_quickstart(home: Path) -> subprocess.CompletedProcess[str]:
-    """`envdoctor quickstart` with this home, to its end."""
+    """Run `envdoctor quickstart` with this home."""
     cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
     return subprocess.run(
@@ -59,7 +59,7 @@ def run_quickstart(home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="session")
 def stack_python(request: pytest.FixtureRequest) -> Path:
-    """An interpreter with the training stack: ENVDOCTOR_STACK_PYTHON, else the one that quickstart makes."""
+    """An interpreter with the training stack: ENVDOCTOR_STACK_PYTHON, else that of quickstart."""
     if given := os.environ.get("ENVDOCTOR_STACK_PYTHON"):
         return Path(given)
     made: Quickstart = request.getfixturevalue("quickstart")

@@ -12,7 +12,7 @@ import pytest
 from command import envelope, environment
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import write_wheel
-from test_housekeeping import refused, run, told, tree
+from test_housekeeping import command_data, command_error, file_tree, run
 
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign
 
@@ -50,13 +50,13 @@ def says(place: Place) -> str:
 
 
 def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
-    before = tree(foreign.venv)
+    before = file_tree(foreign.venv)
     done = foreign.install()
     assert done.returncode == 2
     error = envelope(done)["error"]
     assert "is a virtual environment that envdoctor did not make" in error["message"]
     assert f"envdoctor install --venv {foreign.venv} --adopt" in error["hint"]
-    assert tree(foreign.venv) == before
+    assert file_tree(foreign.venv) == before
     assert not EnvironmentPaths(foreign.venv).folder.exists()
 
     done = foreign.install("--adopt")
@@ -66,65 +66,67 @@ def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
     assert foreign.packages() == FIRST
     assert "gamma==3.1" in paths.adopted_packages.read_text().splitlines()
     assert not paths.adoption_marker.exists()
-    assert tree(paths.previous) == before
+    assert file_tree(paths.previous) == before
 
-    told(foreign, "rollback")
-    assert tree(foreign.venv) == before
+    command_data(foreign, "rollback")
+    assert file_tree(foreign.venv) == before
     assert says(foreign) == f"gamma of {foreign.venv}"
-    states = {row["path"]: (row["state"], row["profile"]) for row in told(foreign, "envs")["environments"]}
+    states = {row["path"]: (row["state"], row["profile"]) for row in command_data(foreign, "envs")["environments"]}
     assert states == {str(foreign.venv): ("current", ""), str(paths.previous): ("previous", "mine")}
     assert foreign.install().returncode == 2  # it is a stranger's again
-    told(foreign, "rollback")
+    command_data(foreign, "rollback")
     assert foreign.packages() == FIRST
 
 
 def test_clean_and_uninstall_keep_it_unless_told_otherwise(foreign: Place) -> None:
     foreign.install("--adopt")
     paths = EnvironmentPaths(foreign.venv)
-    before = tree(paths.folder / "previous")
-    data = told(foreign, "clean")
+    before = file_tree(paths.folder / "previous")
+    data = command_data(foreign, "clean")
     assert data["paths"] == []
     assert "envdoctor rollback" in data["kept"][0]
-    error = refused(foreign, "uninstall", "--venv", foreign.venv)
+    error = command_error(foreign, "uninstall", "--venv", foreign.venv)
     assert f"envdoctor clean --venv {foreign.venv} --adopted" in error["hint"]
-    everything = told(foreign, "uninstall", "--all")
+    everything = command_data(foreign, "uninstall", "--all")
     assert [line.partition(":")[0] for line in everything["kept"]] == [str(paths.previous)]
     assert str(foreign.venv) not in everything["paths"]
-    assert tree(paths.previous) == before
+    assert file_tree(paths.previous) == before
     assert foreign.packages() == FIRST
-    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted", "--dry-run")["paths"] == [str(paths.previous)]
-    assert tree(paths.previous) == before
-    assert told(foreign, "clean", "--venv", foreign.venv, "--adopted")["paths"] == [str(paths.previous)]
+    assert command_data(foreign, "clean", "--venv", foreign.venv, "--adopted", "--dry-run")["paths"] == [
+        str(paths.previous)
+    ]
+    assert file_tree(paths.previous) == before
+    assert command_data(foreign, "clean", "--venv", foreign.venv, "--adopted")["paths"] == [str(paths.previous)]
     assert run(foreign, "uninstall", "--venv", foreign.venv).returncode == 0
     assert list(foreign.venv.parent.iterdir()) == []
 
 
 def test_the_next_install_does_not_remove_it_either(foreign: Place) -> None:
-    before = tree(foreign.venv)
+    before = file_tree(foreign.venv)
     foreign.install("--adopt")
     offer_a_newer_one(foreign)
     assert foreign.install().returncode == 0
     assert foreign.packages() == SECOND
     paths = EnvironmentPaths(foreign.venv)
-    assert tree(paths.folder / "kept-1") == before
-    told(foreign, "rollback")
+    assert file_tree(paths.folder / "kept-1") == before
+    command_data(foreign, "rollback")
     assert foreign.packages() == FIRST
-    (kept,) = told(foreign, "clean")["kept"]
+    (kept,) = command_data(foreign, "clean")["kept"]
     assert f"mv {paths.folder / 'kept-1'} {foreign.venv}" in kept
-    assert refused(foreign, "uninstall", "--venv", foreign.venv)
-    assert tree(paths.folder / "kept-1") == before
-    told(foreign, "clean", "--adopted")
+    assert command_error(foreign, "uninstall", "--venv", foreign.venv)
+    assert file_tree(paths.folder / "kept-1") == before
+    command_data(foreign, "clean", "--adopted")
     assert foreign.left() == ["+adopted.txt", "mine"]
 
 
 def test_a_folder_that_is_no_environment_is_never_adopted(place: Place) -> None:
     place.venv.mkdir(parents=True)
     (place.venv / "thesis.txt").write_text("mine")
-    before = tree(place.venv.parent)
+    before = file_tree(place.venv.parent)
     done = place.install("--adopt")
     assert done.returncode == 2
     assert "is a folder that envdoctor did not make" in envelope(done)["error"]["message"]
-    assert tree(place.venv.parent) == before
+    assert file_tree(place.venv.parent) == before
 
 
 KILLS = {
@@ -157,18 +159,18 @@ def kill_install(place: Place, code: str, *options: str) -> None:
     ],
 )
 def test_killed_while_it_is_taken_over_nothing_is_lost(when: str, foreign: Place) -> None:
-    before = tree(foreign.venv)
+    before = file_tree(foreign.venv)
     kill_install(foreign, KILLS[when], "--adopt")
     if when != "after the swap":  # it was asked for once, and has to be asked for again
         assert foreign.install().returncode == 2
-        assert tree(foreign.venv) == before
+        assert file_tree(foreign.venv) == before
     done = foreign.install("--adopt")
     assert done.returncode == 0, done.stdout
     assert foreign.packages() == FIRST
     paths = EnvironmentPaths(foreign.venv)
     assert is_foreign(paths.previous)
-    assert tree(paths.previous) == before
-    told(foreign, "rollback")
+    assert file_tree(paths.previous) == before
+    command_data(foreign, "rollback")
     assert says(foreign) == f"gamma of {foreign.venv}"
 
 
@@ -192,11 +194,11 @@ def test_a_rollback_between_a_kill_and_the_next_kill_loses_nothing(place: Place)
     text = place.profile.read_text()
     place.profile.write_text(text.replace("beta==2.0", "beta==3.0"))
     kill_install(place, KILLS["before the swap"])
-    told(place, "rollback")
+    command_data(place, "rollback")
     assert place.packages() == FIRST
     kill_install(place, KILLS["after the swap"])
     done = place.install()
     assert done.returncode == 0
     assert place.packages() == FIRST | {"beta": "3.0"}
-    told(place, "rollback")
+    command_data(place, "rollback")
     assert place.packages() == FIRST

@@ -1,4 +1,4 @@
-"""The command line as people and programs use it: exit codes, errors, envelope, width, pipes."""
+"""The command line from end to end: exit codes, errors, envelope, width, pipes and signals."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def write_bad_files(folder: Path) -> None:
     (folder / "full/thesis.txt").write_text("mine")
 
 
-# Arguments, and what the error must name.
+# Arguments, and a part of the expected error message.
 BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown profile": (["install", "--profile", "gh20"], "'gh20'; did you mean 'gh200'?"),
     "unknown profile to show": (["profiles", "show", "cpus"], "did you mean 'cpu'?"),
@@ -122,14 +122,17 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
         ["check", "--machine", "cpu-2core", "--fact", "system.cpu_count=many"],
         "cpu_count=many",
     ),
-    "fact of no value": (["check", "--machine", "cpu-2core", "--fact", "driver.version=null"], "driver.version=null"),
+    "fact with a null value": (
+        ["check", "--machine", "cpu-2core", "--fact", "driver.version=null"],
+        "driver.version=null",
+    ),
     "fact without a value": (["check", "--machine", "cpu-2core", "--fact", "driver.version"], "NAME=VALUE"),
     "venv is a file": (["install", "--profile", "cpu", "--venv", "file"], "is a file"),
-    "venv of others": (["install", "--profile", "cpu", "--venv", "foreign"], "did not make"),
-    "folder of others": (["install", "--profile", "cpu", "--venv", "full"], "did not make"),
+    "foreign venv": (["install", "--profile", "cpu", "--venv", "foreign"], "did not make"),
+    "foreign folder": (["install", "--profile", "cpu", "--venv", "full"], "did not make"),
     "no environment": (["verify", "--venv", "nowhere"], "no environment at"),
     "no interpreter": (["verify", "--python", "nowhere/python"], "nowhere/python"),
-    "no interpreter, seen before anything is planned": (
+    "no interpreter for a dry run": (
         ["train", "sort", "--dry-run", "--python", "pyton3"],
         "pyton3",
     ),
@@ -141,12 +144,15 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "two interpreters": (["verify", "--venv", "a", "--python", "b"], "both given"),
     "unknown probe": (["verify", "--python", sys.executable, "--only", "torch_matmull"], "'torch_matmul'"),
     "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
-    "home of nobody": (["train", "~no-such-user/x.toml"], "no-such-user"),
-    "archs of nobody's": (["archs", "~no-such-user/x"], "~no-such-user/x"),
-    "abi of nobody's": (["abi", "~no-such-user"], "~no-such-user is not a folder"),
-    "venv of nobody's": (["check", "--venv", "~no-such-user/v"], "--venv ~no-such-user/v: No such file"),
-    "Python of nobody's": (["check", "--python", "~no-such-user/p"], "--python ~no-such-user/p: No such file"),
-    "data at nobody's": (["train", "tes", "--set", "data=~no-such-user/x"], "no such file"),
+    "home of an unknown user": (["train", "~no-such-user/x.toml"], "no-such-user"),
+    "archs below an unknown home": (["archs", "~no-such-user/x"], "~no-such-user/x"),
+    "abi below an unknown home": (["abi", "~no-such-user"], "~no-such-user is not a folder"),
+    "venv below an unknown home": (["check", "--venv", "~no-such-user/v"], "--venv ~no-such-user/v: No such file"),
+    "Python below unknown home": (
+        ["check", "--python", "~no-such-user/p"],
+        "--python ~no-such-user/p: No such file",
+    ),
+    "data below an unknown home": (["train", "tes", "--set", "data=~no-such-user/x"], "no such file"),
     "setting of another type": (["train", "sort", "--set", "steps=many"], "steps=many"),
     "setting out of range": (["train", "sort", "--set", "steps=-3"], "steps = -3"),
     "setting without a value": (["train", "sort", "--set", "steps"], "KEY=VALUE"),
@@ -155,24 +161,24 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "a run's folder in use": (["train", "sort", "--run", "full", "--dry-run"], "full is not empty"),
     "a run's folder that is a file": (["train", "sort", "--run", "file", "--dry-run"], "/file: Not a directory"),
     "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),
-    "resume what is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
+    "resume a folder that is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
     "neither profile nor all": (["resolve"], "neither --profile nor --all"),
-    "facts of no one machine": (
+    "facts with all machines": (
         ["resolve", "--all", "--machine", "all", "--fact", "driver.version=1"],
         "--machine all cannot be combined with --fact",
     ),
-    "a Python of no lock": (
+    "a Python version with all machines": (
         ["resolve", "--all", "--machine", "all", "--python", "3.11"],
         "cannot be combined with --python",
     ),
-    "a check that moves versions": (["lock", "--check", "--upgrade"], "--check cannot be combined with --upgrade"),
-    "a folder's wheels and others": (
+    "a check with an upgrade": (["lock", "--check", "--upgrade"], "--check cannot be combined with --upgrade"),
+    "a wheelhouse with an upgrade": (
         ["install", "--from", "full", "--upgrade"],
         "--from cannot be combined with --upgrade",
     ),
-    "a port that is none": (["fleet", "collective", "--local", "--gpus", "2", "--port", "99999"], "--port 99999"),
-    "a size that is none": (["fleet", "collective", "--local", "--gpus", "2", "--size", "0"], "--size 0"),
-    "nodes of SLURM without it": (
+    "an invalid port": (["fleet", "collective", "--local", "--gpus", "2", "--port", "99999"], "--port 99999"),
+    "an invalid size": (["fleet", "collective", "--local", "--gpus", "2", "--size", "0"], "--size 0"),
+    "SLURM nodes without --slurm": (
         ["fleet", "collective", "--local", "--nodelist", "n1"],
         "--nodelist without --slurm",
     ),
@@ -181,8 +187,8 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "an empty value": (["uninstall", "--venv", ""], "'--venv': it is empty"),
     "an empty value of several": (["check", "--select="], "'--select': it is empty"),
     "an empty argument": (["audit", ""], "it is empty"),
-    "a file in the place of a folder of wheels": (["fetch", "--profile", "cpu", "--dest", "file"], "file is a file"),
-    "a folder to write into that is not there": (["audit", "pins.txt", "--fix", "none"], "hint: mkdir -p none"),
+    "a file instead of a wheelhouse": (["fetch", "--profile", "cpu", "--dest", "file"], "file is a file"),
+    "a missing output folder": (["audit", "pins.txt", "--fix", "none"], "hint: mkdir -p none"),
     "unknown option": (["check", "--nonsense"], "--nonsense"),
     "unknown command": (["chekc"], "chekc"),
 }
@@ -201,7 +207,7 @@ def test_bad_input_is_a_clear_error_and_changes_nothing(case: str, home: Path) -
     assert snapshot(home) == before
 
 
-def test_the_answer_no_is_exit_code_1(home: Path) -> None:
+def test_an_error_finding_gives_exit_code_1(home: Path) -> None:
     done = envdoctor("check", "--machine", "cpu-2core", "--fact", "storage.places=" + json.dumps(
         {"home": {"path": "/home", "total": 100, "free": 1}}), home=home)  # fmt: skip
     assert done.returncode == 1
@@ -233,7 +239,7 @@ def test_an_interpreter_is_found_on_path_by_its_name(home: Path) -> None:
     assert done.returncode in (0, 1), done.stderr
 
 
-def test_a_saved_machine_gives_the_same_answers(home: Path) -> None:
+def test_a_saved_machine_gives_the_same_results(home: Path) -> None:
     first = envelope(envdoctor("check", "--save", "here.json", "--format", "json", home=home))
     again = envelope(envdoctor("check", "--machine", "here.json", "--format", "json", home=home))
     assert again["data"]["findings"] == first["data"]["findings"]
@@ -249,17 +255,17 @@ def test_a_dry_run_of_training_writes_nothing(home: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
-def test_output_keeps_to_the_width_of_the_terminal(columns: str, home: Path) -> None:
+def test_output_fits_the_terminal_width(columns: str, home: Path) -> None:
     done = envdoctor("check", "--machine", "cpu-2core", home=home, COLUMNS=columns)
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= int(columns)
 
 
-def test_a_pipe_gets_no_colour(home: Path) -> None:
+def test_a_pipe_receives_no_colour(home: Path) -> None:
     done = envdoctor("check", "--machine", "cpu-2core", home=home)
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_a_reader_that_stops_early_gets_no_traceback(home: Path) -> None:
+def test_an_early_closed_pipe_causes_no_traceback(home: Path) -> None:
     command = [sys.executable, "-m", "envdoctor", "check", "--machine", "cpu-2core"]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(home)
@@ -272,7 +278,7 @@ def test_a_reader_that_stops_early_gets_no_traceback(home: Path) -> None:
     child.stderr.close()
 
 
-def test_ctrl_c_ends_with_130_and_leaves_no_child(home: Path, tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_and_stops_the_child(home: Path, tmp_path: Path) -> None:
     hanging = tmp_path / "python"
     began = tmp_path / "began"
     hanging.write_text(f"#!/bin/sh\ntouch {began}\nsleep 300\n")
@@ -292,8 +298,8 @@ def test_ctrl_c_ends_with_130_and_leaves_no_child(home: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("after", [0.001, 0.02, 0.05, 0.1, 0.15])
-def test_ctrl_c_at_the_start_is_no_traceback(after: float, home: Path) -> None:
-    """While modules are read, before a command has begun: the signal comes from a timer, to hit that time."""
+def test_ctrl_c_during_start_up_causes_no_traceback(after: float, home: Path) -> None:
+    """The signal comes from a timer, so that it arrives while modules are imported."""
     code = (
         "import signal, sys; from envdoctor.__main__ import main; sys.argv[1:] = ['check']; "
         f"signal.signal(signal.SIGALRM, signal.default_int_handler); signal.setitimer(signal.ITIMER_REAL, {after}); "
@@ -315,7 +321,7 @@ def test_every_bundled_machine_can_be_checked(home: Path) -> None:
         assert done.returncode == 0, (name, done.stderr, done.stdout[-2000:])
 
 
-def test_sigterm_ends_a_verification_as_ctrl_c_does(home: Path, tmp_path: Path) -> None:
+def test_sigterm_stops_a_verification_like_ctrl_c(home: Path, tmp_path: Path) -> None:
     hanging = tmp_path / "python"
     hanging.write_text("#!/bin/sh\necho $$ >> " + str(tmp_path / "pids") + "\nexec sleep 300\n")
     hanging.chmod(0o755)
@@ -332,6 +338,6 @@ def test_sigterm_ends_a_verification_as_ctrl_c_does(home: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("words", [("--venv=~/made",), ("--venv", "~/made")])
-def test_a_home_behind_an_equals_sign_is_a_home(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_tilde_after_an_equals_sign_is_expanded(words: tuple[str, ...], tmp_path: Path) -> None:
     done = envdoctor("install", "--profile", "cpu", "--dry-run", *words, home=tmp_path)
     assert f"# cpu into {tmp_path}/made" in done.stdout, done.stderr

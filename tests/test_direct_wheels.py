@@ -18,7 +18,7 @@ import pytest
 from command import envelope, environment
 from install_place import FIRST, Place
 from local_packages import PYTHON, write_profile, write_wheel
-from test_housekeeping import told
+from test_housekeeping import command_data
 from wheel_server import Files, make_certificate, serving
 
 from envdoctor.environment.managed import EnvironmentPaths
@@ -170,7 +170,7 @@ def test_the_fallback_is_still_there_after_an_unchanged_install(place: Place, we
     place.install()
     assert envelope(place.install())["data"]["unchanged"] is True
     assert marker(place)["environment"] == {"TRIAL": "1", "ATTN_IMPL": "sdpa"}
-    notes = [each["note"] for each in told(place, "envs")["environments"]]
+    notes = [each["note"] for each in command_data(place, "envs")["environments"]]
     assert notes == ["no wheel of flash-attn fitted: sdpa instead"]
 
 

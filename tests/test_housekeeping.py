@@ -1,4 +1,4 @@
-"""envs, rollback, clean, uninstall, paths: what they say, what they remove, and what they leave alone."""
+"""The commands envs, rollback, clean, uninstall and paths: their output, and the files that they remove or keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command import envdoctor, envelope, snapshot
 from install_place import FIRST, SECOND, Place, make_place, offer_a_newer_one
-from test_schema import faults
+from test_schema import validate
 
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.output.schema import schema_of
@@ -24,34 +24,34 @@ def run(place: Place, *arguments: str | Path, **extra: str) -> subprocess.Comple
     return envdoctor(*arguments, home=place.home, **extra)
 
 
-def told(place: Place, *arguments: str | Path) -> dict[str, Any]:
-    """A command's data, which meets its schema."""
+def command_data(place: Place, *arguments: str | Path) -> dict[str, Any]:
+    """The data of a command, validated against its schema."""
     done = run(place, *arguments, "--format", "json")
     found = envelope(done)
     for name in ("envelope", found["command"]):
         schema = schema_of(name)
-        assert faults(found, schema, schema) == []
+        assert validate(found, schema, schema) == []
     assert found["data"] is not None, found["error"]
     data = found["data"]
     assert isinstance(data, dict)
     return data
 
 
-def refused(place: Place, *arguments: str | Path) -> dict[str, Any]:
-    """A command's error, which meets its schema."""
+def command_error(place: Place, *arguments: str | Path) -> dict[str, Any]:
+    """The error of a command, validated against its schema."""
     done = run(place, *arguments, "--format", "json")
     found = envelope(done)
     schema = schema_of("envelope")
-    assert faults(found, schema, schema) == []
+    assert validate(found, schema, schema) == []
     assert done.returncode in (1, 2), done.stdout
     error = found["error"]
     assert isinstance(error, dict)
-    assert "itself failed" not in error["message"]
+    assert "internal error" not in error["message"]
     return error
 
 
-def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
-    """Everything below a folder: kind and content, folders and links, too."""
+def file_tree(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Mode and content of every file, folder and link below a folder."""
     return {
         str(path.relative_to(folder)): (
             oct(path.lstat().st_mode),
@@ -63,9 +63,9 @@ def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Environments to copy: one, and the one before it."""
-    home = tmp_path_factory.mktemp("two")
+def updated_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an updated environment, to be copied: current and previous."""
+    home = tmp_path_factory.mktemp("updated")
     with pytest.MonkeyPatch.context() as patch:
         place = make_place(home, patch)
         assert place.install().returncode == 0
@@ -76,9 +76,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def two(made: Path, place: Place) -> Place:
-    """An environment and the one before it."""
-    shutil.copytree(made, place.venv.parent, symlinks=True)
+def updated(updated_environment: Path, place: Place) -> Place:
+    """A current and a previous environment."""
+    shutil.copytree(updated_environment, place.venv.parent, symlinks=True)
     offer_a_newer_one(place)
     listed = place.home / ".local/state/envdoctor/environments"
     listed.parent.mkdir(parents=True)
@@ -86,92 +86,92 @@ def two(made: Path, place: Place) -> Place:
     return place
 
 
-def test_rollback_goes_there_and_forth(two: Place) -> None:
-    before = tree(two.venv)
-    assert "is mine" in run(two, "rollback", "--venv", two.venv).stdout
-    assert two.packages() == FIRST
-    data = told(two, "rollback", "--venv", two.venv)
+def test_rollback_and_a_second_rollback(updated: Place) -> None:
+    before = file_tree(updated.venv)
+    assert "is mine" in run(updated, "rollback", "--venv", updated.venv).stdout
+    assert updated.packages() == FIRST
+    data = command_data(updated, "rollback", "--venv", updated.venv)
     assert data["now"].startswith("mine (lock ")
-    assert two.packages() == SECOND
-    assert tree(two.venv) == before
-    assert two.left() == ["+previous", "mine"]
-    assert two.install().returncode == 0
+    assert updated.packages() == SECOND
+    assert file_tree(updated.venv) == before
+    assert updated.left() == ["+previous", "mine"]
+    assert updated.install().returncode == 0
 
 
-def test_without_a_path_the_only_environment_is_meant(two: Place) -> None:
-    told(two, "rollback")
-    assert two.packages() == FIRST
+def test_the_only_environment_is_the_default(updated: Place) -> None:
+    command_data(updated, "rollback")
+    assert updated.packages() == FIRST
 
 
-def test_rollback_without_an_environment_before(place: Place) -> None:
-    error = refused(place, "rollback", "--venv", place.venv)
+def test_rollback_without_a_previous_environment(place: Place) -> None:
+    error = command_error(place, "rollback", "--venv", place.venv)
     assert "has no previous environment" in error["message"]
-    assert "0 environments are known" in refused(place, "rollback")["message"]
+    assert "0 environments are known" in command_error(place, "rollback")["message"]
     place.install()
     before = snapshot(place.venv)
-    assert "has no previous environment" in refused(place, "rollback")["message"]
+    assert "has no previous environment" in command_error(place, "rollback")["message"]
     assert snapshot(place.venv) == before
 
 
-def test_rollback_of_an_environment_that_was_deleted_underneath(two: Place) -> None:
-    shutil.rmtree(two.venv)
-    data = told(two, "rollback", "--venv", two.venv)
+def test_rollback_of_a_deleted_environment(updated: Place) -> None:
+    shutil.rmtree(updated.venv)
+    data = command_data(updated, "rollback", "--venv", updated.venv)
     assert data["before"] == "none"
-    assert two.packages() == FIRST
-    assert two.left() == ["mine"]
+    assert updated.packages() == FIRST
+    assert updated.left() == ["mine"]
 
 
-def test_rollback_to_one_that_has_no_interpreter_is_refused(two: Place) -> None:
-    for path in (EnvironmentPaths(two.venv).previous / "bin").glob("python*"):
+def test_rollback_to_an_environment_without_an_interpreter_is_refused(updated: Place) -> None:
+    for path in (EnvironmentPaths(updated.venv).previous / "bin").glob("python*"):
         path.unlink()
-    assert "has no interpreter" in refused(two, "rollback")["message"]
-    assert two.packages() == SECOND
+    assert "has no interpreter" in command_error(updated, "rollback")["message"]
+    assert updated.packages() == SECOND
 
 
-def test_rollback_without_an_atomic_exchange(two: Place) -> None:
+def test_rollback_without_an_atomic_exchange(updated: Place) -> None:
     code = "import envdoctor.install.swap as s\ns.exchange = lambda *a: False\nfrom envdoctor.cli import main\nmain()"
     from command import environment
 
-    arguments = [sys.executable, "-c", code, "rollback", "--venv", str(two.venv)]
+    arguments = [sys.executable, "-c", code, "rollback", "--venv", str(updated.venv)]
     for expected in (FIRST, SECOND):
-        subprocess.run(arguments, check=True, env=environment(two.home), capture_output=True)
-        assert two.packages() == expected
-    assert two.left() == ["+previous", "mine"]
+        subprocess.run(arguments, check=True, env=environment(updated.home), capture_output=True)
+        assert updated.packages() == expected
+    assert updated.left() == ["+previous", "mine"]
 
 
-def test_envs_lists_both_with_what_they_hold(two: Place) -> None:
-    current, previous = told(two, "envs")["environments"]
-    assert (current["path"], current["state"], current["profile"]) == (str(two.venv), "current", "mine")
-    assert (previous["path"], previous["state"]) == (str(EnvironmentPaths(two.venv).previous), "previous")
+def test_envs_lists_both_environments(updated: Place) -> None:
+    current, previous = command_data(updated, "envs")["environments"]
+    assert (current["path"], current["state"], current["profile"]) == (str(updated.venv), "current", "mine")
+    assert (previous["path"], previous["state"]) == (str(EnvironmentPaths(updated.venv).previous), "previous")
     assert current["lock"] != previous["lock"]
     assert current["size"] > 0
     assert {current["verified"], previous["verified"]} == {"no"}
 
 
-def test_envs_tells_broken_unfinished_and_at_work(place: Place) -> None:
-    assert told(place, "envs") == {"environments": []}
+def test_envs_shows_broken_unfinished_and_running_installs(place: Place) -> None:
+    assert command_data(place, "envs") == {"environments": []}
     place.install()
     for path in (place.venv / "bin").glob("python*"):
         path.unlink()
-    (broken,) = told(place, "envs")["environments"]
+    (broken,) = command_data(place, "envs")["environments"]
     assert broken["state"] == "broken"
     assert "no interpreter" in broken["note"]
     shutil.rmtree(place.venv)
     paths = EnvironmentPaths(place.venv)
     entry = {"install": "a", "step": "sync", "event": "start", "at": "2026-11-21T15:30:12+00:00", "process": 4194999}
     paths.journal.write_text(json.dumps(entry) + "\n")
-    (unfinished,) = told(place, "envs")["environments"]
+    (unfinished,) = command_data(place, "envs")["environments"]
     assert unfinished["state"] == "unfinished"
     assert "ended in 'sync' without an exit code" in unfinished["note"]
     paths.journal.write_text(json.dumps(entry | {"process": os.getpid()}) + "\n")
-    (at_work,) = told(place, "envs")["environments"]
+    (at_work,) = command_data(place, "envs")["environments"]
     assert at_work["note"] == f"process {os.getpid()} is building it"
 
 
-def test_envs_says_whether_it_is_verified(place: Place) -> None:
+def test_envs_shows_the_verification(place: Place) -> None:
     place.install()
     (place.venv / "envdoctor-verification.json").write_text("{")
-    (found,) = told(place, "envs")["environments"]
+    (found,) = command_data(place, "envs")["environments"]
     assert found["verified"] in ("no", "stale")
 
 
@@ -189,95 +189,95 @@ DAMAGED = (
 
 
 @pytest.mark.parametrize("data", DAMAGED)
-def test_a_damaged_list_of_environments_is_no_traceback(data: bytes, place: Place) -> None:
+def test_a_damaged_list_of_environments_is_ignored(data: bytes, place: Place) -> None:
     state = place.home / ".local/state/envdoctor"
     state.mkdir(parents=True)
     (state / "environments").write_bytes(data)
-    assert told(place, "envs") == {"environments": []}
+    assert command_data(place, "envs") == {"environments": []}
 
 
-def test_a_folder_in_the_place_of_the_list(place: Place) -> None:
+def test_a_folder_instead_of_the_list_is_ignored(place: Place) -> None:
     (place.home / ".local/state/envdoctor/environments").mkdir(parents=True)
-    assert told(place, "envs") == {"environments": []}
+    assert command_data(place, "envs") == {"environments": []}
     assert place.install().returncode == 0
 
 
 @pytest.mark.parametrize("path", ["/", "x" * 250, "x" * 5000])
 @pytest.mark.parametrize("command", ["rollback", "clean", "uninstall", "install"])
-def test_paths_that_can_be_no_environment(command: str, path: str, place: Place) -> None:
+def test_invalid_environment_paths_are_rejected(command: str, path: str, place: Place) -> None:
     profile = ("--profile", place.profile) if command == "install" else ()
-    error = refused(place, command, *profile, "--venv", path)
+    error = command_error(place, command, *profile, "--venv", path)
     assert "is not a valid path for an environment" in error["message"]
 
 
-def test_paths_lists_what_is_kept_and_every_command_in_it_works(two: Place) -> None:
-    rows = {row["path"]: row for row in told(two, "paths")["paths"]}
-    assert rows[str(two.venv)]["size"] > 0
-    assert rows[str(EnvironmentPaths(two.venv).folder)]["size"] > 0
-    assert str(two.home / ".local/state/envdoctor") in rows
+def test_every_removal_command_of_paths_works(updated: Place) -> None:
+    rows = {row["path"]: row for row in command_data(updated, "paths")["paths"]}
+    assert rows[str(updated.venv)]["size"] > 0
+    assert rows[str(EnvironmentPaths(updated.venv).folder)]["size"] > 0
+    assert str(updated.home / ".local/state/envdoctor") in rows
     commands = [row["remove"] for row in rows.values() if row["remove"].startswith("envdoctor ")]
     for command in commands:
-        done = run(two, *command.split()[1:])
+        done = run(updated, *command.split()[1:])
         assert done.returncode == 0, (command, done.stderr)
-    assert not two.venv.exists()
-    assert not list(two.venv.parent.iterdir())
+    assert not updated.venv.exists()
+    assert not list(updated.venv.parent.iterdir())
 
 
-def test_clean_removes_the_one_before_and_what_kills_left(two: Place) -> None:
-    paths = EnvironmentPaths(two.venv)
+def test_clean_removes_the_previous_environment_and_leftovers(updated: Place) -> None:
+    paths = EnvironmentPaths(updated.venv)
     (paths.building / "lib").mkdir(parents=True)
     (paths.folder / "removing-1-old").mkdir()
-    data = told(two, "clean")
+    data = command_data(updated, "clean")
     assert data["paths"] == [str(paths.previous), str(paths.building)]
     assert data["size"] > 0
-    assert two.left() == ["mine"]
-    assert two.packages() == SECOND
-    assert "has no previous environment" in refused(two, "rollback")["message"]
-    assert told(two, "clean")["paths"] == []
-    assert run(two, "clean").stdout == "nothing to remove\n"
+    assert updated.left() == ["mine"]
+    assert updated.packages() == SECOND
+    assert "has no previous environment" in command_error(updated, "rollback")["message"]
+    assert command_data(updated, "clean")["paths"] == []
+    assert run(updated, "clean").stdout == "nothing to remove\n"
 
 
 @pytest.mark.parametrize("arguments", [("clean",), ("uninstall",), ("uninstall", "--all"), ("clean", "--adopted")])
-def test_dry_runs_change_nothing_and_tell_what_the_real_ones_do(arguments: tuple[str, ...], two: Place) -> None:
-    paths = EnvironmentPaths(two.venv)
+def test_dry_runs_list_the_paths_of_the_real_runs(arguments: tuple[str, ...], updated: Place) -> None:
+    paths = EnvironmentPaths(updated.venv)
     (paths.building / "lib").mkdir(parents=True)
     (paths.folder / "removing-1-old").mkdir()
-    told(two, "envs")  # which reads and caches
-    before = tree(two.home)
-    data = told(two, *arguments, "--dry-run")
-    assert tree(two.home) == before
+    command_data(updated, "envs")  # which fills caches
+    before = file_tree(updated.home)
+    data = command_data(updated, *arguments, "--dry-run")
+    assert file_tree(updated.home) == before
     assert data["dry_run"] is True
-    assert told(two, *arguments)["paths"] == data["paths"]
+    assert command_data(updated, *arguments)["paths"] == data["paths"]
     assert not any(Path(path).exists() for path in data["paths"])
 
 
-def test_uninstall_removes_it_with_what_lies_beside(two: Place) -> None:
-    other = two.home / "envs/other"
-    two.install("--venv", str(other))
-    assert "2 environments are known" in refused(two, "uninstall")["message"]
-    data = told(two, "uninstall", "--venv", two.venv)
-    assert data["paths"] == [str(two.venv), str(EnvironmentPaths(two.venv).folder)]
-    assert sorted(path.name for path in two.venv.parent.iterdir()) == [".other.envdoctor", "other"]
-    (left,) = told(two, "envs")["environments"]
+def test_uninstall_removes_the_environment_and_its_folder(updated: Place) -> None:
+    other = updated.home / "envs/other"
+    updated.install("--venv", str(other))
+    assert "2 environments are known" in command_error(updated, "uninstall")["message"]
+    data = command_data(updated, "uninstall", "--venv", updated.venv)
+    assert data["paths"] == [str(updated.venv), str(EnvironmentPaths(updated.venv).folder)]
+    assert sorted(path.name for path in updated.venv.parent.iterdir()) == [".other.envdoctor", "other"]
+    (left,) = command_data(updated, "envs")["environments"]
     assert left["path"] == str(other)
-    assert "there is no environment at" in refused(two, "uninstall", "--venv", two.venv)["message"]
+    assert "there is no environment at" in command_error(updated, "uninstall", "--venv", updated.venv)["message"]
 
 
-def test_uninstall_all_removes_everything_but_profiles(two: Place) -> None:
-    mine = two.home / ".config/envdoctor/profiles/own.toml"
+def test_uninstall_all_removes_everything_but_profiles(updated: Place) -> None:
+    mine = updated.home / ".config/envdoctor/profiles/own.toml"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    told(two, "uninstall", "--all")
-    assert list(two.venv.parent.iterdir()) == []
-    assert not (two.home / ".local/state/envdoctor").exists()
+    command_data(updated, "uninstall", "--all")
+    assert list(updated.venv.parent.iterdir()) == []
+    assert not (updated.home / ".local/state/envdoctor").exists()
     assert mine.exists()
-    assert two.profile.exists()
-    assert told(two, "envs") == {"environments": []}
-    assert told(two, "uninstall", "--all")["paths"] in ([], [str(two.home / ".cache/envdoctor")])
-    assert "are both given" in refused(two, "uninstall", "--all", "--venv", two.venv)["message"]
+    assert updated.profile.exists()
+    assert command_data(updated, "envs") == {"environments": []}
+    assert command_data(updated, "uninstall", "--all")["paths"] in ([], [str(updated.home / ".cache/envdoctor")])
+    assert "are both given" in command_error(updated, "uninstall", "--all", "--venv", updated.venv)["message"]
 
 
-def test_uninstall_refuses_what_is_not_ours(place: Place) -> None:
+def test_uninstall_rejects_foreign_paths(place: Place) -> None:
     (place.venv / "bin").mkdir(parents=True)
     (place.venv / "thesis.txt").write_text("mine")
     linked = place.venv.with_name("linked")
@@ -285,15 +285,14 @@ def test_uninstall_refuses_what_is_not_ours(place: Place) -> None:
     linked.symlink_to("real")
     file = place.venv.with_name("file")
     file.write_text("mine")
-    before = tree(place.venv.parent)
+    before = file_tree(place.venv.parent)
     for path in (place.venv, linked, file, place.home, Path("/usr")):
-        assert "was not created by envdoctor" in refused(place, "uninstall", "--venv", path)["message"]
-    assert "there is no environment" in refused(place, "uninstall", "--venv", place.home / "nowhere")["message"]
-    assert tree(place.venv.parent) == before
+        assert "was not created by envdoctor" in command_error(place, "uninstall", "--venv", path)["message"]
+    assert "there is no environment" in command_error(place, "uninstall", "--venv", place.home / "nowhere")["message"]
+    assert file_tree(place.venv.parent) == before
 
 
 def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None:
-    """Whoever holds the lock is at work."""
     from envdoctor.install.environment_lock import environment_lock
 
     place.install()
@@ -305,8 +304,8 @@ def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None
     assert place.packages() == FIRST
 
 
-def test_on_a_full_disk_it_cleans_and_rolls_back(two: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be written: the lock is held unsigned, the journal has no line, and room is made."""
+def test_clean_and_rollback_work_on_a_full_disk(updated: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the lock nor the journal can be written."""
     import errno
 
     from envdoctor.commands import clean, rollback
@@ -315,49 +314,51 @@ def test_on_a_full_disk_it_cleans_and_rolls_back(two: Place, monkeypatch: pytest
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    monkeypatch.setenv("HOME", str(two.home))
-    rollback.run(str(two.venv))
-    clean.run(str(two.venv), dry_run=False, adopted=False)
+    monkeypatch.setenv("HOME", str(updated.home))
+    rollback.run(str(updated.venv))
+    clean.run(str(updated.venv), dry_run=False, adopted=False)
     monkeypatch.undo()
-    assert two.packages() == FIRST
-    assert two.left() == ["mine"]
+    assert updated.packages() == FIRST
+    assert updated.left() == ["mine"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_somebody_else_is_a_clear_error(two: Place) -> None:
-    two.venv.parent.chmod(0o500)
+def test_a_read_only_folder_is_an_error(updated: Place) -> None:
+    updated.venv.parent.chmod(0o500)
     try:
-        done = run(two, "rollback", "--venv", two.venv)
+        done = run(updated, "rollback", "--venv", updated.venv)
     finally:
-        two.venv.parent.chmod(0o700)
+        updated.venv.parent.chmod(0o700)
     assert done.returncode == 3
-    assert "itself failed" not in done.stderr
+    assert "internal error" not in done.stderr
 
 
-def test_a_lock_that_is_a_folder_is_a_clear_error(two: Place) -> None:
-    lock = EnvironmentPaths(two.venv).lock_file
+def test_a_lock_that_is_a_folder_is_an_error(updated: Place) -> None:
+    lock = EnvironmentPaths(updated.venv).lock_file
     lock.unlink()
     lock.mkdir()
     for command in ("rollback", "clean", "uninstall", "install"):
-        profile = ("--profile", two.profile) if command == "install" else ()
-        done = run(two, command, "--venv", two.venv, *profile, **(two.settings if command == "install" else {}))
+        profile = ("--profile", updated.profile) if command == "install" else ()
+        done = run(
+            updated, command, "--venv", updated.venv, *profile, **(updated.settings if command == "install" else {})
+        )
         if command == "install" and done.returncode == 0:
             continue
         assert done.returncode == 3, done.stderr
         assert str(lock) in done.stderr
-        assert "itself failed" not in done.stderr
-    assert two.packages() == SECOND
+        assert "internal error" not in done.stderr
+    assert updated.packages() == SECOND
 
 
 @pytest.mark.parametrize("columns", ["40", "80", ""])
-def test_people_read_it_at_any_width_and_in_a_pipe(columns: str, two: Place) -> None:
+def test_output_at_any_width_and_in_a_pipe(columns: str, updated: Place) -> None:
     extra = {"COLUMNS": columns} if columns else {}
     for line in ("envs", "paths", "clean --dry-run", "uninstall --dry-run", "rollback", "clean", "rollback",
                  "uninstall --venv /usr", "uninstall"):  # fmt: skip
         arguments = line.split()
-        done = run(two, *arguments, **extra)
+        done = run(updated, *arguments, **extra)
         text = done.stdout + done.stderr
         assert text.strip()
-        assert not re.search(r"Traceback|itself failed|\x1b\[", text)
+        assert not re.search(r"Traceback|internal error|\x1b\[", text)
         if columns and arguments == ["paths"]:
             assert max(map(len, done.stdout.splitlines())) <= int(columns)

@@ -1,4 +1,4 @@
-"""`clean` and what was compiled: real builds; those that an environment has stay, and those that are being made."""
+"""`clean` removes unused builds, and keeps builds that an environment uses or that are running."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from command import envelope, environment
 from install_place import Place
 from local_packages import write_wheel
-from test_housekeeping import told, tree
+from test_housekeeping import command_data, file_tree
 from test_source_builds import ask_for, seen
 
 from envdoctor.environment.managed import EnvironmentPaths
@@ -36,35 +36,35 @@ def compiled(place: Place) -> Place:
     return place
 
 
-def test_what_no_environment_has_goes_and_what_one_has_stays(compiled: Place) -> None:
+def test_only_unused_builds_are_removed(compiled: Place) -> None:
     place = compiled
     (first,) = builds(place)
     write_wheel(place.wheels, "torch", "9.9.1+cpu")
     place.profile.write_text(place.profile.read_text().replace("torch==9.9.0+cpu", "torch==9.9.1+cpu"))
     install(place)
     (second,) = set(builds(place)) - {first}
-    before = tree(place.home)
-    data = told(place, "clean", "--dry-run")
+    before = file_tree(place.home)
+    data = command_data(place, "clean", "--dry-run")
     assert data["paths"] == [str(EnvironmentPaths(place.venv).previous), str(first)]
-    assert tree(place.home) == before
+    assert file_tree(place.home) == before
     assert data["size"] > sum(path.stat().st_size for path in first.rglob("*.so"))
-    assert told(place, "clean")["paths"] == data["paths"]
+    assert command_data(place, "clean")["paths"] == data["paths"]
     assert builds(place) == [second]
     shutil.rmtree(place.venv)
     install(place, BUILD_COUNTER=str(place.home / "second"))
     assert seen(place) == (1, "torch 9.9.1+cpu")
-    assert not (place.home / "second").exists(), "it was compiled once more"
+    assert not (place.home / "second").exists(), "it was compiled again"
 
 
-def test_of_one_environment_alone_nothing_compiled_goes(compiled: Place) -> None:
+def test_cleaning_one_environment_keeps_all_builds(compiled: Place) -> None:
     shutil.rmtree(compiled.venv)
-    assert told(compiled, "clean", "--venv", compiled.venv)["paths"] == []
+    assert command_data(compiled, "clean", "--venv", compiled.venv)["paths"] == []
     (build,) = builds(compiled)
-    assert told(compiled, "clean")["paths"] == [str(build)]
+    assert command_data(compiled, "clean")["paths"] == [str(build)]
     assert builds(compiled) == []
 
 
-def test_the_older_of_two_alike_goes_and_what_is_no_build_stays(compiled: Place) -> None:
+def test_the_older_of_two_equal_builds_is_removed(compiled: Place) -> None:
     (build,) = builds(compiled)
     older = build.with_name("fast-0123456789abcdef")
     shutil.copytree(build, older, symlinks=True)
@@ -72,12 +72,12 @@ def test_the_older_of_two_alike_goes_and_what_is_no_build_stays(compiled: Place)
     half_removed = build.with_name(f"removing-1-{older.name}")
     half_removed.mkdir()
     build.with_name("notes").mkdir()
-    assert told(compiled, "clean")["paths"] == [str(older), str(half_removed)]
+    assert command_data(compiled, "clean")["paths"] == [str(older), str(half_removed)]
     assert builds(compiled) == [build, build.with_name("notes")]
 
 
-def test_what_is_being_compiled_stays(place: Place) -> None:
-    """The compiler of a first install, whose environment nobody knows of yet, waits until `clean` has been."""
+def test_a_running_build_is_kept(place: Place) -> None:
+    """The compiler of a first install waits until `clean` has ended."""
     ask_for(place)
     tools, began, go_on = place.home / "tools", place.home / "began", place.home / "go-on"
     tools.mkdir()
@@ -92,20 +92,20 @@ def test_what_is_being_compiled_stays(place: Place) -> None:
             time.sleep(0.05)
         (build,) = builds(place)
         for arguments in (("clean", "--dry-run"), ("clean",)):
-            data = told(place, *arguments)
+            data = command_data(place, *arguments)
             assert (data["paths"], data["kept"]) == ([], [f"{build}: a build is running in it"])
     finally:
         go_on.touch()
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert seen(place) == (1, "torch 9.9.0+cpu")
-    assert told(place, "clean")["paths"] == []
+    assert command_data(place, "clean")["paths"] == []
 
 
-def test_a_build_that_cannot_be_removed_is_told(compiled: Place) -> None:
+def test_a_build_that_cannot_be_removed_is_reported(compiled: Place) -> None:
     shutil.rmtree(compiled.venv)
     (build,) = builds(compiled)
-    # Root may write everywhere, so the file system's refusal is put in by hand.
+    # Root may write everywhere, so the error of the file system is simulated.
     code = (
         "import envdoctor.install.removal as h, os\n"
         "def refuse(path): raise OSError(30, os.strerror(30))\n"
@@ -126,6 +126,6 @@ def test_links_are_not_followed(compiled: Place) -> None:
     elsewhere.mkdir()
     link = build.with_name("fast-ffffffffffffffff")
     link.symlink_to(elsewhere)
-    assert told(compiled, "clean")["paths"] == []
+    assert command_data(compiled, "clean")["paths"] == []
     assert elsewhere.is_dir()
     assert link.is_symlink()

@@ -1,4 +1,4 @@
-"""The import direction of the design, and what starting the command line may load."""
+"""The import direction between packages, and the modules that the command line loads at start-up."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def layer_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def dotted(path: Path) -> str:
+def module_name(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -59,7 +59,7 @@ def is_pure(path: Path) -> bool:
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, early or late, with names of our own package in full."""
+    """Every module that a file imports, also inside functions, with full names of envdoctor's modules."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -71,8 +71,8 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def named_in(path: Path, known: Collection[str]) -> set[str]:
-    """What a file imports; of `from package import module` the module, not the package that it lies in."""
+def imported_modules(path: Path, known: Collection[str]) -> set[str]:
+    """Every module that a file imports. `from package import module` gives the module, not the package."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -90,9 +90,9 @@ def test_every_package_has_one_layer() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    """Neither early nor late, nor over others."""
-    files = {dotted(path): path for path in modules()}
-    order = TopologicalSorter({name: named_in(path, files) & files.keys() for name, path in files.items()})
+    """There is no import cycle, including imports inside functions."""
+    files = {module_name(path): path for path in modules()}
+    order = TopologicalSorter({name: imported_modules(path, files) & files.keys() for name, path in files.items()})
     assert len(list(order.static_order())) == len(files)
 
 
@@ -110,22 +110,22 @@ def test_imports_follow_the_layers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_the_tool_imports_nothing_that_it_diagnoses(path: Path) -> None:
+def test_the_tool_does_not_import_the_stack(path: Path) -> None:
     assert not {name.split(".")[0] for name in imported(path)} & FOREIGN
 
 
 @pytest.mark.parametrize("path", [p for p in modules() if is_pure(p)], ids=lambda p: p.name)
-def test_pure_packages_start_nothing(path: Path) -> None:
+def test_pure_packages_start_no_process(path: Path) -> None:
     assert not imported(path) & STARTS_THINGS
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_typer_stays_in_the_command_line(path: Path) -> None:
+def test_only_the_command_line_imports_typer(path: Path) -> None:
     assert layer_of(path) == "cli" or "typer" not in imported(path)
 
 
 @pytest.mark.parametrize("folder", ["probes", "../train"])
-def test_programs_for_the_stack_import_nothing_of_the_tool(folder: str) -> None:
+def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
     files = list((PACKAGE / folder).rglob("*.py"))
     assert files
     for path in files:
@@ -142,7 +142,7 @@ def test_programs_for_the_stack_import_nothing_of_the_tool(folder: str) -> None:
         ),
     ],
 )
-def test_starting_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -> None:
+def test_start_up_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -> None:
     code = (
         "import sys; from envdoctor.cli import app\n"
         f"try: app({arguments!r})\n"
@@ -181,7 +181,7 @@ def trainer_layer(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: str(path.relative_to(TRAINER)))
-def test_the_trainers_imports_follow_its_layers(path: Path) -> None:
+def test_imports_of_the_trainer_follow_its_layers(path: Path) -> None:
     names = {each.name.removesuffix(".py") for each in TRAINER.iterdir()}
     found = {name.partition(".")[0] for name in imported(path)}
     assert "envdoctor" not in found

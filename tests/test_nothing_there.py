@@ -1,4 +1,4 @@
-"""What holds nothing to judge is said to, and is never found to be in order."""
+"""Files without content to check are an error, and never a clean result."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ AUDITED = {
 
 @pytest.mark.parametrize("name", AUDITED)
 def test_a_file_without_pins_or_steps_is_not_audited(name: str, tmp_path: Path) -> None:
-    text, said = AUDITED[name]
+    text, message = AUDITED[name]
     (tmp_path / name).write_text(text)
     before = snapshot(tmp_path)
     for fix in ([], ["--fix", "."]):
         done = envdoctor("audit", name, *fix, home=tmp_path)
         assert done.returncode == 2, done.stdout
         if not fix or name != "lock.txt":
-            assert done.stderr.splitlines()[0] == f"error: {said}"
+            assert done.stderr.splitlines()[0] == f"error: {message}"
     assert snapshot(tmp_path) == before
 
 
@@ -44,12 +44,12 @@ def test_an_environment_without_packages_is_not_audited(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: there is no package in venv")
 
 
-def test_code_without_commands_is_judged(tmp_path: Path) -> None:
+def test_code_without_commands_is_audited(tmp_path: Path) -> None:
     (tmp_path / "CARD.md").write_text("```python\nimport torch\n```\n")
     assert envdoctor("audit", "CARD.md", home=tmp_path).returncode == 0
 
 
-def test_requirements_that_windows_marked_are_read(tmp_path: Path) -> None:
+def test_requirements_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_bytes(b"\xef\xbb\xbfvllm==0.10.2\r\ntransformers==5.23.0\r\n")
     done = envdoctor("audit", "requirements.txt", home=tmp_path, COLUMNS="300")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -57,7 +57,7 @@ def test_requirements_that_windows_marked_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", LETTER])
-def test_a_text_that_reports_nothing_is_no_report(text: str, tmp_path: Path) -> None:
+def test_a_text_without_facts_is_no_report(text: str, tmp_path: Path) -> None:
     (tmp_path / "colleague.txt").write_text(text)
     done = envdoctor("check", "--from-report", "colleague.txt", home=tmp_path)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
@@ -66,7 +66,7 @@ def test_a_text_that_reports_nothing_is_no_report(text: str, tmp_path: Path) -> 
     )
 
 
-def test_an_error_alone_is_judged(tmp_path: Path) -> None:
+def test_an_error_line_alone_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "colleague.txt").write_text(
         "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
     )
@@ -94,7 +94,7 @@ recipe = "sort"
 """
 
 
-def test_a_profile_without_torch_has_no_build_of_it(tmp_path: Path) -> None:
+def test_a_profile_without_torch_has_no_torch_build(tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "six", "1.17.0")
     (tmp_path / "mine.toml").write_text(PROFILE.replace("PYTHON", PYTHON))
     sources = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels")}

@@ -25,7 +25,7 @@ from envdoctor.output.github import annotation, to_github
 from envdoctor.output.sarif import to_sarif
 from envdoctor.rules import RULES, evaluate
 
-COMMAND = re.compile(r"^::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)$")  # as the runner reads one
+COMMAND = re.compile(r"^::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)$")  # as GitHub's runner parses it
 WORST = Finding(
     "DRV001",
     "nvml-driver-library-mismatch",
@@ -43,16 +43,16 @@ FINDINGS = (
     Finding("ENV001", "env-misconfig", "info", "harmless"),
     Finding("GPU002", "ecc-or-xid", "unknown", "cannot tell", (Evidence("gpus", "denied", "nvml"),)),
 )
-NOTHING = Choice(None, "nothing fits", ())
+NO_CHOICE = Choice(None, "nothing fits", ())
 
 
-class Found(Record, frozen=True):
-    """Any result with findings."""
+class FindingsResult(Record, frozen=True):
+    """A result with findings."""
 
     findings: tuple[Finding, ...]
 
 
-def read_commands(text: str) -> list[tuple[str, str, str]]:
+def parse_workflow_commands(text: str) -> list[tuple[str, str, str]]:
     """Level, title and message of each line, unescaped as GitHub's runner does."""
     found = []
     for line in text.splitlines():
@@ -64,11 +64,11 @@ def read_commands(text: str) -> list[tuple[str, str, str]]:
 
 
 def annotations(data: Any, code: int = 1) -> list[tuple[str, str, str]]:
-    return read_commands(to_github("check", CommandResult(data, code), None))
+    return parse_workflow_commands(to_github("check", CommandResult(data, code), None))
 
 
 def test_a_finding_is_an_annotation_with_its_fix() -> None:
-    assert annotations(Found((WORST,))) == [
+    assert annotations(FindingsResult((WORST,))) == [
         (
             "error",
             "DRV001 driver-and-library-differ",
@@ -78,19 +78,19 @@ def test_a_finding_is_an_annotation_with_its_fix() -> None:
 
 
 def test_a_finding_from_an_error_line_has_no_rule() -> None:
-    told = Finding("TEXT-driver-too-old", "driver-too-old", "error", "CUDA driver version is insufficient")
-    assert annotations(Found((told,))) == [("error", "TEXT-driver-too-old", told.message)]
-    assert "ruleIndex" not in sarif(Found((told,)))["results"][0]
+    finding = Finding("TEXT-driver-too-old", "driver-too-old", "error", "CUDA driver version is insufficient")
+    assert annotations(FindingsResult((finding,))) == [("error", "TEXT-driver-too-old", finding.message)]
+    assert "ruleIndex" not in sarif(FindingsResult((finding,)))["results"][0]
 
 
-def test_levels_follow_the_status_and_what_is_unknown_is_one_notice() -> None:
-    found = annotations(Found((*FINDINGS, FINDINGS[-1])))
+def test_levels_follow_the_status_and_unknown_rules_are_one_notice() -> None:
+    found = annotations(FindingsResult((*FINDINGS, FINDINGS[-1])))
     assert [level for level, _, _ in found] == ["error", "error", "warning", "notice", "notice"]
     assert found[-1] == ("notice", "rules not evaluated", "GPU002: cannot tell\nGPU002: cannot tell")
 
 
-def test_nothing_wrong_prints_nothing() -> None:
-    assert to_github("check", CommandResult(Found(()), 0), None) == ""
+def test_a_result_without_problems_prints_nothing() -> None:
+    assert to_github("check", CommandResult(FindingsResult(()), 0), None) == ""
     assert to_github("profiles", CommandResult(ProfileList(()), 0), None) == ""
 
 
@@ -103,7 +103,7 @@ def test_an_error_of_the_tool_is_an_annotation() -> None:
 
 
 @given(st.text(), st.text())
-def test_any_text_survives_the_escaping(title: str, message: str) -> None:
+def test_escaping_is_reversible(title: str, message: str) -> None:
     line = annotation("error", title, message)
     assert "\n" not in line
     found = re.fullmatch(r"::error title=([^:,\r\n]*)::([^\r\n]*)", line)
@@ -170,10 +170,10 @@ def test_causes_of_an_explained_log() -> None:
     assert annotations(data) == [("error", "a (90%)", message), ("notice", "b (35%)", message)]
 
 
-def test_causes_of_an_error_s_log_are_told_with_it() -> None:
+def test_causes_of_an_error_are_printed_with_it() -> None:
     error = EnvdoctorError("the trainer failed", hint="read the log")
     error.causes = (cause("a", 0.9),)
-    found = read_commands(to_github("train", None, error))
+    found = parse_workflow_commands(to_github("train", None, error))
     assert [(level, title) for level, title, _ in found] == [("error", "envdoctor train"), ("notice", "a (90%)")]
     notes = sarif(None, error)["invocations"][0]["toolExecutionNotifications"]
     assert [note["descriptor"]["id"] for note in notes] == ["failed", "a"]
@@ -188,14 +188,14 @@ def sarif(data: Any, error: EnvdoctorError | None = None, **options: str) -> dic
 
 
 def assert_is_sarif(log: dict[str, Any]) -> None:
-    """What the official schema demands of the objects that we write, and what GitHub demands beyond."""
-    allowed(log, need={"version", "runs"}, may={"$schema"})
+    """Check the requirements of the official schema for the objects in use, and GitHub's additional ones."""
+    assert_keys(log, need={"version", "runs"}, may={"$schema"})
     assert log["version"] == "2.1.0"
     for run in log["runs"]:
-        allowed(run, need={"tool", "results"}, may={"invocations", "columnKind"})
+        assert_keys(run, need={"tool", "results"}, may={"invocations", "columnKind"})
         assert run["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints")
         driver = run["tool"]["driver"]
-        allowed(driver, need={"name", "rules", "semanticVersion"}, may=set())
+        assert_keys(driver, need={"name", "rules", "semanticVersion"}, may=set())
         assert re.fullmatch(r"\d+\.\d+\.\d+(?:-[\w.]+)?", driver["semanticVersion"])
         ids = [rule["id"] for rule in driver["rules"]]
         assert len(ids) == len(set(ids)) <= 20000
@@ -204,19 +204,19 @@ def assert_is_sarif(log: dict[str, Any]) -> None:
         for result in run["results"]:
             assert_is_result(result, ids)
         for invocation in run["invocations"]:
-            allowed(
+            assert_keys(
                 invocation,
                 need={"executionSuccessful"},
                 may={"exitCode", "commandLine", "toolExecutionNotifications"},
             )
             for notification in invocation["toolExecutionNotifications"]:
-                allowed(notification, need={"message"}, may={"level", "associatedRule", "descriptor"})
+                assert_keys(notification, need={"message"}, may={"level", "associatedRule", "descriptor"})
                 assert notification["level"] in ("none", "note", "warning", "error")
 
 
 def assert_is_rule(rule: dict[str, Any]) -> None:
     need = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
-    allowed(rule, need=need, may={"helpUri", "properties"})
+    assert_keys(rule, need=need, may={"helpUri", "properties"})
     for name in ("shortDescription", "fullDescription", "help"):
         assert rule[name]["text"].strip()
     assert len(rule["shortDescription"]["text"]) <= 1024
@@ -229,26 +229,26 @@ def assert_is_rule(rule: dict[str, Any]) -> None:
 
 def assert_is_result(result: dict[str, Any], ids: list[str]) -> None:
     need = {"message", "ruleId", "level", "locations", "partialFingerprints"}
-    allowed(result, need=need, may={"ruleIndex", "properties"})
+    assert_keys(result, need=need, may={"ruleIndex", "properties"})
     assert result["message"]["text"].strip()
     assert result["level"] in ("none", "note", "warning", "error")
     if "ruleIndex" in result:
         assert ids[result["ruleIndex"]] == result["ruleId"]
     assert all(isinstance(value, str) for value in result["partialFingerprints"].values())
     for location in result["locations"]:
-        allowed(location, need={"physicalLocation"}, may={"logicalLocations"})
+        assert_keys(location, need={"physicalLocation"}, may={"logicalLocations"})
         physical = location["physicalLocation"]
         assert re.fullmatch(r"[\w.~/%-]+", physical["artifactLocation"]["uri"], re.ASCII)
         assert physical["region"]["startLine"] >= 1
 
 
-def allowed(data: dict[str, Any], *, need: set[str], may: set[str]) -> None:
-    """The schema's objects are closed: a key that is not in it is an error."""
+def assert_keys(data: dict[str, Any], *, need: set[str], may: set[str]) -> None:
+    """The objects of the schema are closed: an unknown key is an error."""
     assert need <= set(data) <= need | may, set(data) ^ need
 
 
 def test_findings_are_results_and_all_rules_are_described() -> None:
-    run = sarif(Found(FINDINGS))
+    run = sarif(FindingsResult(FINDINGS))
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(RULES)
     assert [(r["ruleId"], r["level"]) for r in run["results"]] == [
         ("DRV001", "error"),
@@ -263,21 +263,23 @@ def test_findings_are_results_and_all_rules_are_described() -> None:
     assert notes == [{"level": "note", "message": {"text": "cannot tell"}, "associatedRule": {"id": "GPU002"}}]
 
 
-def test_fingerprints_do_not_move_with_the_values_and_tell_findings_apart() -> None:
+def test_fingerprints_identify_findings_independent_of_values() -> None:
     later = Finding(WORST.id, WORST.cause, "error", "other values", (Evidence("driver.version", "580.1", "/proc"),))
-    prints = [r["partialFingerprints"]["primaryLocationLineHash"] for r in sarif(Found((WORST, later)))["results"]]
+    prints = [
+        r["partialFingerprints"]["primaryLocationLineHash"] for r in sarif(FindingsResult((WORST, later)))["results"]
+    ]
     assert prints[0].split(":")[0] == prints[1].split(":")[0]
     assert prints[0] != prints[1]
-    alone = sarif(Found((later,)))["results"][0]
+    alone = sarif(FindingsResult((later,)))["results"][0]
     assert alone["partialFingerprints"]["primaryLocationLineHash"] == prints[0]
 
 
-def test_the_judged_file_is_named() -> None:
-    run = sarif(Found((WORST,)), file="my machines/ä:1.json")
+def test_the_examined_file_is_named() -> None:
+    run = sarif(FindingsResult((WORST,)), file="my machines/ä:1.json")
     place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert unquote(place) == "my machines/ä:1.json"
     assert (
-        sarif(Found((WORST,)))["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        sarif(FindingsResult((WORST,)))["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         == "envdoctor"
     )
 
@@ -296,7 +298,7 @@ def test_an_error_of_the_tool_is_a_notification() -> None:
 def test_real_findings_of_every_machine(name: str) -> None:
     machine = override(read_recorded(name), ["driver.library=1.2.3"])
     findings = tuple(evaluate(machine))
-    checked = CheckResult(machine, None, findings, len(RULES), NOTHING)
-    told = [finding for finding in findings if finding.status not in ("unknown", "ok", "skipped")]
-    assert len(sarif(checked)["results"]) == len(told)
-    assert len(annotations(checked)) == len(told) + any(finding.status == "unknown" for finding in findings)
+    checked = CheckResult(machine, None, findings, len(RULES), NO_CHOICE)
+    reported = [finding for finding in findings if finding.status not in ("unknown", "ok", "skipped")]
+    assert len(sarif(checked)["results"]) == len(reported)
+    assert len(annotations(checked)) == len(reported) + any(finding.status == "unknown" for finding in findings)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from command import ROOT, envdoctor, envelope, environment
-from test_schema import faults
+from test_schema import validate
 
 from envdoctor.commands.pack import check_pack
 from envdoctor.core.errors import BadInput
@@ -358,7 +358,7 @@ def test_check_cannot_be_combined(run: Path) -> None:
 def test_output_matches_the_schema(run: Path) -> None:
     schema = schema_of("pack")
     for data in (envelope(pack(run, "--format", "json")[0]), check(run.parent.parent / "packed.zip")):
-        assert faults(data, schema, schema) == []
+        assert validate(data, schema, schema) == []
         assert data["data"]["manifest"]["recipe"] == "sort"
 
 

@@ -1,4 +1,4 @@
-"""What probes, benchmarks, scans and load tests say is wrong, as GitHub annotations and as SARIF."""
+"""Problems of probes, benchmarks, scans and load tests as GitHub annotations and as SARIF."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ VERIFIED = Verification(
 )  # fmt: skip
 
 
-def scanned() -> ArchsReport:
-    """Three files on an H200 with an old driver: bare, PTX too new, and one made for other GPUs by choice."""
+def archs_report() -> ArchsReport:
+    """Three files on an H200 with an old driver: without code, with PTX that is too new, and exempt."""
     gpu = TargetGpu("9.0", "NVIDIA H200", "525.60.13", "12.0")
     bare = KernelCode(native=("sm_80",), containers={"sm_80": 3})
     late = KernelCode(native=("sm_90",), ptx=("compute_90",), ptx_isa="8.7", containers={"sm_90": 1, "compute_90": 9})
@@ -92,7 +92,7 @@ def scanned() -> ArchsReport:
     )
 
 
-def test_slow_and_failing_speeds_with_what_they_may_be() -> None:
+def test_slow_and_failing_speeds_have_possible_causes() -> None:
     assert annotations(bench(GOOD, SLOW, FAILING, CRASHED)) == [
         ("warning", "copy within the GPU slow", "memory of GPU 0 3300 GB/s, slow (NVIDIA H200)"),
         (
@@ -113,14 +113,12 @@ def test_slow_and_failing_speeds_with_what_they_may_be() -> None:
 
 
 @pytest.mark.parametrize(("others", "level"), [((GOOD,), "warning"), ((), "error")])
-def test_what_could_not_be_measured_is_an_error_where_nothing_was(
-    others: tuple[BenchmarkResult, ...], level: str
-) -> None:
+def test_a_missing_measurement_is_an_error_if_none_succeeded(others: tuple[BenchmarkResult, ...], level: str) -> None:
     absent = BenchmarkResult("d2h", 0, "x", None, "GB/s", "not-measured", "unavailable: torch is not installed")
-    assert [told[0] for told in annotations(bench(*others, absent))] == [level]
+    assert [level for level, _, _ in annotations(bench(*others, absent))] == [level]
 
 
-def test_files_that_lack_something_by_package() -> None:
+def test_missing_dependencies_are_combined_by_package() -> None:
     assert annotations(ABI_PROBLEMS) == [
         (
             "error",
@@ -135,7 +133,7 @@ def test_files_that_lack_something_by_package() -> None:
 
 
 def test_files_without_code_for_a_gpu_and_ptx_too_new_for_its_driver() -> None:
-    assert annotations(scanned()) == [
+    assert annotations(archs_report()) == [
         ("error", "no code for 9.0 (NVIDIA H200)", "a/_C.so: it has code for sm_80"),
         (
             "warning",
@@ -146,7 +144,7 @@ def test_files_without_code_for_a_gpu_and_ptx_too_new_for_its_driver() -> None:
     ]
 
 
-def test_what_does_not_load_and_what_warns() -> None:
+def test_load_failures_and_load_warnings() -> None:
     assert annotations(LOADS) == [
         (
             "error",
@@ -168,7 +166,7 @@ def test_probes_with_their_likely_cause() -> None:
     ]
 
 
-def test_many_alike_are_one_annotation_that_says_how_many() -> None:
+def test_an_annotation_counts_the_messages_that_it_omits() -> None:
     files = tuple(
         LinkedFile(
             path=f"{n}.so",
@@ -190,7 +188,7 @@ def test_many_alike_are_one_annotation_that_says_how_many() -> None:
           ("speed-not-measured", "error", "d2h_0")]),
         (ABI_PROBLEMS, [("abi-symbol", "error", "vllm/_C.abi3.so"), ("abi-library", "error", "vllm/_moe_C.abi3.so"),
                  ("file-unread", "warning", "cut/x.so")]),
-        (scanned(), [("archs-none", "error", "a/_C.so for 9.0"), ("archs-driver", "warning", "b/_C.so for 9.0"),
+        (archs_report(), [("archs-none", "error", "a/_C.so for 9.0"), ("archs-driver", "warning", "b/_C.so for 9.0"),
                      ("file-unread", "warning", "d.so")]),
         (LOADS, [("load-failed", "error", "vllm/_C.abi3.so"), ("load-failed", "error", "vllm/_moe_C.abi3.so"),
                  ("load-failed", "error", "trl:GRPOTrainer"), ("load-warning", "warning", "bitsandbytes")]),
@@ -198,7 +196,9 @@ def test_many_alike_are_one_annotation_that_says_how_many() -> None:
     ],
     ids=["bench", "abi", "archs", "load", "verify"],
 )  # fmt: skip
-def test_each_is_a_sarif_result_with_its_kind_described(data: Any, expected: list[tuple[str, str, str]]) -> None:
+def test_each_problem_is_a_sarif_result_with_a_described_kind(
+    data: Any, expected: list[tuple[str, str, str]]
+) -> None:
     run = sarif(data)
     found = [
         (r["ruleId"], r["level"], r["locations"][0]["logicalLocations"][0]["fullyQualifiedName"])
@@ -213,12 +213,12 @@ def test_each_is_a_sarif_result_with_its_kind_described(data: Any, expected: lis
     assert len(set(prints)) == len(prints)
 
 
-def test_a_file_is_the_place_of_what_is_said_of_it() -> None:
+def test_a_problem_is_located_at_its_file() -> None:
     uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in sarif(LOADS)["results"]]
     assert uris == ["vllm/_C.abi3.so", "vllm/_moe_C.abi3.so", "envdoctor", "envdoctor"]
 
 
-def test_a_fingerprint_does_not_move_with_the_values() -> None:
+def test_a_fingerprint_does_not_depend_on_the_values() -> None:
     def fingerprint(value: float) -> str:
         (result,) = sarif(bench(measured("gemm", value, "slow")))["results"]
         return str(result["partialFingerprints"]["envdoctor/v1"])
@@ -226,20 +226,20 @@ def test_a_fingerprint_does_not_move_with_the_values() -> None:
     assert fingerprint(640.0) == fingerprint(600.0)
 
 
-def test_kinds_are_those_that_occur() -> None:
-    every = (bench(GOOD, SLOW, FAILING, CRASHED), ABI_PROBLEMS, scanned(), LOADS, VERIFIED)
+def test_every_kind_occurs() -> None:
+    every = (bench(GOOD, SLOW, FAILING, CRASHED), ABI_PROBLEMS, archs_report(), LOADS, VERIFIED)
     version = AbiReport(
         origin="", torch="", files=(
             LinkedFile(path="x.so", distribution="x", outcome="missing",
                        missing=(MissingDependency("version", "G", "", ""),)),
         ),
     )  # fmt: skip
-    assert {remark.kind for data in (*every, version) for remark in find_problems(data)} == set(KINDS)
+    assert {problem.kind for data in (*every, version) for problem in find_problems(data)} == set(KINDS)
 
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """An environment in which one file lacks a symbol of torch's, and one has no code for new GPUs."""
+    """An environment with a file that needs a missing symbol of torch, and one without code for new GPUs."""
     site = make_venv(tmp_path / "venv")
     add_torch(site)
     compile_library(
@@ -251,8 +251,7 @@ def venv(tmp_path: Path) -> Path:
     return tmp_path / "venv"
 
 
-def test_the_command_line_tells_them(venv: Path, tmp_path: Path) -> None:
-    """`abi` and `archs`, from end to end."""
+def test_abi_and_archs_print_problems(venv: Path, tmp_path: Path) -> None:
     done = envdoctor("abi", venv, "--format", "github", home=tmp_path)
     assert done.returncode == 1
     assert done.stdout.startswith(
@@ -265,14 +264,14 @@ def test_the_command_line_tells_them(venv: Path, tmp_path: Path) -> None:
     assert (result["ruleId"], result["level"]) == ("archs-none", "error")
 
 
-def test_a_load_test_tells_them(venv: Path, tmp_path: Path) -> None:
+def test_a_load_test_prints_problems(venv: Path, tmp_path: Path) -> None:
     done = envdoctor("verify", "--load", "--venv", venv, "--format", "github", home=tmp_path)
     assert done.returncode == 1
     assert done.stdout.startswith("::error title=vllm does not load%3A ")
     assert "vllm/_C.so" in done.stdout
 
 
-def test_a_required_probe_that_cannot_run_is_told(tmp_path: Path) -> None:
+def test_a_required_probe_that_cannot_run_is_reported(tmp_path: Path) -> None:
     """This Python has no torch, which any training needs."""
     arguments = ("verify", "--only", "torch_matmul", "--python", sys.executable, "--format")
     done = envdoctor(*arguments, "github", home=tmp_path)

@@ -1,4 +1,4 @@
-"""Real child processes: that end well, crash, hang, flood, leave others behind, or never start."""
+"""Real child processes: successful, crashing, hanging, with large output, with orphans, or not startable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def python(code: str) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped by init does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -38,26 +38,26 @@ def wait_for(path: Path, seconds: float = 10) -> str:
     pytest.fail(f"{path} was not written within {seconds} s")
 
 
-def gone(pid: int, seconds: float = 10) -> bool:
+def has_ended(pid: int, seconds: float = 10) -> bool:
     end = time.monotonic() + seconds
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_alive(pid)
 
 
-def test_a_program_that_ends_well() -> None:
+def test_a_successful_program() -> None:
     done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), timeout=30)
     assert (done.ok, done.returncode, done.signal, done.timed_out) == (True, 0, 0, False)
     assert sorted(done.output.split()) == ["err", "out"]
     assert done.log == ""
 
 
-def test_standard_error_can_be_left_out() -> None:
+def test_standard_error_can_be_discarded() -> None:
     done = run(python("import sys; print('out'); print('err', file=sys.stderr)"), timeout=30, separate_stderr=True)
     assert done.output == "out\n"
 
 
-def test_an_exit_code_is_told() -> None:
+def test_an_exit_code_is_reported() -> None:
     done = run(python("raise SystemExit(7)"), timeout=30)
     assert not done.ok
     assert done.ending == "ended with exit code 7"
@@ -66,13 +66,13 @@ def test_an_exit_code_is_told() -> None:
 @pytest.mark.parametrize(
     ("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (signal.SIGKILL, "SIGKILL"), (40, "signal 40")]
 )
-def test_a_crash_is_named_by_its_signal(number: int, name: str) -> None:
+def test_a_crash_is_described_by_its_signal(number: int, name: str) -> None:
     done = run(python(f"import os; os.kill(os.getpid(), {int(number)})"), timeout=30)
     assert done.signal == number
     assert done.ending == f"was killed by {name}"
 
 
-def test_what_hangs_is_stopped_at_its_deadline() -> None:
+def test_a_hanging_program_is_stopped_after_the_timeout() -> None:
     done = run(python("import time; print('here', flush=True); time.sleep(300)"), timeout=0.5)
     assert done.timed_out
     assert not done.ok
@@ -81,7 +81,7 @@ def test_what_hangs_is_stopped_at_its_deadline() -> None:
     assert "here" in done.output
 
 
-def test_a_deadline_holds_while_it_is_polled() -> None:
+def test_the_timeout_applies_while_output_is_polled() -> None:
     texts: list[str] = []
     done = run(python("import time; time.sleep(300)"), timeout=0.5, on_output=texts.append)
     assert done.timed_out
@@ -91,7 +91,7 @@ def test_a_deadline_holds_while_it_is_polled() -> None:
 STUBBORN = "import signal, time; signal.signal(2, 1); signal.signal(15, 1); signal.signal(1, 1);"
 
 
-def test_a_stubborn_family_is_killed_at_the_deadline(tmp_path: Path) -> None:
+def test_a_process_group_that_ignores_signals_is_killed(tmp_path: Path) -> None:
     """Parent and child ignore SIGINT, SIGTERM and SIGHUP."""
     note = tmp_path / "pid"
     child = (
@@ -103,7 +103,7 @@ def test_a_stubborn_family_is_killed_at_the_deadline(tmp_path: Path) -> None:
     done = run(python(parent), timeout=1.5, grace=0.3)
     assert done.timed_out
     assert done.signal == signal.SIGKILL
-    assert gone(int(wait_for(note)))
+    assert has_ended(int(wait_for(note)))
 
 
 def test_a_child_that_outlives_its_parent_is_killed(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_a_child_that_outlives_its_parent_is_killed(tmp_path: Path) -> None:
     done = run(python(parent), timeout=30)
     assert done.ok
     assert done.seconds < 20
-    assert gone(int(wait_for(note)))
+    assert has_ended(int(wait_for(note)))
 
 
-def test_fifty_megabytes_of_output_stay_out_of_memory() -> None:
+def test_large_output_is_not_held_in_memory() -> None:
     pieces: list[int] = []
     flood = "import sys\nfor _ in range(50): sys.stdout.write('x' * (1 << 20))\nprint('end')"
     done = run(python(flood), timeout=60, on_output=lambda text: pieces.append(len(text)))
@@ -131,13 +131,13 @@ def test_fifty_megabytes_of_output_stay_out_of_memory() -> None:
     assert max(pieces) <= MAX_POLL_BYTES
 
 
-def test_standard_input_is_what_was_given_or_nothing() -> None:
+def test_standard_input_is_passed_or_empty() -> None:
     echo = python("import sys; print(repr(sys.stdin.read()))")
     assert run(echo, timeout=30, stdin="größe".encode()).output == "'größe'\n"
     assert run(echo, timeout=30).output == "''\n"
 
 
-def test_a_log_is_appended_to_and_the_output_is_this_runs_own(tmp_path: Path) -> None:
+def test_a_log_is_appended_and_output_is_that_of_the_last_run(tmp_path: Path) -> None:
     log = tmp_path / "logs/a.log"
     seen: list[str] = []
     run(python("print('first')"), timeout=30, log=log)
@@ -147,14 +147,14 @@ def test_a_log_is_appended_to_and_the_output_is_this_runs_own(tmp_path: Path) ->
     assert "".join(seen) == "second\n"
 
 
-def test_a_log_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(EnvdoctorError, match=r"cannot write the log .*file/a\.log") as caught:
         run(python("print(1)"), timeout=30, log=tmp_path / "file/a.log")
     assert "XDG_STATE_HOME" in caught.value.hint
 
 
-def test_polling_sees_every_letter_once_and_whole() -> None:
+def test_polling_returns_every_character_once() -> None:
     """A letter of two bytes that is written in halves, half a second apart, is not torn."""
     code = (
         "import os, time; os.write(1, b'gr\\xc3'); time.sleep(0.5); os.write(1, b'\\xb6sse\\n'); time.sleep(0.3);"
@@ -165,7 +165,7 @@ def test_polling_sees_every_letter_once_and_whole() -> None:
     assert "".join(seen) == "grösse\nend"
 
 
-def test_ctrl_c_while_polling_stops_the_group(tmp_path: Path) -> None:
+def test_ctrl_c_while_polling_stops_the_process_group(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     code = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
 
@@ -175,7 +175,7 @@ def test_ctrl_c_while_polling_stops_the_group(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(python(code), timeout=30, on_output=interrupt)
-    assert gone(int(note.read_text()))
+    assert has_ended(int(note.read_text()))
 
 
 HOST = """
@@ -197,7 +197,7 @@ def start_host(code: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_tool_stops_what_it_started(number: int, tmp_path: Path) -> None:
+def test_a_signal_to_the_tool_stops_its_child(number: int, tmp_path: Path) -> None:
     """SIGTERM comes from schedulers and `kill`, SIGHUP from a terminal that is closed: nothing may run on."""
     note = tmp_path / "pid"
     host = start_host(
@@ -206,10 +206,10 @@ def test_a_signal_to_the_tool_stops_what_it_started(number: int, tmp_path: Path)
     pid = int(wait_for(note))
     host.send_signal(number)
     assert host.communicate(timeout=20)[0] == "interrupted\n"
-    assert gone(pid)
+    assert has_ended(pid)
 
 
-def test_a_second_ctrl_c_ends_the_patience(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_kills_immediately(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     host = start_host(
         f"{STUBBORN} import os, pathlib; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
@@ -220,11 +220,11 @@ def test_a_second_ctrl_c_ends_the_patience(tmp_path: Path) -> None:
     time.sleep(0.5)
     host.send_signal(signal.SIGINT)
     assert host.communicate(timeout=20)[0] == "interrupted\n"
-    assert gone(pid, 1)
+    assert has_ended(pid, 1)
     assert time.monotonic() - began < 2 * process.GRACE_SECONDS
 
 
-def test_signals_are_as_before_afterwards() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     run(python(""), timeout=30)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
@@ -259,6 +259,6 @@ def test_a_program_that_cannot_start_is_an_error(argv: list[str]) -> None:
         run(argv, timeout=30)
 
 
-def test_a_variable_that_cannot_be_one_is_an_error() -> None:
+def test_an_invalid_variable_name_is_an_error() -> None:
     with pytest.raises(EnvdoctorError, match="illegal environment variable name"):
         run(python(""), timeout=30, env={"A=B": "1"})

@@ -1,4 +1,4 @@
-"""The main job from end to end, on this machine: check, install, verify, train, and what is left behind."""
+"""`envdoctor quickstart` from end to end on this machine, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from conftest import Quickstart
 pytestmark = pytest.mark.stack
 
 
-def test_the_main_job_runs_to_its_end(quickstart: Quickstart) -> None:
+def test_quickstart_succeeds_and_learns(quickstart: Quickstart) -> None:
     assert quickstart.done.returncode == 0, quickstart.done.stderr[-4000:]
     data = json.loads(quickstart.done.stdout)["data"]
     assert data["installed"]["installed"]["torch_build"] == "cpu"
     passed = {result["probe"] for result in data["verification"]["results"] if result["outcome"] == "passed"}
     assert set(data["verification"]["required"]) <= passed
     before, after = (data["trained"]["result"][when] for when in ("before", "after"))
-    # Five seeds reach 0.93 and 0.80 in the mean; one seed that does not learn stays at its start.
+    # Five seeds reach 0.93 and 0.80 in the mean; a seed that does not learn stays at its initial value.
     assert after["greedy_exact_match"] >= before["greedy_exact_match"] + 0.15
     assert after["sampled_exact_match"] >= before["sampled_exact_match"] + 0.25
 
 
-def test_it_leaves_every_file_of_a_run(quickstart: Quickstart) -> None:
+def test_the_run_has_all_files(quickstart: Quickstart) -> None:
     (run,) = (quickstart.home / "runs").iterdir()
     assert {"run.json", "events.jsonl", "metrics.csv", "generations.csv", "curves.png", "result.json",
             "train.log", "checkpoints", "model"} <= {path.name for path in run.iterdir()}  # fmt: skip
@@ -39,7 +39,7 @@ def test_it_leaves_every_file_of_a_run(quickstart: Quickstart) -> None:
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_torch_is_the_cpu_build_and_no_cuda_package_came_along(quickstart: Quickstart) -> None:
+def test_torch_is_the_cpu_build_without_cuda_packages(quickstart: Quickstart) -> None:
     code = (
         "import importlib.metadata as m, torch; print(torch.__version__, torch.version.cuda,"
         " [d.name for d in m.distributions() if d.name.startswith('nvidia-')])"
@@ -57,7 +57,7 @@ def test_a_second_install_changes_nothing(quickstart: Quickstart) -> None:
     assert quickstart.python.parent.stat().st_mtime_ns == before
 
 
-def test_training_goes_on_without_a_word_about_verification(quickstart: Quickstart) -> None:
+def test_training_in_the_verified_environment_needs_no_option(quickstart: Quickstart) -> None:
     few = ["--set", "steps=2", "--set", "warmup_steps=2", "--set", "eval_every=2", "--set", "save_every=2"]
     done = envdoctor("train", "sort", *few, "--run", "short", "--format", "json", home=quickstart.home)
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_training_goes_on_without_a_word_about_verification(quickstart: Quicksta
     assert "not empty" in again.stderr
 
 
-def test_an_environment_that_changed_since_is_no_longer_verified(quickstart: Quickstart) -> None:
+def test_a_changed_environment_is_no_longer_verified(quickstart: Quickstart) -> None:
     marker = quickstart.python.parent.parent / "envdoctor.json"
     original = marker.read_text()
     try:
@@ -79,7 +79,7 @@ def test_an_environment_that_changed_since_is_no_longer_verified(quickstart: Qui
     assert "is out of date" in done.stderr
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(quickstart: Quickstart) -> None:
+def test_an_interrupted_run_can_be_resumed(quickstart: Quickstart) -> None:
     settings = ["--set", "warmup_steps=2", "--set", "eval_every=0", "--set", "save_every=1000", "--set", "steps=2000"]
     command = [sys.executable, "-m", "envdoctor", "train", "sort", *settings, "--run", "stopped"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -1,4 +1,4 @@
-"""The published schemas accept what envdoctor writes, and refuse what is not that."""
+"""The published schemas accept envdoctor's output and reject everything else."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ KNOWN = {
 }
 
 
-def faults(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> list[str]:
-    """Why a value does not meet a schema, for the keywords that ours use. A keyword beyond those is a fault too."""
+def validate(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> list[str]:
+    """The reasons why a value does not match a schema. A keyword that no schema of envdoctor uses is one, too."""
     if unknown := set(schema) - KNOWN:
-        return [f"{at}: the validator knows no {unknown}"]
+        return [f"{at}: unknown keywords {unknown}"]
     if "$ref" in schema:
-        return faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
+        return validate(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
     if "anyOf" in schema:
-        tried = [faults(value, each, root, at) for each in schema["anyOf"]]
+        tried = [validate(value, each, root, at) for each in schema["anyOf"]]
         return [] if [] in tried else min(tried, key=len)
-    own = [f"{at}: {value!r} {fault}" for fault in plain_faults(value, schema)]
-    return own or [*members(value, schema, root, at), *elements(value, schema, root, at)]
+    own = [f"{at}: {value!r} {fault}" for fault in validate_value(value, schema)]
+    return own or [*validate_properties(value, schema, root, at), *validate_items(value, schema, root, at)]
 
 
-def plain_faults(value: Any, schema: dict[str, Any]) -> list[str]:
+def validate_value(value: Any, schema: dict[str, Any]) -> list[str]:
     found = []
     if "const" in schema and value != schema["const"]:
         found.append(f"is not {schema['const']!r}")
@@ -79,41 +79,43 @@ def is_kind(value: Any, kind: str | list[str]) -> bool:
     return isinstance(value, KINDS[kind])
 
 
-def members(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
+def validate_properties(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
     if not isinstance(value, dict):
         return []
     found = [f"{at}: {name} is missing" for name in schema.get("required", ()) if name not in value]
     others = schema.get("additionalProperties", True)
     for name, each in value.items():
         if name in schema.get("properties", {}):
-            found += faults(each, schema["properties"][name], root, f"{at}.{name}")
+            found += validate(each, schema["properties"][name], root, f"{at}.{name}")
         elif others is False:
             found.append(f"{at}: {name} is not known")
         elif isinstance(others, dict):
-            found += faults(each, others, root, f"{at}.{name}")
+            found += validate(each, others, root, f"{at}.{name}")
     return found
 
 
-def elements(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
+def validate_items(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
     if not isinstance(value, list) or not isinstance(schema.get("items"), dict):
         return []
     return [
-        fault for number, each in enumerate(value) for fault in faults(each, schema["items"], root, f"{at}[{number}]")
+        fault
+        for number, each in enumerate(value)
+        for fault in validate(each, schema["items"], root, f"{at}[{number}]")
     ]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_schema_is_whole(name: str) -> None:
-    """It names its draft, and each of its references leads somewhere."""
+def test_every_schema_is_complete(name: str) -> None:
+    """It names its draft, and each of its references exists."""
     schema = schema_of(name)
     text = json.dumps(schema)
     assert schema["$schema"] == DRAFT
     for reference in re.findall(r'"\$ref": "#/\$defs/([^"]+)"', text):
         assert reference in schema["$defs"]
-    assert faults({}, schema, schema), "an empty object is none of ours"
+    assert validate({}, schema, schema), "an empty object must not validate"
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_name_lists_the_known_ones() -> None:
     assert run("machine").data.schema == schema_of("machine")
     with pytest.raises(BadInput, match="did you mean 'machine'"):
         run("machines")
@@ -122,8 +124,8 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
 def test_bundled_machines_validate(path: Path) -> None:
     schema = schema_of("machine")
-    assert faults(json.loads(path.read_text()), schema, schema) == []
-    assert faults(json.loads(machine_json(read_recorded(path.stem))), schema, schema) == []
+    assert validate(json.loads(path.read_text()), schema, schema) == []
+    assert validate(json.loads(machine_json(read_recorded(path.stem))), schema, schema) == []
 
 
 @pytest.mark.parametrize(
@@ -136,11 +138,11 @@ def test_bundled_machines_validate(path: Path) -> None:
         (lambda m: m["driver"]["version"].update(state="perhaps"), "$.driver.version.state: 'perhaps' is none of"),
     ],
 )
-def test_what_machine_files_may_not_hold_is_refused_by_schema_and_by_reader(change: Any, fault: str) -> None:
+def test_schema_and_reader_reject_invalid_machine_files(change: Any, fault: str) -> None:
     machine = json.loads(MACHINES[0].read_text())
     change(machine)
     schema = schema_of("machine")
-    assert [found for found in faults(machine, schema, schema) if found.startswith(fault)]
+    assert [found for found in validate(machine, schema, schema) if found.startswith(fault)]
     with pytest.raises(BadInput):
         parse_machine(json.dumps(machine), where="x.json")
 
@@ -161,7 +163,7 @@ def test_a_stack_validates_and_reads_back() -> None:
     )
     data = json.loads(json.dumps({"schema": STACK_SCHEMA} | _builtins(stack)))
     schema = schema_of("stack")
-    assert faults(data, schema, schema) == []
+    assert validate(data, schema, schema) == []
     assert convert(data, Stack, source="x", expected="x", hint="x") == stack
 
 
@@ -194,7 +196,7 @@ def test_real_envelopes_validate(arguments: list[str], tmp_path: Path) -> None:
     assert (data["data"] is None) != (data["error"] is None)
     for name in ("envelope", data["command"]):
         schema = schema_of(name)
-        assert faults(data, schema, schema) == []
+        assert validate(data, schema, schema) == []
 
 
 def test_every_kind_of_error_validates() -> None:
@@ -205,10 +207,10 @@ def test_every_kind_of_error_validates() -> None:
         assert explained.causes
         error.causes = explained.causes
         data = json.loads(json.dumps(make_envelope("check", None, error)))
-        assert faults(data, schema, schema) == []
+        assert validate(data, schema, schema) == []
 
 
-def test_an_envelope_of_another_command_is_refused(tmp_path: Path) -> None:
+def test_the_envelope_of_another_command_is_rejected(tmp_path: Path) -> None:
     data = envelope(envdoctor("profiles", "--format", "json", home=tmp_path))
     schema = schema_of("check")
-    assert faults(data, schema, schema)
+    assert validate(data, schema, schema)

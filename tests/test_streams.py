@@ -1,4 +1,4 @@
-"""Standard streams as shells give them: closed, full, read to the half, without our letters."""
+"""Standard streams in a shell: closed, on a full disk, closed early by the reader, with a limited encoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS = ["human", "json", "github", "sarif"]
 
 
 def shell(arguments: list[str], redirection: str, home: Path, **extra: str) -> subprocess.CompletedProcess[bytes]:
-    """One command as a shell starts it, for its exit code."""
+    """Run one command in a shell."""
     command = shlex.join([sys.executable, "-m", "envdoctor", *arguments])
     return subprocess.run(
         ["bash", "-c", f"{command} {redirection}"],
@@ -32,7 +32,7 @@ def shell(arguments: list[str], redirection: str, home: Path, **extra: str) -> s
 @pytest.mark.parametrize(
     ("arguments", "code"), [(CHECK, 0), (UNKNOWN, 2), (["resolve", "--all", "--machine", "all"], 0)]
 )
-def test_an_encoding_without_our_marks_gets_others(
+def test_symbols_are_replaced_in_a_limited_encoding(
     arguments: list[str], code: int, encoding: str, tmp_path: Path
 ) -> None:
     done = shell(arguments, "", tmp_path, PYTHONIOENCODING=encoding)
@@ -43,18 +43,18 @@ def test_an_encoding_without_our_marks_gets_others(
 
 
 @pytest.mark.parametrize("arguments", [["train", "sort", "--dry-run"], ["plan", "--recipe", "sort"]])
-def test_an_encoding_of_ours_is_none_of_our_children_s(arguments: list[str], tmp_path: Path) -> None:
+def test_pythonioencoding_is_not_passed_to_children(arguments: list[str], tmp_path: Path) -> None:
     done = shell(arguments, "", tmp_path, PYTHONIOENCODING="utf-16")
     assert done.returncode == 0, done.stderr.decode("utf-16")
     assert "sort" in done.stdout.decode("utf-16")
 
 
-def test_what_has_no_letter_of_its_own_is_spelt(tmp_path: Path) -> None:
+def test_other_characters_are_escaped(tmp_path: Path) -> None:
     done = shell(["check", "--machine", "мой"], "", tmp_path, PYTHONIOENCODING="ascii")
     assert (done.returncode, b"unknown machine '\\u043c\\u043e\\u0439'" in done.stderr) == (2, True)
 
 
-def test_a_file_that_is_no_text_is_named_in_sarif(tmp_path: Path) -> None:
+def test_sarif_names_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
     (tmp_path / "q\udcff.md").write_text("```bash\npip install 'transformers>=4.57.1' trl==0.23.1\n```\n")
     done = shell(["audit", "q\udcff.md", "--format", "sarif"], "", tmp_path)
     assert done.returncode == 1, done.stderr
@@ -62,7 +62,7 @@ def test_a_file_that_is_no_text_is_named_in_sarif(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_name_that_is_no_text_is_told_in_every_form(form: str, tmp_path: Path) -> None:
+def test_every_format_reports_a_name_that_is_not_utf_8(form: str, tmp_path: Path) -> None:
     done = shell(["audit", os.fsdecode(b"no\xff"), "--format", form], "", tmp_path)
     assert done.returncode == 2
     assert b"Traceback" not in done.stderr
@@ -81,15 +81,17 @@ def test_json_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     [(CHECK, 0), ([*CHECK, "--format", "json"], 0), (UNKNOWN, 2), (["--version"], 0), (["check", "--nonsense"], 2),
      (["train", "sort", "--dry-run"], 0), (["check", "--from-report", "-"], 2)],
 )  # fmt: skip
-def test_a_closed_stream_changes_no_exit_code(arguments: list[str], code: int, closed: str, tmp_path: Path) -> None:
+def test_a_closed_stream_does_not_change_the_exit_code(
+    arguments: list[str], code: int, closed: str, tmp_path: Path
+) -> None:
     done = shell(arguments, closed, tmp_path)
     assert done.returncode == code, done.stderr
     assert b"Traceback" not in done.stderr
-    assert b"itself failed" not in done.stderr
+    assert b"internal error" not in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [CHECK, [*CHECK, "--format", "json"], ["--version"], ["check", "--help"]])
-def test_a_full_disk_below_the_answer_is_told(arguments: list[str], tmp_path: Path) -> None:
+def test_a_full_disk_under_stdout_is_reported(arguments: list[str], tmp_path: Path) -> None:
     done = shell(arguments, ">/dev/full", tmp_path)
     assert done.returncode == 3
     assert done.stderr.decode().splitlines() == [
@@ -100,17 +102,17 @@ def test_a_full_disk_below_the_answer_is_told(arguments: list[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(CHECK, 0), (UNKNOWN, 2), (["check", "--nonsense"], 2)])
-def test_messages_that_nobody_can_take_change_no_exit_code(arguments: list[str], code: int, tmp_path: Path) -> None:
+def test_unwritable_stderr_does_not_change_the_exit_code(arguments: list[str], code: int, tmp_path: Path) -> None:
     assert shell(arguments, "2>/dev/full", tmp_path).returncode == code
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_reader_that_stops_early_changes_no_exit_code(form: str, tmp_path: Path) -> None:
+def test_an_early_closed_pipe_does_not_change_the_exit_code(form: str, tmp_path: Path) -> None:
     done = shell([*CHECK, "--format", form], "| exec true; exit ${PIPESTATUS[0]}", tmp_path)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_pipe_that_may_not_wait_is_waited_for(tmp_path: Path) -> None:
+def test_output_to_a_non_blocking_pipe_is_complete(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writing, False)
@@ -129,7 +131,7 @@ def test_a_pipe_that_may_not_wait_is_waited_for(tmp_path: Path) -> None:
      ["profiles", "new", "--from-venv", sys.prefix, "--output"]],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
-def test_a_full_disk_below_a_file_is_no_wrong_input(arguments: list[str], tmp_path: Path) -> None:
+def test_a_full_disk_under_an_output_file_is_not_bad_input(arguments: list[str], tmp_path: Path) -> None:
     done = shell([*arguments, "/dev/full"], "", tmp_path)
     assert done.returncode == 3
     assert done.stderr.decode().splitlines() == [
@@ -150,10 +152,10 @@ def test_a_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [["check", "--save", "q\udcff.json"], ["report", "--venv", "q\udcff", "--output", "r.json"]]
 )
-def test_a_name_that_is_no_utf_8_is_no_fault(arguments: list[str], tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_no_internal_error(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "q\udcff").mkdir()
     (tmp_path / "q\udcff/pyvenv.cfg").write_text("")
     done = shell(arguments, "", tmp_path)
     assert done.returncode == 3
     assert b"error: the name 'q\\udcff" in done.stderr or b"q\\udcff' is not UTF-8" in done.stderr, done.stderr
-    assert b"itself failed" not in done.stderr
+    assert b"internal error" not in done.stderr

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from command import ROOT, envdoctor, envelope, environment
 from fakenvml.fixture import FakeNvml, machine_ini
-from test_schema import faults
+from test_schema import validate
 
 from envdoctor.output.run_lines import lines, plain, span, sparkline
 from envdoctor.output.schema import schema_of
@@ -113,7 +113,7 @@ def trainers() -> Iterator[list[Trainer]]:
 def watch_json(run: Path, *arguments: str, **extra: str) -> tuple[int, dict[str, Any]]:
     done = envdoctor("watch", run, "--format", "json", *arguments, home=run.parent.parent, **extra)
     document, schema = envelope(done), schema_of("watch")
-    assert faults(document, schema, schema) == []
+    assert validate(document, schema, schema) == []
     return done.returncode, document["data"]
 
 

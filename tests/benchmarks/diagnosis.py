@@ -1,9 +1,9 @@
-"""Wall time and peak memory of the diagnosis, whole process, paired in one run.
+"""Wall time and peak memory of `check` and `explain`, measured for whole processes.
 
     python tests/benchmarks/diagnosis.py [RUNS] [--venv PATH]
 
-`check` on an environment of 500 distributions (made here; or the one that --venv names), `explain` on a log of
-10,000 lines and on one of 100 MB, each with its ratio to a bare `python -c pass`.
+`check` on an environment of 500 distributions (generated, or given by --venv), `explain` on a log of 10,000 lines
+and on one of 100 MB, each with its ratio to `python -c pass`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRACE = (
 
 
 def make_environment(folder: Path, distributions: int) -> Path:
-    """A venv without programs: what `check` reads of 500 distributions."""
+    """A virtual environment with the metadata of many distributions, but without code."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     packages = folder / f"lib/python{version}/site-packages"
     (folder / "bin").mkdir(parents=True)
@@ -41,13 +41,13 @@ def make_environment(folder: Path, distributions: int) -> Path:
     for number in range(distributions):
         info = packages / f"package_{number}-1.{number}.dist-info"
         info.mkdir()
-        wanted = [
+        requirements = [
             *REQUIREMENTS,
             f"package-{max(number - 1, 0)}>=1.0",
             *(f'extra-{n}; extra == "dev"' for n in range(20)),
         ]
         lines = ["Metadata-Version: 2.1", f"Name: package-{number}", f"Version: 1.{number}", "Requires-Python: >=3.8"]
-        lines += [f"Requires-Dist: {requirement}" for requirement in wanted]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requirements]
         (info / "METADATA").write_text("\n".join(lines) + "\n\n" + "A long description. " * 500)
         (info / "RECORD").write_text("".join(f"package_{number}/module_{n}.py,sha256=x,100\n" for n in range(40)))
     return folder
@@ -63,11 +63,11 @@ def make_log(path: Path, lines: int) -> Path:
 
 
 def main() -> None:
-    """Interleave the commands, so that a machine that slows down slows all of them."""
+    """Interleave the commands, so that a slowdown of the machine affects all of them."""
     arguments = sys.argv[1:]
     runs = int(arguments[0]) if arguments and arguments[0].isdigit() else 7
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         venv = arguments[-1] if "--venv" in arguments else str(make_environment(folder / "venv", 500))
         tool = [sys.executable, "-m", "envdoctor"]
         large = make_log(folder / "large.log", 1_000_000)
@@ -84,10 +84,10 @@ def main() -> None:
             f"explain, {large.stat().st_size / 1e6:.0f} MB": [*tool, "explain", str(large), "--format", "json"],
         }
         samples: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-        for turn in range(runs + 1):
+        for round_number in range(runs + 1):
             for name, command in commands.items():
                 sample = measure(command)
-                if turn:  # the first round fills the caches
+                if round_number:  # the first round fills the caches
                     samples[name].append(sample)
         base = statistics.median(wall for wall, _ in samples["python -c pass"])
         for name, values in samples.items():

@@ -1,8 +1,8 @@
-"""Wall time of `envdoctor quickstart` on the CPU profile, part by part, with an empty home and a warm package cache.
+"""Wall time of `envdoctor quickstart` on the CPU profile, by step, with an empty home and a warm package cache.
 
     python tests/benchmarks/quickstart.py [RUNS]
 
-The first run fills uv's cache and is not counted. Each run uses a fresh home, so nothing but the cache is reused.
+The first run fills uv's cache and is not counted. Each run uses a fresh home, so that only the cache is reused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def run() -> dict[str, float]:
-    """Seconds of each part of one quickstart."""
+    """Seconds of each step of one quickstart."""
     cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
     with tempfile.TemporaryDirectory() as home:
         done = subprocess.run(
@@ -31,11 +31,11 @@ def run() -> dict[str, float]:
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     seconds: dict[str, float] = json.loads(done.stdout)["data"]["seconds"]
-    return seconds | {"in all": sum(seconds.values())}
+    return seconds | {"total": sum(seconds.values())}
 
 
 def main() -> None:
-    """One run to warm the cache, then the counted ones."""
+    """Run once to fill the cache, then measure."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     run()
     samples = [run() for _ in range(runs)]

@@ -1,8 +1,8 @@
-"""Wall time and peak memory of the commands that must start fast, whole process, paired in one run.
+"""Wall time and peak memory of the commands that must start fast, measured for whole processes.
 
-    python benchmarks/startup.py [RUNS]
+    python tests/benchmarks/startup.py [RUNS]
 
-Prints the median of each and its ratio to a bare `python -c pass` of the same interpreter, which tells a slow
+Prints the median of each and its ratio to `python -c pass` with the same interpreter, which distinguishes a slow
 machine from a slow tool. Peak memory is the largest resident set of the process (getrusage).
 """
 
@@ -25,22 +25,22 @@ COMMANDS = {
 
 def measure(command: list[str]) -> tuple[float, float]:
     """Wall seconds and peak MiB of one run."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     if os.waitstatus_to_exitcode(status) not in (0, 1):  # 1: `check` found errors on this machine
-        sys.exit(f"{' '.join(command)} failed: its time would mean nothing")
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
+        sys.exit(f"{' '.join(command)} failed: its time would be meaningless")
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
 def main() -> None:
-    """Interleave the commands, so that a machine that slows down slows all of them."""
+    """Interleave the commands, so that a slowdown of the machine affects all of them."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 11
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for turn in range(runs + 1):
+    for round_number in range(runs + 1):
         for name, command in COMMANDS.items():
             sample = measure(command)
-            if turn:  # the first round warms the file cache
+            if round_number:  # the first round fills the file cache
                 samples[name].append(sample)
     base = statistics.median(wall for wall, _ in samples["python -c pass"])
     print(f"{runs} runs, Python {sys.version.split()[0]}")
