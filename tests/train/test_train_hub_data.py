@@ -17,7 +17,7 @@ pytestmark = pytest.mark.stack
 READING = """
 import time
 from settings import BadInput
-from data.files import find_source
+from data.sources import find_source
 from data.rows import read_rows
 
 

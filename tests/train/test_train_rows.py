@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data.files import find_source
 from data.rows import read_rows
+from data.sources import find_source
 from data.split import split_rows
 from settings import BadInput
 from stacks import all_stacks, defaults, run_code
@@ -281,7 +281,7 @@ def test_parquet_and_hub_errors_in_every_stack(stack_python: Path, tmp_path: Pat
     code = """
         import pyarrow, pyarrow.parquet
         from pathlib import Path
-        from data.files import find_source
+        from data.sources import find_source
         from data.rows import read_rows
         from settings import BadInput
         folder, settings = Path(given[0]), given[1]

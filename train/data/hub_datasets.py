@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 import hub
-from data.files import EXPECTED_DATA, HUB_NAME, RawRow, cut
+from data.files import RawRow, cut
+from data.sources import EXPECTED_DATA, HUB_NAME
 from settings import BadInput
 
 

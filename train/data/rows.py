@@ -15,8 +15,9 @@ from typing import Any
 
 from data import tes as tes_data
 from data.answers import read_reference
-from data.files import RawRow, Source, bad_data, cut, read_files
+from data.files import RawRow, bad_data, cut, read_file
 from data.hub_datasets import find_commit, read_hub
+from data.sources import Source
 from data.tes_prompt import least_action
 from settings import BadInput, suggest
 
@@ -27,7 +28,10 @@ PROMPT_COLUMNS = ("question", "problem", "instruction", "input", "messages")  # 
 def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
     """Return (format, rows, summary for the run's record)."""
     is_hub = source.kind == "hub"
-    raw_rows = list(read_hub(source.name, settings["data_split"]) if is_hub else read_files(source))
+    if is_hub:
+        raw_rows = list(read_hub(source.name, settings["data_split"]))
+    else:
+        raw_rows = [row for path in source.files for row in read_file(path, source.kind)]
     if not raw_rows:
         raise bad_data(source.name, "has no rows", "at least two rows")
     data_format = choose_format(source, settings, raw_rows[0])
@@ -41,7 +45,9 @@ def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[
     if is_hub:
         summary["commit"] = find_commit(source.name)[0]
     if data_format == "tes":
-        rows, mismatched = _add_decisions(source, rows)
+        decisions = [tes_data.parse_decision(raw) for raw in raw_rows]
+        rows = [_add_decision(row, decision) for row, decision in zip(rows, decisions, strict=True)]
+        mismatched = tes_data.mismatched_rows(decisions)
         summary |= {"ignored_twins": source.ignored_twins, "optimal_action_not_best_q": mismatched}
     elif set(tes_data.Q_COLUMNS) <= set(names):
         rows = [_add_q(raw, row) for raw, row in zip(raw_rows, rows, strict=True)]
@@ -167,23 +173,15 @@ def _refuse_mixed_prompts(rows: list[dict[str, Any]]) -> None:
         raise bad_data(f"{other['source']}: the prompt", problem, "prompts all text, or all messages")
 
 
-def _add_decisions(source: Source, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return (rows with the facts of the plant, rows whose optimal_action is not the best q).
-
-    The key is the hour, which is the same for a row and its copy in another chat format.
-    """
-    decisions = [decision for path in source.files for decision in tes_data.read_decisions(path)]
-    extended = [
-        row | {
-            "key": decision.facts.moment,
-            "day": decision.facts.date,
-            "q": list(decision.q),
-            "best": decision.best,
-            "least": least_action(decision.facts),
-        }
-        for row, decision in zip(rows, decisions, strict=True)
-    ]  # fmt: skip
-    return extended, tes_data.mismatched_rows(decisions)
+def _add_decision(row: dict[str, Any], decision: tes_data.Decision) -> dict[str, Any]:
+    """Add the facts of the plant. The key is the hour, which is the same for copies in another chat format."""
+    return row | {
+        "key": decision.facts.moment,
+        "day": decision.facts.date,
+        "q": list(decision.q),
+        "best": decision.best,
+        "least": least_action(decision.facts),
+    }
 
 
 def _add_q(raw: RawRow, row: dict[str, Any]) -> dict[str, Any]:

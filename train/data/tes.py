@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import shlex
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data.checks import check_file_names
+from data.files import RawRow, bad_data, cut, read_file, read_header
 from data.tes_prompt import ACTIONS, Facts, PromptError, parse_prompt
 from settings import BadInput, suggest
 
@@ -17,14 +17,14 @@ Q_COLUMNS = [f"q_action_{action}" for action in range(ACTIONS)]
 COLUMNS = ["prompt", "optimal_action", *Q_COLUMNS]
 PATTERN = "*_q_dataset.csv"
 HARMONY = "_harmony"  # suffix of copies in the chat format of gpt-oss
+EXPECTED_FILE = f"a UTF-8 CSV file with the columns {', '.join(COLUMNS)}"
 
 
 @dataclass(frozen=True)
 class Decision:
     """One row: the facts of the prompt, and the value of each action."""
 
-    file: str
-    row: int
+    source: str  # FILE:ROW
     facts: Facts
     q: tuple[float, ...]
     optimal_action: int  # the column of that name; rewards use q instead
@@ -47,7 +47,7 @@ class TesSplit:
 def read_split(data: str, held_out: str) -> TesSplit:
     """Read the files and hold one out; of a single file hold out the last day."""
     try:
-        files, twins = find_files(data)
+        files, twins = find_tes_files(data)
     except OSError as error:
         raise BadInput(
             f"settings: data = {data}: {error.strerror}",
@@ -89,10 +89,10 @@ def read_split(data: str, held_out: str) -> TesSplit:
 
 def mismatched_rows(decisions: list[Decision]) -> list[str]:
     """Return the rows whose optimal_action does not have the highest q."""
-    return [f"{row.file} row {row.row}" for row in decisions if row.q[row.optimal_action] < max(row.q)]
+    return [" row ".join(row.source.rsplit(":", 1)) for row in decisions if row.q[row.optimal_action] < max(row.q)]
 
 
-def find_files(data: str) -> tuple[list[Path], list[Path]]:
+def find_tes_files(data: str) -> tuple[list[Path], list[Path]]:
     """Return (CSV files to use, harmony copies to ignore because the plain file of their week exists)."""
     if not data:
         raise BadInput(
@@ -136,70 +136,43 @@ def choose_held_out(part: str, names: list[str], unit: str, data: str) -> str:
 
 def read_decisions(path: Path) -> list[Decision]:
     """Return every row of a file; errors name the row, column and value."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, [])
-            _check_header(path, header)
-            decisions = [
-                _parse_row(path, number, reader.line_num, header, cells)
-                for number, cells in enumerate(filter(None, reader), 1)
-            ]
-    except UnicodeDecodeError as error:
-        raise _bad_file(path, f"is not UTF-8 text: byte {error.object[error.start]:#04x} ({error.reason})") from None
-    except csv.Error as error:
-        raise _bad_file(path, f"is not a CSV file: line {reader.line_num}: {error}") from None
-    except OSError as error:
-        raise _bad_file(path, f"cannot be read: {error.strerror}") from None
-    if not decisions:
-        raise _bad_file(path, "has a header and no rows")
-    return decisions
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if not header:
-        raise _bad_file(path, "is empty")
-    missing = [column for column in COLUMNS if column not in header]
+    rows = list(read_file(path, "csv"))
+    columns = list(rows[0].columns) if rows else read_header(path)
+    missing = [column for column in COLUMNS if column not in columns]
     if missing:
-        found = ", ".join(header)
-        found = found if len(found) <= 200 else found[:197] + "..."
-        raise _bad_file(path, f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has: {found}")
-
-
-def _parse_row(path: Path, number: int, line: int, header: list[str], cells: list[str]) -> Decision:
-    location = f"row {number} (ends at line {line})"
-    if len(cells) != len(header):
-        raise _bad_file(path, f"{location} has {len(cells)} cells, the header has {len(header)}")
-    row = dict(zip(header, cells, strict=True))
-    q = tuple(_parse_q(path, location, column, row[column]) for column in Q_COLUMNS)
-    optimal_action = row["optimal_action"].strip()
-    if optimal_action not in {str(action) for action in range(ACTIONS)}:
-        raise _bad_file(
-            path, f"{location}, column optimal_action: {optimal_action!r}", "optimal_action is 0, 1, 2 or 3"
+        problem = (
+            f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has: {cut(', '.join(columns))}"
         )
+        raise bad_data(str(path), problem, EXPECTED_FILE)
+    if not rows:
+        raise bad_data(str(path), "has a header and no rows", EXPECTED_FILE)
+    return [parse_decision(row) for row in rows]
+
+
+def parse_decision(row: RawRow) -> Decision:
+    """Parse a row, which has all columns of COLUMNS."""
+    q = tuple(_parse_q(row, column) for column in Q_COLUMNS)
+    optimal_action = row.columns["optimal_action"].strip()
+    if optimal_action not in {str(action) for action in range(ACTIONS)}:
+        problem = f"column optimal_action: {optimal_action!r}"
+        raise bad_data(f"{row.location},", problem, "optimal_action is 0, 1, 2 or 3")
     try:
-        facts = parse_prompt(row["prompt"])
+        facts = parse_prompt(row.columns["prompt"])
     except PromptError as error:
-        raise _bad_file(
-            path, f"{location}, column prompt: {error}", "a prompt with every fact of the plant"
-        ) from None
-    return Decision(path.name, number, facts, q, int(optimal_action))
+        problem = f"column prompt: {error}"
+        raise bad_data(f"{row.location},", problem, "a prompt with every fact of the plant") from None
+    return Decision(row.source, facts, q, int(optimal_action))
 
 
-def _parse_q(path: Path, location: str, column: str, cell: str) -> float:
+def _parse_q(row: RawRow, column: str) -> float:
     try:
-        value = float(cell)
+        value = float(row.columns[column])
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise _bad_file(path, f"{location}, column {column}: {cell!r}", f"{column} is a finite number")
+        problem = f"column {column}: {row.columns[column]!r}"
+        raise bad_data(f"{row.location},", problem, f"{column} is a finite number")
     return value
-
-
-def _bad_file(
-    path: Path, problem: str, expected: str = f"a UTF-8 CSV file with the columns {', '.join(COLUMNS)}"
-) -> BadInput:
-    return BadInput(f"{path} {problem}", expected=expected, hint=f"correct {path.name}, or --set data=PATH")
 
 
 def _by_date(decisions: list[Decision]) -> dict[str, list[Decision]]:

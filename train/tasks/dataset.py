@@ -8,8 +8,8 @@ from typing import Any
 from data import lengths
 from data.answers import format_number, read_action, read_number
 from data.checks import check_prompt_count
-from data.files import Source, find_source
 from data.rows import add_reference, read_rows
+from data.sources import Source, find_source
 from data.split import RowSplit, split_rows
 from data.tes_prompt import ACTIONS
 from rewards.functions import Rewards, check_rewards

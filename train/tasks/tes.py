@@ -134,7 +134,7 @@ def _row(decision: Decision, facts: Facts) -> dict[str, Any]:
         "q": list(decision.q),
         "best": decision.best,
         "least": least_action(facts),
-        "source": f"{decision.file}:{decision.row}",
+        "source": decision.source,
     }
 
 

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from data.files import Source, bad_data, cut, find_source
+from data.files import bad_data, cut
 from data.rows import read_rows
+from data.sources import Source, find_source
 from data.split import split_rows
 from settings import BadInput
 
