@@ -83,11 +83,11 @@ def test_a_failed_head_is_started_again(tmp_path: Path) -> None:
         assert child.stderr is None
         assert child.stdout
         for line in child.stdout:
-            if "once more" in line:
+            if "retrying" in line:
                 break
     output, _ = child.communicate(timeout=200)
     assert child.returncode == 0, output
-    assert line.startswith("Ray's head ended on n1 with exit status 1: once more")
+    assert line.startswith("Ray's head ended on n1 with exit status 1: retrying")
     assert "n1: Ray has all 1 nodes after" in output
     assert "STARTED" in output
 

@@ -46,7 +46,7 @@ def read_context(
         address=address,
         interface=name,
         interface_reason=reason,
-        infiniband=tuple(each.name for each in interfaces if each.up and each.kind == node.INFINIBAND),
+        infiniband=tuple(item.name for item in interfaces if item.up and item.kind == node.INFINIBAND),
         cores=len(os.sched_getaffinity(0)),
         gpus=0 if single_process else count_gpus(environ),
         environ={name: environ[name] for name in VARIABLES if name in environ},
@@ -65,11 +65,11 @@ def _select_interface(interfaces: Sequence[node.Interface], wanted: str) -> tupl
         name, reason = node.choose_interface(interfaces, wanted)
     except node.InterfaceError as error:
         names = (
-            ", ".join(each.name for each in interfaces if each.is_external) or "none that leads to another machine"
+            ", ".join(item.name for item in interfaces if item.is_external) or "none that leads to another machine"
         )
         expected = f"one of the interfaces that are up: {names}"
         raise BadInput(str(error), expected=expected, hint="ip -brief address") from None
-    address = next((each.address for each in interfaces if each.name == name.split(",")[0]), "")
+    address = next((item.address for item in interfaces if item.name == name.split(",")[0]), "")
     return name, reason, address or "127.0.0.1"
 
 

@@ -116,7 +116,7 @@ def choose_interface(interfaces: Sequence[Interface], wanted: str = "", own_addr
     if wanted:
         return _resolve_names(interfaces, wanted), "as requested"
     external = sorted(
-        (each for each in interfaces if each.is_external and each.address), key=lambda each: each.kind == INFINIBAND
+        (item for item in interfaces if item.is_external and item.address), key=lambda item: item.kind == INFINIBAND
     )
     for interface in external:
         if own_address and interface.address == own_address:
@@ -126,7 +126,7 @@ def choose_interface(interfaces: Sequence[Interface], wanted: str = "", own_addr
             return interface.name, "the default route uses it"
     if external:
         return external[0].name, "it is up and has an address; there is no default route"
-    loopback = [each.name for each in interfaces if each.up and each.kind == LOOPBACK]
+    loopback = [item.name for item in interfaces if item.up and item.kind == LOOPBACK]
     if loopback:
         return loopback[0], "no other interface is up: this node reaches only itself"
     return "", "no interface is up"
@@ -134,8 +134,8 @@ def choose_interface(interfaces: Sequence[Interface], wanted: str = "", own_addr
 
 def _resolve_names(interfaces: Sequence[Interface], wanted: str) -> str:
     """Resolve NCCL's notation for interfaces to exact names: a prefix, `=` an exact name, `^` all others."""
-    names = [each.name for each in interfaces]
-    external = [each.name for each in interfaces if each.is_external]
+    names = [item.name for item in interfaces]
+    external = [item.name for item in interfaces if item.is_external]
     available = f"on {socket.gethostname()}; interfaces: {', '.join(names)}"
     if wanted.startswith("^"):
         left = [name for name in external if not name.startswith(tuple(wanted.lstrip("^=").split(",")))]
@@ -144,7 +144,7 @@ def _resolve_names(interfaces: Sequence[Interface], wanted: str) -> str:
         return left[0]
     resolved = []
     for name in wanted.removeprefix("=").split(","):
-        prefixed = [] if wanted.startswith("=") else [each for each in (*external, *names) if each.startswith(name)]
+        prefixed = [] if wanted.startswith("=") else [item for item in (*external, *names) if item.startswith(name)]
         if name not in names and not prefixed:
             raise InterfaceError(f"there is no interface {name} {available}")
         resolved.append(name if name in names else prefixed[0])
@@ -226,7 +226,7 @@ def prepare(arguments: argparse.Namespace, environ: dict[str, str]) -> tuple[lis
             _resolve_names(interfaces, "=" + environ["GLOO_SOCKET_IFNAME"])
         variables += network_variables(name, reason, environ)
         address = (
-            next((each.address for each in interfaces if each.name == name.split(",")[0]), "")
+            next((item.address for item in interfaces if item.name == name.split(",")[0]), "")
             or own
             or socket.gethostname()
         )

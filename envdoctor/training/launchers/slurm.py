@@ -194,7 +194,7 @@ def container_arguments(spec: RunSpec, image: str) -> tuple[list[str], list[str]
         return [], ["apptainer", "exec", "--nv", "--bind", bound, image]
     return [
         f"--container-image={image}",
-        "--container-mounts=" + ",".join(f"{each}:{each}" for each in spec.folders),
+        "--container-mounts=" + ",".join(f"{folder}:{folder}" for folder in spec.folders),
     ], []
 
 
