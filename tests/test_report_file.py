@@ -154,7 +154,7 @@ def test_report_contains_the_latest_install_run_and_verification(tmp_path: Path)
         "OutOfMemoryError",
         "off by 0.5",
         "torch==2.8.0",
-        "vllm/_C.abi3.so: lacks libcudart.so.13",
+        "vllm/_C.abi3.so: missing libcudart.so.13",
         "NVIDIA H200",
         "torch.cuda: 12.8",
     ):
@@ -181,9 +181,9 @@ def test_report_without_install_run_and_environment(tmp_path: Path) -> None:
         (),
     )
     text = to_markdown(report)
-    assert "No environment was looked at." in text
-    assert "There is no log of one." in text
-    assert "Nothing wrong found." in text
+    assert "No environment was examined." in text
+    assert "There is no install log." in text
+    assert "No problems found." in text
 
 
 def test_unreadable_files_are_noted(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The commands: one module per command, with its request, its steps and its result."""
+"""The commands: one module for each, with its request record, `run()` and its result record."""

@@ -1,4 +1,4 @@
-"""Gathering a report: the ends of logs, the newest run, the verification; and redaction of all of it."""
+"""Collect the content of a report: ends of logs, newest run and verification. Everything is redacted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from envdoctor.redact.redactor import Redactor, summarize_removed
 
 TAIL_BYTES = 64 << 10
 TAIL_LINES = 120
-EVENTS = 20
-LONGEST_LINE = 600  # characters of a line that are kept, after scrubbing: half a secret is not recognised
+MAX_EVENTS = 20
+MAX_LINE_LENGTH = 600  # lines are cut after the redaction, which would not recognise a part of a secret
 
 
 def make_report(
@@ -34,7 +34,10 @@ def make_report(
     verification: Path | None,
     identity: Identity | None = None,
 ) -> IssueReport:
-    """Gather everything and scrub it. `logs` holds install-*.log, `runs` a folder a run; neither need be there."""
+    """Collect everything and redact it.
+
+    `logs` contains install-*.log, `runs` one folder for each run. Neither has to exist.
+    """
     notes: list[str] = []
     raw = IssueReport(
         envdoctor=__version__,
@@ -53,15 +56,17 @@ def make_report(
 
 
 def _without_home_pages(stack: Stack | None) -> Stack | None:
-    """The stack without its distributions' sites: the rules have read them, and a private one tells a company."""
+    """The stack without the home pages of its distributions: the URL of a private one would name a company."""
     if stack is None or stack.distributions.value is None:
         return stack
-    held = {name: msgspec.structs.replace(each, home="") for name, each in stack.distributions.value.items()}
-    return msgspec.structs.replace(stack, distributions=msgspec.structs.replace(stack.distributions, value=held))
+    distributions = {name: msgspec.structs.replace(each, home="") for name, each in stack.distributions.value.items()}
+    return msgspec.structs.replace(
+        stack, distributions=msgspec.structs.replace(stack.distributions, value=distributions)
+    )
 
 
 def redact_report(raw: IssueReport, identity: Identity) -> IssueReport:
-    """The report without what identifies, with the count of it, and with its lines cut to length."""
+    """Redact a report, add the numbers of removed values, and cut long lines."""
     distributions = raw.stack.distributions.value or {} if raw.stack else {}
     redactor = Redactor(
         identity,
@@ -71,21 +76,21 @@ def redact_report(raw: IssueReport, identity: Identity) -> IssueReport:
         fields=record_fields(),
     )
     data = msgspec.to_builtins(raw)
-    for part in _with_lines(data):  # as one text: a private key has many lines
+    for part in _parts_with_lines(data):  # joined to one text, because a private key has many lines
         part["lines"] = "\n".join(part["lines"])
     data = redactor.data(data)
-    for part in _with_lines(data):
+    for part in _parts_with_lines(data):
         part["lines"] = [_cut(line) for line in part["lines"].split("\n")] if part["lines"] else []
     data |= {"removed": redactor.removed, "summary": summarize_removed(redactor.removed)}
     return msgspec.convert(data, IssueReport)
 
 
-def _with_lines(data: dict[str, Any]) -> list[dict[str, Any]]:
+def _parts_with_lines(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [part for part in (data["install"], data["run"]) if part]
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ... ({len(line)} characters)"
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ... ({len(line)} characters)"
 
 
 def _versions(machine: Machine) -> frozenset[str]:
@@ -94,7 +99,7 @@ def _versions(machine: Machine) -> frozenset[str]:
 
 
 def public_sites() -> frozenset[str]:
-    """Hosts that the rules' own documentation names."""
+    """The hosts in the documentation of the rules."""
     from envdoctor.rules import RULES
 
     text = "\n".join(f"{rule.url}\n{rule.documentation}" for rule in RULES.values())
@@ -102,7 +107,7 @@ def public_sites() -> frozenset[str]:
 
 
 def record_fields() -> frozenset[str]:
-    """The field names of all records: keys that are ours."""
+    """The field names of all records, which are never redacted."""
     found: set[str] = set()
     kinds: list[type] = [Record]
     while kinds:
@@ -119,9 +124,9 @@ def read_install(logs: Path, notes: list[str]) -> LastInstall | None:
 
 
 def read_run(runs: Path, notes: list[str]) -> LastRun | None:
-    """The newest run below a folder; the run that wrote last counts, since an old one may have been resumed."""
-    written = [_newest(runs, f"*/{name}", notes) for name in ("run.json", "train.log", "events.jsonl")]
-    files = [path for path in written if path and (path.parent / "run.json").is_file()]
+    """The run in a folder that was written last; an old run may have been resumed."""
+    newest = [_newest(runs, f"*/{name}", notes) for name in ("run.json", "train.log", "events.jsonl")]
+    files = [path for path in newest if path and (path.parent / "run.json").is_file()]
     if not files:
         return None
     directory = max(files, key=lambda path: path.stat().st_mtime).parent
@@ -129,7 +134,7 @@ def read_run(runs: Path, notes: list[str]) -> LastRun | None:
         directory.name,
         _read_json(directory / "run.json", notes),
         _read_json(directory / "result.json", notes),
-        tuple(_events(read_tail(directory / "events.jsonl", notes)))[-EVENTS:],
+        tuple(_events(read_tail(directory / "events.jsonl", notes)))[-MAX_EVENTS:],
         read_tail(directory / "train.log", notes),
     )
 
@@ -138,14 +143,14 @@ def _newest(folder: Path, pattern: str, notes: list[str]) -> Path | None:
     try:
         files = [(path.stat().st_mtime, path) for path in folder.glob(pattern) if path.is_file()]
     except OSError as error:
-        notes.append(f"cannot look into {folder}: {error.strerror}")
+        notes.append(f"cannot read {folder}: {error.strerror}")
         return None
     return max(files)[1] if files else None
 
 
 def read_tail(path: Path, notes: list[str]) -> tuple[str, ...]:
-    """The last whole lines of a file; of a line that a progress bar wrote over, what stood there last."""
-    if not path.is_file():  # nor a pipe, which would wait for its writer
+    """The last complete lines of a file. Of a line that a progress bar has overwritten, only the last state."""
+    if not path.is_file():  # a pipe would block until it is written
         return ()
     try:
         with path.open("rb") as file:
@@ -156,7 +161,7 @@ def read_tail(path: Path, notes: list[str]) -> tuple[str, ...]:
         notes.append(f"cannot read {path}: {error.strerror}")
         return ()
     text = data.decode("utf-8", "replace").rstrip()
-    if size > TAIL_BYTES:  # the first line may begin within a word, and half a secret is not recognised
+    if size > TAIL_BYTES:  # the first line may be incomplete, and a part of a secret is not recognised
         text = re.split(r"\n", text, maxsplit=1)[-1] if "\n" in text else re.split(r"\s", text, maxsplit=1)[-1]
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
     return tuple(_printable(line) for line in lines[-TAIL_LINES:]) if text else ()
@@ -182,7 +187,7 @@ def _read_json(path: Path, notes: list[str]) -> dict[str, Any]:
         if not path.is_file():
             return {}
         if path.stat().st_size > TAIL_BYTES * 16:
-            notes.append(f"{path} has {path.stat().st_size} bytes, and was left out")
+            notes.append(f"{path} has {path.stat().st_size} bytes and was omitted")
             return {}
         data = json.loads(path.read_bytes())
     except OSError as error:

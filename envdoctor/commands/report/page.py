@@ -1,4 +1,4 @@
-"""A report as Markdown. What comes from outside stands in code blocks, where nothing in it is markup."""
+"""A report as Markdown. Text from other programs is inside code blocks, where it is not interpreted as markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envdoctor.core.records import Finding, Stack, Verification
 def to_markdown(report: IssueReport) -> str:
     """The report as Markdown."""
     parts = [
-        f"# envdoctor report\n\n{report.summary} Made by envdoctor {report.envdoctor} on {report.created}.\n",
+        f"# envdoctor report\n\n{report.summary} Created by envdoctor {report.envdoctor} on {report.created}.\n",
         _findings(report.findings),
         f"## Machine\n\n{_block(facts(msgspec.to_builtins(report.machine)))}",
         _stack(report.stack),
@@ -28,7 +28,7 @@ def to_markdown(report: IssueReport) -> str:
 
 
 def facts(data: Any, name: str = "") -> Iterator[str]:
-    """Every fact in a line: `driver.version: 570.26  (/proc/driver/nvidia/version)`."""
+    """One line for each fact: `driver.version: 570.26  (/proc/driver/nvidia/version)`."""
     if not isinstance(data, dict):
         yield f"{name}: {data}"
     elif "source" in data and ("value" in data or "state" in data):
@@ -47,8 +47,8 @@ def _fact(fact: dict[str, Any], name: str) -> Iterator[str]:
         yield f"{name}: {_pairs(value) or 'none'}  ({source})"
     elif isinstance(value, dict):
         for key, each in value.items():
-            told = "source" in each if isinstance(each, dict) else True  # a fact within a fact: torch.cuda
-            yield from facts(each if told else _pairs(each), f"{name}.{key}")
+            is_fact = "source" in each if isinstance(each, dict) else True  # a nested fact, such as torch.cuda
+            yield from facts(each if is_fact else _pairs(each), f"{name}.{key}")
     elif isinstance(value, list | tuple) and any(isinstance(each, dict) and "name" in each for each in value):
         for number, each in enumerate(value):
             yield from facts(each, f"{name}.{number}")
@@ -65,7 +65,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 def _findings(findings: tuple[Finding, ...]) -> str:
     if not findings:
-        return "## Findings\n\nNothing wrong found.\n"
+        return "## Findings\n\nNo problems found.\n"
     parts = [f"## Findings\n\n{len(findings)} findings.\n"]
     for finding in findings:
         evidence = [f"{each.fact}: {each.value}  ({each.source})" for each in finding.evidence]
@@ -84,15 +84,15 @@ def _findings(findings: tuple[Finding, ...]) -> str:
 
 def _stack(stack: Stack | None) -> str:
     if stack is None:
-        return "## Stack\n\nNo environment was looked at.\n"
+        return "## Stack\n\nNo environment was examined.\n"
     distributions = stack.distributions.value or {}
     data = msgspec.to_builtins(stack)
     extensions = [each for each in stack.extensions.value or () if each.missing_libraries or each.missing_symbols]
     for name in ("distributions", "extensions"):
         if data[name].get("value"):
-            data[name]["value"] = f"{len(data[name]['value'])}, of which see below"
+            data[name]["value"] = f"{len(data[name]['value'])}, listed below"
     broken = [
-        f"{each.path}: lacks {', '.join((*each.missing_libraries, *each.missing_symbols))}" for each in extensions
+        f"{each.path}: missing {', '.join((*each.missing_libraries, *each.missing_symbols))}" for each in extensions
     ]
     listed = [
         f"{each.name}=={each.version}" + (f"  {each.source}" if each.source else "")
@@ -100,20 +100,20 @@ def _stack(stack: Stack | None) -> str:
     ]
     return (
         f"## Stack\n\n{_block(facts(data))}"
-        + (f"\nCompiled files that lack something:\n\n{_block(broken)}" if broken else "")
+        + (f"\nCompiled files with missing libraries or symbols:\n\n{_block(broken)}" if broken else "")
         + (f"\n{_folded(f'{len(listed)} distributions', _block(sorted(listed)))}" if listed else "")
     )
 
 
 def _install(install: LastInstall | None) -> str:
     if install is None:
-        return "## Last install\n\nThere is no log of one.\n"
-    return f"## Last install\n\n{_folded(f'The end of {install.file}', _block(install.lines))}"
+        return "## Last install\n\nThere is no install log.\n"
+    return f"## Last install\n\n{_folded(f'End of {install.file}', _block(install.lines))}"
 
 
 def _verification(verification: Verification | None) -> str:
     if verification is None:
-        return "## Last verification\n\nThere is none.\n"
+        return "## Last verification\n\nThere is no stored verification.\n"
     rows = [
         f"{each.probe}: {each.outcome} in {each.seconds:.1f} s, {each.message}"
         + "".join(f"\n    {line}" for line in each.output.strip().splitlines()[-20:])
@@ -127,14 +127,14 @@ def _verification(verification: Verification | None) -> str:
 
 def _run(run: LastRun | None) -> str:
     if run is None:
-        return "## Last run\n\nThere is none.\n"
-    ended = _json(run.result) if run.result else "no result.json: it did not get to its end"
+        return "## Last run\n\nThere is no run.\n"
+    ended = _json(run.result) if run.result else "no result.json: the run did not finish"
     events = [msgspec.json.encode(event).decode() for event in run.events]
     return "\n".join((
         f"## Last run\n\n{_block([run.directory, _json(run.configuration)])}",
-        f"How it ended:\n\n{_block([ended])}",
-        _folded(f"The last {len(events)} events", _block(events)) if events else "There are no events.\n",
-        _folded("The end of train.log", _block(run.lines)) if run.lines else "There is no train.log.\n",
+        f"Result:\n\n{_block([ended])}",
+        _folded(f"Last {len(events)} events", _block(events)) if events else "There are no events.\n",
+        _folded("End of train.log", _block(run.lines)) if run.lines else "There is no train.log.\n",
     ))  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def _folded(title: str, body: str) -> str:
 
 
 def _block(lines: Any) -> str:
-    """A code block, its fence longer than any run of backticks in it."""
+    """A code block whose fence is longer than any sequence of backticks in it."""
     text = "\n".join(lines)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     return f"{fence}text\n{text}\n{fence}\n"

@@ -1,4 +1,4 @@
-"""What a report holds. Everything in it has been scrubbed; nothing is added to it afterwards."""
+"""The records of a report. Their content is redacted; nothing is added after the redaction."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ class LastInstall(Record, frozen=True):
 
 
 class LastRun(Record, frozen=True):
-    """The newest run: its configuration, how it ended, and its last words."""
+    """The newest run: configuration, result, and the end of its events and log."""
 
     directory: str
     configuration: dict[str, Any]
-    result: dict[str, Any]  # empty where it did not get to its end
+    result: dict[str, Any]  # empty if the run did not finish
     events: tuple[dict[str, Any], ...]
     lines: tuple[str, ...]  # of train.log
 
 
 class IssueReport(Record, frozen=True, kw_only=True):
-    """What `envdoctor report` answers with."""
+    """The result of `envdoctor report`."""
 
     schema: int = REPORT_SCHEMA
     envdoctor: str
     created: str  # ISO 8601, UTC
-    removed: dict[str, int]  # kind: how many different values
-    summary: str  # the same in words
+    removed: dict[str, int]  # number of different values by kind
+    summary: str  # the removed values as a sentence
     machine: Machine
     stack: Stack | None
     findings: tuple[Finding, ...]
     install: LastInstall | None
     verification: Verification | None
     run: LastRun | None
-    notes: tuple[str, ...]  # what could not be read
+    notes: tuple[str, ...]  # files that could not be read
