@@ -28,7 +28,7 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(int(sys.argv[4]))
-from model import tiny_model
+from modeling import tiny_model
 from datasets import Dataset
 from settings import read_recipe, resolve_settings
 from tasks.sort import SortTask
@@ -40,7 +40,7 @@ torch.manual_seed(settings["seed"])
 task = SortTask(settings)
 tokenizer = tiny_model.make_tokenizer(task.symbols)
 longest = max(len(row["prompt"].split()) for row in task.train)
-model = tiny_model.make_model(settings, tokenizer, longest + settings["max_completion_length"])
+model = tiny_model.make_model(settings, tokenizer, longest + settings["max_completion_length"], "sdpa")
 times = []
 
 class Clock(TrainerCallback):

@@ -1,12 +1,11 @@
-"""What the bundled trainer adds to a step of TRL, in milliseconds: the time that passes in its own code.
+"""The time that the bundled trainer's own code adds to a step of TRL, in milliseconds.
 
-    python tests/benchmarks/trainer_own.py PYTHON_OF_THE_STACK [--steps N] [--answers N] [--completion N] [--words N]
+    python tests/benchmarks/trainer_own.py PYTHON_OF_THE_STACK [--steps N] [--batch N] [--completion N] [--words N]
 
-The difference of two runs' steps drowns in a machine's noise where a step takes seconds, so here the code between TRL
-and the run's files is timed itself: the reward function that TRL calls (the user's own one included), what happens at
-the beginning, at the end and at the log of a step, and the stopwatch around TRL's parts. The model is tiny; answers
-and their lengths are those of trainer_gpu.py, since it is them that this work grows with. Medians of the steps but
-the first two; on a CPU the stopwatch waits for no GPU.
+Where a step takes seconds, the noise of a machine hides the difference between two runs. So the code between TRL and
+the run's files is timed itself: the reward function (including the user's), the callbacks at the beginning, end and
+log of a step, and the timer around TRL's parts. The model is tiny; number and length of the completions are those of
+trainer_gpu.py. Medians of all steps but the first two; on a CPU the timer does not wait for a GPU.
 """
 
 from __future__ import annotations
@@ -25,43 +24,43 @@ PROGRAM = """
 import functools, json, sys, time
 sys.path.insert(0, TRAIN)
 import grpo
-prepared, spent, inner = grpo.prepare_process, {}, [0.0]
-def timed(owner, name):
+prepare_process, spent, inner = grpo.prepare_process, {}, [0.0]
+def measure(owner, name):
     method = getattr(owner, name)
     @functools.wraps(method)
     def measured(*arguments, **named):
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             return method(*arguments, **named)
         finally:
-            spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
     setattr(owner, name, measured)
-def around(make):
-    # The stopwatch's own share: all of a timed call but the call itself.
-    @functools.wraps(make)
-    def made(self, method, *rest):
+def measure_overhead(wrap):
+    # The timer's own share: a timed call without the call itself.
+    @functools.wraps(wrap)
+    def wrapped(self, method, *rest):
         def counted(*arguments, **named):
-            began = time.perf_counter()
+            start = time.perf_counter()
             try:
                 return method(*arguments, **named)
             finally:
-                inner[0] += time.perf_counter() - began
-        watched = make(self, counted, *rest)
-        def whole(*arguments, **named):
-            began, before = time.perf_counter(), inner[0]
+                inner[0] += time.perf_counter() - start
+        timed = wrap(self, counted, *rest)
+        def total(*arguments, **named):
+            start, before = time.perf_counter(), inner[0]
             try:
-                return watched(*arguments, **named)
+                return timed(*arguments, **named)
             finally:
-                own = time.perf_counter() - began - (inner[0] - before)
-                spent["stopwatch"] = spent.get("stopwatch", 0.0) + own
-        return whole
-    return made
+                own = time.perf_counter() - start - (inner[0] - before)
+                spent["timer"] = spent.get("timer", 0.0) + own
+        return total
+    return wrapped
 def prepare(*arguments):
-    prepared(*arguments)
-    from run import recorder, timer
+    prepare_process(*arguments)
+    from run import recorder, timers
     for name in OWN:
-        timed(recorder.Recorder, name)
-    stopwatch.StepTimer._timed = around(stopwatch.StepTimer._timed)
+        measure(recorder.Recorder, name)
+    timers.StepTimer._timed = measure_overhead(timers.StepTimer._timed)
     logged = recorder.Recorder.on_log
     def on_log(self, *arguments, **named):
         logged(self, *arguments, **named)
@@ -75,36 +74,36 @@ sys.exit(grpo.main())
 
 
 def main() -> None:
-    """One run; milliseconds by where they pass."""
+    """Run once, and print the milliseconds of each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--answers", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--completion", type=int, default=512)
-    parser.add_argument("--words", type=int, default=1000, help="of the vocabulary")
-    asked = parser.parse_args()
-    size = {"words": asked.words, "width": 32, "inner": 64, "layers": 1, "heads": 2, "prompt": 256}
+    parser.add_argument("--words", type=int, default=1000, help="size of the vocabulary")
+    options = parser.parse_args()
+    size = {"words": options.words, "width": 32, "inner": 64, "layers": 1, "heads": 2, "prompt": 256}
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder, "model"), Path(folder, "run")
-        read_output([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
+        read_output([options.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
         settings = {
             "model": str(model), "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"],
-            "chat": "text", "steps": asked.steps, "prompts_per_step": asked.answers // 8, "num_generations": 8,
-            "max_completion_length": asked.completion, "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
+            "chat": "text", "steps": options.steps, "prompts_per_step": options.batch // 8, "num_generations": 8,
+            "max_completion_length": options.completion, "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
             "save_every": 0,
         }  # fmt: skip
         out.mkdir()
         (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
         head = f"TRAIN, OWN = {str(TRAIN)!r}, {OWN!r}\n"
-        said = read_output([asked.python, "-B", "-c", head + PROGRAM, str(out)])
+        output = read_output([options.python, "-B", "-c", head + PROGRAM, str(out)])
         metrics = [json.loads(line)["metrics"] for line in (out / "events.jsonl").open() if '"step", "step"' in line]
-    rows = [json.loads(line[4:]) for line in said.splitlines() if line.startswith("OWN ")][FIRST:]
-    parts = {name: 1000 * statistics.median(row.get(name, 0.0) for row in rows) for name in (*OWN, "stopwatch")}
+    rows = [json.loads(line[4:]) for line in output.splitlines() if line.startswith("OWN ")][FIRST:]
+    parts = {name: 1000 * statistics.median(row.get(name, 0.0) for row in rows) for name in (*OWN, "timer")}
     seconds = statistics.median(row["seconds"] for row in metrics[FIRST:])
     tokens = statistics.median(row["tokens"] for row in metrics[FIRST:])
     shown = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
-    whole = sum(parts.values())
-    print(f"{asked.answers} answers, {tokens:,.0f} tokens, {seconds:.2f} s a step; own code {whole:.1f} ms")
+    total = sum(parts.values())
+    print(f"{options.batch} completions, {tokens:,.0f} tokens, {seconds:.2f} s a step; own code {total:.1f} ms")
     print(f"in ms: {shown}")
 
 

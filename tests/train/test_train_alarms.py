@@ -68,12 +68,12 @@ def test_real_runs_that_went_wrong_raise_what_fits(name: str, expected: set[str]
 def test_the_numbers_seen_are_told() -> None:
     lost = replay("sort-learning-rate-1e-2")[0]
     assert (lost.step, "frac_reward_zero_std 1, reward_std 0, mean reward 0" in lost.message) == (11, True)
-    assert "it was 0.3398 before" in lost.hint
+    assert "the reward was 0.3398 before" in lost.hint
     assert "--set learning_rate=0.001" in lost.hint
     assert "--set warmup_steps=40" in replay("sort-without-warmup")[0].hint
     over = replay("sort-35-multisets")[0]
     assert over.message.startswith(
-        "held-out greedy_reward fell from 0.1824 (step 0) to 0.0309, by more than chance (0.054)"
+        "held-out greedy_reward fell from 0.1824 (step 0) to 0.0309, significantly (0.054)"
     )
 
 
@@ -181,13 +181,13 @@ def test_a_gap_to_what_sampled_has_to_last_and_clears() -> None:
     assert run(alarms, range(1, 60), lambda step: {"sampling_gap": 0.4 if step % 3 != 2 else 0.02}) == []
     (alarm,) = run(alarms, range(60, 90), lambda _: {"sampling_gap": 0.4})
     assert (alarm.name, alarm.step) == ("sampling-gap", 62)
-    assert "lies 0.4 from the model's" in alarm.message
+    assert "differ by 0.4 per token from the model's" in alarm.message
     assert "generation=transformers" in alarm.hint
     assert run(alarms, range(90, 100), lambda _: {"sampling_gap": 0.07}) == [], "neither wide nor closed"
     run(alarms, range(100, 101), lambda _: {"sampling_gap": 0.01})
     assert len(run(alarms, range(101, 110), lambda _: {"sampling_gap": 0.4})) == 1, "raised again"
     (cut,) = run(Alarms({"top_p": 0.9}), range(1, 9), lambda _: {"sampling_gap": 0.2})
-    assert cut.hint.startswith("--set top_p=1: 0.9 cuts")
+    assert cut.hint.startswith("--set top_p=1: 0.9 truncates")
 
 
 def looked(rewards: list[float], held_out: list[float], rows: int = 100) -> list[Alarm]:

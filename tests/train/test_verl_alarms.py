@@ -212,4 +212,4 @@ def test_skipped_updates_do_not_count_as_lost_weights(tmp_path: Path) -> None:
     make_recorder(tmp_path, "sft", micro_batch=2, has_dumps=False).read_line("a line\n")
     (event,) = RunDirectory(tmp_path).read_events("alarm")
     assert (event["step"], event["name"]) == (5, "not-a-number")
-    assert "such updates are left out, 5 in a row" in event["message"]
+    assert "such updates are skipped, 5 in a row" in event["message"]

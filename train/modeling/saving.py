@@ -1,4 +1,4 @@
-"""After the training: saving, merging the adapter in and holding the merged model against it, the card, the hub."""
+"""After the training: saving, merging the adapter and comparing the merged model, the model card, the hub."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from run.directory import RunDirectory
 
 MERGED = "merged"
-# Settings that say where this machine has something, or what it talks to.
+# Settings with local addresses.
 PRIVATE = frozenset({"vllm_server", "push_to", "report_to"})
-# PEFT holds merged against unmerged logits within 1e-4 in float32 (its tests/testing_common.py).
+# PEFT's tests compare merged and unmerged logits within 1e-4 in float32 (tests/testing_common.py).
 FLOAT32_TOLERANCE = 1e-4
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
-# Both models round about 16 results a layer (seven products, two norms, two sums, rotary, softmax, gate times up),
+# Both models round about 16 results per layer (seven products, two norms, two sums, rotary, softmax, gate times up),
 # and the merged one its seven weights.
 ROUNDINGS_A_LAYER = 2 * 16 + 7
 
 
 def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | None = None) -> list[str]:
-    """Write the adapter, or the whole model where there is none, and the tokenizer; the names of what was written.
+    """Save the adapter, or the full model without one, and the tokenizer; return the file names.
 
-    `weights` are those of a divided model, gathered.
+    `weights` is the gathered state dict of a sharded model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     gathered = {} if weights is None else {"state_dict": weights}
     if hasattr(model, "peft_config"):
-        # False: no vocabulary was resized, and "auto" asks the hub for the base model's.
+        # The vocabulary was not resized; "auto" would request the base model's from the hub.
         model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False, **gathered)
-        (folder / "README.md").unlink(missing_ok=True)  # PEFT's template, which names this machine's folders
+        (folder / "README.md").unlink(missing_ok=True)  # PEFT's template, which contains local paths
     else:
         model.save_pretrained(folder, **gathered)
     tokenizer.save_pretrained(folder)
@@ -53,15 +53,15 @@ def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | Non
 
 
 def finish(run: RunDirectory, policy: Policy, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """What a run that is done and saved still asks for: merging, the card, the hub; what failed is noted."""
+    """Merge, write the model card, and push, as the settings request; a failure is noted."""
     folder, more = run.path / "model", {}
     if settings["merge"]:
-        run.start_phase("merge", "the adapter into its base, and both compared")
+        run.start_phase("merge", "the adapter into its base model, and comparison")
         try:
             more["merged"] = merge_and_compare(policy.model, policy.tokenizer, settings, folder)
-        except Exception as error:  # of memory or disk, in whatever library's words: the adapter is saved
+        except Exception as error:  # out of memory or disk, of any class: the adapter is saved
             run.note(f"not merged: {error}")
-            shutil.rmtree(folder / MERGED, ignore_errors=True)  # a half model would be pushed with the rest
+            shutil.rmtree(folder / MERGED, ignore_errors=True)  # an incomplete model would be pushed
             more["merged"] = None
     (folder / "README.md").write_text(model_card(result | more, settings), encoding="utf-8")
     if settings["push_to"]:
@@ -79,14 +79,14 @@ def finish(run: RunDirectory, policy: Policy, settings: dict[str, Any], result: 
 
 
 def merge_and_compare(model: Any, tokenizer: Any, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Save the model with its adapter merged in to `folder`/merged, load that again, and compare the two.
+    """Save the model with its adapter merged to `folder`/merged, load it again, and compare the two.
 
-    `folder` is where `save` put the adapter. The model given is used up: its memory is given back before the merged
-    one is loaded. The numbers are root mean squares of logits' differences as shares of the logits' own:
+    `folder` contains the saved adapter. The given model is freed before the merged one is loaded. The numbers are
+    root mean squares of logit differences, relative to the logits:
     {folder, dtype, difference, tolerance, ok, effect, effect_kept, same_next_token, quantized_difference}.
-    A quantised base is loaded again in bfloat16: merged into 4 bits the adapter would be rounded to their grid, which
-    is coarser than what it adds (PEFT warns of it). `quantized_difference` then says how far the model that was
-    trained, on quantised weights, is from the one that is merged.
+    A quantized base is loaded again in bfloat16: merged into 4 bits the adapter would be rounded to a grid that is
+    coarser than its changes (PEFT warns of it). `quantized_difference` is then the distance between the trained model
+    with quantized weights and the merged one.
     """
     import torch
     from peft import PeftModel
@@ -107,13 +107,13 @@ def merge_and_compare(model: Any, tokenizer: Any, settings: dict[str, Any], fold
     if quantized:
         if settings["quantization"] == "none":
             raise BadInput(
-                f"merge = true, but {settings['model']} itself is quantised",
-                expected="a base model in 16 or 32 bits: an adapter merged into 4 bits would be rounded away",
+                f"merge = true, but {settings['model']} itself is quantized",
+                expected="a base model in 16 or 32 bits: an adapter merged into 4 bits would be lost by rounding",
                 hint="--set merge=false",
             )
         trained = read_logits(model, tokens)
         revision = {"revision": settings["revision"]} if settings["revision"] else {}
-        attention = attention if attention in ("eager", "sdpa") else "eager"  # on the CPU, beside the trained model
+        attention = attention if attention in ("eager", "sdpa") else "eager"  # on the CPU, next to the trained model
         half = {dtype_option(): torch.bfloat16, "attn_implementation": attention}
         base = AutoModelForCausalLM.from_pretrained(settings["model"], **half, **options, **revision)
         model = PeftModel.from_pretrained(base, str(folder))
@@ -124,7 +124,7 @@ def merge_and_compare(model: Any, tokenizer: Any, settings: dict[str, Any], fold
     merged = model.merge_and_unload()
     merged.save_pretrained(folder / MERGED)
     tokenizer.save_pretrained(folder / MERGED)
-    merged.to("meta")  # the weights are on disk: make room for those that are read back
+    merged.to("meta")  # frees the memory for the weights that are read back
     loaded = AutoModelForCausalLM.from_pretrained(
         folder / MERGED, **{dtype_option(): getattr(torch, dtype)}, attn_implementation=attention, **options
     )
@@ -165,31 +165,31 @@ def read_logits(model: Any, tokens: Any) -> Any:
 
 
 def compare_logits(merged: Any, adapted: Any, plain: Any) -> dict[str, float]:
-    """How far the merged model is from the adapted one, and how much of what the adapter does is still there."""
+    """The distance of the merged model from the adapted one, and the remaining share of the adapter's effect."""
     effect = adapted - plain
     size = effect.square().sum().item()
     kept = ((merged - plain) * effect).sum().item() / size if size else 1.0
     return {
         "difference": distance(merged, adapted),
         "effect": distance(plain, adapted),
-        "effect_kept": kept,  # 1: all of it; 0: the rounding of the weights swallowed it
+        "effect_kept": kept,  # 1: all of it; 0: lost by rounding of the weights
         "same_next_token": (merged.argmax(-1) == adapted.argmax(-1)).float().mean().item(),
     }
 
 
 def distance(found: Any, true: Any) -> float:
-    """The root mean square of the difference as a share of the true one's."""
+    """The root mean square of the difference, relative to that of `true`."""
     return ((found - true).square().mean().sqrt() / true.square().mean().sqrt()).item()
 
 
 def choose_tolerance(dtype: str, layers: int) -> float:
-    """What rounding alone may make: errors of so many roundings add like a random walk."""
+    """The expected rounding error: errors add like a random walk."""
     walk = ROUNDING[dtype] * math.sqrt(ROUNDINGS_A_LAYER * layers)
     return max(walk, FLOAT32_TOLERANCE)
 
 
 def weight_dtype(model: Any) -> str:
-    """The type of the base's weights."""
+    """The data type of the base model's weights."""
     kinds = (str(p.dtype).removeprefix("torch.") for name, p in model.named_parameters() if "lora_" not in name)
     return next(kind for kind in kinds if kind in ROUNDING)
 
@@ -198,7 +198,7 @@ def weight_dtype(model: Any) -> str:
 
 
 def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "") -> str:
-    """README.md for the hub: YAML header, what was trained how, held-out numbers; nothing of this machine's paths."""
+    """README.md for the hub: YAML header, training, held-out metrics, settings and versions, without local paths."""
     adapter = bool(settings["lora_rank"])
     base = public_value(settings["model"]) if settings["model"] else ""
     on_hub = bool(base) and not is_local_path(settings["model"])
@@ -208,11 +208,14 @@ def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "
     header += [f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation", "tags:"]
     header += [f"- {tag}" for tag in tags] + ["---", ""]
     kind = f"a LoRA adapter of rank {settings['lora_rank']}" if adapter else "every weight"
-    of = f" of {base}" if base else " of a tiny model made on the spot"
+    source = f" of {base}" if base else " of a tiny model with random weights"
     steps = f", {result['steps']} steps" if result.get("steps") else ""
     lines = [f"# {recipe}: {'adapter for ' if adapter else ''}{base or 'a tiny model'}", ""]
-    lines += [f"Trained with GRPO: {kind}{of}, by envdoctor's recipe `{recipe}`, seed {settings['seed']}{steps}.", ""]
-    lines += ["## Held-out numbers", "", *table(("", "before", "after"), held_out_rows(result)), ""]
+    lines += [
+        f"Trained with GRPO: {kind}{source}, by envdoctor's recipe `{recipe}`, seed {settings['seed']}{steps}.",
+        "",
+    ]
+    lines += ["## Held-out metrics", "", *table(("", "before", "after"), held_out_rows(result)), ""]
     changed = changed_settings(settings)
     lines += ["## Settings other than the defaults", "", *table(("setting", "value"), list(changed.items())), ""]
     versions = {**result.get("versions", {}), **({"GPU": result["gpu"]} if result.get("gpu") else {})}
@@ -221,13 +224,13 @@ def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "
 
 
 def held_out_rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A row per number of the looks before and after."""
+    """A row per metric of the evaluations before and after."""
     before, after = result.get("before") or {}, result.get("after") or {}
     names = [*before, *(name for name in after if name not in before)]
-    return [(name, show(before.get(name)), show(after.get(name))) for name in names]
+    return [(name, format_number(before.get(name)), format_number(after.get(name))) for name in names]
 
 
-def show(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Four digits, or a dash."""
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -240,7 +243,7 @@ def table(head: tuple[str, ...], rows: list[Any]) -> list[str]:
 
 
 def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
-    """Settings that differ from the vocabulary's defaults, without what is of this machine alone."""
+    """Settings that differ from the defaults, without local addresses."""
     known = setting_definitions()
     changed = {}
     for name, value in settings.items():
@@ -252,7 +255,7 @@ def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def public_value(value: Any) -> str:
-    """A path of this machine as its last part alone; anything else as it is."""
+    """The last part of a local path; any other value unchanged."""
     text = str(value)
     return expand_user(text).name if is_local_path(text) else text
 
@@ -261,16 +264,16 @@ def public_value(value: Any) -> str:
 
 
 def push(folder: Path, repository: str, token: str) -> str:
-    """Upload a folder as a model repository, made private where it does not exist yet; its address comes back.
+    """Upload a folder as a model repository, private where it is new; return its address.
 
-    The token is HF_TOKEN. Whatever goes wrong is BadInput: the run is saved on this machine all the same.
+    The token is HF_TOKEN. Every failure is BadInput: the run is saved locally.
     """
-    expected = f"{repository or 'OWNER/NAME'} to be written to on the hub; {folder.name} is saved on this machine"
+    expected = f"{repository or 'OWNER/NAME'} to be writable on the hub; {folder.name} is saved on this machine"
     if not token:
         raise BadInput(
             f"push_to = {repository}: HF_TOKEN is not set",
             expected=expected,
-            hint="set HF_TOKEN to a token that may write, and push again",
+            hint="set HF_TOKEN to a token with write permission, and push again",
         )
     from huggingface_hub import HfApi
     from huggingface_hub.utils import validate_repo_id
@@ -294,7 +297,7 @@ def push(folder: Path, repository: str, token: str) -> str:
 
 @contextlib.contextmanager
 def public_copy(folder: Path) -> Iterator[Path]:
-    """The folder by links, with configurations that name no folder of this machine."""
+    """A copy of the folder by symlinks, with configurations without local paths."""
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -309,7 +312,7 @@ def public_copy(folder: Path) -> Iterator[Path]:
 
 
 def remove_local_paths(path: Path) -> str | None:
-    """A configuration with its base model's path cut to the last part; None where there is nothing to cut."""
+    """A configuration with its base model's path cut to the last part; None where it has no path."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError):
@@ -325,17 +328,17 @@ def remove_local_paths(path: Path) -> str | None:
 
 
 def explain_push_error(error: Exception) -> tuple[str, str]:
-    """Why the hub did not take it, and what to do."""
+    """(the reason why the hub refused the push, a hint)."""
     if isinstance(error, hub.HubError):
         return error.reason, error.hint
     kind = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
     if kind == "HFValidationError":
-        return "it is no name of a repository", "--set push_to=OWNER/NAME"
+        return "it is not a repository name", "--set push_to=OWNER/NAME"
     if kind == "OfflineModeIsEnabled" or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return "HF_HUB_OFFLINE keeps it from the hub", "unset HF_HUB_OFFLINE and push again"
+        return "HF_HUB_OFFLINE disables the hub", "unset HF_HUB_OFFLINE and push again"
     if status in (401, 403):
-        return f"the hub refused it (HTTP {status})", "set HF_TOKEN to a token that may write there"
+        return f"the hub refused it (HTTP {status})", "set HF_TOKEN to a token with write permission"
     if status is not None:
         return f"the hub responded with HTTP {status}: {first_line(error)}", "push again later"
-    return f"the hub cannot be reached ({kind}: {first_line(error)})", "push again from where there is a network"
+    return f"the hub cannot be reached ({kind}: {first_line(error)})", "push again from a machine with a network"

@@ -1,7 +1,7 @@
-"""Alarms of a run: what its numbers say is wrong, with those numbers and what to try. Standard library only.
+"""Alarms of a run: problems that its metrics show, with the numbers and a hint. Standard library only.
 
-Each alarm is raised once, and again only after it has cleared. A metric that is missing, or null, is no evidence;
-`not-a-number` alone takes a null where there was a number before.
+Each alarm is raised once, and again only after it has cleared. A missing or null metric is ignored, except by
+`not-a-number`, which counts a null after a number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = ("no-signal", "collapse", "overfitting", "not-a-number", "gradient-spike
 
 @dataclass(frozen=True)
 class Alarm:
-    """What is wrong since `step`, with the numbers, and what to try."""
+    """A problem since `step`, with the numbers and a hint."""
 
     name: str
     step: int
@@ -41,7 +41,7 @@ class Alarm:
 
 
 def check_alarm_names(names: list[str]) -> list[str]:
-    """The names given to `stop_on`, each of an alarm that there is."""
+    """Refuse unknown names in `stop_on`."""
     for name in names:
         if name not in NAMES:
             raise BadInput(
@@ -53,7 +53,7 @@ def check_alarm_names(names: list[str]) -> list[str]:
 
 
 class Alarms:
-    """Watches one run. `settings` are all of its settings; `held_out_rows` says how much chance a look contains."""
+    """The alarms of one run; `held_out_rows` gives the standard error of an evaluation."""
 
     def __init__(self, settings: Mapping[str, Any], held_out_rows: int = 100) -> None:
         self.settings = settings
@@ -70,24 +70,21 @@ class Alarms:
         self._overfitting = Overfitting(settings, held_out_rows)
 
     def check_step(self, step: int, metrics: Metrics) -> list[Alarm]:
-        """The alarms that one step's metrics raise. Give them raw: a NaN that was made null is seen less surely.
+        """The alarms that the metrics of a step raise; pass NaN unchanged, not as null.
 
-        After a resume, show it the old rows of metrics.csv first (`parse_row`), and drop what it answers.
+        After a resume, pass the existing rows of metrics.csv first (`parse_row`), and ignore their alarms.
         """
         self._overfitting.note(metrics)
         raised = [self._judge(name, step, judge(metrics)) for name, judge in self._each_step.items()]
         return [alarm for alarm in raised if alarm]
 
     def check_evaluation(self, when: str, step: int, metrics: Metrics) -> list[Alarm]:
-        """The alarms that a look at the held-out rows raises; `when` is before, during or after.
-
-        A fall that is seen after the last step is told as well.
-        """
+        """The alarms that an evaluation raises; `when` is before, during or after."""
         alarm = self._judge("overfitting", step, self._overfitting(step, metrics, first=when == "before"))
         return [alarm] if alarm else []
 
     def stopping_alarm(self, alarms: list[Alarm]) -> Alarm | None:
-        """The first of these alarms that ends the run, by `stop_on`."""
+        """The first of these alarms that is in `stop_on`."""
         return next((alarm for alarm in alarms if alarm.name in self.stop_on), None)
 
     def _judge(self, name: str, step: int, verdict: Verdict) -> Alarm | None:
