@@ -41,11 +41,11 @@ COUNTED: list[dict[str, Any]] = [
 
 
 def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     done = subprocess.run(
         [str(python), "-B", str(Path(__file__).parent / "saved_activations.py")], input=json.dumps(cases), text=True,
         capture_output=True, timeout=200, check=False,
-        env=kept | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        env=environment | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, f"{name_of(python)}: {done.stderr[-3000:]}"
     return list(json.loads(done.stdout.strip().splitlines()[-1]))
@@ -89,8 +89,8 @@ def test_quantised_activations_match_autograd(stack_python: Path) -> None:
 @pytest.mark.stack
 def test_parameter_counts_match_transformers(stack_python: Path) -> None:
     for python in all_stacks(stack_python):
-        made = in_stack(python, [{"config": config, "count": True} for config in COUNTED])
-        for config, measured in zip(COUNTED, made, strict=True):
+        measurements = in_stack(python, [{"config": config, "count": True} for config in COUNTED])
+        for config, measured in zip(COUNTED, measurements, strict=True):
             for source in (config, measured["config"]):  # config.json, and the config object of transformers
                 counted = sum(count_parameters(parse_config(source)).values())
                 assert counted == measured["parameters"], f"{name_of(python)}: {source}"
@@ -148,14 +148,14 @@ for name in ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "a
         optimizer = kind([weight], **options)
         weight.grad = torch.ones_like(weight)
         optimizer.step()
-        kept = sum(each.nbytes for each in optimizer.state[weight].values() if hasattr(each, "nbytes"))
+        actual = sum(state.nbytes for state in optimizer.state[weight].values() if hasattr(state, "nbytes"))
         planned, _, _ = optimizer_bytes(name, weight.numel(), weight.element_size())
-        found[f"{name} {dtype}"] = [kept, planned, weight.nbytes]
+        found[f"{name} {dtype}"] = [actual, planned, weight.nbytes]
 say(**found)
 """
 
 
 @pytest.mark.stack
 def test_optimizer_states_match_torch(python: Path, tmp_path: Path) -> None:
-    for name, (kept, planned, weight) in run_code(python, STATES, tmp_path).items():
-        assert planned == pytest.approx(kept, abs=0.02 * weight), name
+    for name, (actual, planned, weight) in run_code(python, STATES, tmp_path).items():
+        assert planned == pytest.approx(actual, abs=0.02 * weight), name

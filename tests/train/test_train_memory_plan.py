@@ -90,19 +90,19 @@ def test_peaks_measured_on_an_h200(changed: dict[str, Any], measured: float) -> 
     check_peak(planned("1.16.0", **changed), measured)
 
 
-def check_peak(made: dict[str, Any], measured: float) -> None:
-    comparison = compare_with_measured(made, measured * GIB)
+def check_peak(result: dict[str, Any], measured: float) -> None:
+    comparison = compare_with_measured(result, measured * GIB)
     assert comparison["ratio"] == pytest.approx(1, abs=0.03)  # the requirement is 15 %
-    assert made["fits"] is True
-    assert made["peak_phase"] == comparison["phase"] == "update"
+    assert result["fits"] is True
+    assert result["peak_phase"] == comparison["phase"] == "update"
 
 
 @pytest.mark.usefixtures("_with_masks")
 @pytest.mark.parametrize("changed", [COLOCATE, COLOCATE | {"vllm_sleep": True, "liger_loss": True}])
 def test_runs_that_ran_out_of_memory_do_not_fit_and_get_a_remedy(changed: dict[str, Any]) -> None:
-    made = planned("0.23.1", **changed | {"micro_batch": 64})
-    assert made["fits"] is False
-    (first, *_) = made["remedies"]
+    result = planned("0.23.1", **changed | {"micro_batch": 64})
+    assert result["fits"] is False
+    (first, *_) = result["remedies"]
     assert first["set"] == {"micro_batch": 32}
     assert first["fits"] is True
     found = planned("0.23.1", **changed)  # without the setting, the plan notes the largest that fits
@@ -134,8 +134,8 @@ def test_known_models_have_their_published_counts(name: str, parameters: int) ->
 
 
 def test_gpt_oss_weights_as_published() -> None:
-    made = gpt_oss(140)
-    (weights,) = [row["bytes"] for row in made["parts"] if row["part"] == "weights"]
+    result = gpt_oss(140)
+    (weights,) = [row["bytes"] for row in result["parts"] if row["part"] == "weights"]
     assert weights / GIB == pytest.approx(38.96, abs=0.01)
     from memory.formulas import expert_deltas, kv_cache_bytes, mxfp4_bytes
 
@@ -152,10 +152,10 @@ def test_gpt_oss_weights_as_published() -> None:
     ("gib", "sleep", "most"), [(79.6, False, 0.34), (79.6, True, 0.48), (95.6, False, 0.45), (140.4, False, 0.60)]
 )
 def test_vllm_share_for_gpt_oss_with_mxfp4_rollout(gib: float, sleep: bool, most: float) -> None:
-    made = gpt_oss(gib, vllm_sleep=sleep)
-    assert made["fits"] is True
-    assert made["vllm_share_computed"]
-    assert 0.1 < made["vllm_share"] <= most
+    result = gpt_oss(gib, vllm_sleep=sleep)
+    assert result["fits"] is True
+    assert result["vllm_share_computed"]
+    assert 0.1 < result["vllm_share"] <= most
 
 
 @pytest.mark.parametrize(
@@ -163,18 +163,18 @@ def test_vllm_share_for_gpt_oss_with_mxfp4_rollout(gib: float, sleep: bool, most
     [(79.6, False, False), (79.6, True, False), (95.6, False, False), (95.6, True, True), (140.4, False, True)],
 )
 def test_gpt_oss_with_bfloat16_rollout(gib: float, sleep: bool, fits: bool) -> None:
-    made = gpt_oss(gib, model="unsloth/gpt-oss-20b-BF16", vllm_sleep=sleep)
-    assert made["fits"] is fits
+    result = gpt_oss(gib, model="unsloth/gpt-oss-20b-BF16", vllm_sleep=sleep)
+    assert result["fits"] is fits
     if gib > 90 and not fits:
-        assert [row["set"] for row in made["remedies"]] == [{"vllm_sleep": True}]
+        assert [row["set"] for row in result["remedies"]] == [{"vllm_sleep": True}]
 
 
 def test_quantised_weights() -> None:
     qwen = read_shape("Qwen/Qwen2.5-7B")[0]
     sizes = {}
     for kind in ("none", "nf4", "int8"):
-        made = plan(qwen, defaults(quantization=kind, lora_rank=8), card(80))
-        (sizes[kind],) = [row["bytes"] / GIB for row in made["parts"] if row["part"] == "weights"]
+        result = plan(qwen, defaults(quantization=kind, lora_rank=8), card(80))
+        (sizes[kind],) = [row["bytes"] / GIB for row in result["parts"] if row["part"] == "weights"]
     assert sizes["none"] == pytest.approx(14.19, abs=0.01)
     assert 7 < sizes["nf4"] < 7.5  # 6.53 G in four bits; PEFT casts embeddings and head, 1.09 G, to float32
     assert sizes["nf4"] < sizes["int8"] < sizes["none"]
@@ -296,7 +296,7 @@ def test_logits_by_trl_version(trl: str, liger: bool, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "gpus", "trl", "seen"),
+    ("changed", "gpus", "trl", "problem"),
     [
         ({}, 3, "", "64 completions per step (prompts_per_step * num_generations) on 3 GPUs"),
         ({"micro_batch": 64}, 2, "", "micro_batch = 64 for 32 completions per GPU"),
@@ -311,17 +311,17 @@ def test_logits_by_trl_version(trl: str, liger: bool, how: str) -> None:
         ({"sharding": "fsdp", "device": "cpu"}, 2, "", "sharding = fsdp on device = cpu"),
     ],
 )
-def test_invalid_settings_are_refused(changed: dict[str, Any], gpus: int, trl: str, seen: str) -> None:
+def test_invalid_settings_are_refused(changed: dict[str, Any], gpus: int, trl: str, problem: str) -> None:
     with pytest.raises(BadInput) as caught:
         plan(parse_config(QWEN2_387M), defaults(**changed), H200 | {"gpus": gpus}, trl=trl)
-    assert seen in caught.value.message
+    assert problem in caught.value.message
 
 
 def test_parts_add_up_to_the_peak() -> None:
-    for made in (planned("0.23.1", **COLOCATE), planned("1.16.0"), gpt_oss(79.6, vllm_sleep=True)):
-        assert sum(row["bytes"] for row in made["parts"]) == pytest.approx(made["peak"], abs=16)
-        assert made["phases"][made["peak_phase"]] == made["peak"] == max(made["phases"].values())
-        assert all(row["why"] for row in made["parts"])
+    for result in (planned("0.23.1", **COLOCATE), planned("1.16.0"), gpt_oss(79.6, vllm_sleep=True)):
+        assert sum(row["bytes"] for row in result["parts"]) == pytest.approx(result["peak"], abs=16)
+        assert result["phases"][result["peak_phase"]] == result["peak"] == max(result["phases"].values())
+        assert all(row["why"] for row in result["parts"])
 
 
 def test_attention_that_drops_sinks_is_refused() -> None:
@@ -341,12 +341,12 @@ def test_attention_that_drops_sinks_is_refused() -> None:
     ],
 )
 def test_lengths_have_the_bounds_of_the_trainer(changed: dict[str, Any], lengths: tuple[int, int]) -> None:
-    made = plan(parse_config({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
-    assert (made["prompt_tokens"], made["completion_tokens"]) == lengths
+    result = plan(parse_config({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
+    assert (result["prompt_tokens"], result["completion_tokens"]) == lengths
 
 
 @pytest.mark.parametrize(
-    ("changed", "seen"),
+    ("changed", "problem"),
     [
         ({"max_seq_length": 5000}, "the model has max_position_embeddings = 4096"),
         ({"max_seq_length": 100}, "max_completion_length = 256 leaves no tokens for a prompt"),
@@ -354,10 +354,10 @@ def test_lengths_have_the_bounds_of_the_trainer(changed: dict[str, Any], lengths
         ({"generation": "vllm-colocate", "vllm_max_model_length": 64}, "vllm_max_model_length = 64 for prompts of"),
     ],
 )
-def test_impossible_lengths_are_refused(changed: dict[str, Any], seen: str) -> None:
+def test_impossible_lengths_are_refused(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(BadInput) as caught:
         plan(parse_config({**QWEN2_387M, "max_position_embeddings": 4096}), defaults(**changed), H200)
-    assert seen in caught.value.message
+    assert problem in caught.value.message
 
 
 def test_unknown_lora_targets_are_noted() -> None:
@@ -387,33 +387,33 @@ def test_dtype_of_the_weights_matches_the_trainer() -> None:
 
 
 def test_the_maximum_number_of_completions() -> None:
-    made = plan(parse_config(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
-    assert (made["answers"], made["micro_batch"]) == (65536 * 4096, 1)
-    assert made["fits"] is False
+    result = plan(parse_config(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
+    assert (result["answers"], result["micro_batch"]) == (65536 * 4096, 1)
+    assert result["fits"] is False
 
 
 def test_without_a_machine_fits_is_unknown() -> None:
-    made = plan(parse_config(QWEN2_387M), defaults(**BARE), {})
-    assert made["fits"] is None
-    assert made["remedies"] == []
-    assert made["peak"] > 0
+    result = plan(parse_config(QWEN2_387M), defaults(**BARE), {})
+    assert result["fits"] is None
+    assert result["remedies"] == []
+    assert result["peak"] > 0
 
 
 def test_runs_on_the_cpu_do_not_count_gpu_memory() -> None:
-    made = plan(parse_config(QWEN2_387M), defaults(**BARE | {"device": "cpu"}), card(1))
-    assert (made["fits"], made["remedies"], made["memory"]) == (None, [], 0)
-    assert made["notes"][-1].startswith("device = cpu: none of this is GPU memory")
+    result = plan(parse_config(QWEN2_387M), defaults(**BARE | {"device": "cpu"}), card(1))
+    assert (result["fits"], result["remedies"], result["memory"]) == (None, [], 0)
+    assert result["notes"][-1].startswith("device = cpu: none of this is GPU memory")
 
 
 def test_remedies_of_a_model_that_is_far_too_large() -> None:
-    made = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(), card(24))
+    result = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(), card(24))
     changes: dict[str, Any] = {}
-    for row in made["remedies"]:
+    for row in result["remedies"]:
         changes |= row["set"]
-    assert made["remedies"][-1]["fits"] is True
+    assert result["remedies"][-1]["fits"] is True
     assert "lora_rank" in changes
     assert plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**changes), card(24))["fits"] is True
-    assert len({tuple(row["set"]) for row in made["remedies"]}) == len(made["remedies"])
+    assert len({tuple(row["set"]) for row in result["remedies"]}) == len(result["remedies"])
 
 
 @pytest.mark.parametrize(
@@ -461,10 +461,9 @@ def test_architecture_defaults_match_transformers(python: Path) -> None:
     for name, config in run_code(python, CONFIG_DEFAULTS, sorted(FAMILIES)).items():
         bare = parse_config({"model_type": name})
         assert "transformers' default for" in bare.notes[0]
-        said = parse_config(config)
-        assert dataclasses.replace(bare, notes=(), max_positions=said.max_positions) == dataclasses.replace(
-            said, notes=()
-        ), name
+        full = parse_config(config)
+        expected = dataclasses.replace(full, notes=())
+        assert dataclasses.replace(bare, notes=(), max_positions=full.max_positions) == expected, name
 
 
 def test_a_null_key_differs_from_an_omitted_key() -> None:

@@ -31,32 +31,32 @@ def settings(task: str, data: Path, **changed: Any) -> dict[str, Any]:
     return resolve_settings(read_recipe(f"verl-{task}"), changes, file=FILE, find_conflicts=find_conflicts)
 
 
-def split_of(settled: dict[str, Any]) -> tuple[list[Any], list[Any], dict[str, Any]]:
-    settled, sources = find_sources(settled)
-    return read_split(settled, sources)
+def split_of(resolved: dict[str, Any]) -> tuple[list[Any], list[Any], dict[str, Any]]:
+    resolved, sources = find_sources(resolved)
+    return read_split(resolved, sources)
 
 
-def verl_rows(settled: dict[str, Any]) -> list[Any]:
-    return [verl_row(row, "train", index, settled) for index, row in enumerate(split_of(settled)[0])]
+def verl_rows(resolved: dict[str, Any]) -> list[Any]:
+    return [verl_row(row, "train", index, resolved) for index, row in enumerate(split_of(resolved)[0])]
 
 
-def error_message(settled: dict[str, Any]) -> str:
+def error_message(resolved: dict[str, Any]) -> str:
     with pytest.raises(BadInput) as caught:
-        verl_rows(settled)
+        verl_rows(resolved)
     assert caught.value.expected
     assert caught.value.hint
     return caught.value.message
 
 
 def test_a_row_has_the_fields_of_verl(tmp_path: Path) -> None:
-    settled = settings("ppo", write(tmp_path / "rows.jsonl", ROWS))
-    train, held_out, _ = split_of(settled)
+    resolved = settings("ppo", write(tmp_path / "rows.jsonl", ROWS))
+    train, held_out, _ = split_of(resolved)
     assert len(train) + len(held_out) == 20
-    row = verl_row(train[0], "train", 7, settled)
+    row = verl_row(train[0], "train", 7, resolved)
     question, answer = train[0]["columns"]["question"], train[0]["columns"]["answer"]
     assert row == {
         "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": f"{question} {settled['instruction']}"}],
+        "prompt": [{"role": "user", "content": f"{question} {resolved['instruction']}"}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": re.sub(r"\D", "", answer)},
         "extra_info": {"split": "train", "index": 7, "question": question, "answer": answer},
@@ -64,8 +64,8 @@ def test_a_row_has_the_fields_of_verl(tmp_path: Path) -> None:
 
 
 def test_sft_rows_have_messages_and_extra_info(tmp_path: Path) -> None:
-    settled = settings("sft", write(tmp_path / "rows.jsonl", ROWS))
-    row = verl_row(split_of(settled)[0][0], "train", 0, settled)
+    resolved = settings("sft", write(tmp_path / "rows.jsonl", ROWS))
+    row = verl_row(split_of(resolved)[0][0], "train", 0, resolved)
     assert row["messages"] == [
         {"role": "user", "content": row["extra_info"]["question"]},
         {"role": "assistant", "content": row["extra_info"]["answer"]},
@@ -98,27 +98,27 @@ def test_questions_of_held_out_data_are_dropped_from_training(tmp_path: Path) ->
 def test_rows_that_verl_cannot_reward_are_refused(tmp_path: Path, row: Any, problem: str | None) -> None:
     data = write(tmp_path / "rows.jsonl", [*ROWS, row])
     held_out = write(tmp_path / "test.jsonl", [{"question": "Another?", "answer": "#### 1"}])
-    settled = settings("ppo", data, held_out_data=str(held_out))
+    resolved = settings("ppo", data, held_out_data=str(held_out))
     if problem is None:  # verl finds "#### 3" and compares with 3
-        train, _, _ = split_of(settled)
-        assert verl_row(train[-1], "train", 20, settled)["reward_model"]["ground_truth"] == "3"
+        train, _, _ = split_of(resolved)
+        assert verl_row(train[-1], "train", 20, resolved)["reward_model"]["ground_truth"] == "3"
     else:
-        assert problem in error_message(settled)
+        assert problem in error_message(resolved)
 
 
 def test_the_check_counts_steps_and_makes_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "rows.jsonl", ROWS)
     monkeypatch.chdir(tmp_path)
-    settled, summary = check_data(settings("sft", Path("rows.jsonl"), prompts_per_step=4))
-    assert settled["data"] == str(tmp_path / "rows.jsonl")
+    resolved, summary = check_data(settings("sft", Path("rows.jsonl"), prompts_per_step=4))
+    assert resolved["data"] == str(tmp_path / "rows.jsonl")
     assert (summary["train_rows"], summary["held_out_rows"]) == (18, 2)
-    assert count_steps(settled, 18) == 8  # 4 full batches per epoch, two epochs
-    assert count_steps(settled | {"steps": 3}, 18) == 3
+    assert count_steps(resolved, 18) == 8  # 4 full batches per epoch, two epochs
+    assert count_steps(resolved | {"steps": 3}, 18) == 3
     with pytest.raises(BadInput, match="3 training rows for prompts_per_step = 4"):
-        count_steps(settled, 3)
+        count_steps(resolved, 3)
 
 
 def test_a_hub_dataset_is_checked_when_the_run_starts() -> None:
-    settled = resolve_settings(read_recipe("verl-ppo"), {}, file=FILE, find_conflicts=find_conflicts)
-    _, summary = check_data(settled)
+    resolved = resolve_settings(read_recipe("verl-ppo"), {}, file=FILE, find_conflicts=find_conflicts)
+    _, summary = check_data(resolved)
     assert summary == {"files": ["openai/gsm8k:main"], "note": "the rows are checked when the run starts"}

@@ -86,8 +86,8 @@ def program() -> list[str]:
 
 def make_model(folder: Path, weight: float = 1.0) -> Path:
     """Create a tiny model with a byte tokenizer; `weight` is one of its weights."""
-    made = run_verl(MODEL, folder, weight)
-    assert made.returncode == 0, made.stderr[-3000:]
+    done = run_verl(MODEL, folder, weight)
+    assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
