@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from loopback import Server, answering
+from loopback import Server, running_server
 
 LARGE = (".safetensors", ".bin", ".parquet")  # what a new repository's .gitattributes sends to LFS
 API = re.compile(r"/api/(models|datasets)/((?:[^/]+/)?[^/]+?)(?:/(revision|tree|paths-info|preupload|commit)/(.+))?$")
@@ -378,7 +378,7 @@ def serve_hub() -> Iterator[Hub]:
     hub = Hub()
     server = Server(Handler, hub=hub)
     hub.address = f"http://127.0.0.1:{server.port}"
-    with answering(server):
+    with running_server(server):
         try:
             yield hub
         finally:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from loopback import Server, answering
+from loopback import Server, running_server
 
 TAG = "py3-none-any"
 PYTHON = "{}.{}".format(*sys.version_info)  # of the tests: uv finds it without a download
@@ -200,7 +200,7 @@ def serve(index: Index) -> Iterator[Index]:
     """Serve an index on a free loopback port."""
     server = Server(Handler, index=index)
     index.port = server.port
-    with answering(server):
+    with running_server(server):
         try:
             yield index
         finally:

@@ -28,7 +28,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def answering(server: Server) -> Iterator[None]:
+def running_server(server: Server) -> Iterator[None]:
     """Run the server during the context."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -113,12 +113,12 @@ def test_the_first_that_fits_is_taken_and_the_second_install_asks_nobody(place: 
     assert (used["name"], used["file"]) == ("flash-attn", "flash_attn-1.0-py3-none-any.whl")
     assert marker(place)["packages"] == 4
     assert (marker(place)["fallbacks"], "ATTN_IMPL" in marker(place)["environment"]) == ({}, False)
-    assert [asked.path for asked in web.asked] == ["/flash_attn-1.0-py3-none-any.whl"]
+    assert [request.path for request in web.requests] == ["/flash_attn-1.0-py3-none-any.whl"]
     assert envelope(place.install())["data"]["unchanged"] is True
-    assert len(web.asked) == 1
+    assert len(web.requests) == 1
     again = place.install("--venv", str(place.home / "envs/other"))
     assert again.returncode == 0
-    assert len(web.asked) == 1, "the wheel is kept, and checked again by its hash"
+    assert len(web.requests) == 1, "the wheel is kept, and checked again by its hash"
 
 
 def test_one_with_a_wrong_hash_is_never_used(place: Place, web: Files) -> None:
@@ -146,7 +146,7 @@ def test_a_connection_that_breaks_is_taken_up_again(place: Place, web: Files) ->
     ask_for(place, entry(web, "2.0"))
     assert place.install().returncode == 0
     assert place.packages()["flash-attn"] == "2.0"
-    assert [asked.span for asked in web.asked] == ["", "bytes=100-"]
+    assert [request.byte_range for request in web.requests] == ["", "bytes=100-"]
 
 
 def test_where_none_fits_the_fallback_stands_in(place: Place, web: Files) -> None:
@@ -155,7 +155,7 @@ def test_where_none_fits_the_fallback_stands_in(place: Place, web: Files) -> Non
     assert done.returncode == 0, done.stdout
     data = envelope(done)["data"]
     assert len(rejected(data)) == 2
-    assert web.asked == []
+    assert web.requests == []
     assert place.packages() == FIRST
     assert marker(place)["fallbacks"] == {"flash-attn": "sdpa"}
     assert marker(place)["environment"]["ATTN_IMPL"] == "sdpa"
@@ -236,7 +236,7 @@ def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Fi
         env=environment(place.home, **place.settings),
     )  # fmt: skip
     until = time.monotonic() + 30
-    while not (web.asked and web.asked[0].sent >= 100_000) and time.monotonic() < until:
+    while not (web.requests and web.requests[0].sent >= 100_000) and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
@@ -246,7 +246,7 @@ def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Fi
     assert not place.venv.exists()
     web.stall = []
     assert place.install().returncode == 0
-    assert web.asked[-1].span == "bytes=100000-"
+    assert web.requests[-1].byte_range == "bytes=100000-"
     assert not EnvironmentPaths(place.venv).building.exists()
 
 

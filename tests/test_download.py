@@ -59,7 +59,7 @@ def downloaded(files: Files) -> list[str]:
 
 
 def requested_ranges(files: Files) -> list[str]:
-    return [request.span for request in files.asked]
+    return [request.byte_range for request in files.requests]
 
 
 def test_download_leaves_only_the_file(files: Files) -> None:
@@ -79,7 +79,7 @@ def test_existing_file_is_not_downloaded_again(files: Files) -> None:
     with serving(files):
         get(files)
         get(files)
-        assert len(files.asked) == 1
+        assert len(files.requests) == 1
         (files.folder.parent / "here" / NAME).write_bytes(b"something else")
         assert get(files).read_bytes() == DATA
 
@@ -90,22 +90,22 @@ def test_dropped_connection_is_resumed(files: Files, etags: bool) -> None:
     with serving(files):
         assert get(files).read_bytes() == DATA
     assert requested_ranges(files) == ["", "bytes=1000000-", "bytes=1500000-"]
-    assert [request.sent for request in files.asked] == [1_000_000, 500_000, 1_500_000]
-    assert all(bool(request.if_range) == etags for request in files.asked[1:])
+    assert [request.sent for request in files.requests] == [1_000_000, 500_000, 1_500_000]
+    assert all(bool(request.if_range) == etags for request in files.requests[1:])
 
 
 def test_server_without_ranges_sends_the_whole_file_again(files: Files) -> None:
     files.ranges, files.cut = False, [1_000_000]
     with serving(files):
         assert get(files).read_bytes() == DATA
-    assert [request.sent for request in files.asked] == [1_000_000, len(DATA)]
+    assert [request.sent for request in files.requests] == [1_000_000, len(DATA)]
 
 
 def test_dropped_connection_without_content_length_is_resumed(files: Files) -> None:
     files.lengths, files.cut = False, [1_000_000]
     with serving(files):
         assert get(files, size=len(DATA)).read_bytes() == DATA
-    assert [request.sent for request in files.asked] == [1_000_000, 2_000_000]
+    assert [request.sent for request in files.requests] == [1_000_000, 2_000_000]
 
 
 def test_stalled_connection_is_retried(files: Files) -> None:
@@ -123,14 +123,14 @@ def test_stalled_connection_is_retried(files: Files) -> None:
 
 def test_changed_file_is_downloaded_from_the_beginning(files: Files) -> None:
     other = random.Random(2).randbytes(len(DATA))
-    files.instead, files.cut = {NAME: other}, [1_000_000]
+    files.replaced, files.cut = {NAME: other}, [1_000_000]
     with serving(files):
         with pytest.raises(DownloadFailed):
             get_once(files)
-        files.instead = {}
+        files.replaced = {}
         assert get(files).read_bytes() == DATA
-    assert files.asked[-1].if_range == f'"{hashlib.md5(other).hexdigest()}"'
-    assert files.asked[-1].sent == len(DATA)
+    assert files.requests[-1].if_range == f'"{hashlib.md5(other).hexdigest()}"'
+    assert files.requests[-1].sent == len(DATA)
 
 
 def get_once(files: Files, sha256: str = HASH) -> None:
@@ -143,11 +143,11 @@ def get_once(files: Files, sha256: str = HASH) -> None:
 
 
 def test_changed_file_without_etag_is_noticed_by_its_hash(files: Files) -> None:
-    files.etags, files.instead, files.cut = False, {NAME: bytes(len(DATA))}, [1_000_000]
+    files.etags, files.replaced, files.cut = False, {NAME: bytes(len(DATA))}, [1_000_000]
     with serving(files):
         with pytest.raises(DownloadFailed):
             get_once(files)
-        files.instead = {}
+        files.replaced = {}
         assert get(files).read_bytes() == DATA
     assert requested_ranges(files) == ["", "bytes=1000000-", ""]
 
@@ -176,7 +176,7 @@ def test_complete_part_needs_no_request(files: Files) -> None:
     (files.folder.parent / "here" / f"{NAME}.part.json").write_text(json.dumps({"sha256": HASH}))
     with serving(files):
         assert get(files, size=len(DATA)).read_bytes() == DATA
-        assert files.asked == []
+        assert files.requests == []
 
 
 def test_complete_part_of_unknown_length_is_downloaded_again(files: Files) -> None:
@@ -188,7 +188,7 @@ def test_complete_part_of_unknown_length_is_downloaded_again(files: Files) -> No
 
 
 def test_hash_mismatch_deletes_the_file(files: Files) -> None:
-    files.instead = {NAME: b"forged"}
+    files.replaced = {NAME: b"forged"}
     with serving(files), pytest.raises(HashMismatch) as caught:
         get(files)
     assert hashlib.sha256(b"forged").hexdigest() in caught.value.message
@@ -209,7 +209,7 @@ def test_unexpected_length_is_rejected_and_the_part_kept(files: Files) -> None:
     with serving(files):
         with pytest.raises(DownloadFailed):
             get_once(files)
-        files.instead = {NAME: b"<html>please log in</html>"}
+        files.replaced = {NAME: b"<html>please log in</html>"}
         with pytest.raises(DownloadFailed, match="would send 26 bytes, expected 3000000"):
             get(files, size=len(DATA))
         assert (files.folder.parent / "here" / f"{NAME}.part").stat().st_size == 1_000_000
@@ -235,7 +235,7 @@ def test_persistent_server_error_fails(files: Files) -> None:
     files.answers = [(500, {})] * 20
     with serving(files), pytest.raises(DownloadFailed, match=r"returned 500 .*\(after 6 attempts\)"):
         get(files)
-    assert len(files.asked) == downloads.ATTEMPTS
+    assert len(files.requests) == downloads.ATTEMPTS
     assert downloaded(files) == []
 
 
@@ -243,7 +243,7 @@ def test_404_is_not_retried(files: Files) -> None:
     with serving(files), pytest.raises(DownloadFailed, match="returned 404") as caught:
         get(files, url=files.url("other.whl"))
     assert caught.value.status == 404
-    assert len(files.asked) == 1
+    assert len(files.requests) == 1
 
 
 def test_redirects_do_not_forward_credentials(files: Files) -> None:
@@ -251,8 +251,8 @@ def test_redirects_do_not_forward_credentials(files: Files) -> None:
         files.user = "bob:s3cr@t"
         files.answers = [(302, {"Location": f"http://localhost:{other.port}/{NAME}?signature=s3cr3t"})]
         assert get(files, url=files.url(NAME, user="bob:s3cr%40t")).read_bytes() == DATA
-    assert files.asked[0].login
-    assert other.asked[0].login == ""
+    assert files.requests[0].login
+    assert other.requests[0].login == ""
 
 
 def test_credentials_of_the_index_are_used_and_redacted(files: Files) -> None:
@@ -281,8 +281,8 @@ def test_proxy_is_used(files: Files) -> None:
         address = f"http://joe:pr0xy@127.0.0.1:{proxy.port}"
         done = get(files, url=f"http://files.invalid/{NAME}", proxy=address)
         assert done.read_bytes() == DATA
-        assert proxy.asked[0].path == f"http://files.invalid/{NAME}"
-        assert proxy.asked[0].proxy_login.startswith("Basic ")
+        assert proxy.requests[0].path == f"http://files.invalid/{NAME}"
+        assert proxy.requests[0].proxy_login.startswith("Basic ")
         with pytest.raises(DownloadFailed) as caught:
             get(files, url="http://files.invalid/b.whl", proxy=address, sha256="0" * 64)
     assert "pr0xy" not in caught.value.message + caught.value.hint
@@ -297,7 +297,7 @@ def test_private_certificate_authority(files: Files, certificate: Path) -> None:
     with serving(files, certificate):
         with pytest.raises(DownloadFailed, match="certificate is not trusted") as caught:
             get(files)
-        assert len(files.asked) == 0
+        assert len(files.requests) == 0
         assert "PIP_CERT" in caught.value.hint
         assert get(files, cert=str(certificate.with_name("cert.pem"))).read_bytes() == DATA
 
@@ -436,7 +436,7 @@ def start(files: Files, limit: int = 0, target: Path | None = None) -> subproces
 
 def wait_for_bytes(files: Files, size: int) -> None:
     end = time.monotonic() + 15
-    while not (files.asked and files.asked[-1].sent >= size) and time.monotonic() < end:
+    while not (files.requests and files.requests[-1].sent >= size) and time.monotonic() < end:
         time.sleep(0.01)
 
 
@@ -452,8 +452,8 @@ def test_killed_download_is_resumed(files: Files, number: signal.Signals) -> Non
         assert kept >= 500_000
         files.bytes_per_second = 0
         assert get(files).read_bytes() == DATA
-    assert [request.span for request in files.asked] == ["", f"bytes={kept}-"]
-    assert files.asked[1].sent == len(DATA) - kept
+    assert [request.byte_range for request in files.requests] == ["", f"bytes={kept}-"]
+    assert files.requests[1].sent == len(DATA) - kept
     if number is signal.SIGINT:
         assert process.returncode == 130
         assert output.startswith(f"interrupted: {kept} of 3000000 bytes of {NAME} are kept in")
@@ -491,5 +491,5 @@ def test_full_file_system(files: Files) -> None:
 def test_size_beyond_the_free_space_is_rejected_without_a_request(files: Files) -> None:
     with serving(files), pytest.raises(EnvdoctorError, match="bytes are free") as caught:
         get(files, size=1 << 60)
-    assert files.asked == []
+    assert files.requests == []
     assert str(1 << 60) in caught.value.expected

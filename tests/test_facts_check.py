@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from local_packages import write_wheel
-from loopback import Server, answering
+from loopback import Server, running_server
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.download.sources import Sources
@@ -117,7 +117,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def serving(index: FakeIndex) -> Iterator[FakeIndex]:
     server = Server(Handler, index=index)
     index.port = server.port
-    with answering(server):
+    with running_server(server):
         try:
             yield index
         finally:

@@ -150,7 +150,7 @@ def test_a_locked_profile_is_fetched_whole_and_installs_without_a_network(place:
     house = read_wheelhouse(place.dest, "mine")
     assert house.lock.text == lock.text
     place.files.answers = [(500, {})] * 99
-    asked = len(place.files.asked)
+    asked = len(place.files.requests)
     requirements = place.home / "requirements.txt"
     requirements.write_text(house.lock.text)
     done = run_uv(
@@ -159,7 +159,7 @@ def test_a_locked_profile_is_fetched_whole_and_installs_without_a_network(place:
         environment=uv_environment(house.sources), timeout=60,
     )  # fmt: skip
     assert done.ok, done.output
-    assert len(place.files.asked) == asked
+    assert len(place.files.requests) == asked
     assert (place.home / "installed/alpha/data.bin").stat().st_size == SIZES["alpha"]
 
 
@@ -227,7 +227,7 @@ def test_a_dropped_connection_is_gone_on_with_in_the_next_run(place: Place, monk
     kept = sum(part.stat().st_size for part in place.dest.glob("*.part"))
     assert kept >= 1000
     place.files.cut.clear()
-    place.files.asked.clear()
+    place.files.requests.clear()
     place.fetch()
     total = sum(wheel.stat().st_size for wheel in place.files.folder.iterdir())
     assert sum(place.files.sent().values()) == total - kept
@@ -250,7 +250,7 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(place: Place, number: signa
         assert process.returncode == 130
         assert "bytes are kept in" in said
         assert "goes on from there" in said
-    place.files.asked.clear()
+    place.files.requests.clear()
     place.files.bytes_per_second = 0
     place.fetch()
     total = sum(w.stat().st_size for w in place.files.folder.iterdir())
@@ -261,8 +261,8 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(place: Place, number: signa
 def test_a_wrong_hash_is_told_and_no_manifest_is_written(place: Place) -> None:
     lock = place.lock()
     name = "gamma-1.0-py3-none-any.whl"
-    place.files.instead = {name: bytes((place.files.folder / name).stat().st_size)}
-    with pytest.raises(EnvdoctorError, match=digest(place.files.instead[name])) as caught:
+    place.files.replaced = {name: bytes((place.files.folder / name).stat().st_size)}
+    with pytest.raises(EnvdoctorError, match=digest(place.files.replaced[name])) as caught:
         place.fetch()
     assert next(p.sha256 for p in lock.packages if p.name == "gamma") in caught.value.expected
     assert not (place.dest / name).exists()
@@ -309,7 +309,7 @@ def test_a_folder_of_wheels_is_a_source_like_an_index(place: Place, monkeypatch:
     monkeypatch.setenv("PIP_FIND_LINKS", str(place.files.folder))
     place.lock()
     assert place.fetch().files == 4
-    assert place.files.asked == []
+    assert place.files.requests == []
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(place: Place) -> None:

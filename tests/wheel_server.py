@@ -1,4 +1,4 @@
-"""A server on loopback for one folder of files that does to a download what networks do, and keeps what was asked."""
+"""HTTP server on loopback for a folder of files, with simulated network faults; it records the requests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from loopback import Server, answering
+from loopback import Server, running_server
 
 
 @dataclass
-class Asked:
-    """One request and how many bytes of a body went out for it."""
+class RecordedRequest:
+    """One request, and the bytes of the body sent for it."""
 
     path: str
-    span: str
+    byte_range: str
     if_range: str
     login: str
     proxy_login: str
@@ -34,20 +34,20 @@ class Asked:
 
 @dataclass
 class Files:
-    """Files at /NAME. Each list of faults is used up, one a request."""
+    """Files at /NAME. Each request consumes one entry of each list of faults."""
 
     folder: Path
     ranges: bool = True
     etags: bool = True
     lengths: bool = True
-    user: str = ""  # "name:password" that every request must bring
-    cut: list[int] = field(default_factory=list)  # close the connection after so many bytes
-    stall: list[int] = field(default_factory=list)  # say nothing more after so many bytes
-    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # instead of the file
-    instead: dict[str, bytes] = field(default_factory=dict)  # the body of a path, whatever the folder has
+    user: str = ""  # "name:password" that each request needs
+    cut: list[int] = field(default_factory=list)  # bytes after which the connection is closed
+    stall: list[int] = field(default_factory=list)  # bytes after which nothing more is sent
+    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # sent instead of the file
+    replaced: dict[str, bytes] = field(default_factory=dict)  # bodies by name, instead of the file's
     bytes_per_second: int = 0
     padding: int = 0  # bytes sent after the end of the body
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
     port: int = 0
     scheme: str = "http"
     done: threading.Event = field(default_factory=threading.Event)
@@ -59,26 +59,26 @@ class Files:
         if path.startswith("/simple/"):
             return self._page(path.split("/")[2])
         name = path.rpartition("/")[2].partition("?")[0]
-        if name in self.instead:
-            return self.instead[name]
+        if name in self.replaced:
+            return self.replaced[name]
         return (self.folder / name).read_bytes() if (self.folder / name).is_file() else None
 
     def _page(self, project: str) -> bytes | None:
-        """A page of a simple index (PEP 503) over the folder."""
+        """Return a page of a simple index (PEP 503) for the folder."""
         wheels = [w for w in sorted(self.folder.glob("*.whl")) if w.name.split("-")[0].replace("_", "-") == project]
-        links = (f'<a href="/{w.name}#sha256={self._promised(w)}">{w.name}</a>' for w in wheels)
+        links = (f'<a href="/{w.name}#sha256={self._sha256(w)}">{w.name}</a>' for w in wheels)
         return "\n".join(links).encode() if wheels else None
 
-    def _promised(self, wheel: Path) -> str:
+    def _sha256(self, wheel: Path) -> str:
         return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
     def sent(self) -> dict[str, int]:
-        """Bytes that went out of each file, pages left out."""
-        found: dict[str, int] = {}
-        for asked in self.asked:
-            if not asked.path.startswith("/simple/") and asked.span != "bytes=0-0":
-                found[asked.path[1:]] = found.get(asked.path[1:], 0) + asked.sent
-        return found
+        """Return the bytes sent of each file, without index pages."""
+        sent: dict[str, int] = {}
+        for request in self.requests:
+            if not request.path.startswith("/simple/") and request.byte_range != "bytes=0-0":
+                sent[request.path[1:]] = sent.get(request.path[1:], 0) + request.sent
+        return sent
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -93,11 +93,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         files = self.files
         header = self.headers.get
-        asked = Asked(self.path, header("Range", ""), header("If-Range", ""), header("Authorization", ""),
-                      header("Proxy-Authorization", ""))  # fmt: skip
-        files.asked.append(asked)
+        recorded = RecordedRequest(self.path, header("Range", ""), header("If-Range", ""),
+                                   header("Authorization", ""), header("Proxy-Authorization", ""))  # fmt: skip
+        files.requests.append(recorded)
         data = files.data(self.path)
-        if files.user and asked.login != "Basic " + base64.b64encode(files.user.encode()).decode():
+        if files.user and recorded.login != "Basic " + base64.b64encode(files.user.encode()).decode():
             self._head(401, {"WWW-Authenticate": 'Basic realm="files"', "Content-Length": "0"})
         elif self.path.startswith("/simple/"):
             self._head(200 if data else 404, {"Content-Type": "text/html", "Content-Length": str(len(data or b""))})
@@ -108,14 +108,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif data is None:
             self._head(404, {"Content-Length": "0"})
         else:
-            self._file(asked, data)
+            self._file(recorded, data)
 
-    def _file(self, asked: Asked, data: bytes) -> None:
+    def _file(self, recorded: RecordedRequest, data: bytes) -> None:
         files = self.files
         etag = f'"{hashlib.md5(data).hexdigest()}"'
-        found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked.span)
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", recorded.byte_range)
         headers = {"ETag": etag} if files.etags else {}
-        if found and files.ranges and asked.if_range in ("", etag):
+        if found and files.ranges and recorded.if_range in ("", etag):
             start, end = int(found[1]), min(int(found[2] or len(data)), len(data) - 1)
             if start >= len(data):
                 self._head(416, {"Content-Range": f"bytes */{len(data)}", "Content-Length": "0"})
@@ -125,8 +125,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             body = data
             self._head(200, headers | self._length(body))
-        if asked.span != "bytes=0-0":
-            self._body(asked, body + b"x" * files.padding)
+        if recorded.byte_range != "bytes=0-0":
+            self._body(recorded, body + b"x" * files.padding)
 
     def _length(self, body: bytes) -> dict[str, str]:
         return {"Content-Length": str(len(body))} if self.files.lengths else {}
@@ -137,23 +137,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _body(self, asked: Asked, body: bytes) -> None:
+    def _body(self, recorded: RecordedRequest, body: bytes) -> None:
         files = self.files
         cut = files.cut.pop(0) if files.cut else len(body)
         stall = files.stall.pop(0) if files.stall else None
         limit = cut if stall is None else min(cut, stall)
-        piece = files.bytes_per_second // 20 or 1 << 16
-        while asked.sent < min(limit, len(body)):
-            data = body[asked.sent : min(asked.sent + piece, limit)]
+        chunk = files.bytes_per_second // 20 or 1 << 16
+        while recorded.sent < min(limit, len(body)):
+            data = body[recorded.sent : min(recorded.sent + chunk, limit)]
             self.wfile.write(data)
-            asked.sent += len(data)
+            recorded.sent += len(data)
             time.sleep(0.05 if files.bytes_per_second else 0)
         if stall is not None:
             files.done.wait(30)
 
 
 def make_certificate(folder: Path) -> Path:
-    """A certificate of 127.0.0.1 that nobody trusts, in cert.pem; the file with its key, too."""
+    """Create an untrusted certificate for 127.0.0.1 in cert.pem; return the file with certificate and key."""
     if not shutil.which("openssl"):
         pytest.skip("no openssl command to make a certificate with")
     subprocess.run(
@@ -168,7 +168,7 @@ def make_certificate(folder: Path) -> Path:
 
 @contextmanager
 def serving(files: Files, certificate: Path | None = None) -> Iterator[Files]:
-    """Serve on a free loopback port; over TLS where there is a certificate (with its key in the same file)."""
+    """Serve on a free loopback port, over TLS with a certificate (and its key in the same file)."""
     server = Server(Handler, files=files)
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -176,7 +176,7 @@ def serving(files: Files, certificate: Path | None = None) -> Iterator[Files]:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         files.scheme = "https"
     files.port = server.port
-    with answering(server):
+    with running_server(server):
         try:
             yield files
         finally:

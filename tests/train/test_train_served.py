@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from generation import vllm_server as served
-from loopback import Server, answering
+from loopback import Server, running_server
 from settings import BadInput, Recipe, resolve_settings
 from stacks import defaults
 
@@ -61,7 +61,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def serving(paths: dict[str, Any], busy: list[int] | None = None) -> Iterator[dict[str, Any]]:
     server = Server(Answers, served=paths, busy=busy or [])
-    with answering(server):
+    with running_server(server):
         yield settings_for(server.port)
 
 
