@@ -1,16 +1,12 @@
 """NCCL's bus bandwidth over all GPUs of the machine, for 64 MiB and 1 GiB, with interface and transport."""
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from _bench import find_gpus
 from _needs import need_cuda, read_device
 from _result import Result, Unavailable, run
-from nccl_allreduce import parse_log, wait_for_ranks
+from nccl_allreduce import parse_log, start_ranks
 
 DEADLINE_SECONDS = 300
 NEEDS_GPU = True
@@ -45,22 +41,9 @@ def probe(result: Result) -> str:
 
 def measure_ranks(result: Result, backend: str, count: int, sizes: dict[str, int]) -> str:
     """Run the processes and report the measurements of rank 0; returns the log of NCCL."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        variables = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM"}
-        environment = os.environ | variables | {"NCCL_DEBUG_FILE": str(folder / "nccl.%p.log")}
-        ranks = []
-        for rank in range(count):
-            arguments = [str(rank), str(count), backend, str(folder / "rendezvous"), str(folder / f"{rank}.json")]
-            command = [sys.executable, str(RANK_SCRIPT), *arguments, json.dumps(sizes)]
-            ranks.append(subprocess.Popen(command, env=environment))
-        wait_for_ranks(ranks)
-        codes = [rank.returncode for rank in ranks]
-        log = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl.*.log")))
-        if any(codes):
-            print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # input of `explain`
-            raise RuntimeError(f"the processes of {count} GPUs ended with exit codes {codes}")
-        reports = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+    codes, reports, log = start_ranks(RANK_SCRIPT, backend, count, json.dumps(sizes))
+    if any(codes):
+        raise RuntimeError(f"the processes of {count} GPUs ended with exit codes {codes}")
     result.note("gpus", count)
     for key, value in reports[0]["numbers"].items():
         result.note(key, value)

@@ -40,29 +40,8 @@ def probe(result: Result) -> str:
 
 def run_ranks(result: Result, backend: str, count: int) -> str:
     """Run the processes and report their results; returns the log of NCCL."""
-    seed = result.seed()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        variables = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM"}
-        environment = os.environ | variables | {"NCCL_DEBUG_FILE": str(folder / "nccl.%p.log")}
-        command = [sys.executable, str(RANK_SCRIPT)]
-        ranks = []
-        for rank in range(count):
-            arguments = [
-                str(rank),
-                str(count),
-                backend,
-                str(folder / "rendezvous"),
-                str(folder / f"{rank}.json"),
-                str(seed),
-            ]
-            ranks.append(subprocess.Popen([*command, *arguments], env=environment))
-        wait_for_ranks(ranks)
-        codes = [rank.returncode for rank in ranks]
-        log = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl.*.log")))
-        reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    codes, reports, log = start_ranks(RANK_SCRIPT, backend, count, str(result.seed()))
     if any(codes) or len(reports) != count:
-        print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # input of `explain`
         result.require(False, f"the processes of {count} GPUs ended with exit codes {codes}")
         return log
     result.note("gpus", count)
@@ -72,6 +51,26 @@ def run_ranks(result: Result, backend: str, count: int) -> str:
     if "nccl" in reports[0]:
         result.note("nccl_version", reports[0]["nccl"])
     return log
+
+
+def start_ranks(script: Path, backend: str, count: int, argument: str) -> tuple[list[int], list[dict], str]:
+    """Run a script in one process per rank; returns exit codes, reports in order of ranks, and the log of NCCL."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        variables = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM"}
+        environment = os.environ | variables | {"NCCL_DEBUG_FILE": str(folder / "nccl.%p.log")}
+        report_files = [folder / f"{rank}.json" for rank in range(count)]
+        ranks = []
+        for rank, report_file in enumerate(report_files):
+            arguments = [str(rank), str(count), backend, str(folder / "rendezvous"), str(report_file), argument]
+            ranks.append(subprocess.Popen([sys.executable, str(script), *arguments], env=environment))
+        wait_for_ranks(ranks)
+        codes = [rank.returncode for rank in ranks]
+        log = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl.*.log")))
+        reports = [json.loads(path.read_text(encoding="utf-8")) for path in report_files if path.exists()]
+    if any(codes):
+        print("\n".join(line for line in log.splitlines() if "WARN" in line)[-4000:])  # input of `explain`
+    return codes, reports, log
 
 
 def wait_for_ranks(ranks: list) -> None:
