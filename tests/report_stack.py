@@ -1,4 +1,4 @@
-"""Machines and stacks, built by hand: as a pasted report gives them, and as they are read on the spot."""
+"""Machines and environments for tests: from a pasted report, and read from this machine."""
 
 from __future__ import annotations
 
@@ -27,100 +27,100 @@ from envdoctor.core.records import (
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.rules import RULES, evaluate
 
-UNSAID: Fact[Any] = unreadable("report", "not in the report")
+UNREPORTED: Fact[Any] = unreadable("report", "not in the report")
 
 
-def said(value: Any) -> Fact[Any]:
-    """A fact of the report; None: the report does not say."""
-    return UNSAID if value is None else known(value, "report")
+def reported(value: Any) -> Fact[Any]:
+    """A fact of a report; None: the report does not contain it."""
+    return UNREPORTED if value is None else known(value, "report")
 
 
-def gpu_named(index: int, name: str, **facts: Fact[Any]) -> Gpu:
-    fields = {field: UNSAID for field in Gpu.__struct_fields__ if field != "index"}
-    capability = said(compute_capability(name))
-    return Gpu(index=index, **(fields | {"name": said(name), "compute_capability": capability} | facts))
+def make_gpu(index: int, name: str, **facts: Fact[Any]) -> Gpu:
+    fields = {field: UNREPORTED for field in Gpu.__struct_fields__ if field != "index"}
+    capability = reported(compute_capability(name))
+    return Gpu(index=index, **(fields | {"name": reported(name), "compute_capability": capability} | facts))
 
 
-def machine_with(
+def make_machine(
     gpus: list[str] | list[Gpu] | None = None, *, driver: str | None = None, driver_cuda: str | None = None,
     os: str | None = "Ubuntu 22.04.4 LTS", kernel: str | None = "6.8.0-59-generic", glibc: str | None = "2.35",
     arch: str = "x86_64", nvcc: str | None = None, gcc: str | None = None, container: str | None = None,
     wsl: bool = False, environment: dict[str, str] | None = None, source: str = "report", **replaced: Any,
 ) -> Machine:  # fmt: skip
-    """A machine of a report; `gpus` None: the report shows none."""
-    cards = [gpu_named(i, each) if isinstance(each, str) else each for i, each in enumerate(gpus or [])]
+    """A machine of a report; `gpus` None: the report contains none."""
+    cards = [make_gpu(i, each) if isinstance(each, str) else each for i, each in enumerate(gpus or [])]
     fields: dict[str, Any] = {
         "system": System(
-            architecture=said(arch), os=said(os), kernel=said(kernel), glibc=said(glibc), cpu_model=UNSAID,
-            cpu_count=UNSAID, container=said(container),
-            wsl=said(kernel) if wsl else absent(source),
+            architecture=reported(arch), os=reported(os), kernel=reported(kernel), glibc=reported(glibc),
+            cpu_model=UNREPORTED, cpu_count=UNREPORTED, container=reported(container),
+            wsl=reported(kernel) if wsl else absent(source),
         ),
-        "memory": Memory(total=UNSAID, available=UNSAID, cgroup_limit=UNSAID),
-        "storage": Storage(places=UNSAID),
-        "limits": Limits(open_files=UNSAID, processes=UNSAID, locked_memory=UNSAID, stack=UNSAID),
-        "pythons": UNSAID,
-        "driver": Driver(version=said(driver), library=UNSAID, cuda=said(driver_cuda), module=UNSAID),
+        "memory": Memory(total=UNREPORTED, available=UNREPORTED, cgroup_limit=UNREPORTED),
+        "storage": Storage(places=UNREPORTED),
+        "limits": Limits(open_files=UNREPORTED, processes=UNREPORTED, locked_memory=UNREPORTED, stack=UNREPORTED),
+        "pythons": UNREPORTED,
+        "driver": Driver(version=reported(driver), library=UNREPORTED, cuda=reported(driver_cuda), module=UNREPORTED),
         "gpus": known(tuple(cards), source) if cards else absent(source, "No CUDA"),
-        "cuda": CudaToolkit(nvcc=UNSAID, nvcc_version=said(nvcc), cuda_home=UNSAID, ptxas_version=UNSAID,
-                            compiler=said(gcc)),
-        "environment": said(environment),
-        "interfaces": UNSAID,
-        "slurm": UNSAID,
+        "cuda": CudaToolkit(nvcc=UNREPORTED, nvcc_version=reported(nvcc), cuda_home=UNREPORTED,
+                            ptxas_version=UNREPORTED, compiler=reported(gcc)),
+        "environment": reported(environment),
+        "interfaces": UNREPORTED,
+        "slurm": UNREPORTED,
     }  # fmt: skip
     return Machine(**(fields | replaced))
 
 
-def stack_with(
+def make_stack(
     torch: str | None = None, *, cuda: str | None = None, python: str = "3.12.11", available: bool | None = True,
     uses: tuple[str, ...] = (), packages: dict[str, str] | None = None, source: str = "report",
     architectures: tuple[str, ...] | None = None, extensions: tuple[Extension, ...] | None = None,
     hip: str | None = None, shadowed: tuple[Distribution, ...] | None = None, headers: bool | None = None,
     distributions: tuple[Distribution, ...] = (), cuda_unread: bool = False,
 ) -> Stack:  # fmt: skip
-    """A stack of a report; with `source` another word, one that was read from files."""
-    fact = lambda value: UNSAID if value is None else known(value, source)  # noqa: E731
+    """An environment of a report, or of files with another `source`."""
+    fact = lambda value: UNREPORTED if value is None else known(value, source)  # noqa: E731
     build = TorchBuild(
         version=fact(torch),
-        cuda=fact(cuda) if cuda else UNSAID if cuda_unread else absent(source),
+        cuda=fact(cuda) if cuda else UNREPORTED if cuda_unread else absent(source),
         hip=fact(hip) if hip else absent(source),
-        cxx11_abi=UNSAID,
+        cxx11_abi=UNREPORTED,
         architectures=fact(architectures),
     )
     listed = {name: Distribution(name=name, version=text) for name, text in (packages or {}).items()}
     listed |= {each.name: each for each in distributions}
     return Stack(
-        kind=UNSAID, python=UNSAID, python_version=fact(python), headers=fact(headers),
+        kind=UNREPORTED, python=UNREPORTED, python_version=fact(python), headers=fact(headers),
         distributions=known(listed, source), shadowed=fact(shadowed),
         torch=known(build, source) if torch else absent(source),
         extensions=fact(extensions),
-        cuda_available=said(available), uses=known(uses, source),
+        cuda_available=reported(available), uses=known(uses, source),
     )  # fmt: skip
 
 
-def torch(version: str = "2.8.0+cu128", **fields: Any) -> Stack:
-    """A stack of a report with this torch, whose local part names its CUDA."""
+def torch_stack(version: str = "2.8.0+cu128", **fields: Any) -> Stack:
+    """An environment of a report with this torch; the local version gives its CUDA."""
     local = version.partition("+cu")[2]
-    return stack_with(version, cuda=f"{local[:-1]}.{local[-1]}" if local else None, **fields)
+    return make_stack(version, cuda=f"{local[:-1]}.{local[-1]}" if local else None, **fields)
 
 
-def files(version: str = "2.8.0+cu128", packages: dict[str, str] | None = None, **fields: Any) -> Stack:
-    """The same, read from files."""
-    return torch(version, source="files", available=None, packages=packages, **fields)
+def file_stack(version: str = "2.8.0+cu128", packages: dict[str, str] | None = None, **fields: Any) -> Stack:
+    """The same environment, read from files."""
+    return torch_stack(version, source="files", available=None, packages=packages, **fields)
 
 
-def pins(text: str) -> Stack:
-    """A pasted list, `torch 2.8.0, vllm 0.10.2`, without a torch build; of two versions the later one holds."""
+def pinned_stack(text: str) -> Stack:
+    """A pasted list, `torch 2.8.0, vllm 0.10.2`, without a torch build. The later of two versions is used."""
     named = dict(part.split() for part in text.split(","))
-    return stack_with(named.get("torch"), packages=named)
+    return make_stack(named.get("torch"), packages=named)
 
 
-def live(gpus: list[str] | None = None, **facts: Any) -> Machine:
-    """A machine that was looked at, not one of a report."""
-    return msgspec.structs.replace(machine_with(gpus, source="NVML", driver="580.95.05"), **facts)
+def local_machine(gpus: list[str] | None = None, **facts: Any) -> Machine:
+    """A machine that was examined directly, not one of a report."""
+    return msgspec.structs.replace(make_machine(gpus, source="NVML", driver="580.95.05"), **facts)
 
 
-def toolkit(**facts: str) -> CudaToolkit:
-    """CUDA's toolkit as it was read; what is not named is not there."""
+def make_toolkit(**facts: str) -> CudaToolkit:
+    """A CUDA toolkit with these facts; all others are absent."""
     fields = {
         name: known(facts[name], "PATH") if name in facts else absent("PATH")
         for name in CudaToolkit.__struct_fields__
@@ -128,20 +128,20 @@ def toolkit(**facts: str) -> CudaToolkit:
     return CudaToolkit(**fields)
 
 
-def variables(machine: Machine, **values: str) -> Machine:
+def with_variables(machine: Machine, **values: str) -> Machine:
     return msgspec.structs.replace(machine, environment=known(values, "environment"))
 
 
-def failing(note: str, container: str | None = "docker", source: str = "nvmlInit") -> Machine:
+def failing_nvml(note: str, container: str | None = "docker", source: str = "nvmlInit") -> Machine:
     """A machine whose NVML fails."""
-    machine = machine_with(None, container=container)
+    machine = make_machine(None, container=container)
     system = msgspec.structs.replace(
         machine.system, container=known(container, "file") if container else absent("file")
     )
     return msgspec.structs.replace(machine, gpus=unreadable(source, note), system=system)
 
 
-def memory(machine: Machine, total: int) -> Machine:
+def with_memory(machine: Machine, total: int) -> Machine:
     sizes = Memory(
         total=known(total, "meminfo"), available=known(total, "meminfo"), cgroup_limit=absent("memory.max")
     )
@@ -149,7 +149,7 @@ def memory(machine: Machine, total: int) -> Machine:
 
 
 class Case(NamedTuple):
-    """A rule, what it must say of a machine and stack, and the near miss: the same with one fact changed."""
+    """A rule with the subjects that it must report, and the same subjects with one fact changed."""
 
     rule: str
     status: str
@@ -173,11 +173,11 @@ class Case(NamedTuple):
         assert [each.message for each in silent] == []
 
 
-# Families of the rules on builds and machines; what others say of the packages is tested elsewhere.
+# Families of the rules on builds and machines; rules on packages have their own tests.
 FAMILIES = ("TORCH", "EXT", "CUDA", "PY", "DRV", "GPU", "HOST", "ENV")
 
 
-def bad(machine: Machine, stack: Stack) -> set[str]:
+def error_causes(machine: Machine, stack: Stack) -> set[str]:
     """Causes of the errors and warnings."""
     found = [finding for finding in evaluate(machine, stack) if finding.id.startswith(FAMILIES)]
     assert [finding for finding in found if finding.status == "crashed"] == []

@@ -1,11 +1,11 @@
-"""Score of `explain` and `check --from-report` on a file of real cases, in all and per cause.
+"""Score of `explain` and `check --from-report` on a file of real cases, in total and per cause.
 
     python tests/score_cases.py CASES.json [--misses]
 
-CASES.json is a list of objects: `id`, `kind` ("error" or "report"), `text`, `cause` (a slug, or "healthy"), and where
-they apply `also` (further right causes), `tolerated` (harmless remarks) and `decidable_from_text`. An error counts as
-right when its cause, or one of `also`, is named first; a report when one of them is among the errors and warnings; a
-healthy report when there is no error and no warning beyond `tolerated`.
+CASES.json is a list of objects with `id`, `kind` ("error" or "report"), `text`, `cause` (a slug, or "healthy"), and
+optionally `also` (other correct causes), `tolerated` (harmless findings) and `decidable_from_text`. An error is
+correct if its first cause is `cause` or one of `also`; a report if one of them is among the errors and warnings; a healthy
+report if it has no errors and warnings except `tolerated`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from envdoctor.explain import explain
 from envdoctor.reports import parse_report
 
 
-def named_by_error(case: dict[str, Any]) -> list[str]:
+def causes_of_error(case: dict[str, Any]) -> list[str]:
     return [f"{cause.cause} {cause.confidence:.2f}" for cause in explain(io.BytesIO(case["text"].encode())).causes]
 
 
-def named_by_report(case: dict[str, Any]) -> list[str]:
+def causes_of_report(case: dict[str, Any]) -> list[str]:
     report = parse_report(case["text"])
     return [
         f"{f.cause} {f.status} {f.id}" for f in diagnose_report(report) if f.status in ("error", "warning", "crashed")
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     ]
     per_cause: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for case in cases:
-        named = named_by_error(case) if case["kind"] == "error" else named_by_report(case)
+        named = causes_of_error(case) if case["kind"] == "error" else causes_of_report(case)
         right = bool(is_right(case, named))
         decidable = case.get("decidable_from_text", True)
         kind = (

@@ -1,6 +1,6 @@
-"""Mutated and random inputs to what reads strangers' texts: no traceback, no crashed rule, bounded time.
+"""Mutated and random inputs for all parsers of user texts: no traceback, no crashed rule, bounded time.
 
-ENVDOCTOR_FUZZ_EXAMPLES sets how many of each; 10,000 take some minutes.
+ENVDOCTOR_FUZZ_EXAMPLES is the number of examples per test; 10,000 take some minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from envdoctor.reports import parse_report
 from envdoctor.rules import evaluate
 
 EXAMPLES = int(os.environ.get("ENVDOCTOR_FUZZ_EXAMPLES", "300"))
-SECONDS = 2.0  # for one input of some KiB, on a busy machine
+MAX_SECONDS = 2.0  # for one input of some KiB, on a busy machine
 DATA = Path(__file__).parent / "data"
 TEXTS = [
     case["text"] for path in sorted((DATA / "field_errors").glob("*.json")) for case in json.loads(path.read_text())
@@ -59,8 +59,8 @@ fuzz = settings(
 )  # fmt: skip
 
 
-def mutated(text: str, seed: int) -> str:
-    """The text with pieces cut, doubled, shuffled, swapped and strange characters put in."""
+def mutate(text: str, seed: int) -> str:
+    """The text with parts removed, repeated, shuffled or replaced, and unusual characters inserted."""
     source = random.Random(seed)
     for _ in range(source.randint(1, 6)):
         start, end = sorted(source.randrange(len(text) + 1) for _ in range(2))
@@ -82,25 +82,25 @@ def mutated(text: str, seed: int) -> str:
     return text
 
 
-def strange(texts: list[str]) -> st.SearchStrategy[str]:
-    real = st.builds(mutated, st.sampled_from(texts), st.integers(0, 1 << 32))
+def unusual_texts(texts: list[str]) -> st.SearchStrategy[str]:
+    real = st.builds(mutate, st.sampled_from(texts), st.integers(0, 1 << 32))
     return st.one_of(real, real, real, st.text(max_size=500))
 
 
-class Watch:
-    """Fails where one input takes too long."""
+class TimeLimit:
+    """Fails if one input takes too long."""
 
     def __enter__(self) -> None:
-        self.began = time.process_time()
+        self.start = time.process_time()
 
     def __exit__(self, *_: object) -> None:
-        assert time.process_time() - self.began < SECONDS
+        assert time.process_time() - self.start < MAX_SECONDS
 
 
 @fuzz
-@given(strange(TEXTS))
-def test_explain_takes_any_text(text: str) -> None:
-    with Watch():
+@given(unusual_texts(TEXTS))
+def test_explain_accepts_any_text(text: str) -> None:
+    with TimeLimit():
         explained = explain(io.BytesIO(text.encode("utf-8", "surrogatepass")))
     assert all(0 < cause.confidence < 1 for cause in explained.causes)
     assert not [cause.fix for cause in explained.causes if "{" in cause.fix and "}" in cause.fix.partition("{")[2]]
@@ -108,39 +108,39 @@ def test_explain_takes_any_text(text: str) -> None:
 
 @fuzz
 @given(st.binary(max_size=2000))
-def test_explain_takes_any_bytes(data: bytes) -> None:
-    with Watch():
+def test_explain_accepts_any_bytes(data: bytes) -> None:
+    with TimeLimit():
         explain(io.BytesIO(data))
 
 
 @fuzz
-@given(strange(TEXTS))
-def test_reports_take_any_text_and_no_rule_crashes(text: str) -> None:
-    with Watch():
+@given(unusual_texts(TEXTS))
+def test_reports_accept_any_text_and_no_rule_crashes(text: str) -> None:
+    with TimeLimit():
         report = parse_report(text)
         findings = evaluate(report.machine, report.stack)
     assert not [finding.message for finding in findings if finding.status == "crashed"]
 
 
 @fuzz
-@given(strange(MACHINES))
-def test_machine_files_are_read_or_refused_and_no_rule_crashes(text: str) -> None:
-    with Watch():
+@given(unusual_texts(MACHINES))
+def test_machine_files_are_accepted_or_rejected_and_no_rule_crashes(text: str) -> None:
+    with TimeLimit():
         try:
             machine = parse_machine(text, where="machine.json")
         except BadInput:
-            return  # anything else is a failure
+            return  # any other error is a failure
         findings = evaluate(machine)
         choose(machine, read_profiles())
     assert not [finding.message for finding in findings if finding.status == "crashed"]
 
 
-def test_there_is_something_to_mutate() -> None:
+def test_samples_exist() -> None:
     assert len(TEXTS) > 100
     assert len(MACHINES) > 5
 
 
-def test_an_unknown_field_inside_a_table_of_records_is_named() -> None:
+def test_unknown_field_of_a_record_is_named() -> None:
     text = machine_json(read_recorded("cpu-2core")).replace('"kind"', '"kynd"', 1)
     with pytest.raises(BadInput, match="kynd") as refused:
         parse_machine(text, where="machine.json")
@@ -148,6 +148,6 @@ def test_an_unknown_field_inside_a_table_of_records_is_named() -> None:
 
 
 @pytest.mark.parametrize("depth", [50, 100_000])
-def test_deep_json_is_refused(depth: int) -> None:
+def test_deep_json_is_rejected(depth: int) -> None:
     with pytest.raises(BadInput):
         parse_machine("[" * depth, where="machine.json")

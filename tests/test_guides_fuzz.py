@@ -14,7 +14,7 @@ import pytest
 from guide_cases import FAULTS
 from hypothesis import given
 from hypothesis import strategies as st
-from test_fuzz import fuzz, mutated
+from test_fuzz import fuzz, mutate
 
 from envdoctor.manifests import audit_guide
 
@@ -29,7 +29,7 @@ SYNTAX = [
 def mutate_guide(text: str, seed: int) -> str:
     """A mutated guide with additional syntax that the parsers recognise."""
     rng = random.Random(seed)
-    text = mutated(text, seed)
+    text = mutate(text, seed)
     for _ in range(rng.randint(0, 8)):
         position = rng.randrange(len(text) + 1)
         text = text[:position] + rng.choice(SYNTAX) + text[position:]

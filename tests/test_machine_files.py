@@ -13,14 +13,14 @@ FILES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.
 NAMES = [path.stem for path in FILES]
 
 
-def machine_of(name: str) -> Machine:
+def read_bundled_machine(name: str) -> Machine:
     path = FILES[NAMES.index(name)]
     return parse_machine(path.read_text(), where=str(path))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bundled_machine(name: str) -> None:
-    machine = machine_of(name)
+    machine = read_bundled_machine(name)
     assert machine.name == name
     assert machine.origin
     assert FILES[NAMES.index(name)].read_text() == machine_json(machine)
@@ -40,7 +40,7 @@ def test_bundled_machine(name: str) -> None:
 def test_facts_of_machines_written_from_sources(
     name: str, gpu: str, mib: int, count: int, stack: tuple[str, str, str]
 ) -> None:
-    machine = machine_of(name)
+    machine = read_bundled_machine(name)
     assert "written from sources on 2026-11-21, not read from a machine" in machine.origin
     gpus = machine.gpus.value or ()
     assert [(g.index, g.name.value, g.memory_total.value) for g in gpus] == [
@@ -61,7 +61,7 @@ def test_facts_of_machines_written_from_sources(
     ],
 )
 def test_override_keeps_the_type_of_the_fact(setting: str, path: str, value: object) -> None:
-    machine = override(machine_of("h200"), [setting])
+    machine = override(read_bundled_machine("h200"), [setting])
     fact = machine
     for part in path.split("."):
         fact = getattr(fact, part)

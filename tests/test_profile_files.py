@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_packages import write_wheel
 from sample_environments import add_distribution, make_venv
-from test_fuzz import fuzz, mutated
+from test_fuzz import fuzz, mutate
 
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput
@@ -354,7 +354,7 @@ TEXTS = [bundled_text(name) for name in profile_names()] + [
 def test_a_mutated_profile_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, text: str, seed: int, pieces: list[str]
 ) -> None:
-    text = mutated(text, seed) if seed % 3 else text
+    text = mutate(text, seed) if seed % 3 else text
     for number, piece in enumerate(pieces):
         at = (seed * (number + 7)) % (len(text) + 1)
         text = text[:at] + piece + text[at:]

@@ -1,4 +1,4 @@
-"""Every rule: quiet on healthy machines, loud on its own problem, honest about what it cannot know."""
+"""Rules on machines: findings for their problem, none for healthy machines, `unknown` for unreadable facts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from envdoctor.rules.registry import Problem, Rule, rule, run_rule
 ENVIRONMENT = "environment={}"
 
 
-def healthy() -> Machine:
-    """Eight H100s with nothing unknown that a rule asks for."""
+def healthy_machine() -> Machine:
+    """Eight H100s; every fact that a rule needs is known."""
     machine = read_recorded("h100x8")
     places = (
         '{"shm": {"path": "/dev/shm", "total": 68719476736, "free": 68719476736},'
@@ -38,9 +38,9 @@ def with_gpu(machine: Machine, index: int = 3, **facts: Fact[object]) -> Machine
     return msgspec.structs.replace(machine, gpus=known(tuple(gpus), machine.gpus.source))
 
 
-def broken() -> Iterator[tuple[str, str, Machine]]:
-    """For each rule a machine with its problem, and the status that it must get."""
-    fine = healthy()
+def machines_with_problems() -> Iterator[tuple[str, str, Machine]]:
+    """For each rule a machine with its problem, and the expected status."""
+    fine = healthy_machine()
     failed = lambda note: msgspec.structs.replace(fine, gpus=unreadable("nvmlInit", note))  # noqa: E731
     lost: Fact[object] = unreadable("nvmlDeviceGetName", "NVML error 15: GPU is lost")
     yield "DRV001", "error", override(fine, ["driver.library=580.159.04"])
@@ -89,9 +89,11 @@ def broken() -> Iterator[tuple[str, str, Machine]]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "status", "machine"), list(broken()), ids=lambda value: value if isinstance(value, str) else ""
+    ("rule", "status", "machine"),
+    list(machines_with_problems()),
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_rule_sees_its_problem(rule: str, status: str, machine: Machine) -> None:
+def test_rule_reports_its_problem(rule: str, status: str, machine: Machine) -> None:
     (finding,) = [finding for finding in evaluate(machine) if finding.id == rule]
     assert finding.status == status
     assert finding.evidence
@@ -101,26 +103,26 @@ def test_the_rule_sees_its_problem(rule: str, status: str, machine: Machine) -> 
         assert finding.commands
 
 
-def test_every_rule_is_shown_at_work() -> None:
-    """Here, or in the test file of its family, where its id stands beside a machine or stack that it must judge."""
-    here = {rule for rule, _, _ in broken()}
+def test_every_rule_has_a_test() -> None:
+    """In this file, or in a test file of its family that contains its id."""
+    here = {rule for rule, _, _ in machines_with_problems()}
     families = "".join(path.read_text() for path in Path(__file__).parent.glob("test_rules_*.py"))
     elsewhere = set(re.findall(r'"([A-Z0-9]+\d{3})"', families))
     assert set(RULES) <= here | elsewhere
 
 
-def test_a_healthy_machine_has_no_findings() -> None:
-    assert evaluate(healthy()) == []
+def test_healthy_machine_has_no_findings() -> None:
+    assert evaluate(healthy_machine()) == []
 
 
 @pytest.mark.parametrize("name", machine_names())
-def test_recorded_machines_are_not_blamed(name: str) -> None:
+def test_recorded_machines_have_no_problems(name: str) -> None:
     assert [f for f in evaluate(read_recorded(name)) if f.status not in ("info", "unknown")] == []
 
 
 @pytest.mark.parametrize("value", ["eth", "=eth0", "^docker", "ib0,eth0"])
-def test_interface_patterns_that_nccl_accepts_are_fine(value: str) -> None:
-    machine = override(healthy(), [f'environment={{"NCCL_SOCKET_IFNAME": "{value}"}}'])
+def test_interface_patterns_of_nccl_are_accepted(value: str) -> None:
+    machine = override(healthy_machine(), [f'environment={{"NCCL_SOCKET_IFNAME": "{value}"}}'])
     assert [f for f in evaluate(machine) if f.id == "ENV003"] == []
 
 
@@ -131,24 +133,24 @@ def test_every_rule_is_documented(rule: Rule) -> None:
     assert rule.cause
 
 
-def test_a_rule_that_raises_is_a_finding_and_the_others_still_run() -> None:
+def test_rule_that_raises_gives_a_crashed_finding() -> None:
     def breaks(machine: Machine) -> Iterator[Problem]:
         """Breaks."""
         raise RuntimeError("on purpose")
 
-    (finding,) = run_rule(Rule("X001", "machine", ("error",), "healthy", "", breaks), healthy())
+    (finding,) = run_rule(Rule("X001", "machine", ("error",), "healthy", "", breaks), healthy_machine())
     assert (finding.status, "on purpose" in finding.message) == ("crashed", True)
 
 
-def test_a_severity_that_the_rule_does_not_declare_is_an_error() -> None:
+def test_undeclared_severity_gives_a_crashed_finding() -> None:
     def reports_a_warning(machine: Machine) -> Iterator[Problem]:
         """Reports a warning."""
         yield Problem("warning", "message", (), "fix")
 
-    (finding,) = run_rule(Rule("X002", "machine", ("error",), "healthy", "", reports_a_warning), healthy())
+    (finding,) = run_rule(Rule("X002", "machine", ("error",), "healthy", "", reports_a_warning), healthy_machine())
     assert (finding.status, "'warning' is not declared by X002" in finding.message) == ("crashed", True)
 
 
-def test_an_id_is_registered_once() -> None:
+def test_duplicate_id_is_rejected() -> None:
     with pytest.raises(ValueError, match="DRV001 is registered twice"):
         rule("DRV001", kind="guide", severity="error", cause="healthy")(RULES["DRV001"].check)

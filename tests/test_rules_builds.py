@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from report_stack import bad, gpu_named, machine_with, stack_with
+from report_stack import error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Machine, Stack, known
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
@@ -18,147 +18,147 @@ RTX5090, RTX4090, RTX3090 = "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4090"
 WSL_KERNEL = "5.15.153.1-microsoft-standard-WSL2"
 JETSON = {"arch": "aarch64", "kernel": "5.10.120-tegra", "os": "Ubuntu 20.04.6 LTS", "glibc": "2.31"}
 
-# Reports of the field, in few words: machine, stack, and the causes of which one must be named.
+# Summaries of real reports: machine, environment, and the causes of which one must be reported.
 REPORTS: dict[str, tuple[Machine, Stack, set[str]]] = {
     "5090D with cu126": (
-        machine_with(["NVIDIA GeForce RTX 5090 D"], driver="570.124.04", os="Ubuntu 24.10", glibc="2.40"),
-        stack_with("2.6.0+cu126", cuda="12.6"), {"gpu-arch-not-in-build"}),
+        make_machine(["NVIDIA GeForce RTX 5090 D"], driver="570.124.04", os="Ubuntu 24.10", glibc="2.40"),
+        make_stack("2.6.0+cu126", cuda="12.6"), {"gpu-arch-not-in-build"}),
     "CPU torch on Windows": (
-        machine_with(["NVIDIA GeForce RTX 4080 Laptop GPU"], driver="551.86", os="Microsoft Windows 11 Education",
+        make_machine(["NVIDIA GeForce RTX 4080 Laptop GPU"], driver="551.86", os="Microsoft Windows 11 Education",
                      kernel=None, glibc=None, nvcc="12.4.99"),
-        stack_with("2.2.2", available=False), {"torch-cpu-build"}),
+        make_stack("2.2.2", available=False), {"torch-cpu-build"}),
     "CPU torch on Windows, CUDA not collected": (
-        machine_with(["NVIDIA GeForce RTX 4080 Laptop GPU"], driver="551.86", os="Microsoft Windows 11", kernel=None),
-        stack_with("2.2.2", available=False, cuda_unread=True), {"torch-cpu-build"}),
+        make_machine(["NVIDIA GeForce RTX 4080 Laptop GPU"], driver="551.86", os="Microsoft Windows 11", kernel=None),
+        make_stack("2.2.2", available=False, cuda_unread=True), {"torch-cpu-build"}),
     "vLLM on H100 with driver 550": (
-        machine_with(["NVIDIA H100 PCIe"], driver="550.144.03", nvcc="12.4.131", gcc="(Ubuntu 11.4.0) 11.4.0"),
-        stack_with("2.9.0+cu128", cuda="12.8", uses=("vllm",)), {"driver-ptx-too-old"}),
+        make_machine(["NVIDIA H100 PCIe"], driver="550.144.03", nvcc="12.4.131", gcc="(Ubuntu 11.4.0) 11.4.0"),
+        make_stack("2.9.0+cu128", cuda="12.8", uses=("vllm",)), {"driver-ptx-too-old"}),
     "eight GPUs under WSL": (
-        machine_with(["NVIDIA RTX 4000 Ada Generation"] * 6, kernel=WSL_KERNEL, wsl=True, nvcc="12.5.82"),
-        stack_with("2.4.0+cu121", cuda="12.1", available=False), {"wsl-multi-gpu-limit"}),
+        make_machine(["NVIDIA RTX 4000 Ada Generation"] * 6, kernel=WSL_KERNEL, wsl=True, nvcc="12.5.82"),
+        make_stack("2.4.0+cu121", cuda="12.1", available=False), {"wsl-multi-gpu-limit"}),
     "container without GPUs": (
-        machine_with(os="Ubuntu 20.04.6 LTS", kernel="5.19.0-1010-nvidia-lowlatency", glibc="2.31",
+        make_machine(os="Ubuntu 20.04.6 LTS", kernel="5.19.0-1010-nvidia-lowlatency", glibc="2.31",
                      container="container"),
-        stack_with("2.4.0+cu121", cuda="12.1", available=False), {"container-no-gpu"}),
+        make_stack("2.4.0+cu121", cuda="12.1", available=False), {"container-no-gpu"}),
     "container without GPUs, by its kernel": (
-        machine_with(os="Ubuntu 20.04.6 LTS", kernel="5.19.0-1010-nvidia-lowlatency", glibc="2.31"),
-        stack_with("2.4.0+cu121", cuda="12.1", available=False), {"container-no-gpu"}),
+        make_machine(os="Ubuntu 20.04.6 LTS", kernel="5.19.0-1010-nvidia-lowlatency", glibc="2.31"),
+        make_stack("2.4.0+cu121", cuda="12.1", available=False), {"container-no-gpu"}),
     "laptop without GPU": (
-        machine_with(), stack_with("2.4.0+cu121", cuda="12.1", available=False), {"no-nvidia-gpu"}),
+        make_machine(), make_stack("2.4.0+cu121", cuda="12.1", available=False), {"no-nvidia-gpu"}),
     "driver gone after an upgrade": (
-        machine_with(nvcc="12.4.131"), stack_with("2.6.0+cu124", cuda="12.4", available=False),
+        make_machine(nvcc="12.4.131"), make_stack("2.6.0+cu124", cuda="12.4", available=False),
         {"driver-not-loaded"}),
     "nvidia_uvm missing": (
-        machine_with([RTX3090], driver="550.54.14"), stack_with("2.5.1+cu124", cuda="12.4", available=False),
+        make_machine([RTX3090], driver="550.54.14"), make_stack("2.5.1+cu124", cuda="12.4", available=False),
         {"driver-not-loaded"}),
     "fabric manager": (
-        machine_with([H100] * 8, driver="550.90.07"), stack_with("2.4.0+cu121", cuda="12.1", available=False),
+        make_machine([H100] * 8, driver="550.90.07"), make_stack("2.4.0+cu121", cuda="12.1", available=False),
         {"fabric-manager"}),
     "Jetson with JetPack 5": (
-        machine_with(nvcc="11.4.315", **JETSON),
-        stack_with("2.0.0a0+ec3941ad.nv23.02", cuda="11.4", python="3.8.10"), {"platform-no-wheel"}),
+        make_machine(nvcc="11.4.315", **JETSON),
+        make_stack("2.0.0a0+ec3941ad.nv23.02", cuda="11.4", python="3.8.10"), {"platform-no-wheel"}),
     "Jetson without torch": (
-        machine_with(**JETSON), stack_with(None, python="3.8.10", available=None),
+        make_machine(**JETSON), make_stack(None, python="3.8.10", available=None),
         {"platform-no-wheel", "wrong-python-env"}),
     "CentOS 7": (
-        machine_with(["Tesla V100-SXM2-32GB"] * 2, driver="530.30.02", os="CentOS Linux release 7.9.2009 (Core)",
+        make_machine(["Tesla V100-SXM2-32GB"] * 2, driver="530.30.02", os="CentOS Linux release 7.9.2009 (Core)",
                      kernel="3.10.0-1160.102.1.el7.x86_64", glibc="2.17"),
-        stack_with("2.3.1+cu121", cuda="12.1", uses=("vllm",)), {"glibc-too-old"}),
+        make_stack("2.3.1+cu121", cuda="12.1", uses=("vllm",)), {"glibc-too-old"}),
     "nothing installed": (
-        machine_with(nvcc="12.4.131", os="Ubuntu 24.04.1 LTS", glibc="2.39"),
-        stack_with(None, python="3.12.3", available=None), {"wrong-python-env"}),
+        make_machine(nvcc="12.4.131", os="Ubuntu 24.04.1 LTS", glibc="2.39"),
+        make_stack(None, python="3.12.3", available=None), {"wrong-python-env"}),
     "MIG": (
-        machine_with([gpu_named(0, "NVIDIA H200", mig=known(True, "report"))], driver="570.124.06"),
-        stack_with("2.6.0+cu124", cuda="12.4", python="3.9.22"), {"mig-or-compute-mode"}),
-    "nvcc 11.7 beside cu121": (
-        machine_with([RTX3090] * 2, driver="550.54.14", nvcc="11.7.64", os="Ubuntu 20.04.6 LTS", glibc="2.31",
+        make_machine([make_gpu(0, "NVIDIA H200", mig=known(True, "report"))], driver="570.124.06"),
+        make_stack("2.6.0+cu124", cuda="12.4", python="3.9.22"), {"mig-or-compute-mode"}),
+    "nvcc 11.7 with cu121": (
+        make_machine([RTX3090] * 2, driver="550.54.14", nvcc="11.7.64", os="Ubuntu 20.04.6 LTS", glibc="2.31",
                      kernel="5.15.0-119-generic"),
-        stack_with("2.4.0+cu121", cuda="12.1", python="3.11.0"), {"nvcc-torch-mismatch"}),
+        make_stack("2.4.0+cu121", cuda="12.1", python="3.11.0"), {"nvcc-torch-mismatch"}),
     "driver 470 with CUDA 12": (
-        machine_with([RTX3090], driver="470.256.02"), stack_with("2.4.0+cu121", cuda="12.1", available=False),
+        make_machine([RTX3090], driver="470.256.02"), make_stack("2.4.0+cu121", cuda="12.1", available=False),
         {"driver-too-old"}),
     "driver 570 with CUDA 13": (
-        machine_with([H100] * 8, driver="570.133.20"), stack_with("2.11.0+cu130", cuda="13.0", available=False),
+        make_machine([H100] * 8, driver="570.133.20"), make_stack("2.11.0+cu130", cuda="13.0", available=False),
         {"driver-too-old"}),
     "1080 Ti with cu128": (
-        machine_with(["NVIDIA GeForce GTX 1080 Ti"], driver="570.86.10"), stack_with("2.8.0+cu128", cuda="12.8"),
+        make_machine(["NVIDIA GeForce GTX 1080 Ti"], driver="570.86.10"), make_stack("2.8.0+cu128", cuda="12.8"),
         {"gpu-arch-dropped"}),
     "V100 with cu130": (
-        machine_with(["Tesla V100-SXM2-32GB"], driver="580.65.06"), stack_with("2.9.1+cu130", cuda="13.0"),
+        make_machine(["Tesla V100-SXM2-32GB"], driver="580.65.06"), make_stack("2.9.1+cu130", cuda="13.0"),
         {"gpu-arch-dropped"}),
     "H100 with cu117": (
-        machine_with([H100], driver="535.161.07"), stack_with("2.0.1+cu117", cuda="11.7"),
+        make_machine([H100], driver="535.161.07"), make_stack("2.0.1+cu117", cuda="11.7"),
         {"gpu-arch-not-in-build"}),
-    "ROCm torch beside an NVIDIA GPU": (
-        machine_with([RTX4090], driver="550.78"), stack_with("2.5.1+rocm6.2", hip="6.2", available=False),
+    "ROCm torch with an NVIDIA GPU": (
+        make_machine([RTX4090], driver="550.78"), make_stack("2.5.1+rocm6.2", hip="6.2", available=False),
         {"torch-cpu-build"}),
     "aarch64 from PyPI": (
-        machine_with(["NVIDIA GH200 480GB"], driver="570.148.08", arch="aarch64"),
-        stack_with("2.8.0", available=False), {"torch-cpu-build"}),
+        make_machine(["NVIDIA GH200 480GB"], driver="570.148.08", arch="aarch64"),
+        make_stack("2.8.0", available=False), {"torch-cpu-build"}),
     "vLLM on Windows": (
-        machine_with([RTX4090], driver="551.86", os="Microsoft Windows 11 Pro", kernel=None, glibc=None),
-        stack_with("2.5.1+cu124", cuda="12.4", packages={"vllm": "0.6.4"}), {"platform-no-wheel"}),
+        make_machine([RTX4090], driver="551.86", os="Microsoft Windows 11 Pro", kernel=None, glibc=None),
+        make_stack("2.5.1+cu124", cuda="12.4", packages={"vllm": "0.6.4"}), {"platform-no-wheel"}),
     "gcc 13 with nvcc 12.0": (
-        machine_with([RTX4090], driver="550.78", nvcc="12.0.140", gcc="(Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0"),
-        stack_with("2.5.1+cu121", cuda="12.1"), {"gcc-too-new-for-nvcc"}),
+        make_machine([RTX4090], driver="550.78", nvcc="12.0.140", gcc="(Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0"),
+        make_stack("2.5.1+cu121", cuda="12.1"), {"gcc-too-new-for-nvcc"}),
     "nvcc 12.4 with a 5090": (
-        machine_with([RTX5090], driver="570.86.16", nvcc="12.4.131"), stack_with("2.7.1+cu128", cuda="12.8"),
+        make_machine([RTX5090], driver="570.86.16", nvcc="12.4.131"), make_stack("2.7.1+cu128", cuda="12.8"),
         {"nvcc-too-old"}),
 }  # fmt: skip
 
 HEALTHY: dict[str, tuple[Machine, Stack]] = {
     "A100 with cu117": (
-        machine_with(["NVIDIA A100 80GB PCIe"], driver="525.116.04", nvcc="11.6.124", os="Ubuntu 20.04.5 LTS",
+        make_machine(["NVIDIA A100 80GB PCIe"], driver="525.116.04", nvcc="11.6.124", os="Ubuntu 20.04.5 LTS",
                      kernel="5.19.0-45-generic", glibc="2.31", gcc="(Ubuntu 9.4.0-1ubuntu1~20.04.1) 9.4.0"),
-        stack_with("2.0.1+cu117", cuda="11.7", python="3.9.16")),
+        make_stack("2.0.1+cu117", cuda="11.7", python="3.9.16")),
     "eight H100, driver 550, cu128, no vLLM": (
-        machine_with(["NVIDIA H100"] * 8, driver="550.90.07", nvcc="12.8.93", os="CentOS Stream 9", glibc="2.34",
+        make_machine(["NVIDIA H100"] * 8, driver="550.90.07", nvcc="12.8.93", os="CentOS Stream 9", glibc="2.34",
                      kernel="6.4.3-0_fbk15", gcc="(GCC) 11.5.0 20240719 (Red Hat 11.5.0-9)"),
-        stack_with("2.8.0+cu128", cuda="12.8", python="3.12.9")),
+        make_stack("2.8.0+cu128", cuda="12.8", python="3.12.9")),
     "5090 with vLLM's layout": (
-        machine_with([RTX5090], driver="575.64.03", nvcc="12.8.93", os="Ubuntu 24.04.2 LTS", glibc="2.39",
+        make_machine([RTX5090], driver="575.64.03", nvcc="12.8.93", os="Ubuntu 24.04.2 LTS", glibc="2.39",
                      kernel="5.15.0-105-generic", gcc="(Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0"),
-        stack_with("2.7.1+cu128", cuda="12.8", uses=("vllm",))),
+        make_stack("2.7.1+cu128", cuda="12.8", uses=("vllm",))),
     "eight H100 with cu124": (
-        machine_with([H100] * 8, driver="550.127.05", os="Ubuntu 22.04.5 LTS", kernel="5.15.0-126-generic"),
-        stack_with("2.5.1+cu124", cuda="12.4", python="3.10.12")),
+        make_machine([H100] * 8, driver="550.127.05", os="Ubuntu 22.04.5 LTS", kernel="5.15.0-126-generic"),
+        make_stack("2.5.1+cu124", cuda="12.4", python="3.10.12")),
     "A100 with vLLM by minor-version compatibility": (
-        machine_with(["NVIDIA A100-SXM4-80GB"] * 8, driver="535.129.03"),
-        stack_with("2.6.0+cu124", cuda="12.4", uses=("vllm",))),
-    "4090 pair": (machine_with([RTX4090] * 2, driver="550.78"), stack_with("2.5.1+cu124", cuda="12.4")),
+        make_machine(["NVIDIA A100-SXM4-80GB"] * 8, driver="535.129.03"),
+        make_stack("2.6.0+cu124", cuda="12.4", uses=("vllm",))),
+    "4090 pair": (make_machine([RTX4090] * 2, driver="550.78"), make_stack("2.5.1+cu124", cuda="12.4")),
     "WSL with one GPU": (
-        machine_with([RTX4090], driver="551.86", kernel=WSL_KERNEL, wsl=True),
-        stack_with("2.5.1+cu124", cuda="12.4")),
+        make_machine([RTX4090], driver="551.86", kernel=WSL_KERNEL, wsl=True),
+        make_stack("2.5.1+cu124", cuda="12.4")),
     "GB10 with cu130": (
-        machine_with(["NVIDIA GB10"], driver="580.95.05", arch="aarch64", os="Ubuntu 24.04.3 LTS"),
-        stack_with("2.9.1+cu130", cuda="13.0")),
-    "B300 with cu130": (machine_with(["NVIDIA B300 SXM6 AC"] * 8, driver="580.95.05"),
-                        stack_with("2.9.1+cu130", cuda="13.0")),
-    "P100 with cu126": (machine_with(["Tesla P100-PCIE-16GB"], driver="560.35.03"),
-                        stack_with("2.7.1+cu126", cuda="12.6")),
-    "K80 with cu118": (machine_with(["Tesla K80"], driver="470.256.02"), stack_with("2.0.1+cu118", cuda="11.8")),
-    "CPU torch without GPU": (machine_with(), stack_with("2.5.1+cpu", available=False)),
-    "NGC": (machine_with([RTX4090] * 2, driver="550.78", nvcc="12.2.140"),
-            stack_with("2.1.0a0+32f93b1", cuda="12.2", python="3.10.12")),
+        make_machine(["NVIDIA GB10"], driver="580.95.05", arch="aarch64", os="Ubuntu 24.04.3 LTS"),
+        make_stack("2.9.1+cu130", cuda="13.0")),
+    "B300 with cu130": (make_machine(["NVIDIA B300 SXM6 AC"] * 8, driver="580.95.05"),
+                        make_stack("2.9.1+cu130", cuda="13.0")),
+    "P100 with cu126": (make_machine(["Tesla P100-PCIE-16GB"], driver="560.35.03"),
+                        make_stack("2.7.1+cu126", cuda="12.6")),
+    "K80 with cu118": (make_machine(["Tesla K80"], driver="470.256.02"), make_stack("2.0.1+cu118", cuda="11.8")),
+    "CPU torch without GPU": (make_machine(), make_stack("2.5.1+cpu", available=False)),
+    "NGC": (make_machine([RTX4090] * 2, driver="550.78", nvcc="12.2.140"),
+            make_stack("2.1.0a0+32f93b1", cuda="12.2", python="3.10.12")),
     "Windows with CUDA torch": (
-        machine_with([RTX4090], driver="551.86", os="Microsoft Windows 11 Pro", kernel=None, glibc=None),
-        stack_with("2.5.1+cu124", cuda="12.4")),
+        make_machine([RTX4090], driver="551.86", os="Microsoft Windows 11 Pro", kernel=None, glibc=None),
+        make_stack("2.5.1+cu124", cuda="12.4")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_cause_is_among_the_errors_and_warnings(name: str) -> None:
+def test_cause_is_reported_as_error_or_warning(name: str) -> None:
     machine, stack, causes = REPORTS[name]
-    assert bad(machine, stack) & causes
+    assert error_causes(machine, stack) & causes
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_stacks_are_not_blamed(name: str) -> None:
-    assert bad(*HEALTHY[name]) == set()
+def test_healthy_environments_have_no_problems(name: str) -> None:
+    assert error_causes(*HEALTHY[name]) == set()
 
 
 @pytest.mark.parametrize("name", [*REPORTS])
-def test_each_problem_says_what_to_do(name: str) -> None:
+def test_every_problem_has_a_fix_and_commands(name: str) -> None:
     machine, stack, _ = REPORTS[name]
     for finding in evaluate(machine, stack):
         if finding.status in ("error", "warning"):
@@ -186,36 +186,36 @@ def finding(machine: Machine, stack: Stack, identifier: str) -> tuple[str, str, 
 def test_the_fix_names_a_build_for_gpus_and_driver(
     gpus: list[str], driver: str, torch: str, cuda: str, advice: str
 ) -> None:
-    machine, stack = machine_with(gpus, driver=driver), stack_with(torch, cuda=cuda)
+    machine, stack = make_machine(gpus, driver=driver), make_stack(torch, cuda=cuda)
     (found,) = [each for each in evaluate(machine, stack) if each.id in ("TORCH001", "TORCH002")]
     assert advice in " ".join(found.commands)
 
 
-def test_a_mixed_machine_names_the_gpu() -> None:
-    machine = machine_with([RTX3090, RTX5090], driver="570.124.04")
-    status, message, _ = finding(machine, stack_with("2.6.0+cu124", cuda="12.4"), "TORCH001")
+def test_finding_names_the_unsupported_gpu_of_several() -> None:
+    machine = make_machine([RTX3090, RTX5090], driver="570.124.04")
+    status, message, _ = finding(machine, make_stack("2.6.0+cu124", cuda="12.4"), "TORCH001")
     assert status == "error"
     assert "GPU 1 (NVIDIA GeForce RTX 5090, sm_120)" in message
 
 
-def test_files_count_more_than_the_table() -> None:
-    own = stack_with("2.6.0+cu126", cuda="12.6", architectures=("sm_90", "sm_120"))
-    assert bad(machine_with([RTX5090], driver="570.124.04"), own) == set()
-    few = stack_with("2.11.0+cu130", cuda="13.0", architectures=("sm_75", "sm_80", "sm_120", "sm_90a"))
-    assert "gpu-arch-not-in-build" in bad(machine_with([H100], driver="580.65.06"), few)
+def test_files_have_precedence_over_the_table() -> None:
+    own = make_stack("2.6.0+cu126", cuda="12.6", architectures=("sm_90", "sm_120"))
+    assert error_causes(make_machine([RTX5090], driver="570.124.04"), own) == set()
+    few = make_stack("2.11.0+cu130", cuda="13.0", architectures=("sm_75", "sm_80", "sm_120", "sm_90a"))
+    assert "gpu-arch-not-in-build" in error_causes(make_machine([H100], driver="580.65.06"), few)
 
 
-def test_driver_advice_tells_forward_compatibility_apart() -> None:
-    stack = stack_with("2.11.0+cu130", cuda="13.0", available=False)
-    _, _, data_centre = finding(machine_with([H100], driver="570.133.20"), stack, "TORCH004")
-    _, _, consumer = finding(machine_with([RTX4090], driver="570.133.20"), stack, "TORCH004")
+def test_forward_compatibility_is_suggested_for_data_centre_gpus_only() -> None:
+    stack = make_stack("2.11.0+cu130", cuda="13.0", available=False)
+    _, _, data_centre = finding(make_machine([H100], driver="570.133.20"), stack, "TORCH004")
+    _, _, consumer = finding(make_machine([RTX4090], driver="570.133.20"), stack, "TORCH004")
     assert "cuda-compat-13-0" in data_centre
     assert "cuda-compat" not in consumer
-    works = stack_with("2.11.0+cu130", cuda="13.0", available=True)
-    assert finding(machine_with([H100], driver="570.133.20"), works, "TORCH004")[0] == "info"
+    works = make_stack("2.11.0+cu130", cuda="13.0", available=True)
+    assert finding(make_machine([H100], driver="570.133.20"), works, "TORCH004")[0] == "info"
 
 
-def test_minor_version_compatibility_is_a_remark() -> None:
+def test_minor_version_compatibility_is_information() -> None:
     machine, stack = HEALTHY["eight H100, driver 550, cu128, no vLLM"]
     assert finding(machine, stack, "TORCH006")[0] == "info"
 
@@ -242,7 +242,7 @@ VLLM_0_10_2 = (
     extension("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "vllm", code=code("8.7", {"sm_80 compute_80": 60})),
     extension("xformers/_C.so", "xformers", code=code("8.7", {"sm_75 sm_80 sm_90a compute_80": 18})),
 )  # fmt: skip
-# The same with Blackwell in the kernels for that chip alone, as in 0.9.2.
+# The same with Blackwell only in the kernels for this chip, as in 0.9.2.
 WITHOUT_SM_120 = extension("vllm/_C.abi3.so", "vllm", code=code("8.7", {
     "sm_70 sm_75 sm_80 sm_89 sm_90": 28, "sm_90a": 18, "sm_120a": 4}))  # fmt: skip
 
@@ -261,7 +261,7 @@ WITHOUT_SM_120 = extension("vllm/_C.abi3.so", "vllm", code=code("8.7", {
     ],
 )
 def test_a_vllm_environment_on_different_gpus(gpu: str, driver: str, causes: set[str]) -> None:
-    stack = stack_with(
+    stack = make_stack(
         "2.8.0+cu128",
         cuda="12.8",
         source="files",
@@ -269,7 +269,7 @@ def test_a_vllm_environment_on_different_gpus(gpu: str, driver: str, causes: set
         packages={"vllm": "0.10.2"},
         architectures=("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
     )
-    assert bad(machine_with([gpu], driver=driver), stack) == causes
+    assert error_causes(make_machine([gpu], driver=driver), stack) == causes
 
 
 @pytest.mark.parametrize(
@@ -289,13 +289,13 @@ def test_a_vllm_environment_on_different_gpus(gpu: str, driver: str, causes: set
     ],
 )  # fmt: skip
 def test_problems_of_compiled_files(files: list[Extension], cause: str) -> None:
-    stack = stack_with(
+    stack = make_stack(
         "2.8.0+cu128", cuda="12.8", source="files", extensions=tuple(files), packages={"flash-attn": "2.8.3"}
     )
-    assert bad(machine_with([RTX5090], driver="575.57.08"), stack) == {cause}
+    assert error_causes(make_machine([RTX5090], driver="575.57.08"), stack) == {cause}
 
 
-def test_files_that_are_carried_for_other_machines_are_no_fault() -> None:
+def test_files_for_other_machines_are_ignored() -> None:
     files = (
         extension(
             "bitsandbytes/libbitsandbytes_cuda118.so", "bitsandbytes", missing_libraries=("libcudart.so.11.0",)
@@ -304,23 +304,23 @@ def test_files_that_are_carried_for_other_machines_are_no_fault() -> None:
         extension("torchaudio/lib/libtorio_ffmpeg4.so", "torchaudio", missing_libraries=("libavutil.so.56",)),
         extension("bitsandbytes/libbitsandbytes_xpu.so", "bitsandbytes", glibc="2.38"),
     )
-    stack = stack_with("2.8.0+cu128", cuda="12.8", source="files", extensions=files)
-    assert bad(machine_with([H100], driver="580.65.06"), stack) == set()
+    stack = make_stack("2.8.0+cu128", cuda="12.8", source="files", extensions=files)
+    assert error_causes(make_machine([H100], driver="580.65.06"), stack) == set()
 
 
 def test_copies_and_interpreters() -> None:
-    machine = machine_with([H100], driver="580.65.06")
+    machine = make_machine([H100], driver="580.65.06")
     torch = Distribution(name="torch", version="2.8.0", location="/v/lib")
     copy = Distribution(name="torch", version="2.5.1", location="/home/u/.local/lib/python3.12/site-packages")
-    twice = stack_with("2.8.0+cu128", cuda="12.8", source="files", distributions=(torch,), shadowed=(copy,))
-    assert bad(machine, twice) == {"wrong-python-env"}
-    assert bad(machine, stack_with(None, source="files")) == set()
-    assert bad(machine, stack_with(None, source="files", packages={"trl": "0.23.1"})) == {"wrong-python-env"}
+    twice = make_stack("2.8.0+cu128", cuda="12.8", source="files", distributions=(torch,), shadowed=(copy,))
+    assert error_causes(machine, twice) == {"wrong-python-env"}
+    assert error_causes(machine, make_stack(None, source="files")) == set()
+    assert error_causes(machine, make_stack(None, source="files", packages={"trl": "0.23.1"})) == {"wrong-python-env"}
     bound = Distribution(name="vllm", version="0.10.2", requires_python="<3.13,>=3.9")
-    assert bad(machine, stack_with("2.8.0+cu128", cuda="12.8", source="files", python="3.14.0",
+    assert error_causes(machine, make_stack("2.8.0+cu128", cuda="12.8", source="files", python="3.14.0",
                                    distributions=(bound,))) == {"python-unsupported"}  # fmt: skip
-    bare = stack_with("2.8.0+cu128", cuda="12.8", source="files", packages={"triton": "3.4.0"}, headers=False)
-    assert bad(machine, bare) == {"python-headers-missing"}
+    bare = make_stack("2.8.0+cu128", cuda="12.8", source="files", packages={"triton": "3.4.0"}, headers=False)
+    assert error_causes(machine, bare) == {"python-headers-missing"}
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_cuda_of_a_driver(driver: str, cuda: str) -> None:
     assert cuda_of_driver(driver) == cuda
 
 
-def test_every_build_belongs_to_a_release_and_has_a_driver() -> None:
+def test_every_build_has_a_release_and_a_driver() -> None:
     for build in known_builds():
         assert build.torch in torch_releases()
         assert oldest_driver(build.cuda)

@@ -1,4 +1,4 @@
-"""Packages against each other: silent on sets that work, the right cause on sets that do not."""
+"""Rules on combinations of packages: no problems for working sets, the right cause for broken ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 from packaging.specifiers import SpecifierSet
-from report_stack import bad, machine_with, stack_with
+from report_stack import error_causes, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
 from envdoctor.knowledge.releases import (
@@ -26,7 +26,7 @@ from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.requirements import requirements_of
 
 H100 = "NVIDIA H100 80GB HBM3"
-OURS = ("packages", "vllm", "training", "companions", "shared_libraries", "known_breaks")
+MODULES = ("packages", "vllm", "training", "companions", "shared_libraries", "known_breaks")
 
 
 def packages(text: str) -> dict[str, str]:
@@ -35,21 +35,21 @@ def packages(text: str) -> dict[str, str]:
 
 
 def stack_of(text: str) -> Stack:
-    """A pasted list; the torch in it, whose local part names its CUDA, also makes the torch build."""
+    """A pasted list. Its torch also gives the torch build, and the local version its CUDA."""
     listed = packages(text)
     cuda = re.search(r"\+cu(\d\d)(\d)", listed.get("torch", ""))
-    return stack_with(listed.get("torch"), cuda=f"{cuda[1]}.{cuda[2]}" if cuda else None, packages=listed)
+    return make_stack(listed.get("torch"), cuda=f"{cuda[1]}.{cuda[2]}" if cuda else None, packages=listed)
 
 
-def found(machine: Machine, stack: Stack) -> dict[str, Finding]:
+def findings_by_id(machine: Machine, stack: Stack) -> dict[str, Finding]:
     """Findings of the rules of this family by id; none of them may crash."""
-    ours = {rule.id for rule in RULES.values() if rule.check.__module__.rpartition(".")[2] in OURS}
+    ours = {rule.id for rule in RULES.values() if rule.check.__module__.rpartition(".")[2] in MODULES}
     findings = evaluate(machine, stack)
     assert [each for each in findings if each.status == "crashed"] == []
     return {each.id: each for each in findings if each.id in ours}
 
 
-# Sets that were resolved, installed or trained with: /profiles and the measurements behind them.
+# Sets that were resolved, installed or used for training, from /profiles and measurements.
 WORKING = {
     "HF stack, CUDA 12.4": """torch 2.5.1+cu124, torchvision 0.20.1, torchaudio 2.5.1, triton 3.1.0,
         transformers 4.56.2, trl 0.22.2, peft 0.17.1, accelerate 1.11.0, datasets 4.2.0, bitsandbytes 0.48.1,
@@ -69,14 +69,16 @@ WORKING = {
 
 
 @pytest.mark.parametrize("name", WORKING)
-def test_sets_that_work_get_no_warning(name: str) -> None:
+def test_working_sets_have_no_problems(name: str) -> None:
     stack = stack_of(WORKING[name])
     assert {
-        each.id: each.message for each in found(machine_with([H100]), stack).values() if each.status != "info"
+        each.id: each.message
+        for each in findings_by_id(make_machine([H100]), stack).values()
+        if each.status != "info"
     } == {}
 
 
-# A set, and what must be found in it: rule id and status. All else in the set is right.
+# A set with the rule id and status that must be reported; all other packages in it are compatible.
 BROKEN = [
     ("torch 2.4.0+cu121, torchvision 0.20.1+cu124", "PKG002", "error"),
     ("torch 2.7.1+cu128, torchvision 0.22.0+cu128", "PKG002", "warning"),
@@ -143,8 +145,8 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "rule", "status"), BROKEN, ids=[f"{rule}-{text}" for text, rule, _ in BROKEN])
-def test_broken_sets_are_named(text: str, rule: str, status: str) -> None:
-    findings = found(machine_with([H100]), stack_of(text))
+def test_broken_sets_are_reported(text: str, rule: str, status: str) -> None:
+    findings = findings_by_id(make_machine([H100]), stack_of(text))
     assert rule in findings, {name: each.message for name, each in findings.items()}
     finding = findings[rule]
     assert finding.status == status, finding.message
@@ -155,155 +157,161 @@ def test_broken_sets_are_named(text: str, rule: str, status: str) -> None:
     assert "{" not in finding.message + finding.fix + "".join(finding.commands)
 
 
-def test_the_fix_names_real_releases() -> None:
-    """vLLM beside another torch: the torch that it pins, and the releases for the torch that is there."""
-    finding = found(machine_with([H100]), stack_of("torch 2.9.0+cu128, vllm 0.10.2"))["VLLM001"]
+def test_fix_names_compatible_releases() -> None:
+    """vLLM with another torch: the torch that it requires, and the vLLM releases for the installed torch."""
+    finding = findings_by_id(make_machine([H100]), stack_of("torch 2.9.0+cu128, vllm 0.10.2"))["VLLM001"]
     assert "torch==2.8.0" in finding.fix
     assert "0.11.1 to 0.13.0" in finding.fix
     assert finding.commands[0] == "uv pip install 'torch==2.8.0' 'vllm==0.10.2' --torch-backend=cu128"
-    trl = found(machine_with([H100]), stack_of("torch 2.9.0+cu128, trl 0.25.0, vllm 0.12.0"))["TRL001"]
+    trl = findings_by_id(make_machine([H100]), stack_of("torch 2.9.0+cu128, trl 0.25.0, vllm 0.12.0"))["TRL001"]
     assert "==0.10.2" in trl.message
     assert "0.27.0" in trl.fix
 
 
-def test_a_neighbour_that_wants_another_torch_is_vllms_trouble() -> None:
+def test_package_that_requires_another_torch_than_vllm() -> None:
     neighbour = Distribution(name="speech-thing", version="1.0", requires=("torch==2.2.0",))
-    stack = stack_with("2.4.0+cu121", cuda="12.1", packages={"vllm": "0.6.3"}, distributions=(neighbour,))
-    finding = found(machine_with([H100]), stack)["VLLM001"]
+    stack = make_stack("2.4.0+cu121", cuda="12.1", packages={"vllm": "0.6.3"}, distributions=(neighbour,))
+    finding = findings_by_id(make_machine([H100]), stack)["VLLM001"]
     assert "speech-thing 1.0 requires torch==2.2.0" in finding.message
 
 
-def test_a_container_torch_is_no_release() -> None:
-    """NVIDIA's containers have alphas of torch: no pin fits them, but minimums do."""
-    nvidia = stack_with("2.1.0a0+32f93b1", cuda="12.2", uses=("vllm",), packages={"accelerate": "0.34.0"})
-    assert {name: each.status for name, each in found(machine_with([H100]), nvidia).items()} == {"VLLM002": "warning"}
+def test_prerelease_torch_of_containers() -> None:
+    """NVIDIA's containers have alphas of torch, which match no exact pin, but lower bounds."""
+    nvidia = make_stack("2.1.0a0+32f93b1", cuda="12.2", uses=("vllm",), packages={"accelerate": "0.34.0"})
+    assert {name: each.status for name, each in findings_by_id(make_machine([H100]), nvidia).items()} == {
+        "VLLM002": "warning"
+    }
     minimum = Distribution(name="peft", version="0.13.0", requires=("torch>=2.5.0",))
-    enough = stack_with("2.5.0a0+e000cf0ad9.nv24.10", cuda="12.6", distributions=(minimum,))
-    assert found(machine_with([H100]), enough) == {}
-    own = stack_with("2.8.0a0+5228986c39.nv25.06", cuda="12.9", packages={"vllm": "0.9.0.1+nv25.06"})
-    assert "VLLM002" not in found(machine_with([H100]), own)
+    enough = make_stack("2.5.0a0+e000cf0ad9.nv24.10", cuda="12.6", distributions=(minimum,))
+    assert findings_by_id(make_machine([H100]), enough) == {}
+    own = make_stack("2.8.0a0+5228986c39.nv25.06", cuda="12.9", packages={"vllm": "0.9.0.1+nv25.06"})
+    assert "VLLM002" not in findings_by_id(make_machine([H100]), own)
 
 
-def test_gpus_below_the_library() -> None:
-    pascal = machine_with(["NVIDIA GeForce GTX 1080 Ti"])
-    used = stack_with("2.7.0+cu126", cuda="12.6", uses=("vllm",))
-    assert found(pascal, used)["VLLM005"].status == "error"
-    assert "VLLM005" not in found(pascal, stack_with("2.7.0+cu126", cuda="12.6"))
-    mixed = machine_with([H100, "NVIDIA GeForce GTX 1080 Ti"])
-    assert found(mixed, used)["VLLM005"].status == "warning"
-    turing = machine_with(["Tesla T4"])
-    assert found(turing, stack_of("torch 2.8.0+cu128, flash-attn 2.8.3"))["VLLM005"].status == "warning"
-    assert found(turing, stack_of("torch 2.8.0+cu128, vllm 0.10.2"))["VLLM006"].status == "info"
-    volta = machine_with(["Tesla V100-SXM2-32GB"])
-    assert "VLLM005" not in found(volta, stack_of("torch 2.8.0+cu128, vllm 0.10.2"))
-    assert found(volta, stack_of("torch 2.11.0+cu130, vllm 0.21.0"))["VLLM005"].status == "error"
+def test_gpus_that_the_library_does_not_support() -> None:
+    pascal = make_machine(["NVIDIA GeForce GTX 1080 Ti"])
+    used = make_stack("2.7.0+cu126", cuda="12.6", uses=("vllm",))
+    assert findings_by_id(pascal, used)["VLLM005"].status == "error"
+    assert "VLLM005" not in findings_by_id(pascal, make_stack("2.7.0+cu126", cuda="12.6"))
+    mixed = make_machine([H100, "NVIDIA GeForce GTX 1080 Ti"])
+    assert findings_by_id(mixed, used)["VLLM005"].status == "warning"
+    turing = make_machine(["Tesla T4"])
+    assert findings_by_id(turing, stack_of("torch 2.8.0+cu128, flash-attn 2.8.3"))["VLLM005"].status == "warning"
+    assert findings_by_id(turing, stack_of("torch 2.8.0+cu128, vllm 0.10.2"))["VLLM006"].status == "info"
+    volta = make_machine(["Tesla V100-SXM2-32GB"])
+    assert "VLLM005" not in findings_by_id(volta, stack_of("torch 2.8.0+cu128, vllm 0.10.2"))
+    assert findings_by_id(volta, stack_of("torch 2.11.0+cu130, vllm 0.21.0"))["VLLM005"].status == "error"
 
 
 def test_vllm_without_code_for_blackwell() -> None:
-    card = machine_with(["NVIDIA GeForce RTX 5090"])
-    assert found(card, stack_of("torch 2.7.0+cu128, vllm 0.9.1"))["VLLM004"].status == "error"
-    unnamed = stack_with("2.7.0+cu128", cuda="12.8", uses=("vllm",))
-    assert found(card, unnamed)["VLLM004"].status == "warning"  # 0.9.2 may be there, which has a part
-    assert "VLLM004" not in found(card, stack_with("2.7.1+cu128", cuda="12.8", uses=("vllm",)))
-    assert "VLLM004" not in found(card, stack_with("2.7.0+cu128", cuda="12.8"))
-    assert "VLLM004" not in found(machine_with([H100]), unnamed)
-    assert "VLLM004" not in found(card, stack_of("torch 2.8.0+cu128, vllm 0.10.2"))
+    card = make_machine(["NVIDIA GeForce RTX 5090"])
+    assert findings_by_id(card, stack_of("torch 2.7.0+cu128, vllm 0.9.1"))["VLLM004"].status == "error"
+    unnamed = make_stack("2.7.0+cu128", cuda="12.8", uses=("vllm",))
+    assert findings_by_id(card, unnamed)["VLLM004"].status == "warning"  # 0.9.2 has code for some kernels
+    assert "VLLM004" not in findings_by_id(card, make_stack("2.7.1+cu128", cuda="12.8", uses=("vllm",)))
+    assert "VLLM004" not in findings_by_id(card, make_stack("2.7.0+cu128", cuda="12.8"))
+    assert "VLLM004" not in findings_by_id(make_machine([H100]), unnamed)
+    assert "VLLM004" not in findings_by_id(card, stack_of("torch 2.8.0+cu128, vllm 0.10.2"))
 
 
-def test_a_cpu_torch_with_vllm_in_use() -> None:
-    nowhere = machine_with(None)
-    cpu = stack_with("2.5.1+cpu", uses=("vllm",), available=False)
-    assert found(nowhere, cpu)["VLLM003"].status == "warning"
-    own = stack_with("2.9.0+cpu", packages={"vllm": "0.12.0+cpu"}, available=False)
-    assert "VLLM003" not in found(nowhere, own)
+def test_cpu_torch_with_vllm() -> None:
+    nowhere = make_machine(None)
+    cpu = make_stack("2.5.1+cpu", uses=("vllm",), available=False)
+    assert findings_by_id(nowhere, cpu)["VLLM003"].status == "warning"
+    own = make_stack("2.9.0+cpu", packages={"vllm": "0.12.0+cpu"}, available=False)
+    assert "VLLM003" not in findings_by_id(nowhere, own)
 
 
-def test_the_binary_says_which_cuda_vllm_is_for() -> None:
+def test_cuda_version_is_read_from_vllms_files() -> None:
     needs = Extension(path="vllm/_C.abi3.so", distribution="vllm", needed=("libcudart.so.12", "libc.so.6"))
     held = {"vllm": "0.21.0", "torch": "2.11.0+cu130"}
-    stack = stack_with("2.11.0+cu130", cuda="13.0", packages=held, extensions=(needs,), source="files")
-    finding = found(machine_with([H100]), stack)["VLLM003"]
+    stack = make_stack("2.11.0+cu130", cuda="13.0", packages=held, extensions=(needs,), source="files")
+    finding = findings_by_id(make_machine([H100]), stack)["VLLM003"]
     assert "vllm/_C.abi3.so needs libcudart.so.12" in finding.message
 
 
-def test_bitsandbytes_by_its_files_and_by_its_variable() -> None:
+def test_bitsandbytes_libraries_from_files_and_variable() -> None:
     here = (Extension(path="bitsandbytes/libbitsandbytes_cuda126.so", distribution="bitsandbytes"),)
     held = {"bitsandbytes": "0.45.0"}
-    alone = stack_with("2.7.0+cu128", cuda="12.8", packages=held, extensions=here, source="files")
-    assert "for CUDA 12.6" in found(machine_with([H100]), alone)["BNB001"].message
-    fine = stack_with("2.7.0+cu126", cuda="12.6", packages=held, extensions=here, source="files")
-    assert "BNB001" not in found(machine_with([H100]), fine)
+    alone = make_stack("2.7.0+cu128", cuda="12.8", packages=held, extensions=here, source="files")
+    assert "for CUDA 12.6" in findings_by_id(make_machine([H100]), alone)["BNB001"].message
+    fine = make_stack("2.7.0+cu126", cuda="12.6", packages=held, extensions=here, source="files")
+    assert "BNB001" not in findings_by_id(make_machine([H100]), fine)
     family = stack_of("torch 2.11.0+cu129, bitsandbytes 0.50.2")
-    assert "BNB001" not in found(machine_with([H100]), family)  # 0.50 takes the nearest of the major version
-    forced = machine_with([H100], environment={"BNB_CUDA_VERSION": "118"})
-    finding = found(forced, stack_of("torch 2.6.0+cu124, bitsandbytes 0.48.1"))
+    assert "BNB001" not in findings_by_id(make_machine([H100]), family)  # 0.50 loads the nearest of the major version
+    forced = make_machine([H100], environment={"BNB_CUDA_VERSION": "118"})
+    finding = findings_by_id(forced, stack_of("torch 2.6.0+cu124, bitsandbytes 0.48.1"))
     assert (finding["BNB002"].status, "BNB001" in finding) == ("warning", False)
 
 
-def test_flash_attn_is_judged_by_the_name_of_its_wheel() -> None:
+def test_flash_attn_wheel_name() -> None:
     wheel = Distribution(
         name="flash-attn", version="2.8.3",
         source="flash_attn-2.8.3+cu12torch2.7cxx11abiFALSE-cp312-cp312-linux_x86_64.whl",
     )  # fmt: skip
-    stack = stack_with("2.8.0+cu128", cuda="12.8", distributions=(wheel,))
-    assert "torch 2.7" in found(machine_with([H100]), stack)["FA001"].message
-    right = stack_with("2.7.1+cu128", cuda="12.8", distributions=(wheel,))
-    assert "FA001" not in found(machine_with([H100]), right)
+    stack = make_stack("2.8.0+cu128", cuda="12.8", distributions=(wheel,))
+    assert "torch 2.7" in findings_by_id(make_machine([H100]), stack)["FA001"].message
+    right = make_stack("2.7.1+cu128", cuda="12.8", distributions=(wheel,))
+    assert "FA001" not in findings_by_id(make_machine([H100]), right)
 
 
-def test_a_missing_requirement_counts_only_where_the_list_is_whole() -> None:
+def test_missing_requirement_needs_a_complete_list() -> None:
     needy = Distribution(name="trl", version="0.23.1", requires=("accelerate>=1.4.0", "nvidia-cublas-cu12==12.8.4.1"))
-    whole = found(
-        machine_with([H100]), stack_with("2.8.0+cu128", cuda="12.8", distributions=(needy,), source="files")
+    whole = findings_by_id(
+        make_machine([H100]), make_stack("2.8.0+cu128", cuda="12.8", distributions=(needy,), source="files")
     )
     assert whole["PKG007"].message == "trl 0.23.1 requires packages that are not installed: accelerate>=1.4.0"
-    assert found(machine_with([H100]), stack_with("2.8.0+cu128", cuda="12.8", distributions=(needy,))) == {}
+    assert findings_by_id(make_machine([H100]), make_stack("2.8.0+cu128", cuda="12.8", distributions=(needy,))) == {}
 
 
-def test_what_hardly_matters_is_information() -> None:
+def test_less_important_conflicts_are_information() -> None:
     aside = Distribution(name="jupyter-thing", version="1.0", requires=("click<8",))
-    stack = stack_with("2.8.0+cu128", cuda="12.8", packages={"click": "8.1.7"}, distributions=(aside,))
-    assert {name: each.status for name, each in found(machine_with([H100]), stack).items()} == {"PKG001": "info"}
+    stack = make_stack("2.8.0+cu128", cuda="12.8", packages={"click": "8.1.7"}, distributions=(aside,))
+    assert {name: each.status for name, each in findings_by_id(make_machine([H100]), stack).items()} == {
+        "PKG001": "info"
+    }
     newer = stack_of("torch 2.8.0+cu128, nvidia-nccl-cu12 2.29.7")
-    assert bad(machine_with([H100]), newer) == set()
+    assert error_causes(make_machine([H100]), newer) == set()
 
 
-def test_windows_wheels_of_torch_knew_numpy_2_later() -> None:
+def test_torch_on_windows_supports_numpy_2_later() -> None:
     stack = stack_of("torch 2.4.0+cu121, numpy 2.1.0")
-    assert "NPY001" not in found(machine_with([H100]), stack)
-    windows = machine_with(["NVIDIA GeForce RTX 4080"], os="Microsoft Windows 11 Pro")
-    assert found(windows, stack)["NPY001"].status == "error"
+    assert "NPY001" not in findings_by_id(make_machine([H100]), stack)
+    windows = make_machine(["NVIDIA GeForce RTX 4080"], os="Microsoft Windows 11 Pro")
+    assert findings_by_id(windows, stack)["NPY001"].status == "error"
 
 
-def test_contradicting_pins_get_no_impossible_command() -> None:
+def test_contradicting_pins_suggest_no_install_command() -> None:
     one = Distribution(name="sglang", version="0.4.6", requires=("transformers==4.51.1",))
     other = Distribution(name="compressed-tensors", version="0.9", requires=("transformers==4.50.0",))
     held = {"transformers": "4.51.1"}
-    stack = stack_with("2.6.0+cu124", cuda="12.4", packages=held, distributions=(one, other))
-    finding = found(machine_with([H100]), stack)["PKG004"]
+    stack = make_stack("2.6.0+cu124", cuda="12.4", packages=held, distributions=(one, other))
+    finding = findings_by_id(make_machine([H100]), stack)["PKG004"]
     assert "separate environment" in finding.fix
     assert finding.commands == ("uv pip check",)
 
 
 @pytest.mark.parametrize("row", known_breaks(), ids=lambda row: row.id)
-def test_every_row_fires_inside_its_versions_and_not_outside(row: object) -> None:
+def test_every_known_break_is_limited_to_its_versions(row: object) -> None:
     conditions = [condition.partition(" ") for condition in row.when]  # type: ignore[attr-defined]
     companions = dict.fromkeys(row.only_with[:1], "1.0")  # type: ignore[attr-defined]
     python = "3.10.13" if row.python else "3.12.11"  # type: ignore[attr-defined]
     inside = {name: _example(specifier) for name, _, specifier in conditions} | companions
-    stack = stack_with(inside.get("torch"), packages=inside, python=python)
-    assert found(machine_with(None), stack)[row.id].status == row.status  # type: ignore[attr-defined]
+    stack = make_stack(inside.get("torch"), packages=inside, python=python)
+    assert findings_by_id(make_machine(None), stack)[row.id].status == row.status  # type: ignore[attr-defined]
     if row.python:  # type: ignore[attr-defined]
-        assert row.id not in found(machine_with(None), stack_with(inside.get("torch"), packages=inside))  # type: ignore[attr-defined]
+        assert row.id not in findings_by_id(make_machine(None), make_stack(inside.get("torch"), packages=inside))  # type: ignore[attr-defined]
     for name in companions:
         alone = {other: text for other, text in inside.items() if other != name}
-        assert row.id not in found(machine_with(None), stack_with(alone.get("torch"), packages=alone, python=python))  # type: ignore[attr-defined]
+        assert row.id not in findings_by_id(
+            make_machine(None), make_stack(alone.get("torch"), packages=alone, python=python)
+        )  # type: ignore[attr-defined]
     for name, _, specifier in conditions:
         outside = {other: text for other, text in inside.items() if other != name}
         if specifier:
             outside[name] = _example(specifier, inside=False)
         torch = outside.get("torch")
-        assert row.id not in found(machine_with(None), stack_with(torch, packages=outside, python=python))  # type: ignore[attr-defined]
+        assert row.id not in findings_by_id(make_machine(None), make_stack(torch, packages=outside, python=python))  # type: ignore[attr-defined]
 
 
 def _example(specifier: str, *, inside: bool = True) -> str:
@@ -318,9 +326,9 @@ def _below(version: str) -> str:
     return ".".join(map(str, [*numbers[:last], numbers[last] - 1, 9]))
 
 
-def test_every_rule_of_the_family_is_documented() -> None:
+def test_documentation_of_package_rules() -> None:
     for rule in RULES.values():
-        if rule.check.__module__.rpartition(".")[2] in OURS:
+        if rule.check.__module__.rpartition(".")[2] in MODULES:
             first = rule.documentation.split("\n")[0]
             assert 20 < len(first) < 200, rule.id
             assert "References:\nhttps://" in rule.documentation, rule.id
@@ -328,8 +336,8 @@ def test_every_rule_of_the_family_is_documented() -> None:
             assert rule.url.startswith("https://"), rule.id
 
 
-def test_tables_are_whole() -> None:
-    """Every row has a source and a date, every specifier can be read."""
+def test_tables_are_complete() -> None:
+    """Every row has a source and a date, and every specifier is valid."""
     for package in ("vllm", "trl", "torch", "torchvision", "torchaudio", "transformers", "xformers", "verl", "peft"):
         rows = releases_of(package)
         assert len(rows) > 10, package
@@ -338,9 +346,9 @@ def test_tables_are_whole() -> None:
             assert row.source, package
             assert re.fullmatch(r"\d{4}-\d\d-\d\d", row.date), package
             for line in (*row.requires, *row.optional):
-                asked = parse_requirement(line)
-                assert asked, line
-                SpecifierSet(asked.specifier)
+                requirement = parse_requirement(line)
+                assert requirement, line
+                SpecifierSet(requirement.specifier)
     for each in (*torch_pairings(), *numpy2_releases(), *bitsandbytes_libraries(), *known_breaks()):
         assert each.source
         assert each.date
@@ -349,7 +357,7 @@ def test_tables_are_whole() -> None:
             SpecifierSet(condition.partition(" ")[2])
 
 
-def test_the_tables_say_what_is_known_of_the_field() -> None:
+def test_queries_on_the_tables() -> None:
     assert required_specifier("vllm", "0.10.2", "torch") == "==2.8.0"
     assert required_specifier("vllm", "0.6.3", "torchvision") == "==0.19"
     assert optional_specifier("trl", "0.25.1", "vllm") == "==0.10.2"
@@ -358,8 +366,8 @@ def test_the_tables_say_what_is_known_of_the_field() -> None:
     assert optional_specifier("transformers", "5.23.0", "kernels") == ">=0.18.2,<0.19"
 
 
-def test_five_hundred_distributions_are_judged_in_a_blink() -> None:
-    """10 requirements each, no two alike, so that no cache helps: measured 0.09 s on two slow cores."""
+def test_time_for_500_distributions() -> None:
+    """10 different requirements each, so that no cache helps: measured 0.09 s on two slow cores."""
     many = tuple(
         Distribution(
             name=f"p{i}", version=f"1.{i}.3",
@@ -367,23 +375,25 @@ def test_five_hundred_distributions_are_judged_in_a_blink() -> None:
         )
         for i in range(500)
     )  # fmt: skip
-    stack = stack_with("2.8.0+cu128", cuda="12.8", distributions=many, source="files")
+    stack = make_stack("2.8.0+cu128", cuda="12.8", distributions=many, source="files")
     start = time.perf_counter()
     requirements_of(stack)
-    assert time.perf_counter() - start < 0.6  # five times the goal's share, for a loaded machine
+    assert time.perf_counter() - start < 0.6  # five times the target, for a busy machine
 
 
 @pytest.mark.parametrize("release", releases_of("vllm"))
-def test_every_vllm_release_agrees_with_the_companions_it_pins(release: str) -> None:
-    """The tables against each other: 91 releases, each with the torch, torchvision, xformers ... that it names."""
+def test_requirements_of_vllm_releases_are_consistent(release: str) -> None:
+    """The tables are consistent: 91 releases with the torch, torchvision, xformers ... that they require."""
     pinned = {"vllm": release}
     for line in releases_of("vllm")[release].requires:
-        asked = parse_requirement(line)
-        if asked and re.fullmatch(r"==[\w.]+", asked.specifier):
-            pinned[asked.name] = asked.specifier[2:]
+        requirement = parse_requirement(line)
+        if requirement and re.fullmatch(r"==[\w.]+", requirement.specifier):
+            pinned[requirement.name] = requirement.specifier[2:]
     cuda = "13.0" if satisfies(release, ">=0.20") else "12.4" if satisfies(release, ">=0.2.2") else "11.8"
-    stack = stack_with(pinned.get("torch"), cuda=cuda, packages=pinned)
-    bad_ones = {
-        each.id: each.message for each in found(machine_with([H100]), stack).values() if each.status != "info"
+    stack = make_stack(pinned.get("torch"), cuda=cuda, packages=pinned)
+    problems = {
+        each.id: each.message
+        for each in findings_by_id(make_machine([H100]), stack).values()
+        if each.status != "info"
     }
-    assert bad_ones == {}
+    assert problems == {}

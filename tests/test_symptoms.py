@@ -1,4 +1,4 @@
-"""The symptom tables: every row finds its sample, nothing can be made to hang, real error texts get their cause."""
+"""The symptom tables: every row matches its sample, no pattern hangs, real error texts get their cause."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Signal, Symptom, required_literals, symptom_table
 
 TABLE = symptom_table()
-FIELD = sorted((Path(__file__).parent / "data/field_errors").glob("*.json"))
+FIELD_ERRORS = sorted((Path(__file__).parent / "data/field_errors").glob("*.json"))
 ROWS: list[Symptom | Signal] = [*TABLE.symptoms, *TABLE.signals.values()]
-SECONDS = 1.0  # for one search in one window: thousands of times what it should take
+MAX_SECONDS = 1.0  # for one search in one window; thousands of times the usual time
 
 
-def name_of(row: Symptom | Signal) -> str:
+def row_name(row: Symptom | Signal) -> str:
     return row.id if isinstance(row, Symptom) else f"signal {row.name}"
 
 
 def test_ids_are_unique() -> None:
-    names = [name_of(row) for row in ROWS]
+    names = [row_name(row) for row in ROWS]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("symptom", TABLE.symptoms, ids=name_of)
-def test_symptom_finds_its_sample_and_speaks_known_words(symptom: Symptom) -> None:
+@pytest.mark.parametrize("symptom", TABLE.symptoms, ids=row_name)
+def test_symptom_matches_its_sample_and_uses_known_names(symptom: Symptom) -> None:
     found = scan(io.BytesIO(symptom.sample.encode()), TABLE)
     assert symptom.id in found.symptoms
     assert {symptom.cause, *symptom.outranks} <= set(causes())
@@ -41,13 +41,13 @@ def test_symptom_finds_its_sample_and_speaks_known_words(symptom: Symptom) -> No
     assert 0 < symptom.weight < 100
 
 
-@pytest.mark.parametrize("row", ROWS, ids=name_of)
-def test_pattern_can_be_searched_fast_and_never_hangs(row: Symptom | Signal) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=row_name)
+def test_pattern_has_literals_and_never_hangs(row: Symptom | Signal) -> None:
     literals = required_literals(row.pattern)
-    assert literals, "no text of 4 characters or more that each alternative needs"
+    assert literals, "an alternative has no literal of 4 or more characters"
     pattern = re.compile(row.pattern)
     sample = row.sample if isinstance(row, Symptom) else literals[0]
-    hostile = [
+    worst_cases = [
         *(literal * (WINDOW_LENGTH // len(literal)) for literal in literals),
         *(literals[0] + character * WINDOW_LENGTH for character in "a0 ._-/'\"()[]<>=:,;\\"),
         *(
@@ -60,34 +60,34 @@ def test_pattern_can_be_searched_fast_and_never_hangs(row: Symptom | Signal) -> 
         ),
         (sample[:-1] * (WINDOW_LENGTH // max(len(sample), 1) + 1))[:WINDOW_LENGTH],
     ]
-    for text in hostile:
-        began = time.process_time()
+    for text in worst_cases:
+        start = time.process_time()
         pattern.search(text)
-        assert time.process_time() - began < SECONDS, text[:80]
+        assert time.process_time() - start < MAX_SECONDS, text[:80]
 
 
 def field_errors(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("path", FIELD, ids=lambda path: path.stem)
-def test_real_error_texts_get_their_cause_first(path: Path) -> None:
+@pytest.mark.parametrize("path", FIELD_ERRORS, ids=lambda path: path.stem)
+def test_first_cause_of_real_error_texts(path: Path) -> None:
     cases = [case for case in field_errors(path) if case["cause"]]
     wrong = []
     for case in cases:
-        named = [cause.cause for cause in explain(io.BytesIO(case["text"].encode())).causes]
-        if named[:1] and named[0] in {case["cause"], *case.get("also", ())}:
+        found = [cause.cause for cause in explain(io.BytesIO(case["text"].encode())).causes]
+        if found[:1] and found[0] in {case["cause"], *case.get("also", ())}:
             continue
-        wrong.append((case["id"], case["cause"], named[:3]))
+        wrong.append((case["id"], case["cause"], found[:3]))
     assert len(wrong) <= 0.03 * len(cases), wrong
 
 
-@pytest.mark.parametrize("path", FIELD, ids=lambda path: path.stem)
-def test_ordinary_logs_are_not_blamed(path: Path) -> None:
+@pytest.mark.parametrize("path", FIELD_ERRORS, ids=lambda path: path.stem)
+def test_ordinary_logs_have_no_cause(path: Path) -> None:
     for case in field_errors(path):
         if not case["cause"]:
-            named = explain(io.BytesIO(case["text"].encode())).causes
-            assert not [cause.cause for cause in named if cause.confidence > 0.5], case["id"]
+            explanation = explain(io.BytesIO(case["text"].encode())).causes
+            assert not [cause.cause for cause in explanation if cause.confidence > 0.5], case["id"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Versions, specifiers and requirement lines, held against `packaging`."""
+"""Versions, specifiers and requirement lines, compared with `packaging`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSIONS = [
 ]  # fmt: skip
 
 
-def test_versions_compare_as_packaging_compares_them() -> None:
+def test_versions_compare_like_packaging() -> None:
     compared = 0
     for bound in VERSIONS:
         for operator in ("==", "!=", "<=", ">=", "<", ">", "~="):

@@ -1,4 +1,4 @@
-"""What is concluded from hand-written lists and from the warnings around a report."""
+"""Findings of handwritten lists, and of the warnings around a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envdoctor.knowledge.pythons import python_ranges, supported_pythons
 from envdoctor.reports import parse_report
 
 
-def blamed(text: str) -> dict[str, str]:
+def problem_causes(text: str) -> dict[str, str]:
     """Errors and warnings: cause by rule."""
     return {f.id: f.cause for f in diagnose_report(parse_report(text)) if f.status in ("error", "warning", "crashed")}
 
@@ -42,8 +42,8 @@ def blamed(text: str) -> dict[str, str]:
         ("Driver: 470.256.02\ntorch: 2.6.0+cu124\n", "TORCH004", "driver-too-old"),
     ],
 )
-def test_a_written_list_is_judged(text: str, rule: str, cause: str) -> None:
-    assert blamed(text)[rule] == cause
+def test_problem_of_a_handwritten_list(text: str, rule: str, cause: str) -> None:
+    assert problem_causes(text)[rule] == cause
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_written_list_is_judged(text: str, rule: str, cause: str) -> None:
         "Device: Jetson AGX Orin 64GB\ntorch: 2.5.0\nOS: Ubuntu 22.04\n",
         "GPUs: 3x RTX 3090\nhost: WSL2\nPython: 3.10\n",
         "Python: 3.13\nvllm: 0.11.0\nOS: Ubuntu 24.04\n",
-        "Python: 3.8\nOS: Ubuntu 20.04\ncommand: vllm serve x\n",  # an older vLLM took it
+        "Python: 3.8\nOS: Ubuntu 20.04\ncommand: vllm serve x\n",  # an older vLLM supported it
         "OS: Ubuntu 24.04 (glibc 2.39)\nwheel: vllm-0.20.0-cp38-abi3-manylinux_2_35_x86_64.whl\n",
         "python: 3.11\nCUDA_VISIBLE_DEVICES: 0\nGPU: RTX 3090\n",
         "trl: 0.12.0\ntransformers: 4.46.0\ntorch: 2.4.1\n",
     ],
 )
-def test_a_healthy_written_list_is_left_alone(text: str) -> None:
-    assert blamed(text) == {}
+def test_healthy_handwritten_list_has_no_problems(text: str) -> None:
+    assert problem_causes(text) == {}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_healthy_written_list_is_left_alone(text: str) -> None:
         "WARNING 10-23 08:11:02 [interface.py:171] Failed to import from vllm._rocm_C",
     ],
 )
-def test_remarks_at_import_do_not_blame_a_healthy_report(line: str) -> None:
-    assert blamed(torch_report({}, {}, before=line + "\n")) == {}
+def test_import_warnings_are_not_problems(line: str) -> None:
+    assert problem_causes(torch_report({}, {}, before=line + "\n")) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,21 +103,21 @@ def test_remarks_at_import_do_not_blame_a_healthy_report(line: str) -> None:
         ),
     ],
 )
-def test_warnings_that_tell_of_a_failure_still_count(line: str, cause: str) -> None:
-    assert blamed("torch: 2.4.0\nPython: 3.10\n" + line + "\n")[f"TEXT-{cause}"] == cause
+def test_warnings_about_failures_are_problems(line: str, cause: str) -> None:
+    assert problem_causes("torch: 2.4.0\nPython: 3.10\n" + line + "\n")[f"TEXT-{cause}"] == cause
 
 
-def test_no_kernel_image_is_an_extensions_where_torch_has_the_code() -> None:
+def test_missing_kernel_image_is_an_extensions_problem_if_torch_has_code() -> None:
     error = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
-    named = blamed("GPU: RTX 5090\nPyTorch: 2.7.1+cu128\nlmdeploy: 0.9.2\n" + error)
+    named = problem_causes("GPU: RTX 5090\nPyTorch: 2.7.1+cu128\nlmdeploy: 0.9.2\n" + error)
     assert "ext-arch-not-in-build" in named.values()
     assert "gpu-arch-not-in-build" not in named.values()
 
 
-def test_the_table_of_pythons_is_read_by_release() -> None:
+def test_supported_pythons_by_release() -> None:
     assert all(row.source and row.date for row in python_ranges())
     assert supported_pythons("vllm", "0.10.1.1") == ">=3.9,<3.13"
-    assert supported_pythons("vllm", "0.10.2rc1.dev3") == ""  # on the way from one range to the next
+    assert supported_pythons("vllm", "0.10.2rc1.dev3") == ""  # between two ranges
     assert supported_pythons("vllm", "0.6.6.post1") == ">=3.9"
     assert supported_pythons("numba", "0.61.2") == ">=3.10,<3.14"
     assert supported_pythons("left-pad", "1.0") == ""
