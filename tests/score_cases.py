@@ -4,8 +4,8 @@
 
 CASES.json is a list of objects with `id`, `kind` ("error" or "report"), `text`, `cause` (a slug, or "healthy"), and
 optionally `also` (other correct causes), `tolerated` (harmless findings) and `decidable_from_text`. An error is
-correct if its first cause is `cause` or one of `also`; a report if one of them is among the errors and warnings; a healthy
-report if it has no errors and warnings except `tolerated`.
+correct if its first cause is `cause` or one of `also`; a report if one of them is among the errors and warnings; a
+healthy report if it has no errors and warnings except `tolerated`.
 """
 
 from __future__ import annotations
