@@ -22,7 +22,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.environment.inspect import read_compiled_files
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
 from envdoctor.output import console
-from envdoctor.output.archs import archs_report
+from envdoctor.output.archs import render_archs
 
 PTX, CUBIN = 1, 2
 SPECIFIC, FAMILY = 0x100011, 0x200011
@@ -190,7 +190,7 @@ def test_the_table_fits_80_columns(venv: Path, monkeypatch: pytest.MonkeyPatch, 
     try:
         with console.out().capture() as captured:
             result = archs(str(venv), "8.0,9.0,12.0", "", (), verbose=verbose)
-            for part in archs_report(result.data):
+            for part in render_archs(result.data):
                 console.out().print(part)
     finally:
         console.out.cache_clear()

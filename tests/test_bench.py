@@ -32,7 +32,7 @@ from envdoctor.core.records import (
 from envdoctor.knowledge.gpu_speeds import GpuSpeed, gpu_speed_table, gpu_speeds, pcie_speed
 from envdoctor.machine.gpu import READERS
 from envdoctor.machine.gpu_sampler import GpuSample
-from envdoctor.output.bench import bench as rendered
+from envdoctor.output.bench import render_benchmark
 from envdoctor.output.console import THEME
 from envdoctor.verify import bench
 from envdoctor.verify.bench_causes import likely_causes
@@ -261,7 +261,7 @@ def test_run_grades_measurements_and_continues_after_a_failed_script(measured: t
 def test_human_output_fits_80_columns(measured: tuple[BenchmarkReport, Path]) -> None:
     page = io.StringIO()
     console = Console(file=page, width=80, theme=THEME, highlight=False)
-    for part in rendered(measured[0]):
+    for part in render_benchmark(measured[0]):
         console.print(part)
     text = page.getvalue()
     assert max(map(len, text.splitlines())) <= 80

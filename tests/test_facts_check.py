@@ -22,7 +22,7 @@ from loopback import Server, running_server
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.releases import releases_of
-from envdoctor.knowledge_check import FactsChecked, check_facts
+from envdoctor.knowledge_check import FactsCheckResult, check_facts
 from envdoctor.knowledge_check.address import index_address
 
 TODAY = date(2026, 11, 21)
@@ -135,7 +135,7 @@ def wheels(tmp_path: Path) -> Path:
 
 def check(
     index: FakeIndex, *, seconds: float = 20.0, timeout: str = "5", names: tuple[str, ...] = (TABLE,)
-) -> FactsChecked:
+) -> FactsCheckResult:
     sources = Sources(index=index.url, timeout=timeout)
     return check_facts(names, sources, lambda _: None, today=TODAY, seconds=seconds)
 

@@ -21,7 +21,7 @@ from command import ROOT, snapshot
 from local_packages import PYTHON, write_profile, write_wheel
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.commands.fetch import Fetched
+from envdoctor.commands.fetch import FetchResult
 from envdoctor.commands.fetch import run as fetch
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.reporter import DownloadProgress, ResolveAttempt
@@ -69,9 +69,9 @@ class Place:
     def dest(self) -> Path:
         return self.home / "house"
 
-    def fetch(self, **options: str) -> Fetched:
+    def fetch(self, **options: str) -> FetchResult:
         data = fetch(str(self.profile), str(self.dest), self.heard, **options).data
-        assert isinstance(data, Fetched)
+        assert isinstance(data, FetchResult)
         return data
 
     def lock(self, architecture: str = HERE) -> Lock:
@@ -501,12 +501,12 @@ def test_a_folder_with_a_comma_in_its_name_is_still_one_source(house: Path) -> N
 def test_the_printer_names_the_command(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from envdoctor.output.fetched import fetched as printed
+    from envdoctor.output.fetch import render_fetch
 
     place.lock()
     fetched = place.fetch()
     console = Console(width=200, no_color=True)
-    for part in printed(fetched):
+    for part in render_fetch(fetched):
         console.print(part, soft_wrap=True)
     said = capsys.readouterr().out
     assert f"$ {fetched.command}" in said

@@ -12,7 +12,7 @@ from sample_environments import add_distribution, compile_library
 
 from envdoctor.commands.abi import run as run_abi
 from envdoctor.core.errors import BadInput
-from envdoctor.output.load_test import load_test as render_load_test
+from envdoctor.output.load_test import render_load_test
 from envdoctor.verify.loading import LoadResult, LoadTest, run_load_test, runner
 from envdoctor.verify.loading.driver_libraries import prepare_driver_libraries
 from envdoctor.verify.loading.messages import classify_loader_error, find_warnings

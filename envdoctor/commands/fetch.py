@@ -57,7 +57,7 @@ GONE = (403, 404, 410)  # of a direct wheel: the next of its distribution is as 
 GLIBC = re.compile(r"2\.[0-9]{1,3}")
 
 
-class Fetched(Record, frozen=True, kw_only=True):
+class FetchResult(Record, frozen=True, kw_only=True):
     """A wheelhouse that was filled: for what, how much of it was there before, and how to install from it."""
 
     profile: str
@@ -107,7 +107,7 @@ def run(
     manifest = _manifest(profile, lock, folder, located, direct)
     write_manifest(folder, manifest)
     new = {file.name for file in missing}
-    fetched = Fetched(
+    fetched = FetchResult(
         profile=profile.id, platform=lock.platform, python=lock.python, digest=manifest.digest, folder=str(folder),
         own_lock=own_lock,
         files=len(manifest.files), bytes=sum(file.size for file in manifest.files),

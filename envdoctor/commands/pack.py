@@ -67,7 +67,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     files: tuple[PackedFile, ...]
 
 
-class Packed(Record, frozen=True):
+class PackResult(Record, frozen=True):
     """The created zip."""
 
     path: str
@@ -75,7 +75,7 @@ class Packed(Record, frozen=True):
     manifest: Manifest
 
 
-class PackChecked(Record, frozen=True):
+class PackCheckResult(Record, frozen=True):
     """The comparison of a zip with its manifest."""
 
     path: str
@@ -124,7 +124,7 @@ def run(request: PackRequest) -> CommandResult:
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
-    return CommandResult(Packed(str(target), target.stat().st_size, manifest))
+    return CommandResult(PackResult(str(target), target.stat().st_size, manifest))
 
 
 def _target(output: str, run: Path) -> Path:
@@ -268,7 +268,9 @@ def check_pack(file: str) -> CommandResult:
         raise BadInput(f"cannot read {path}: {reason}", expected=expected, hint="envdoctor pack RUN") from error
     except (KeyError, ValueError, msgspec.ValidationError) as error:
         raise BadInput(f"{path}: {MANIFEST}: {error}", expected=expected, hint="envdoctor pack RUN") from error
-    checked = PackChecked(str(path), len(manifest.files), sum(file.size for file in manifest.files), faults, manifest)
+    checked = PackCheckResult(
+        str(path), len(manifest.files), sum(file.size for file in manifest.files), faults, manifest
+    )
     return CommandResult(checked, EXIT_NO if faults else EXIT_OK)
 
 

@@ -21,7 +21,7 @@ FORMATS = (".png", ".svg")
 HINT = "envdoctor plot RUN --output curves.png"
 
 
-class Plotted(Record, frozen=True):
+class PlotResult(Record, frozen=True):
     """A figure: its path and content."""
 
     path: str
@@ -45,7 +45,7 @@ def run(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, pyt
     }
     reply = _draw(interpreter, request)
     return CommandResult(
-        Plotted(str(target), tuple(names), *(tuple(reply[key]) for key in ("panels", "steps", "empty")))
+        PlotResult(str(target), tuple(names), *(tuple(reply[key]) for key in ("panels", "steps", "empty")))
     )
 
 

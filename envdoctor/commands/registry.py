@@ -29,79 +29,83 @@ GROUPS = {
     "facts": "Check the built-in compatibility tables",
     "fleet": "Check and test several machines",
 }
-WRITTEN = {"envdoctor.core.results.WrittenFile": "files.written_file"}
-TEXT = {"envdoctor.core.results.TextOutput": "files.text"}
-VERIFICATION = {"envdoctor.core.records.Verification": "verification.verification"}
+WRITTEN = {"envdoctor.core.results.WrittenFile": "files.render_written_file"}
+TEXT = {"envdoctor.core.results.TextOutput": "files.render_text"}
+VERIFICATION = {"envdoctor.core.records.Verification": "verification.render_verification"}
 
 COMMANDS = (
     Command("quickstart", "Check, install, verify and train in one step", {
-        "quickstart.QuickstartResult": "quickstart.quickstart", **VERIFICATION,
+        "quickstart.QuickstartResult": "quickstart.render_quickstart", **VERIFICATION,
     }),
-    Command("check", "Diagnose this machine and its environment", {"check.CheckResult": "check.check_result"}),
+    Command("check", "Diagnose this machine and its environment", {"check.CheckResult": "check.render_check"}),
     Command("explain", "Explain an error text, a log, a rule or a cause", {
-        "envdoctor.explain.rank.Explanation": "diagnosis.explained",
-        "envdoctor.explain.documentation.Documentation": "diagnosis.documented",
+        "envdoctor.explain.rank.Explanation": "diagnosis.render_explanation",
+        "envdoctor.explain.documentation.Documentation": "diagnosis.render_documentation",
     }),
-    Command("rules", "List all rules", {"rules.RuleList": "diagnosis.rule_list"}),
+    Command("rules", "List all rules", {"rules.RuleList": "diagnosis.render_rules"}),
     Command("report", "Create a report to attach to an issue", {
-        "report.records.IssueReport": "report.report", **WRITTEN,
+        "report.records.IssueReport": "report.render_report", **WRITTEN,
     }),
     Command("schema", "Print the JSON Schema of a command's output", {
-        "envdoctor.output.schema.SchemaResult": "files.schema",
+        "envdoctor.output.schema.SchemaResult": "files.render_schema",
     }),
-    Command("profiles", "List the install profiles", {"profiles.ProfileList": "profiles.entries"}),
-    Command("profiles show", "Show a profile", {"profiles_show.ProfileDetails": "profiles.profile_shown"}),
+    Command("profiles", "List the install profiles", {"profiles.ProfileList": "profiles.render_profiles"}),
+    Command("profiles show", "Show a profile", {"profiles_show.ProfileDetails": "profiles.render_profile"}),
     Command("profiles new", "Create a profile from a working environment", TEXT | WRITTEN),
     Command("facts check", "Compare built-in tables with the package index", {
-        "envdoctor.knowledge_check.records.FactsChecked": "locks.facts_checked",
+        "envdoctor.knowledge_check.records.FactsCheckResult": "locks.render_facts_check",
     }),
     Command("resolve", "Resolve profiles without installing them", {
-        "resolve.ResolveResult": "profiles.resolved_all", "resolve.Matrix": "locks.matrix",
+        "resolve.ResolveResult": "profiles.render_resolutions", "resolve.Matrix": "locks.render_matrix",
     }),
-    Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.locked_all"}),
+    Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.render_locks"}),
     Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.AuditResult": "audit.render_audit"}),
     Command("export", "Export a profile's lock to another format", {
-        "envdoctor.export.stack.ExportedFile": "locks.exported", **WRITTEN,
+        "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
     }, has_json=False),
     Command("install", "Install a profile into a virtual environment", {
-        "envdoctor.install.install.InstallResult": "environments.installed",
-        "install.InstallDryRun": "environments.install_dry_run",
+        "envdoctor.install.install.InstallResult": "environments.render_install",
+        "install.InstallDryRun": "environments.render_install_plan",
     }),
-    Command("fetch", "Download a profile's wheels for offline use", {"fetch.Fetched": "fetched.fetched"}),
-    Command("envs", "List the installed environments", {"envs.EnvironmentList": "environments.environments"}),
-    Command("rollback", "Restore the previous environment", {"rollback.RollbackResult": "environments.rolled_back"}),
+    Command("fetch", "Download a profile's wheels for offline use", {"fetch.FetchResult": "fetch.render_fetch"}),
+    Command("envs", "List the installed environments", {"envs.EnvironmentList": "environments.render_environments"}),
+    Command("rollback", "Restore the previous environment", {
+        "rollback.RollbackResult": "environments.render_rollback",
+    }),
     Command("clean", "Remove replaced environments and unused builds", {
-        "envdoctor.install.removal.RemovalResult": "environments.removed",
+        "envdoctor.install.removal.RemovalResult": "environments.render_removal",
     }),
     Command("uninstall", "Remove an environment, or everything", {
-        "envdoctor.install.removal.RemovalResult": "environments.removed",
+        "envdoctor.install.removal.RemovalResult": "environments.render_removal",
     }),
-    Command("paths", "List everything that envdoctor stores on disk", {"paths.PathList": "environments.paths"}),
+    Command("paths", "List everything that envdoctor stores on disk", {
+        "paths.PathList": "environments.render_paths",
+    }),
     Command("verify", "Test an environment with numerical probes", {
         **VERIFICATION,
-        "envdoctor.verify.loading.records.LoadTest": "load_test.load_test",
-        "envdoctor.verify.bench_records.BenchmarkReport": "bench.bench",
+        "envdoctor.verify.loading.records.LoadTest": "load_test.render_load_test",
+        "envdoctor.verify.bench_records.BenchmarkReport": "bench.render_benchmark",
     }),
-    Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.archs_report"}),
+    Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.render_archs"}),
     Command("abi", "Check libraries and symbols of compiled files", {
-        "abi.AbiReport": "abi.abi_report",
+        "abi.AbiReport": "abi.render_abi",
     }),
-    Command("plan", "Estimate the GPU memory of a training run", {"plan.MemoryPlan": "planning.memory_plan"}),
+    Command("plan", "Estimate the GPU memory of a training run", {"plan.MemoryPlan": "planning.render_memory_plan"}),
     Command("train", "Train a recipe in a verified environment", {
-        "train.TrainResult": "trained.trained",
-        "train.RecipeList": "trained.recipes",
-        "train.SettingList": "trained.settings",
+        "train.TrainResult": "train.render_training",
+        "train.RecipeList": "train.render_recipes",
+        "train.SettingList": "train.render_settings",
     }),
-    Command("watch", "Show the progress of a training run", {"watch.Watched": "runs.watched"}),
-    Command("plot", "Plot metrics of training runs", {"plot.Plotted": "runs.plotted"}),
+    Command("watch", "Show the progress of a training run", {"watch.WatchResult": "runs.render_watch"}),
+    Command("plot", "Plot metrics of training runs", {"plot.PlotResult": "runs.render_plot"}),
     Command("pack", "Pack a training run into a zip file", {
-        "pack.Packed": "runs.packed", "pack.PackChecked": "runs.pack_checked",
+        "pack.PackResult": "runs.render_pack", "pack.PackCheckResult": "runs.render_pack_check",
     }),
     Command("fleet check", "Check several machines and compare them", {
-        "envdoctor.fleet.records.FleetChecked": "fleet.fleet_checked",
+        "envdoctor.fleet.records.FleetCheckResult": "fleet.render_fleet_check",
     }),
     Command("fleet collective", "Test collective operations across machines", {
-        "envdoctor.fleet.ranks.Collective": "fleet.collective",
+        "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
     }),
 )  # fmt: skip
 BY_NAME = {command.name: command for command in COMMANDS}

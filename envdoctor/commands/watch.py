@@ -26,7 +26,7 @@ JOB_SECONDS = 30.0  # between queries to SLURM's controller, which all users sha
 JUST_ENDED_SECONDS = 10.0  # a trainer that lives longer after its last event was resumed
 
 
-class Watched(Record, frozen=True, kw_only=True):
+class WatchResult(Record, frozen=True, kw_only=True):
     """A run as `watch` saw it last."""
 
     directory: str
@@ -40,7 +40,7 @@ class Watched(Record, frozen=True, kw_only=True):
 
 
 def run(
-    run_name: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[Watched], None]
+    run_name: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[WatchResult], None]
 ) -> CommandResult:
     """Follow a run until it ends, or report it once. The exit code states how it ended."""
     watcher = Watcher(find_run(run_name))
@@ -52,7 +52,7 @@ def run(
         time.sleep(POLL_SECONDS)
 
 
-def _exit_code(watched: Watched, *, once: bool) -> int:
+def _exit_code(watched: WatchResult, *, once: bool) -> int:
     if watched.state.ending == "interrupted":
         return EXIT_INTERRUPTED
     if watched.state.ending == "failed":
@@ -78,7 +78,7 @@ class Watcher:
         )
         self.reported_job = ""
 
-    def poll(self, on_event: Callable[[Event], None]) -> Watched:
+    def poll(self, on_event: Callable[[Event], None]) -> WatchResult:
         """Read the trainer's status, then its new events: a trainer that is gone has written all of them."""
         trainer, process = read_trainer_status(self.folder, local=self.local)
         first_poll, self.first_poll = self.first_poll, False
@@ -97,7 +97,7 @@ class Watcher:
                 self._report_job(job, on_event)
         elif trainer == "gone" and not state.ending:
             state = self._mark_killed(state, process)
-        return Watched(
+        return WatchResult(
             directory=str(self.folder),
             recipe=self.recipe,
             trainer=trainer,
@@ -108,7 +108,7 @@ class Watcher:
             job=job,
         )
 
-    def is_over(self, watched: Watched) -> bool:
+    def is_over(self, watched: WatchResult) -> bool:
         """Whether the run has ended and neither its trainer nor its job will continue it."""
         job_continues = watched.job is not None and watched.job.active and not watched.job.in_allocation
         if not watched.state.ending or job_continues:

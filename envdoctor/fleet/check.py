@@ -22,7 +22,7 @@ from envdoctor.fleet.comparison import FleetComparison
 from envdoctor.fleet.host_list import parse_host_list
 from envdoctor.fleet.node_facts import read_facts
 from envdoctor.fleet.recorded import read_reports, recorded_files, save_report
-from envdoctor.fleet.records import FleetChecked, Method, NodeReport
+from envdoctor.fleet.records import FleetCheckResult, Method, NodeReport
 
 HINT = "envdoctor fleet check --hosts node1,node2,node3"
 MAX_PARALLEL = 256  # ssh processes at a time, of some MiB each
@@ -51,7 +51,7 @@ class FleetRequest(Record, frozen=True, kw_only=True):
     parallel: int = 32
 
 
-def check(request: FleetRequest, on_node: Callable[[str, int], None] = lambda *_: None) -> FleetChecked:
+def check(request: FleetRequest, on_node: Callable[[str, int], None] = lambda *_: None) -> FleetCheckResult:
     """Probe the nodes and compare them. `on_node` receives each node and the number of nodes so far."""
     method = select_method(request)
     probe_request = build_probe_request(request)
@@ -66,7 +66,7 @@ def check(request: FleetRequest, on_node: Callable[[str, int], None] = lambda *_
         on_node(report.node, len(comparison.nodes))
 
     probe_nodes(method, request, probe_request, add)
-    return FleetChecked(
+    return FleetCheckResult(
         method=method,
         nodes=len(comparison.nodes),
         answered=comparison.answered,

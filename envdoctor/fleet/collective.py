@@ -19,7 +19,7 @@ from envdoctor.core.records import Record
 from envdoctor.fleet import transport
 from envdoctor.fleet.check import require_ssh_config, slurm_nodes, srun_options
 from envdoctor.fleet.host_list import parse_host_list
-from envdoctor.fleet.ranks import Collective, RankState, find_blocking, parse_deaths, parse_rank
+from envdoctor.fleet.ranks import CollectiveResult, RankState, find_blocking, parse_deaths, parse_rank
 from envdoctor.fleet.verdict import Ending, build_result
 
 HINT = "envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python"
@@ -93,7 +93,7 @@ class RunMonitor:
             return {rank: cause for text in self.outputs.values() for rank, cause in parse_deaths(text).items()}
 
 
-def collective(request: CollectiveRequest) -> Collective:
+def collective(request: CollectiveRequest) -> CollectiveResult:
     """Start all ranks and monitor them until the end."""
     validate(request)
     nodes = select_nodes(request)

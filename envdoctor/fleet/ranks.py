@@ -60,7 +60,7 @@ class RankResult(Record, frozen=True):
     verdict: str = ""  # dead, silent, behind, slow, missing
 
 
-class Collective(Record, frozen=True, kw_only=True):
+class CollectiveResult(Record, frozen=True, kw_only=True):
     """The result of `fleet collective`."""
 
     schema: int = 1

@@ -52,7 +52,7 @@ class Group(Record, frozen=True):
     failure: str = ""  # why the nodes did not respond
 
 
-class FleetChecked(Record, frozen=True, kw_only=True):
+class FleetCheckResult(Record, frozen=True, kw_only=True):
     """The result of `fleet check`."""
 
     schema: int = FLEET_SCHEMA

@@ -11,7 +11,7 @@ from envdoctor.core.records import Evidence, Finding, Record
 from envdoctor.fleet.failures import FIXES, classify_failure
 from envdoctor.fleet.host_list import format_host_list
 from envdoctor.fleet.ranks import (
-    Collective,
+    CollectiveResult,
     Grade,
     RankResult,
     RankState,
@@ -43,7 +43,7 @@ class Ending(Record, frozen=True):
 def build_result(  # noqa: PLR0917  each is a part of the result
     method: Literal["ssh", "slurm", "local"], nodes: list[str], processes: int, states: Mapping[int, RankState],
     ending: Ending, seconds: float,
-) -> Collective:  # fmt: skip
+) -> CollectiveResult:  # fmt: skip
     """Return the result with its findings. `processes`: per node."""
     node_of = {rank: nodes[rank // processes] for rank in range(ending.ranks)}
     ordered = [states[rank] for rank in sorted(states)]
@@ -59,7 +59,7 @@ def build_result(  # noqa: PLR0917  each is a part of the result
         *_slow_ranks(slow, node_of, states), *_slow_links(states, node_of, ending), *_wrong_values(ordered, node_of),
         *_slow_collectives(speeds, versions),
     ]  # fmt: skip
-    return Collective(
+    return CollectiveResult(
         method=method,
         nodes=tuple(nodes),
         ranks=ending.ranks,

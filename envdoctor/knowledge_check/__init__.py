@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from envdoctor.knowledge_check.check import check_facts as check_facts
-from envdoctor.knowledge_check.records import FactsChecked as FactsChecked
+from envdoctor.knowledge_check.records import FactsCheckResult as FactsCheckResult

@@ -19,7 +19,14 @@ from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.knowledge_check import comparison as compare
 from envdoctor.knowledge_check.address import index_address
-from envdoctor.knowledge_check.records import Drift, FactsChecked, FailedRead, NewRelease, TableChecked, Underivable
+from envdoctor.knowledge_check.records import (
+    Drift,
+    FactsCheckResult,
+    FailedRead,
+    NewRelease,
+    TableChecked,
+    Underivable,
+)
 from envdoctor.knowledge_check.simple_index import File, Project, read_project
 from envdoctor.knowledge_check.tables import RequestedTables, published_packages, requested_tables, underivable
 from envdoctor.knowledge_check.wheel_metadata import Metadata, read_metadata
@@ -40,7 +47,7 @@ def check_facts(
     *,
     today: date,
     seconds: float = RUN_SECONDS,
-) -> FactsChecked:
+) -> FactsCheckResult:
     """Compare the named tables, by default all, with the index. Raises EnvdoctorError where no page is readable."""
     start = time.monotonic()
     requested = requested_tables(names)
@@ -49,7 +56,7 @@ def check_facts(
     index = client.store_credentials(index_address(sources)) if packages else ""
     pages = _read_pages(client, index, packages, report) if packages else {}
     metadata = _read_metadata(client, _wheels(requested, pages), report)
-    return FactsChecked(
+    return FactsCheckResult(
         index=redact_variable("", index),
         day=today.isoformat(),
         seconds=round(time.monotonic() - start, 2),

@@ -54,7 +54,7 @@ class TableChecked(Record, frozen=True):
     failed_reads: tuple[FailedRead, ...] = ()
 
 
-class FactsChecked(Record, frozen=True):
+class FactsCheckResult(Record, frozen=True):
     """The comparison of all requested tables."""
 
     index: str  # without credentials

@@ -13,7 +13,7 @@ from envdoctor.output.console import indent
 MISSING_SHOWN = 4
 
 
-def abi_report(data: AbiReport) -> list[RenderableType]:
+def render_abi(data: AbiReport) -> list[RenderableType]:
     """Each file with missing dependencies, then the counts."""
     parts: list[RenderableType] = []
     for file in data.files:

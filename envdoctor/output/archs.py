@@ -19,7 +19,7 @@ NAMES_SHOWN = 2  # files with one verdict that are named; further files are coun
 UNREADABLE_SHOWN = 5
 
 
-def archs_report(data: ArchsReport) -> list[RenderableType]:
+def render_archs(data: ArchsReport) -> list[RenderableType]:
     """A row for each group of equal files, then a verdict for each GPU."""
     parts: list[RenderableType] = []
     if data.files:

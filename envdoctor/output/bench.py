@@ -22,7 +22,7 @@ STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "un
 REASONS_SHOWN = 2  # most frequent throttle reasons
 
 
-def bench(data: BenchmarkReport) -> list[RenderableType]:
+def render_benchmark(data: BenchmarkReport) -> list[RenderableType]:
     """The measurements, the GPU state during each, then low results with their possible causes."""
     parts: list[RenderableType] = [
         Text.assemble(("Speed", "title"), f"  {', '.join(data.gpus)}, driver {data.driver or 'unknown'}"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from envdoctor.commands.check import CheckResult
 from envdoctor.core.records import Choice, Finding
+from envdoctor.output.console import indent
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import violation_texts
@@ -15,7 +15,7 @@ from envdoctor.profiles import violation_texts
 MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
 
 
-def check_result(data: CheckResult) -> list[RenderableType]:
+def render_check(data: CheckResult) -> list[RenderableType]:
     """Facts of machine and environment, findings, and the profiles."""
     report = [Text(f"recognised in the report: {', '.join(data.report)}", style="dim")] if data.report else []
     return [
@@ -67,11 +67,11 @@ def _finding(finding: Finding) -> list[RenderableType]:
         return [head]  # harmless: `envdoctor explain ID` prints the details
     parts: list[RenderableType] = [head]
     if finding.fix:
-        parts.append(indented(Text(finding.fix)))
-    parts.extend(indented(Text(f"$ {command}", style="command")) for command in finding.commands)
-    parts.extend(indented(Text(f"{e.fact}: {e.value} ({e.source})", style="dim")) for e in finding.evidence)
+        parts.append(indent(Text(finding.fix)))
+    parts.extend(indent(Text(f"$ {command}", style="command")) for command in finding.commands)
+    parts.extend(indent(Text(f"{e.fact}: {e.value} ({e.source})", style="dim")) for e in finding.evidence)
     if finding.url:
-        parts.append(indented(Text(finding.url, style="dim")))
+        parts.append(indent(Text(finding.url, style="dim")))
     return parts
 
 
@@ -80,7 +80,7 @@ def choice_lines(choice: Choice) -> list[RenderableType]:
     parts: list[RenderableType] = [Text("\nProfile", style="title")]
     if choice.profile:
         parts.append(Text.assemble(("  ✓ ", "ok"), (choice.profile, "title"), f"  {choice.reason}"))
-        parts.append(indented(Text(f"$ envdoctor install --profile {choice.profile}", style="command")))
+        parts.append(indent(Text(f"$ envdoctor install --profile {choice.profile}", style="command")))
     else:
         parts.append(Text.assemble(("  ✗ ", "error"), choice.reason))
     for candidate in choice.candidates:
@@ -89,8 +89,3 @@ def choice_lines(choice: Choice) -> list[RenderableType]:
         reasons = "; ".join(violation_texts(candidate)) or "fits, but another profile is preferred"
         parts.append(Text.assemble(("  - ", "dim"), candidate.profile, (f"  {reasons}", "dim")))
     return parts
-
-
-def indented(part: RenderableType) -> Padding:
-    """The part below a title or a message."""
-    return Padding(part, (0, 0, 0, 4), expand=False)

@@ -22,7 +22,7 @@ CERTAIN, LIKELY = 0.7, 0.4  # minimum confidence
 FURTHER_CAUSES = 4  # shown after the first
 
 
-def explained(data: Explanation) -> list[RenderableType]:
+def render_explanation(data: Explanation) -> list[RenderableType]:
     """The causes with their evidence; the first one with commands, the others without."""
     read = f"{data.lines} lines read" + (f"; {', '.join(data.facts)}" if data.facts else "")
     if not data.causes:
@@ -74,7 +74,7 @@ def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
     return parts
 
 
-def rule_list(data: RuleList) -> list[RenderableType]:
+def render_rules(data: RuleList) -> list[RenderableType]:
     """All rules as a table."""
     rows = table("id", "cause", "description")
     for rule in data.rules:
@@ -82,7 +82,7 @@ def rule_list(data: RuleList) -> list[RenderableType]:
     return [rows]
 
 
-def documented(data: Documentation) -> list[RenderableType]:
+def render_documentation(data: Documentation) -> list[RenderableType]:
     """A rule's or a cause's documentation."""
     name = "" if data.cause == data.id else f"  [{data.cause}]"
     parts: list[RenderableType] = [

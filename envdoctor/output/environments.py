@@ -18,7 +18,7 @@ GIB, MIB = 1 << 30, 1 << 20
 STATES = {"current": "ok", "previous": "dim", "unfinished": "warning", "broken": "error"}
 
 
-def installed(data: InstallResult) -> list[RenderableType]:
+def render_install(data: InstallResult) -> list[RenderableType]:
     """The installed environment, with notes of the install."""
     record = data.installed
     build = "CPU" if record.torch_build == "cpu" else f"CUDA {record.torch_build}"
@@ -48,7 +48,7 @@ def installed(data: InstallResult) -> list[RenderableType]:
     return [*parts, indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command"), 2)]
 
 
-def environments(data: EnvironmentList) -> list[RenderableType]:
+def render_environments(data: EnvironmentList) -> list[RenderableType]:
     """Each environment with its path on a separate line, so that it can be copied."""
     if not data.environments:
         return [Text("no environment yet; next: envdoctor install")]
@@ -74,7 +74,7 @@ def _environment(entry: EnvironmentEntry) -> list[RenderableType]:
     return [*parts, indent(Text(entry.note, style="warning"), 2)] if entry.note else parts
 
 
-def rolled_back(data: RollbackResult) -> list[RenderableType]:
+def render_rollback(data: RollbackResult) -> list[RenderableType]:
     """The current environment, and the one that is kept for another rollback."""
     return [
         Text.assemble(("✓ ", "ok"), (data.venv, "title"), f"  is {data.now} again"),
@@ -82,7 +82,7 @@ def rolled_back(data: RollbackResult) -> list[RenderableType]:
     ]
 
 
-def removed(data: RemovalResult) -> list[RenderableType]:
+def render_removal(data: RemovalResult) -> list[RenderableType]:
     """The removed and the kept folders."""
     if not data.paths and not data.kept:
         return [Text("nothing to remove")]
@@ -95,7 +95,7 @@ def removed(data: RemovalResult) -> list[RenderableType]:
     return parts
 
 
-def paths(data: PathList) -> list[RenderableType]:
+def render_paths(data: PathList) -> list[RenderableType]:
     """All folders of envdoctor, with their use, their size, and how to remove them."""
     rows = table("path", "use", "size", "to remove")
     for entry in data.paths:
@@ -104,7 +104,7 @@ def paths(data: PathList) -> list[RenderableType]:
     return [rows]
 
 
-def install_dry_run(data: InstallDryRun) -> list[RenderableType]:
+def render_install_plan(data: InstallDryRun) -> list[RenderableType]:
     """The commands of the plan, to be pasted into a shell."""
     notes = [] if data.fits else [f"# does not fit this machine: {'; '.join(data.violated)}"]
     lines = (f"# {data.profile} into {data.venv}", *notes, *data.commands)

@@ -10,16 +10,16 @@ from envdoctor.core.results import TextOutput, WrittenFile
 from envdoctor.output.schema import SchemaResult
 
 
-def text(data: TextOutput) -> list[RenderableType]:
+def render_text(data: TextOutput) -> list[RenderableType]:
     """The text itself."""
     return [Text(data.text, no_wrap=True, end="")]
 
 
-def schema(data: SchemaResult) -> list[RenderableType]:
+def render_schema(data: SchemaResult) -> list[RenderableType]:
     """The schema as JSON."""
     return [Text(msgspec.json.format(msgspec.json.encode(data.schema), indent=2).decode(), no_wrap=True)]
 
 
-def written_file(data: WrittenFile) -> list[RenderableType]:
+def render_written_file(data: WrittenFile) -> list[RenderableType]:
     """Path and content of a file."""
     return [Text.assemble(("✓ ", "ok"), data.path, f"  {data.summary}")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from envdoctor.fleet.ranks import Collective
-from envdoctor.fleet.records import FleetChecked, Group
+from envdoctor.fleet.ranks import CollectiveResult
+from envdoctor.fleet.records import FleetCheckResult, Group
 from envdoctor.output.check import findings_lines
 from envdoctor.output.console import table
 
@@ -16,7 +16,7 @@ MAX_ROWS = 40
 GRADES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "unknown"}
 
 
-def fleet_checked(data: FleetChecked) -> list[RenderableType]:
+def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
     """Render the majority's facts, the groups, the findings, and a verdict."""
     head = Text.assemble(
         ("Fleet", "title"), f"  {data.nodes} nodes by {data.method}, {data.answered} answered, {data.seconds} s"
@@ -34,7 +34,7 @@ def fleet_checked(data: FleetChecked) -> list[RenderableType]:
     return [*parts, *findings_lines(data.findings), _verdict(data)]
 
 
-def _groups(data: FleetChecked) -> RenderableType:
+def _groups(data: FleetCheckResult) -> RenderableType:
     rows = table("nodes", "count", "differences from the majority")
     for group in data.groups[:MAX_ROWS]:
         rows.add_row(Text(group.nodes), str(group.count), _differences(group))
@@ -53,7 +53,7 @@ def _differences(group: Group) -> Text:
     return Text(", ").join(parts) if parts else Text("none", style="ok")
 
 
-def _verdict(data: FleetChecked) -> Text:
+def _verdict(data: FleetCheckResult) -> Text:
     counts = {status: sum(f.status == status for f in data.findings) for status in ("error", "warning", "info")}
     summary = ", ".join(
         f"{count} {status}{'s' * (count > 1 and status != 'info')}" for status, count in counts.items() if count
@@ -62,7 +62,7 @@ def _verdict(data: FleetChecked) -> Text:
     return Text.assemble(mark, summary or "all nodes are equal")
 
 
-def collective(data: Collective) -> list[RenderableType]:
+def render_collective(data: CollectiveResult) -> list[RenderableType]:
     """Render the speeds, the ranks, the findings, and a verdict."""
     network = ", ".join(
         part for part in (data.backend, data.interface and f"over {data.interface}", data.transport) if part

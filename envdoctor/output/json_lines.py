@@ -13,7 +13,7 @@ import msgspec
 from envdoctor.output.envelope import json_bytes
 
 if TYPE_CHECKING:
-    from envdoctor.commands.watch import Watched
+    from envdoctor.commands.watch import WatchResult
     from envdoctor.core.records import ProbeResult
     from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
 
@@ -62,7 +62,7 @@ class JsonLinesReporter:
         """The trainer reported an event."""
         self._print("train", dict(event))
 
-    def watched(self, watched: Watched) -> None:
+    def watched(self, watched: WatchResult) -> None:
         """Print nothing: the state of a watched run is the result of the command."""
 
     def _print_throttled(self, kind: str, progress: msgspec.Struct, step: object) -> None:

@@ -13,7 +13,7 @@ from envdoctor.verify.loading import LoadResult, LoadTest
 OUTPUT_SHOWN = 3  # last lines of output of a failed import
 
 
-def load_test(data: LoadTest) -> list[RenderableType]:
+def render_load_test(data: LoadTest) -> list[RenderableType]:
     """Failures, then imports with their warnings, then the counts."""
     parts: list[RenderableType] = []
     for result in data.results:

@@ -8,14 +8,14 @@ from rich.text import Text
 from envdoctor.commands.lock import LockOutcome, LockResult
 from envdoctor.commands.resolve import Matrix, MatrixCell
 from envdoctor.export import ExportedFile
-from envdoctor.knowledge_check import FactsChecked
+from envdoctor.knowledge_check import FactsCheckResult
 from envdoctor.output.console import err, indent, out, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}
 CHANGES_SHOWN = 40
 
 
-def locked_all(data: LockResult) -> list[RenderableType]:
+def render_locks(data: LockResult) -> list[RenderableType]:
     """One line for each lock; below it the changes and the problems."""
     return [part for result in data.results for part in _locked(result)]
 
@@ -41,7 +41,7 @@ def _locked(result: LockOutcome) -> list[RenderableType]:
     return parts
 
 
-def exported(data: ExportedFile) -> list[RenderableType]:
+def render_export(data: ExportedFile) -> list[RenderableType]:
     """The exported text on stdout, notes on stderr."""
     out().print(Text(data.text), soft_wrap=True, end="")
     for note in data.notes:
@@ -49,7 +49,7 @@ def exported(data: ExportedFile) -> list[RenderableType]:
     return []
 
 
-def facts_checked(data: FactsChecked) -> list[RenderableType]:
+def render_facts_check(data: FactsCheckResult) -> list[RenderableType]:
     """One line for each table; below it the drifted rows and the rows that could not be compared."""
     parts: list[RenderableType] = []
     for checked in data.tables:
@@ -73,7 +73,7 @@ def facts_checked(data: FactsChecked) -> list[RenderableType]:
     return [*parts, Text(summary, style="dim")]
 
 
-def matrix(data: Matrix) -> list[RenderableType]:
+def render_matrix(data: Matrix) -> list[RenderableType]:
     """A table of machines and profiles, and the reasons of profiles that do not fit or have no lock."""
     profiles = list(dict.fromkeys(cell.profile for cell in data.cells))
     by_machine = {(cell.machine, cell.profile): cell for cell in data.cells}

@@ -20,7 +20,7 @@ PHASE_NAMES = {
 }
 
 
-def memory_plan(data: MemoryPlan) -> list[RenderableType]:
+def render_memory_plan(data: MemoryPlan) -> list[RenderableType]:
     """Render the parts at the peak, the other phases, the verdict, and the remedies."""
     head = Text.assemble(
         (data.model or data.recipe, "title"),

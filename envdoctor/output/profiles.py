@@ -20,7 +20,7 @@ Parts = Iterator[RenderableType]
 SHA_SHOWN = 12  # characters of a hash
 
 
-def entries(data: ProfileList) -> list[RenderableType]:
+def render_profiles(data: ProfileList) -> list[RenderableType]:
     """A table of all usable profiles; below it the origin of user profiles, and the problems of unusable ones."""
     rows = table("profile", "machine", "stack", "locks", "evidence")
     for entry in data.profiles:
@@ -66,7 +66,7 @@ def _gpus(when: When) -> str:
     return ", ".join(parts)
 
 
-def profile_shown(data: ProfileDetails) -> list[RenderableType]:
+def render_profile(data: ProfileDetails) -> list[RenderableType]:
     """The content of a profile, and its locks."""
     profile = data.profile
     return [
@@ -216,7 +216,7 @@ def _evidence(profile: Profile) -> Parts:
         yield indent(Text("none"), 2)
 
 
-def resolved_all(data: ResolveResult) -> list[RenderableType]:
+def render_resolutions(data: ResolveResult) -> list[RenderableType]:
     """Each profile with the attempts, its lock, and the findings of the rules."""
     return [part for result in data.results for part in _resolved(result, alone=len(data.results) == 1)]
 

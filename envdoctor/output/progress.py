@@ -15,7 +15,7 @@ from envdoctor.core.records import ProbeResult
 from envdoctor.output.console import err
 
 if TYPE_CHECKING:
-    from envdoctor.commands.watch import Watched
+    from envdoctor.commands.watch import WatchResult
     from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
     from envdoctor.output.run_live import LiveRun
 
@@ -99,7 +99,7 @@ class ConsoleReporter:
         """The trainer reported an event. Steps update the live line; all other events are permanent lines."""
         self._run.event(event)
 
-    def watched(self, watched: Watched) -> None:
+    def watched(self, watched: WatchResult) -> None:
         """The state of a watched run was read."""
         self._run.watched(watched)
 

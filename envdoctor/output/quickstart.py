@@ -7,19 +7,19 @@ from rich.text import Text
 
 from envdoctor.commands.quickstart import QuickstartResult
 from envdoctor.output.check import choice_lines
-from envdoctor.output.environments import installed
-from envdoctor.output.trained import trained
+from envdoctor.output.environments import render_install
+from envdoctor.output.train import render_training
 
 
-def quickstart(data: QuickstartResult) -> list[RenderableType]:
+def render_quickstart(data: QuickstartResult) -> list[RenderableType]:
     """The chosen profile, the install, the verification, the run, and the time of each step."""
     times = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in data.seconds.items())
     passed = sum(result.outcome == "passed" for result in data.verification.results)
     return [
         *choice_lines(data.checked.choice)[:2],
-        *installed(data.installed)[:3],
+        *render_install(data.installed)[:3],
         Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
-        *trained(data.trained),
+        *render_training(data.trained),
         Text(f"{times}; {sum(data.seconds.values()):.0f} s in total"),
         Text("$ envdoctor train --list", style="command"),
     ]

@@ -8,6 +8,6 @@ from rich.text import Text
 from envdoctor.commands.report import IssueReport, to_markdown
 
 
-def report(data: IssueReport) -> list[RenderableType]:
+def render_report(data: IssueReport) -> list[RenderableType]:
     """The report in Markdown, without wrapping."""
     return [Text(to_markdown(data), no_wrap=True, end="")]

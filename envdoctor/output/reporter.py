@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envdoctor.commands.watch import Watched
+    from envdoctor.commands.watch import WatchResult
     from envdoctor.core.records import ProbeResult
     from envdoctor.core.reporter import DownloadProgress, InstallProgress, ResolveAttempt
     from envdoctor.output.json_lines import JsonLinesReporter
@@ -67,6 +67,6 @@ class LazyReporter:
         """The trainer reported an event."""
         self._reporter.event(event)
 
-    def watched(self, watched: Watched) -> None:
+    def watched(self, watched: WatchResult) -> None:
         """The state of a watched run was read."""
         self._reporter.watched(watched)

@@ -24,7 +24,7 @@ from envdoctor.training.runs.state import (
 )
 
 if TYPE_CHECKING:
-    from envdoctor.commands.watch import Watched
+    from envdoctor.commands.watch import WatchResult
 
 PLAIN_STEPS, PLAIN_SECONDS = 10, 30.0  # between two lines in a pipe, whichever comes first
 REFRESH_SECONDS = 0.1  # a tiny model makes many steps per second
@@ -49,7 +49,7 @@ class LiveRun:
         if event.get("event") in shown and not self.watching:
             self._show(self.reducer.state())
 
-    def watched(self, watched: Watched) -> None:
+    def watched(self, watched: WatchResult) -> None:
         """Show the state that `watch` has read, after the new events."""
         self.watching = True
         if not self.header_printed:
@@ -140,14 +140,14 @@ def alarm_line(alarm: Alarm) -> Text:
     return head.append(f"\n    try: {alarm.hint}", style="info") if alarm.hint else head
 
 
-def silence_line(watched: Watched) -> Text:
+def silence_line(watched: WatchResult) -> Text:
     """Format the time since the last event, and the step time."""
     step = f"; a step takes {watched.state.step_seconds:.3g} s" if watched.state.step_seconds is not None else ""
     ago = run_lines.span(watched.silent or 0.0)
     return Text.assemble(("  ! ", "warning"), f"no event for {ago}{step}, in phase {watched.state.phase or 'none'}")
 
 
-def trainer_line(watched: Watched) -> Text:
+def trainer_line(watched: WatchResult) -> Text:
     """Format the status of the trainer's process."""
     process = f" (process {watched.process})" if watched.process else ""
     descriptions = {

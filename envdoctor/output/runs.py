@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from envdoctor.commands.pack import Manifest, PackChecked, Packed
-from envdoctor.commands.plot import Plotted
-from envdoctor.commands.watch import Watched
+from envdoctor.commands.pack import Manifest, PackCheckResult, PackResult
+from envdoctor.commands.plot import PlotResult
+from envdoctor.commands.watch import WatchResult
 from envdoctor.output import run_lines
 from envdoctor.output.console import out, table
 from envdoctor.output.run_live import alarm_line, evaluation_line, silence_line, trainer_line
@@ -21,7 +21,7 @@ SUCCESS = ("✓ ", "ok")
 STATUS: dict[str, str] = {"done": "done", "failed": "failed", "interrupted": "interrupted", "": "running"}
 
 
-def watched(data: Watched) -> list[RenderableType]:
+def render_watch(data: WatchResult) -> list[RenderableType]:
     """Render the state of a run."""
     state = data.state
     mark = ENDINGS[state.ending]
@@ -45,13 +45,13 @@ def watched(data: Watched) -> list[RenderableType]:
     return parts
 
 
-def _first_and_last_evaluation(data: Watched) -> list[Evaluation]:
+def _first_and_last_evaluation(data: WatchResult) -> list[Evaluation]:
     """Return the first and the last evaluation on held-out data."""
     evaluations = data.state.evaluations
     return [*evaluations[:1], *evaluations[-1:]] if len(evaluations) > 1 else list(evaluations)
 
 
-def plotted(data: Plotted) -> list[RenderableType]:
+def render_plot(data: PlotResult) -> list[RenderableType]:
     """Render the path and the content of a figure."""
     runs = ", ".join(f"{name} ({steps} steps)" for name, steps in zip(data.runs, data.steps, strict=True))
     shown = Text.assemble(SUCCESS, (data.path, "title"), f"  {', '.join(data.panels)}: {runs}")
@@ -59,7 +59,7 @@ def plotted(data: Plotted) -> list[RenderableType]:
     return [shown, *empty]
 
 
-def packed(data: Packed) -> list[RenderableType]:
+def render_pack(data: PackResult) -> list[RenderableType]:
     """Render a zip: its content, and the number of excluded files."""
     manifest = data.manifest
     left_out = [f"{count} of {reason}" for reason, count in manifest.left_out.items()]
@@ -77,7 +77,7 @@ def packed(data: Packed) -> list[RenderableType]:
     return [*parts, Text(f"$ envdoctor pack --check {data.path}", style="command")]
 
 
-def pack_checked(data: PackChecked) -> list[RenderableType]:
+def render_pack_check(data: PackCheckResult) -> list[RenderableType]:
     """Render the comparison of a zip with its manifest."""
     if not data.faults:
         line = Text.assemble(SUCCESS, f"{data.files} files, {_size(data.size)}: all checksums match the manifest")

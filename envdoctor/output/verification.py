@@ -7,14 +7,13 @@ from rich.markup import escape
 from rich.text import Text
 
 from envdoctor.core.records import Verification
-from envdoctor.output.check import indented
-from envdoctor.output.console import table
+from envdoctor.output.console import indent, table
 
 OUTCOME_STYLES = {"passed": "ok", "unavailable": "info"}
 MAX_OUTPUT = 600  # last characters of a failed probe's output
 
 
-def verification(data: Verification) -> list[RenderableType]:
+def render_verification(data: Verification) -> list[RenderableType]:
     """The table of probes, details of failed ones, and the verdict."""
     rows = table("probe", "outcome", "s", "result")
     details: list[RenderableType] = []
@@ -22,8 +21,8 @@ def verification(data: Verification) -> list[RenderableType]:
         style = OUTCOME_STYLES.get(result.outcome, "error")
         rows.add_row(result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", escape(result.message))
         if result.output and result.outcome not in OUTCOME_STYLES:
-            details.append(indented(Text(f"{result.probe}: {result.output.strip()[-MAX_OUTPUT:]}", style="dim")))
-    details += [indented(Text(f"{result.probe}: {result.cause}")) for result in data.results if result.cause]
+            details.append(indent(Text(f"{result.probe}: {result.output.strip()[-MAX_OUTPUT:]}", style="dim")))
+    details += [indent(Text(f"{result.probe}: {result.cause}")) for result in data.results if result.cause]
     if data.attention:
         details.append(Text(f"attention that passed, best first: {', '.join(data.attention)}", style="dim"))
     return [rows, *details, _verdict(data)]

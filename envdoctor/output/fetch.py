@@ -5,13 +5,13 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from envdoctor.commands.fetch import Fetched
+from envdoctor.commands.fetch import FetchResult
 from envdoctor.output.console import indent
 
 MIB = 1 << 20
 
 
-def fetched(data: Fetched) -> list[RenderableType]:
+def render_fetch(data: FetchResult) -> list[RenderableType]:
     """The downloaded files, those that were present or left out, and the install command for the other machine."""
     downloads = f"{data.files - data.kept} downloaded ({data.downloaded / MIB:.1f} MiB), {data.kept} already present"
     details = [

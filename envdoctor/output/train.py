@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envdoctor.training.start import Run
 
 
-def recipes(data: RecipeList) -> list[RenderableType]:
+def render_recipes(data: RecipeList) -> list[RenderableType]:
     """Render the bundled recipes."""
     rows = table("recipe", "description")
     for recipe in data.recipes:
@@ -24,7 +24,7 @@ def recipes(data: RecipeList) -> list[RenderableType]:
     return [rows]
 
 
-def settings(data: SettingList) -> list[RenderableType]:
+def render_settings(data: SettingList) -> list[RenderableType]:
     """Render the settings of a trainer."""
     rows = table("setting", "default", "description")
     for setting in data.settings:
@@ -37,7 +37,7 @@ def settings(data: SettingList) -> list[RenderableType]:
     return [rows]
 
 
-def trained(data: TrainResult) -> list[RenderableType]:
+def render_training(data: TrainResult) -> list[RenderableType]:
     """Render a run: for a dry run its settings and launch, else the held-out metrics and the run directory."""
     if data.dry_run:
         from envdoctor.training.recipes import read_settings
