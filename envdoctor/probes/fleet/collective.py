@@ -35,13 +35,15 @@ class RankStatus:
         self.phase = "starting"
         self.host = socket.gethostname()
         self.measurements = {}
+        self.lock = threading.Lock()  # keeps the lines of both threads in the order of their states
         threading.Thread(target=self.send_heartbeats, daemon=True).start()
 
     def report(self) -> None:
         """Print the state and the measurements in one write."""
-        state = {"step": self.step, "phase": self.phase, "host": self.host, "pid": os.getpid()}
-        line = f"envdoctor-fleet rank {self.rank} {json.dumps(state | self.measurements)}\n"
-        os.write(1, line.encode())
+        with self.lock:
+            state = {"step": self.step, "phase": self.phase, "host": self.host, "pid": os.getpid()}
+            line = f"envdoctor-fleet rank {self.rank} {json.dumps(state | self.measurements)}\n"
+            os.write(1, line.encode())
 
     def send_heartbeats(self) -> None:
         """Print the state at intervals, also while the main thread waits for other ranks."""
