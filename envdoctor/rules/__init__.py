@@ -1,4 +1,4 @@
-"""What is wrong with a machine, why, and what fixes it."""
+"""Rules that diagnose machines and installed environments."""
 
 from envdoctor.rules import (  # noqa: F401  importing them registers their rules
     companions,
@@ -16,6 +16,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     python,
     resources,
     shared_libraries,
+    system_libraries,
     toolchain,
     torch_build,
     training,

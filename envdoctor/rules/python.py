@@ -7,15 +7,13 @@ from collections.abc import Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from envdoctor.core.records import Distribution, Evidence, Extension, Machine, Stack
-from envdoctor.knowledge.kernel_files import is_optional
+from envdoctor.core.records import Distribution, Evidence, Machine, Stack
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, public_part
 from envdoctor.rules.facts import (
     first_in_use,
     gpus_of,
-    installed_version,
     is_from_report,
     model_of,
     parse_major_minor,
@@ -29,16 +27,6 @@ OFTEN_DUPLICATED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvi
             "tokenizers", "huggingface-hub", "nvidia-ml-py", "pynvml", "flash-attn")  # fmt: skip
 NEEDS_TORCH = ("vllm", "trl", "accelerate", "peft", "bitsandbytes", "flash-attn", "deepspeed", "torchvision",
                "torchaudio", "xformers", "unsloth", "verl")  # fmt: skip
-# glibc that vLLM's wheels need, from their tags (aarch64 wheels, 2026-11-21). The tags before 0.12 are too low:
-# vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), and on CentOS 7 GLIBC_2.32 is missing.
-VLLM_GLIBC = (
-    ((0, 22), (2, 28)),
-    ((0, 21), (2, 28)),
-    ((0, 20), (2, 35)),
-    ((0, 12), (2, 31)),
-    ((0, 10), (2, 29)),
-    ((0, 0), (2, 28)),
-)
 
 
 @rule(
@@ -284,81 +272,6 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     )  # fmt: skip
 
 
-@rule(
-    "PY006",
-    kind="environment",
-    severity="error",
-    cause="glibc-too-old",
-    url="https://github.com/mayeut/pep600_compliance",
-)
-def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The system's C library is older than compiled files of the environment require.
-
-    "version `GLIBC_2.32' not found". vLLM's wheels need 2.31 or newer, torch from 2.7 on needs 2.28; CentOS 7 has
-    2.17. The rule reads the compiled files if possible, else it uses a table of releases.
-
-    Fix: use a newer distribution or a container. Do not replace glibc manually: this breaks the system.
-
-    References:
-    https://github.com/pypa/manylinux
-    """
-    installed = parse_major_minor(machine.system.glibc.value)
-    if not installed:
-        return
-    loaded = [extension for extension in stack.extensions.value or () if not is_optional(extension)]
-    files = [extension for extension in loaded if (needs := parse_major_minor(extension.glibc)) and needs > installed]
-    shown = (evidence("system.glibc", machine.system.glibc), evidence("system.os", machine.system.os))
-    what = _message_of_files(files) or _message_of_wheels(stack, installed) or _required_glibc(stack, installed)
-    if what:
-        yield Problem(
-            "error",
-            f"glibc {machine.system.glibc.value}; {what}",
-            shown,
-            "Use a container with a newer system, or a newer distribution; do not replace glibc.",
-            ("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if first_in_use(stack, "vllm")
-             else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04",),
-        )  # fmt: skip
-
-
-@rule(
-    "PY008",
-    kind="environment",
-    severity="error",
-    cause="libstdcxx-too-old",
-    url="https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",
-)
-def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Problem]:
-    """The C++ library that this environment's Python loads is older than its compiled files require.
-
-    "version `GLIBCXX_3.4.30' not found". An old conda libstdcxx-ng in the environment, or an old copy on
-    LD_LIBRARY_PATH, is found before the system's newer one; or the system itself is old.
-
-    Fix: in a conda environment install a newer libstdcxx-ng from conda-forge. Otherwise remove the old copy from the
-    path, or use a newer distribution or container.
-
-    References:
-    https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
-    """
-    provided = _glibcxx_key(stack.libstdcxx.value or "")
-    loaded = [extension for extension in stack.extensions.value or () if not is_optional(extension)]
-    incompatible = [extension for extension in loaded if provided and _glibcxx_key(extension.glibcxx) > provided]
-    if incompatible:
-        worst = max(incompatible, key=lambda extension: _glibcxx_key(extension.glibcxx))
-        yield Problem(
-            "error",
-            f"{worst.path} needs GLIBCXX_{worst.glibcxx}, {stack.libstdcxx.source} has up to {stack.libstdcxx.value}"
-            + (f"; {len(incompatible) - 1} more files need it as well" if len(incompatible) > 1 else ""),
-            (evidence("stack.libstdcxx", stack.libstdcxx),),
-            "Install a newer libstdcxx-ng from conda-forge, or remove the old copy from LD_LIBRARY_PATH.",
-            ("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
-        )
-
-
-def _glibcxx_key(version: str) -> tuple[int, ...]:
-    """`3.4.29` as a sort key; an empty text sorts first."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
 def is_jetson(machine: Machine) -> bool:
     """Whether the kernel or the name of a GPU is that of a Jetson."""
     models = [model for gpu in gpus_of(machine) if (model := model_of(gpu))]
@@ -386,35 +299,6 @@ def _python_allowed(pythons: str, python: str) -> bool:
         return SpecifierSet(pythons).contains(python, prereleases=True)
     except InvalidSpecifier:
         return True
-
-
-def _message_of_files(files: list[Extension]) -> str:
-    if not files:
-        return ""
-    worst = max(files, key=lambda extension: parse_major_minor(extension.glibc) or (0, 0))
-    return f"{worst.path} of {worst.distribution} needs {worst.glibc}"
-
-
-def _message_of_wheels(stack: Stack, installed: tuple[int, int]) -> str:
-    """A wheel whose name requires a newer glibc: `vllm-0.30.0-cp38-abi3-manylinux_2_39_x86_64.whl`."""
-    for distribution in (stack.distributions.value or {}).values():
-        tags = [
-            (int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d)_(\d{1,2})_", distribution.source)
-        ]
-        if tags and min(tags) > installed:
-            return f"{distribution.source} needs {min(tags)[0]}.{min(tags)[1]} or newer"
-    return ""
-
-
-def _required_glibc(stack: Stack, installed: tuple[int, int]) -> str:
-    """The glibc that vLLM or torch of a report needs, if it is newer than the system's."""
-    if first_in_use(stack, "vllm"):
-        found = installed_version(stack, "vllm")
-        line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 0)
-        needs = next(needs for first, needs in VLLM_GLIBC if line >= first)
-        if installed < needs:
-            return f"vLLM {found or ''} needs {needs[0]}.{needs[1]} or newer".replace("  ", " ")
-    return ""
 
 
 def _is_condas_torch(distribution: Distribution) -> bool:
