@@ -59,30 +59,30 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
     """
     driver = machine.driver.version.value or ""
-    known = cuda_minor(machine.driver.cuda.value) or cuda_of_driver(driver)
-    if not known or not gpus_of(machine):
+    driver_cuda = cuda_minor(machine.driver.cuda.value) or cuda_of_driver(driver)
+    if not driver_cuda or not gpus_of(machine):
         return
-    found = _from_files(machine, stack, known) or _from_names(machine, stack, known)
+    found = _from_files(machine, stack, driver_cuda) or _from_names(machine, stack, driver_cuda)
     if not found:
         return
-    what, cuda, gpus = found
+    library, cuda, gpus = found
     bundled = driver_of_cuda(cuda)
-    compat = all((model := model_of(gpu)) and model.kind == "data-centre" for gpu in gpus)
+    has_compat_package = all((model := model_of(gpu)) and model.kind == "data-centre" for gpu in gpus)
     package = f"cuda-compat-{cuda.replace('.', '-')}"
     yield Problem(
         "warning",
-        f"{what} has only PTX of CUDA {cuda} for {gpu_labels(gpus)}; driver {driver} compiles up to {known}",
+        f"{library} has only PTX of CUDA {cuda} for {gpu_labels(gpus)}; driver {driver} compiles up to {driver_cuda}",
         (
             evidence("driver.version", machine.driver.version),
             evidence("driver.cuda", machine.driver.cuda),
             Evidence("torch.cuda", torch_cuda(stack), stack.torch.source),
         ),
         f"Upgrade the driver to {bundled} or newer"
-        + (f", or place {package} (data-centre GPUs only) first on the path" if compat else "")
+        + (f", or place {package} (data-centre GPUs only) first on the path" if has_compat_package else "")
         + ", or install a build for an older CUDA.",
         (f"sudo apt-get install -y nvidia-driver-{bundled.split('.')[0]}-server && sudo reboot",)
         + ((f"sudo apt-get install -y {package}", f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat")
-           if compat else ()),
+           if has_compat_package else ()),
     )  # fmt: skip
 
 
@@ -98,36 +98,42 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
     """
     cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
-    known = cuda_minor(machine.driver.cuda.value) or cuda_of_driver(driver)
-    if not cuda or not known or not driver_key(driver) or next(driver_cannot_compile_the_ptx(machine, stack), None):
+    driver_cuda = cuda_minor(machine.driver.cuda.value) or cuda_of_driver(driver)
+    if (
+        not cuda
+        or not driver_cuda
+        or not driver_key(driver)
+        or next(driver_cannot_compile_the_ptx(machine, stack), None)
+    ):
         return
-    makers = [name for name in stack.distributions.value or {} if name.startswith(("cupy", "numba-cuda"))]
-    if not makers and not is_from_report(stack):
+    ptx_packages = [name for name in stack.distributions.value or {} if name.startswith(("cupy", "numba-cuda"))]
+    if not ptx_packages and not is_from_report(stack):
         return
-    if major_minor(known) < major_minor(cuda) and driver_key(driver) >= oldest_driver(
+    if major_minor(driver_cuda) < major_minor(cuda) and driver_key(driver) >= oldest_driver(
         cuda, windows=is_windows(machine)
     ):
         yield Problem(
             "info",
-            f"driver {driver} supports CUDA {known}, torch is built for {cuda}: only its native code runs",
+            f"driver {driver} supports CUDA {driver_cuda}, torch is built for {cuda}: only its native code runs",
             (evidence("driver.version", machine.driver.version),),
             f"No action needed; driver {driver_of_cuda(cuda)} and newer supports all of it.",
         )
 
 
-def _from_files(machine: Machine, stack: Stack, known: str) -> tuple[str, str, list[Gpu]] | None:
+def _from_files(machine: Machine, stack: Stack, driver_cuda: str) -> tuple[str, str, list[Gpu]] | None:
     """The first compiled file whose PTX is needed and too new: its name, its CUDA, the GPUs."""
-    limit = PTX_OF_CUDA.get(known)
-    if not limit:
+    newest_ptx = PTX_OF_CUDA.get(driver_cuda)
+    if not newest_ptx:
         return None
     for extension in stack.extensions.value or ():
         code = extension.code
         if not code or not code.ptx_isa or extension.distribution in ("", "torch") or _is_nvidias(extension):
             continue
         gpus = [gpu for gpu in gpus_of(machine) if (c := capability_of(gpu)) and _needs_ptx(extension, c)]
-        if gpus and major_minor(code.ptx_isa) > major_minor(limit):
+        if gpus and major_minor(code.ptx_isa) > major_minor(newest_ptx):
             cuda = next(
-                (name for name, isa in PTX_OF_CUDA.items() if major_minor(isa) >= major_minor(code.ptx_isa)), known
+                (name for name, isa in PTX_OF_CUDA.items() if major_minor(isa) >= major_minor(code.ptx_isa)),
+                driver_cuda,
             )
             return f"{extension.path} of {extension.distribution}", cuda, gpus
     return None
@@ -153,7 +159,7 @@ def _is_nvidias(extension: Extension) -> bool:
     return extension.distribution.startswith(("nvidia-", "cuda-", "cupy", "triton"))
 
 
-def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, list[Gpu]] | None:
+def _from_names(machine: Machine, stack: Stack, driver_cuda: str) -> tuple[str, str, list[Gpu]] | None:
     """The same for vLLM's wheels by its table, if no file was read."""
     cuda, line = torch_cuda(stack), parse_major_minor(torch_version(stack))
     if any(extension.code for extension in stack.extensions.value or ()) or not first_in_use(stack, "vllm"):
@@ -162,8 +168,8 @@ def _from_names(machine: Machine, stack: Stack, known: str) -> tuple[str, str, l
         not cuda
         or not line
         or line < FIRST_PTX_TORCH
-        or major_minor(known)[0] != major_minor(cuda)[0]
-        or major_minor(known) >= major_minor(cuda)
+        or major_minor(driver_cuda)[0] != major_minor(cuda)[0]
+        or major_minor(driver_cuda) >= major_minor(cuda)
     ):
         return None
     gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0)) >= FIRST_PTX_GPU]

@@ -55,7 +55,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
             continue
         symbols = [symbol for symbol in broken[0].missing_symbols if not _is_nccl(symbol)]
         wheel = name in ("vllm", "torchvision", "torchaudio", "xformers")
-        again = "--torch-backend=auto" if wheel else "--no-cache --no-build-isolation"
+        options = "--torch-backend=auto" if wheel else "--no-cache --no-build-isolation"
         yield Problem(
             "error",
             f"{broken[0].path} of {name} {installed_version(stack, name) or ''} needs {symbols[0]}"
@@ -63,7 +63,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
             + f", which torch {torch_version(stack)} does not have",
             (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
             f"Install the {name} built for torch {torch_version(stack)}, or the torch that it was built for.",
-            (f"uv pip install --reinstall {name} {again}",),
+            (f"uv pip install --reinstall {name} {options}",),
         )
 
 
@@ -193,14 +193,21 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
     https://docs.pytorch.org/docs/stable/cpp_extension.html
     """
     for name, files in _by_distribution(stack).items():
-        coded = [file for file in files if file.code and (file.code.native or file.code.ptx)]
-        if not coded or name in MAIN_FILES or name == "torch" or is_optional(coded[0]):
+        files_with_code = [file for file in files if file.code and (file.code.native or file.code.ptx)]
+        if not files_with_code or name in MAIN_FILES or name == "torch" or is_optional(files_with_code[0]):
             continue
         for gpu in gpus_of(machine):
             capability = capability_of(gpu)
-            if capability and not any(_supports(file.code, capability) for file in coded if file.code):
-                has = " ".join(
-                    sorted({kind for file in coded if file.code for kind in (*file.code.native, *file.code.ptx)})
+            if capability and not any(_supports(file.code, capability) for file in files_with_code if file.code):
+                architectures = " ".join(
+                    sorted(
+                        {
+                            kind
+                            for file in files_with_code
+                            if file.code
+                            for kind in (*file.code.native, *file.code.ptx)
+                        }
+                    )
                 )
                 wanted = gpu.compute_capability.value
                 rebuild = (
@@ -208,8 +215,8 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
                 )
                 yield Problem(
                     "warning",
-                    f"no compiled file of {name} has code for {gpu_label(gpu)}; they have {has}",
-                    (Evidence(f"extensions.{coded[0].path}.code", has, coded[0].path),),
+                    f"no compiled file of {name} has code for {gpu_label(gpu)}; they have {architectures}",
+                    (Evidence(f"extensions.{files_with_code[0].path}.code", architectures, files_with_code[0].path),),
                     f"Rebuild {name} for compute capability {wanted}.",
                     (rebuild,),
                 )

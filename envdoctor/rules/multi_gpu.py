@@ -31,13 +31,15 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     https://github.com/NVIDIA/nccl-tests/issues/117
     """
-    cards = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and not model.has_peer_access]
-    linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in cards)
-    off = (machine.environment.value or {}).get("NCCL_P2P_DISABLE") == "1"
-    if len(cards) > 1 and not linked and not off:
+    gpus_without_peer_access = [
+        gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and not model.has_peer_access
+    ]
+    linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in gpus_without_peer_access)
+    p2p_disabled = (machine.environment.value or {}).get("NCCL_P2P_DISABLE") == "1"
+    if len(gpus_without_peer_access) > 1 and not linked and not p2p_disabled:
         yield Problem(
             "info",
-            f"{gpu_labels(cards)} have no peer access over PCIe; NCCL copies through host memory",
+            f"{gpu_labels(gpus_without_peer_access)} have no peer access over PCIe; NCCL copies through host memory",
             (evidence("gpus", machine.gpus),),
             "Disable peer access only if a multi-GPU run hangs.",
             ("export NCCL_P2P_DISABLE=1",),

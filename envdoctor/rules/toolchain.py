@@ -126,7 +126,7 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
         return
     yield Problem(
         _severity(stack),
-        f"gcc {gcc} is newer than nvcc {nvcc.value} accepts (up to gcc {row.gcc})",
+        f"gcc {gcc} is newer than nvcc {nvcc.value} supports (up to gcc {row.gcc})",
         (evidence("cuda.compiler", compiler), evidence("cuda.nvcc_version", nvcc)),
         f"Configure nvcc to use gcc {row.gcc}, or install a newer toolkit.",
         (
