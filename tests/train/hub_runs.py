@@ -98,7 +98,7 @@ def make_models(python: Path, folder: Path) -> None:
         (root / "bin/model.safetensors").unlink()
         model = Qwen2ForCausalLM.from_pretrained(root / "qwen2")
         torch.save(model.state_dict(), root / "bin/pytorch_model.bin")
-        say()
+        report()
     """
     run_code(python, TINY + "\n".join(line[8:] for line in code.splitlines()), folder)
 

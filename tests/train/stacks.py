@@ -44,7 +44,7 @@ def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, 
         "import json, sys\n"
         f"sys.path.insert(0, {str(TRAIN)!r})\n"
         "given = json.loads(sys.argv[1])\n"
-        "def say(**found): print(json.dumps(found), flush=True)\n"
+        "def report(**found): print(json.dumps(found), flush=True)\n"
     )
     environment = {
         "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",

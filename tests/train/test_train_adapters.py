@@ -1,4 +1,4 @@
-"""LoRA on tiny models: what targets reach, and that every TRL trains what is handed over, and nothing else."""
+"""LoRA on tiny models: the matches of targets, and that every TRL trains the adapter alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_target_reaches_a_name_or_its_end(target: str, name: str, hit: bool) -
     assert adapters.matches_target(target, name) is hit
 
 
-def test_near_names_are_as_long_as_they_have_to_be() -> None:
+def test_similar_names_have_as_many_parts_as_needed() -> None:
     assert adapters.closest_names("k_prj", NAMES, long=False)[0] == "k_proj"
     assert adapters.closest_names("1.mlp.expert.gate_up_proj", EXPERTS, long=True)[0] == "1.mlp.experts.gate_up_proj"
     assert adapters.no_match_error("gate_up_proj", "module", NAMES, EXPERTS).message == (
@@ -62,7 +62,7 @@ def add(kind, **changed):
 
 
 experts = ["1.mlp.experts.gate_up_proj", "1.mlp.experts.down_proj"]
-say(
+report(
     plain=add("qwen2"), linear=add("qwen2", lora_targets=["all-linear"]),
     both=add("gpt_oss", lora_target_parameters=experts), experts=add("gpt_oss", lora_targets=[],
              lora_target_parameters=["mlp.experts.gate_up_proj"]),
@@ -83,7 +83,7 @@ def numbers(found: dict[str, Any]) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.stack
-def test_targets_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
+def test_lora_targets_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
     for python in all_stacks(stack_python):
         found = run_code(python, TARGETS, tmp_path / name_of(python), defaults())
         # rank x (in + out), in two layers; two of four heads of 8 share keys and values
@@ -183,13 +183,13 @@ if importlib.util.find_spec("bitsandbytes"):
     cases["int8"] = train("qwen2", quantization="int8")
     cases["nf4, checkpointing"] = train("qwen2", quantization="nf4", gradient_checkpointing=True)
     cases["gpt_oss, nf4"] = train("gpt_oss", quantization="nf4", gradient_checkpointing=True, **EXPERTS)
-say(**cases)
+report(**cases)
 """
 )
 
 
 @pytest.mark.stack
-def test_two_steps_of_grpo_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
+def test_two_grpo_steps_train_the_adapter_alone_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
     for python in all_stacks(stack_python):
         found = run_code(python, TRAINING, tmp_path / name_of(python), defaults())
         for case, said in found.items():

@@ -1,4 +1,4 @@
-"""After the training: saved, merged and compared, described, and pushed to a hub that runs here."""
+"""After the training: saving, merging and comparing, the model card, and pushing to a local hub."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def test_the_card_tells_what_was_trained_and_nothing_of_this_machine(tmp_path: Path) -> None:
+def test_the_model_card_describes_the_training_without_local_paths(tmp_path: Path) -> None:
     settings = defaults(
         model="openai/gpt-oss-20b", lora_rank=4, data=str(tmp_path / "secret" / "weeks"), vllm_server="10.0.0.7:8000",
         push_to="me/it", rewards=["gsm8k", f"{tmp_path}/mine.py:reward"], tokenizer="~/tokenizers/own",
@@ -36,7 +36,7 @@ def test_the_card_tells_what_was_trained_and_nothing_of_this_machine(tmp_path: P
         assert private not in card
 
 
-def test_the_card_of_a_local_model_names_no_base_of_the_hub(tmp_path: Path) -> None:
+def test_the_model_card_of_a_local_model_has_no_base_model(tmp_path: Path) -> None:
     (tmp_path / "qwen").mkdir()
     card = after.model_card(RESULT, defaults(model=str(tmp_path / "qwen")), "sort")
     assert "base_model" not in card
@@ -45,7 +45,7 @@ def test_the_card_of_a_local_model_names_no_base_of_the_hub(tmp_path: Path) -> N
     assert str(tmp_path) not in card
 
 
-def test_a_configuration_is_cut_where_it_names_a_folder(tmp_path: Path) -> None:
+def test_local_paths_are_removed_from_configurations(tmp_path: Path) -> None:
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "base"), "r": 4}))
     assert json.loads(after.remove_local_paths(file) or "") == {"base_model_name_or_path": "base", "r": 4}
@@ -53,12 +53,12 @@ def test_a_configuration_is_cut_where_it_names_a_folder(tmp_path: Path) -> None:
     assert after.remove_local_paths(file) is None
 
 
-def test_rounding_grows_like_a_random_walk() -> None:
+def test_the_tolerance_grows_like_a_random_walk() -> None:
     assert after.choose_tolerance("float32", 24) == 1e-4
     assert after.choose_tolerance("bfloat16", 24) == pytest.approx(2**-8 * (39 * 24) ** 0.5)
 
 
-def test_no_token(tmp_path: Path) -> None:
+def test_a_push_without_a_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         after.push(tmp_path, "me/it", "")
     assert refused.value.message == "push_to = me/it: HF_TOKEN is not set"
@@ -112,13 +112,13 @@ cases = {
 if importlib.util.find_spec("bitsandbytes"):
     save_qwen2(root / "wide", width=64)  # bitsandbytes 0.49 on a CPU wants rows of a whole block in inference
     cases["nf4"] = merge("wide", "d", quantization="nf4")
-say(cases=cases, lost=swallow(), whole=after.save(whole, tokenizer, root / "whole"))
+report(cases=cases, lost=swallow(), whole=after.save(whole, tokenizer, root / "whole"))
 """
 )
 
 
 @pytest.mark.stack
-def test_merged_models_say_what_the_adapted_ones_say(stack_python: Path, tmp_path: Path) -> None:
+def test_merged_models_have_the_logits_of_the_adapted_ones(stack_python: Path, tmp_path: Path) -> None:
     for python in all_stacks(stack_python):
         found = run_code(python, MERGING, tmp_path / name_of(python), defaults())
         print(name_of(python), json.dumps(found["cases"]))
@@ -144,14 +144,14 @@ from settings import BadInput
 from modeling import saving as after
 
 try:
-    say(address=after.push(Path(given[0]), given[1], given[2]))
+    report(address=after.push(Path(given[0]), given[1], given[2]))
 except BadInput as error:
-    say(message=error.message, expected=error.expected, hint=error.hint)
+    report(message=error.message, expected=error.expected, hint=error.hint)
 """
 
 
 @pytest.mark.stack
-def test_a_folder_is_pushed_to_a_hub(stack_python: Path, tmp_path: Path) -> None:
+def test_a_folder_is_pushed_to_the_hub(stack_python: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     (folder / "merged").mkdir(parents=True)
     adapter = {"base_model_name_or_path": str(tmp_path / "base"), "r": 4}

@@ -1,4 +1,4 @@
-"""Alarms are quiet on real healthy runs, and fire on real and on constructed bad ones."""
+"""Alarms stay quiet on real healthy runs, and are raised on real and constructed bad ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wobbling(step: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["sort", "tes"])
-def test_healthy_runs_raise_nothing(name: str) -> None:
+def test_healthy_runs_raise_no_alarm(name: str) -> None:
     assert replay(name) == []
 
 
@@ -59,13 +59,13 @@ def test_healthy_runs_raise_nothing(name: str) -> None:
         ("tes-learning-rate-2e-2", {"collapse"}),
     ],
 )
-def test_real_runs_that_went_wrong_raise_what_fits(name: str, expected: set[str]) -> None:
+def test_real_failed_runs_raise_the_expected_alarm(name: str, expected: set[str]) -> None:
     raised = replay(name)
     assert {alarm.name for alarm in raised} == expected
     assert all(alarm.step <= 55 and "--set " in alarm.hint for alarm in raised)
 
 
-def test_the_numbers_seen_are_told() -> None:
+def test_messages_contain_the_observed_numbers() -> None:
     lost = replay("sort-learning-rate-1e-2")[0]
     assert (lost.step, "frac_reward_zero_std 1, reward_std 0, mean reward 0" in lost.message) == (11, True)
     assert "the reward was 0.3398 before" in lost.hint
@@ -77,7 +77,7 @@ def test_the_numbers_seen_are_told() -> None:
     )
 
 
-def test_a_steady_run_raises_nothing() -> None:
+def test_a_steady_run_raises_no_alarm() -> None:
     assert run(Alarms({}), range(1, 400)) == []
 
 
@@ -93,11 +93,11 @@ def test_no_signal_is_raised_once_until_it_clears() -> None:
 @pytest.mark.parametrize(
     "silent", [{"frac_reward_zero_std": 1.0, "reward_std": None}, {"frac_reward_zero_std": None, "reward_std": 0.0}]
 )
-def test_either_metric_tells_that_there_is_no_signal(silent: dict[str, Any]) -> None:
+def test_either_metric_shows_a_missing_signal(silent: dict[str, Any]) -> None:
     assert [alarm.name for alarm in run(Alarms({}), range(1, 12), lambda _: silent)] == ["no-signal"]
 
 
-def test_where_every_answer_is_right_the_hint_is_to_stop() -> None:
+def test_the_hint_is_to_stop_if_every_completion_is_correct() -> None:
     alarms = Alarms({})
     run(alarms, range(1, 20))
     (alarm,) = run(alarms, range(20, 30), lambda _: {"frac_reward_zero_std": 1.0, "reward_std": 0.0, "reward": 1.0})
@@ -106,7 +106,7 @@ def test_where_every_answer_is_right_the_hint_is_to_stop() -> None:
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm", "reward"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
-def test_what_is_not_a_number_is_seen_at_once(name: str, value: float | None) -> None:
+def test_not_a_number_is_raised_at_once(name: str, value: float | None) -> None:
     alarms = Alarms({"learning_rate": 1e-5})
     run(alarms, range(1, 4))
     (alarm,) = run(alarms, range(4, 30), lambda _: {name: value})
@@ -116,7 +116,7 @@ def test_what_is_not_a_number_is_seen_at_once(name: str, value: float | None) ->
     assert len(run(alarms, range(45, 50), lambda _: {name: math.nan})) == 1, "it had cleared"
 
 
-def test_a_metric_that_was_never_told_is_no_evidence() -> None:
+def test_a_metric_without_values_is_ignored() -> None:
     nothing = dict.fromkeys(HEALTHY)
     assert run(Alarms({}), range(1, 100), lambda _: nothing) == []
     assert [alarm for step in range(1, 100) for alarm in Alarms({}).check_step(step, {})] == []
@@ -129,7 +129,7 @@ def test_fp16_may_overflow_a_few_times_at_the_start() -> None:
     assert [alarm.step for alarm in run(half, range(20, 30), lambda _: {"grad_norm": math.inf})] == [24]
 
 
-def test_entropy_that_falls_is_a_collapse_only_where_the_reward_gains_nothing() -> None:
+def test_falling_entropy_is_a_collapse_only_if_the_reward_does_not_rise() -> None:
     def falling(step: int) -> dict[str, Any]:
         return {"entropy": 0.7 * 0.95**step}
 
@@ -141,7 +141,7 @@ def test_entropy_that_falls_is_a_collapse_only_where_the_reward_gains_nothing() 
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(0.1, True), (0.6, False), (2.0, False), (5.0, True)])
-def test_length_that_leaves_its_start(factor: float, fires: bool) -> None:
+def test_a_large_change_of_length_is_a_collapse(factor: float, fires: bool) -> None:
     alarms = Alarms({})
     run(alarms, range(1, 30))
     raised = run(alarms, range(30, 60), lambda _: {"completion_length": 100.0 * factor})
@@ -150,7 +150,7 @@ def test_length_that_leaves_its_start(factor: float, fires: bool) -> None:
     assert longer == [], "learning to reason at length is no collapse"
 
 
-def test_a_gradient_spike_stands_far_above_the_median_and_above_all_before() -> None:
+def test_a_gradient_spike_is_above_the_median_and_all_earlier_norms() -> None:
     alarms = Alarms({"max_grad_norm": 1.0, "learning_rate": 3e-4})
     run(alarms, range(1, 40))
     (spike,) = run(alarms, range(40, 42), lambda step: {"grad_norm": 30.0} if step == 40 else {})
@@ -167,7 +167,7 @@ def test_a_gradient_below_the_clipping_bound_is_no_spike() -> None:
     assert run(small, range(1, 60), lambda step: {"grad_norm": 0.9 if step == 50 else 0.01}) == []
 
 
-def test_truncation_has_to_last() -> None:
+def test_truncation_must_persist() -> None:
     alarms = Alarms({"max_completion_length": 256})
     assert run(alarms, range(1, 60), lambda step: {"truncated": 0.9 if step % 5 else 0.1}) == []
     (alarm,) = run(alarms, range(60, 90), lambda _: {"truncated": 0.8})
@@ -176,7 +176,7 @@ def test_truncation_has_to_last() -> None:
     assert "--set max_completion_length=512" in alarm.hint
 
 
-def test_a_gap_to_what_sampled_has_to_last_and_clears() -> None:
+def test_a_sampling_gap_must_persist_and_clears() -> None:
     alarms = Alarms({})
     assert run(alarms, range(1, 60), lambda step: {"sampling_gap": 0.4 if step % 3 != 2 else 0.02}) == []
     (alarm,) = run(alarms, range(60, 90), lambda _: {"sampling_gap": 0.4})
@@ -199,7 +199,7 @@ def looked(rewards: list[float], held_out: list[float], rows: int = 100) -> list
     return raised
 
 
-def test_overfitting_is_a_fall_beyond_chance_seen_twice_while_training_does_not_fall() -> None:
+def test_overfitting_needs_two_significant_falls_without_a_fall_in_training() -> None:
     assert [a.step for a in looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.3, 0.3])] == [40]
     assert looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.3, 0.6]) == [], "one bad look"
     assert looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.55, 0.53]) == [], "within chance of 100 rows"
@@ -216,7 +216,7 @@ def test_stop_on_names_are_checked() -> None:
         Alarms({"stop_on": ["nan"]})
 
 
-def test_the_alarm_that_stops_is_named() -> None:
+def test_the_stopping_alarm_is_returned() -> None:
     alarms = Alarms({"stop_on": ["truncation"]})
     raised = run(alarms, range(1, 15), lambda _: {"truncated": 1.0, "frac_reward_zero_std": 1.0})
     assert {alarm.name for alarm in raised} == {"no-signal", "truncation"}

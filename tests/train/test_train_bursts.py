@@ -1,6 +1,6 @@
 """Multi-step scheduling gives the tokens, stops and blocks of a scheduler that plans every step.
 
-ENVDOCTOR_VLLM names a folder that holds vLLM 0.26.0 and what its scheduler imports; else they come from the index.
+ENVDOCTOR_VLLM names a folder with vLLM 0.26.0 and the imports of its scheduler; else they are downloaded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from stacks import run_code
 
 pytestmark = pytest.mark.stack
 
-# The engine's loop: one step is planned while the one before runs. The runner keeps what vLLM's second model runner
-# keeps, samples each token by all before it, and refuses a plan that is out of step or has no block for its token.
+# The engine's loop: a step is planned while the previous one runs. The runner keeps the state of vLLM's second model
+# runner, samples each token from the previous ones, and refuses a plan with wrong counts or without a block.
 LOOP = """
 import hashlib
 import random
@@ -48,7 +48,7 @@ class Runner:
         assert sum(planned.num_scheduled_tokens.values()) == planned.total_num_scheduled_tokens
         names = list(planned.num_scheduled_tokens)
         sampled = [self.make(name, count) for name, count in planned.num_scheduled_tokens.items()]
-        for _ in range(getattr(planned, "extra_tokens", 0)):  # recorded
+        for _ in range(getattr(planned, "extra_tokens", 0)):  # sampled by the graph runner
             for name, row in zip(names, sampled, strict=True):
                 row += self.make(name, 1)
         ends = [self.blocks[name][(self.computed[name] - 1) // BLOCK] for name in names]
@@ -66,7 +66,7 @@ class Runner:
 
 
 def sample(scheduler, requests, output):
-    told, ended, runner, under_way = {one.request_id: [] for one in requests}, {}, Runner(), deque()
+    tokens_of, ended, runner, under_way = {one.request_id: [] for one in requests}, {}, Runner(), deque()
     for one in requests:
         scheduler.add_request(one)
     while under_way or scheduler.has_unfinished_requests():
@@ -77,17 +77,17 @@ def sample(scheduler, requests, output):
                 continue
         for group in scheduler.update_from_output(*under_way.popleft()).values():
             for one in group.outputs:
-                told[one.request_id] += one.new_token_ids
+                tokens_of[one.request_id] += one.new_token_ids
                 if one.finish_reason is not None:
                     ended[one.request_id] = str(one.finish_reason)
-    return dict(told=told, ended=ended, steps=runner.steps)
+    return dict(tokens_of=tokens_of, ended=ended, steps=runner.steps)
 
 
 def compare(make, seeds, output):
     found = []
     for seed in range(seeds):
         ways = []
-        for way in ("plain", "bursts", "recorded"):
+        for way in ("plain", "multi-step", "graph"):
             scheduler, requests = make(random.Random(seed))
             plans, plan, free = [0], scheduler.schedule, scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
 
@@ -97,16 +97,16 @@ def compare(make, seeds, output):
 
             scheduler.schedule = counted
             if way != "plain":
-                recorded = SimpleNamespace(supports=lambda count: count > 1) if way == "recorded" else None
-                bursts = MultiStepScheduler(scheduler, recorded)
-                scheduler.schedule, scheduler.update_from_output = bursts.schedule, bursts.update_from_output
+                graph_runner = SimpleNamespace(supports=lambda count: count > 1) if way == "graph" else None
+                wrapper = MultiStepScheduler(scheduler, graph_runner)
+                scheduler.schedule, scheduler.update_from_output = wrapper.schedule, wrapper.update_from_output
             ways.append(sample(scheduler, requests, output) | dict(plans=plans[0]))
             assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == free
         found.append(ways)
     return found
 """
 
-# A scheduler that accounts for what bursts touch as vLLM 0.26's does, and for nothing else.
+# A scheduler with the counters of vLLM 0.26 that multi-step scheduling uses, and no others.
 SMALL = (
     LOOP
     + """
@@ -264,14 +264,14 @@ scheduler.schedule = outer = MultiStepScheduler(scheduler).schedule
 engine = SimpleNamespace(
     llm_engine=SimpleNamespace(engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler)))
 )
-with multi_step_scheduling(engine, None) as they_do:
-    within = [they_do, scheduler.schedule == outer]
-say(found=compare(make, 60, Output), within=within)
+with multi_step_scheduling(engine, None) as supported:
+    within = [supported, scheduler.schedule == outer]
+report(found=compare(make, 60, Output), within=within)
 """
 )
 
-# vLLM's own scheduler, on a CPU: it needs no kernels. That its model runner wants Triton is told to the configuration
-# alone, so the switch is set after that was made.
+# vLLM's own scheduler, on a CPU: it needs no kernels. Only the configuration checks for Triton, so the variable is
+# set after the configuration is made.
 OWN = (
     LOOP
     + """
@@ -330,12 +330,12 @@ def make(random):
     requests = []
     for number in range(random.choice([3, 8, 20])):
         prompt = random.choices(range(256), k=random.choice([3, 17, 33, 90]))
-        asked = SamplingParams(
+        params = SamplingParams(
             max_tokens=min(random.choice([1, 2, 17, 60, 300]), long - len(prompt)), detokenize=False,
             stop_token_ids=list(range(random.choice([0, 3, 12]))),
         )
         requests.append(Request(
-            request_id=str(number), prompt_token_ids=prompt, sampling_params=asked, pooling_params=None,
+            request_id=str(number), prompt_token_ids=prompt, sampling_params=params, pooling_params=None,
             block_hasher=hasher,
         ))
     return scheduler, requests
@@ -346,14 +346,14 @@ engine = SimpleNamespace(
     llm_engine=SimpleNamespace(engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler)))
 )
 fits = []
-for asked in (SamplingParams(), SamplingParams(stop=["x"]), SamplingParams(n=2)):
+for params in (SamplingParams(), SamplingParams(stop=["x"]), SamplingParams(n=2)):
     plan = scheduler.schedule
-    with multi_step_scheduling(engine, asked) as they_do:
-        fits.append([they_do, scheduler.schedule == plan])
+    with multi_step_scheduling(engine, params) as supported:
+        fits.append([supported, scheduler.schedule == plan])
     fits[-1].append(scheduler.schedule == plan)
 scheduler.use_v2_model_runner = False
-with multi_step_scheduling(engine, SamplingParams()) as they_do:
-    fits.append([they_do])
+with multi_step_scheduling(engine, SamplingParams()) as supported:
+    fits.append([supported])
 
 from patches.vllm_cuda_graph import is_supported
 
@@ -395,7 +395,7 @@ for number, salt in enumerate(("1", "1", "2", "2", "3")):
     (planned,) = kept.schedule().scheduled_new_reqs
     from_cache.append(planned.num_computed_tokens // BLOCK)
     kept.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
-say(
+report(
     found=compare(make, given[1], ModelRunnerOutput), fits=fits, recorded=recorded, launched=launched,
     from_cache=from_cache,
 )
@@ -408,34 +408,36 @@ NEEDS = (
 )  # fmt: skip
 
 
-def alike(found: list[list[dict[str, Any]]]) -> list[float]:
-    """The share of plans that bursts save, and recorded ones; all ways tell the same of every request."""
+def saved_plans(found: list[list[dict[str, Any]]]) -> list[float]:
+    """The share of plans that each mode saves; every request has the same tokens in all modes."""
     for one, *others in found:
         for other in others:
-            assert (one["told"], one["ended"]) == (other["told"], other["ended"])
+            assert (one["tokens_of"], one["ended"]) == (other["tokens_of"], other["ended"])
     plain, *others = (sum(ways[way]["plans"] for ways in found) for way in range(3))
     return [1 - other / plain for other in others]
 
 
-def test_bursts_tell_each_request_what_single_steps_tell(stack_python: Path) -> None:
-    said = run_code(stack_python, SMALL)
-    found = said["found"]
-    assert said["within"] == [True, True], "bursts within bursts"
-    assert min(alike(found)) > 0.3
+def test_multi_step_scheduling_gives_each_request_the_same_tokens(stack_python: Path) -> None:
+    result = run_code(stack_python, SMALL)
+    found = result["found"]
+    assert result["within"] == [True, True], "nested multi-step scheduling"
+    assert min(saved_plans(found)) > 0.3
     for way in (1, 2):
-        assert any(ways[0]["steps"] < ways[way]["steps"] for ways in found), "no answer ended within a burst"
+        assert any(ways[0]["steps"] < ways[way]["steps"] for ways in found), (
+            "no completion ended within the repeated steps"
+        )
 
 
 @pytest.mark.network
-def test_bursts_before_vllm_s_own_scheduler(stack_python: Path, tmp_path: Path) -> None:
+def test_multi_step_scheduling_with_vllms_own_scheduler(stack_python: Path, tmp_path: Path) -> None:
     folder = os.environ.get("ENVDOCTOR_VLLM", "")
     if not folder:
         folder = str(tmp_path / "vllm")
         install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--target", folder]
         subprocess.run([*install, "--python", str(stack_python), *NEEDS], check=True)
-    said = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
-    assert said["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
-    # What vLLM keeps of a prompt goes by its salt, which vllm_generate.LeanGenerate changes with the weights.
-    assert said["from_cache"] == [0, 3, 0, 3, 0]
-    assert (said["recorded"], said["launched"]) == ([True] * 2, [False] * 9)
-    assert min(alike(said["found"])) > 0.3
+    result = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
+    assert result["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
+    # vLLM's prefix cache depends on the salt, which vllm_generate.LeanGenerate changes with the weights.
+    assert result["from_cache"] == [0, 3, 0, 3, 0]
+    assert (result["recorded"], result["launched"]) == ([True] * 2, [False] * 9)
+    assert min(saved_plans(result["found"])) > 0.3

@@ -48,14 +48,14 @@ def error_of(answer: tuple[int, dict[str, Any]]) -> dict[str, str]:
     return record["error"]
 
 
-def test_sort_defaults_are_good(tmp_path: Path) -> None:
+def test_sort_defaults_are_valid(tmp_path: Path) -> None:
     status, record = check("sort", tmp_path)
     assert (status, record["ok"]) == (0, True)
     assert record["settings"]["steps"] == 300
     assert record["summary"] == {"train_multisets": 615, "held_out_multisets": 100}
 
 
-def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
+def test_integers_are_accepted_as_floats(tmp_path: Path) -> None:
     _, record = check("sort", tmp_path, temperature=1)
     assert record["settings"]["temperature"] == 1.0
 
@@ -88,21 +88,21 @@ def test_bad_settings_are_named(tmp_path: Path, settings: dict[str, Any], seen: 
 
 
 @pytest.mark.parametrize("request_bytes", [b"", b"{", b"[]", b'{"settings": {}}', b"\xff", b"[" * 100_000])
-def test_a_request_that_is_none_is_refused(tmp_path: Path, request_bytes: bytes) -> None:
+def test_an_invalid_request_is_refused(tmp_path: Path, request_bytes: bytes) -> None:
     assert "standard input" in error_of(check_bytes(request_bytes, tmp_path))["message"]
 
 
-def test_nan_is_no_learning_rate(tmp_path: Path) -> None:
+def test_a_nan_learning_rate_is_refused(tmp_path: Path) -> None:
     request = b'{"recipe": "sort", "settings": {"learning_rate": NaN}}'
     assert "learning_rate = nan" in error_of(check_bytes(request, tmp_path))["message"]
 
 
-def test_a_number_too_large_is_told_the_largest(tmp_path: Path) -> None:
+def test_a_number_too_large_is_refused_with_the_maximum(tmp_path: Path) -> None:
     assert error_of(check("sort", tmp_path, seed=-1))["expected"] == "seed is at least 0"
     assert error_of(check("sort", tmp_path, seed=2**40))["expected"] == "seed is from 0 to 4294967295"
 
 
-def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_recipe_suggests_the_nearest(tmp_path: Path) -> None:
     error = error_of(check("sorte", tmp_path))
     assert "did you mean 'sort'?" in error["message"]
     assert "tes" in error["expected"]
@@ -126,7 +126,7 @@ def test_a_renamed_twin_of_the_held_out_week_does_not_leak(tmp_path: Path) -> No
     assert (record["summary"]["train_rows"], record["summary"]["dropped_shared_rows"]) == (20, 10)
 
 
-def test_fewer_prompts_than_a_step_takes_are_told_with_the_numbers(tmp_path: Path) -> None:
+def test_fewer_prompts_than_a_step_needs_are_refused(tmp_path: Path) -> None:
     write_weeks(tmp_path)
     _, record = check("tes", tmp_path, data=".")
     rows = record["summary"]["train_rows"]
@@ -137,7 +137,7 @@ def test_fewer_prompts_than_a_step_takes_are_told_with_the_numbers(tmp_path: Pat
     assert check("tes", tmp_path, data=".", augment=2, prompts_per_step=2 * rows)[0] == 0
 
 
-def test_harmony_files_alone_are_used(tmp_path: Path) -> None:
+def test_only_harmony_files_are_used(tmp_path: Path) -> None:
     for date in ("2025-05-05", "2025-05-12"):
         write_rows(tmp_path / f"w{date}_q_dataset_harmony.csv", make_rows(date))
     _, record = check("tes", tmp_path, data=str(tmp_path))
@@ -155,7 +155,7 @@ def test_a_single_day_leaves_nothing_to_train_on(tmp_path: Path) -> None:
     assert "no training rows are left" in error_of(check("tes", tmp_path, data=str(file)))["message"]
 
 
-def test_an_optimal_action_that_is_not_the_best_is_a_remark(tmp_path: Path) -> None:
+def test_a_suboptimal_optimal_action_is_a_remark(tmp_path: Path) -> None:
     write_weeks(tmp_path)
     rows = make_rows("2025-05-12", 3)
     rows[4]["optimal_action"] = (rows[4]["optimal_action"] + 1) % 4
@@ -178,7 +178,7 @@ def test_data_must_be_given_and_exist(tmp_path: Path) -> None:
     assert "File name too long" in error_of(check("tes", tmp_path, data="x" * 300))["message"]
 
 
-def test_a_directory_without_datasets_tells_what_it_holds(tmp_path: Path) -> None:
+def test_a_directory_without_datasets_is_listed(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     error = error_of(check("tes", tmp_path, data="."))
     assert "no *_q_dataset.csv in it (1 entries: notes.txt)" in error["message"]
@@ -220,7 +220,7 @@ def test_a_bad_cell_is_named_by_row_column_and_value(tmp_path: Path, column: str
         ("  - 12:00: load=", "  - 12:00: demand=", "the forecast hours are [10, 11, 13, 14, 15, 16, 17]"),
     ],
 )
-def test_a_prompt_that_lacks_a_fact_is_named(tmp_path: Path, old: str, new: str, seen: str) -> None:
+def test_a_prompt_with_a_missing_fact_is_named(tmp_path: Path, old: str, new: str, seen: str) -> None:
     write_weeks(tmp_path)
     rows = make_rows("2025-05-12", 3)
     assert old in rows[2]["prompt"]
@@ -248,7 +248,7 @@ def test_missing_columns_are_named_with_those_found(tmp_path: Path) -> None:
         (",".join([*HEADER, *Q]).encode() + b'\n8,t,"no end', "is not a CSV file: line 2"),
     ],
 )
-def test_a_file_that_is_no_dataset(tmp_path: Path, content: bytes, seen: str) -> None:
+def test_a_file_that_is_not_a_dataset_is_refused(tmp_path: Path, content: bytes, seen: str) -> None:
     (tmp_path / "w_q_dataset.csv").write_bytes(content)
     assert seen in error_of(check("tes", tmp_path, data="."))["message"]
 
@@ -263,7 +263,7 @@ def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> Non
     assert check("tes", tmp_path, data=".")[0] == 0
 
 
-def test_what_a_recipe_says_of_another_way_goes_with_it() -> None:
+def test_settings_of_a_deselected_alternative_are_reset() -> None:
     """gsm8k names a share and a length for vLLM: who samples with transformers has not asked for either."""
     recipe = read_recipe("gsm8k")
     settled = resolve_settings(recipe, {"generation": "transformers"})

@@ -1,4 +1,4 @@
-"""What is done once with vLLM: the weights by which vLLM's tokens count are those that TRL would have computed."""
+"""vLLM in the trainer's process: single-pass importance weights and lean outputs equal those of TRL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from stacks import TINY, run_code
 
-# TRL's own trainer and ours learn one step from the same answers; the sampler stands where vLLM does and says of each
-# token a probability that differs from the model's, as vLLM's does. One process for all: it is the imports that cost.
+# TRL's own trainer and SinglePassTrainer train one step on the same completions; the sampler stands in for vLLM, with
+# log-probabilities that differ from the model's. One process for all cases, since the imports take most of the time.
 LEARN = (
     TINY
     + """
@@ -29,18 +29,19 @@ class Sampler:
 
     def generate(self, prompts, **_):
         random = torch.Generator().manual_seed(7)
-        answers = [torch.randint(3, 18, (length,), generator=random).tolist() for length in (6, 3, 6, 5)]
-        ids = [torch.tensor([prompt + answer]) for prompt, answer in zip(prompts, answers)]
+        completions = [torch.randint(3, 18, (length,), generator=random).tolist() for length in (6, 3, 6, 5)]
+        ids = [torch.tensor([prompt + completion]) for prompt, completion in zip(prompts, completions)]
         logps = []
-        for row, answer in zip(ids, answers):
-            every = self.model(input_ids=row).logits.log_softmax(-1)[0, -len(answer) - 1 : -1]
-            own = every.gather(-1, torch.tensor(answer)[:, None])[:, 0]
-            noise = self.noise * torch.randn(len(answer), generator=random)
+        for row, completion in zip(ids, completions):
+            every = self.model(input_ids=row).logits.log_softmax(-1)[0, -len(completion) - 1 : -1]
+            own = every.gather(-1, torch.tensor(completion)[:, None])[:, 0]
+            noise = self.noise * torch.randn(len(completion), generator=random)
             logps.append([[number] for number in (own + noise).tolist()])
         logps[1][0] = [float("nan")]
         if self.lean:  # as patch_generate does
-            self.trainer.sampled_logprobs, logps = [[said for (said,) in row] for row in logps], [[] for _ in logps]
-        return prompts, answers, logps, None
+            self.trainer.sampled_logprobs = [[number for (number,) in row] for row in logps]
+            logps = [[] for _ in logps]
+        return prompts, completions, logps, None
 
 
 def learn(kind, mode, batch, noise, lean=False):
@@ -78,21 +79,21 @@ def learn(kind, mode, batch, noise, lean=False):
 
 
 def compare(mode, batch, noise):
-    theirs, their_calls, their_logs = learn(GRPOTrainer, mode, batch, noise)
-    ours, our_calls, our_logs = learn(SinglePassTrainer, mode, batch, noise)
+    trl_weights, trl_calls, trl_logs = learn(GRPOTrainer, mode, batch, noise)
+    weights, calls, logs = learn(SinglePassTrainer, mode, batch, noise)
     lean, _, lean_logs = learn(SinglePassTrainer, mode, batch, noise, lean=True)
     name = "sampling/sampling_logp_difference/mean"
     return dict(
-        moved=max(float((theirs[n] - start[n]).abs().max()) for n in theirs),
-        apart=max(float((theirs[n] - ours[n]).abs().max()) for n in theirs),
-        lean=all(torch.equal(lean[n], ours[n]) for n in ours) and lean_logs["loss"] == our_logs["loss"],
-        their_calls=their_calls, our_calls=our_calls, losses=[their_logs["loss"], our_logs["loss"]],
-        differences=[their_logs[name], our_logs[name]],
+        moved=max(float((trl_weights[n] - start[n]).abs().max()) for n in trl_weights),
+        apart=max(float((trl_weights[n] - weights[n]).abs().max()) for n in trl_weights),
+        lean=all(torch.equal(lean[n], weights[n]) for n in weights) and lean_logs["loss"] == logs["loss"],
+        trl_calls=trl_calls, calls=calls, losses=[trl_logs["loss"], logs["loss"]],
+        differences=[trl_logs[name], logs[name]],
     )
 
 
 start = dict(AutoModelForCausalLM.from_pretrained(root / "model").named_parameters())
-say(found=[compare(*case) for case in given[1]])
+report(found=[compare(*case) for case in given[1]])
 """
 )
 
@@ -103,7 +104,7 @@ CASES = [*((mode, batch, 0.6) for mode in MODES for batch in (4, 2)), ("token_tr
 
 @pytest.fixture(scope="module")
 def learnt(stack_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, float], Any]:
-    """What TRL's trainer and ours learn, by mode, batch and the sampler's noise."""
+    """The updates of TRL's trainer and of SinglePassTrainer, by mode, batch and the sampler's noise."""
     found = run_code(stack_python, LEARN, tmp_path_factory.mktemp("learnt"), CASES)["found"]
     return dict(zip(CASES, found, strict=True))
 
@@ -111,29 +112,30 @@ def learnt(stack_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.mark.stack
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch", [4, 2])
-def test_scored_once_learns_what_trl_learns(learnt: dict[tuple[str, int, float], Any], mode: str, batch: int) -> None:
+def test_the_single_pass_trainer_learns_the_same_as_trl(
+    learnt: dict[tuple[str, int, float], Any], mode: str, batch: int
+) -> None:
     found = learnt[mode, batch, 0.6]
     assert found["moved"] > 1e-3
     assert found["apart"] < 1e-6, found
-    assert found["lean"] is True, "the sampler's numbers as plain rows are the same numbers"
+    assert found["lean"] is True, "plain rows give the same numbers"
     assert found["losses"][0] == pytest.approx(found["losses"][1], abs=1e-6)
-    assert found["their_calls"].count(False) >= 1
-    assert found["our_calls"] == [True] * (4 // batch)
+    assert found["trl_calls"].count(False) >= 1
+    assert found["calls"] == [True] * (4 // batch)
     assert found["differences"][1] > 0.1
 
 
 @pytest.mark.stack
-def test_without_the_weights_something_else_is_learnt(learnt: dict[tuple[str, int, float], Any]) -> None:
-    """The comparison above can fail: the sampler's noise changes what is learnt."""
+def test_the_importance_weights_change_the_update(learnt: dict[tuple[str, int, float], Any]) -> None:
+    """The comparison above can fail: the sampler's noise changes the update."""
     same, noisy = learnt["token_truncate", 4, 0.0], learnt["token_truncate", 4, 0.6]
     assert abs(same["losses"][0] - noisy["losses"][0]) > 1e-4
 
 
-# TRL's own VLLMGeneration asks the engine; the engine alone is made here, since vLLM runs on GPUs only. It goes by
-# steps as vLLM's does: a batch whose order changes as answers end, a row without a token while a prompt is read,
-# one step too many for an answer that has ended. It answers with a record a token, or with plain numbers when they
-# are asked for.
-ANSWER = """
+# TRL's own VLLMGeneration calls a stand-in for the engine, since vLLM needs a GPU. Its steps are those of vLLM: the
+# order of a batch changes as completions end, a row has no token during a chunked prefill, and an ended completion
+# gets one more step. It returns an object per token, or plain numbers with flat_logprobs.
+GENERATE = """
 import gc
 import math
 from contextlib import nullcontext
@@ -168,7 +170,7 @@ class SamplingParams(OldParams):
 
 TOKENS = [[5, 6, 7], [8], [9, 10]]
 NUMBERS = [[-0.5, -1.25, -2.0], [-0.125], [math.nan, -3.0]]
-BATCHES = [[0, 1, 2], [2, 1, 0], [2, 0], [0, 2], [2, 0]]  # by then 1 has ended, and 2 goes on for a step too many
+BATCHES = [[0, 1, 2], [2, 1, 0], [2, 0], [0, 2], [2, 0]]  # 1 has ended by then, and 2 gets one step more
 READING = {(0, 0), (0, 2), (1, 2)}  # step, request
 
 
@@ -203,10 +205,10 @@ class Engine:
             numbers.append(-77.0 if reads or over else NUMBERS[request][at])
             done[request] += not reads
         rows = numpy.array([[number, -88.0] for number in numbers])
-        said = SimpleNamespace(logprobs=rows, cu_num_generated_tokens=None) if wanted else None
+        logprobs = SimpleNamespace(logprobs=rows, cu_num_generated_tokens=None) if wanted else None
         names = [self.naming.format(request) for request in batch]
         self.scheduler.update_from_output(
-            batch, SimpleNamespace(req_ids=names, sampled_token_ids=tokens, logprobs=said)
+            batch, SimpleNamespace(req_ids=names, sampled_token_ids=tokens, logprobs=logprobs)
         )
 
     def reset_prefix_cache(self):
@@ -214,7 +216,7 @@ class Engine:
         return True
 
     def generate(self, prompts, sampling_params, *, use_tqdm):
-        self.asked, self.collecting = sampling_params, gc.isenabled()
+        self.params, self.collecting = sampling_params, gc.isenabled()
         self.salts.append([prompt.get("cache_salt") for prompt in prompts])
         tokens, numbers = TOKENS, NUMBERS
         if self.naming:
@@ -228,19 +230,19 @@ class Engine:
         found = []
         for name, (prompt, ids, row) in enumerate(zip(prompts, tokens, numbers)):
             if sampling_params.logprobs is None:
-                said = None
+                logprobs = None
             elif getattr(sampling_params, "flat_logprobs", False):
-                said = SimpleNamespace(logprobs=list(row))
+                logprobs = SimpleNamespace(logprobs=list(row))
             else:
-                said = [{t: SimpleNamespace(logprob=n, rank=1)} for t, n in zip(ids, row)]
-            answer = SimpleNamespace(token_ids=ids, logprobs=said)
+                logprobs = [{t: SimpleNamespace(logprob=n, rank=1)} for t, n in zip(ids, row)]
+            completion = SimpleNamespace(token_ids=ids, logprobs=logprobs)
             found.append(SimpleNamespace(
-                prompt_token_ids=prompt["prompt_token_ids"], outputs=[answer], request_id=str(name)
+                prompt_token_ids=prompt["prompt_token_ids"], outputs=[completion], request_id=str(name)
             ))
         return found
 
 
-def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_once=False):
+def sample(correction, lean, naming=None, calls=1, params=SamplingParams, scored_once=False):
     vllm_generation.SamplingParams = params
     generation = object.__new__(VLLMGeneration)
     vars(generation).update(
@@ -256,7 +258,7 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_on
         patch_generate(trainer, {"vllm_correction": correction}, multi_step=True)
     for _ in range(calls):
         assert generation.llm.reset_prefix_cache() is True  # as sync_weights does
-        prompts, answers, numbers, _ = generation.generate(
+        prompts, completions, numbers, _ = generation.generate(
             prompts=[[1], [2], [3]], images=None, num_generations=1, profiler=nullcontext()
         )
     engine = generation.llm
@@ -265,48 +267,48 @@ def ask(correction, lean, naming=None, calls=1, params=SamplingParams, scored_on
     return dict(
         handed=scored_once and [len(row) for row in handed],
         cut=engine.calls, salts=engine.salts, walked=engine.walked,
-        prompts=prompts, answers=answers, asked=engine.asked.logprobs,
-        flat=getattr(engine.asked, "flat_logprobs", None),
+        prompts=prompts, completions=completions, params=engine.params.logprobs,
+        flat=getattr(engine.params, "flat_logprobs", None),
         collecting=engine.collecting, after=gc.isenabled(),
         numbers=numbers and [[None if n[0] is None or math.isnan(n[0]) else n[0] for n in row] for row in numbers],
     )
 
 
-say(
-    trl=ask(True, False), lean=ask(True, True), uncorrected=ask(False, True),
-    stepped=ask(True, False, "{}-0a1b2c3d"), kept=ask(True, True, "{}-0a1b2c3d", calls=2),
-    plain=ask(True, True, "{}"), strange=ask(True, True, "engine/{}"),
-    after_strange=ask(True, True, "engine/{}", calls=2), kept_uncorrected=ask(False, True, "{}"),
-    once=ask(True, True, "{}", scored_once=True), once_old=ask(True, True, params=OldParams, scored_once=True),
-    old=ask(True, True, params=OldParams), old_kept=ask(True, True, "{}", calls=2, params=OldParams),
+report(
+    trl=sample(True, False), lean=sample(True, True), uncorrected=sample(False, True),
+    stepped=sample(True, False, "{}-0a1b2c3d"), kept=sample(True, True, "{}-0a1b2c3d", calls=2),
+    plain=sample(True, True, "{}"), strange=sample(True, True, "engine/{}"),
+    after_strange=sample(True, True, "engine/{}", calls=2), kept_uncorrected=sample(False, True, "{}"),
+    once=sample(True, True, "{}", scored_once=True), once_old=sample(True, True, params=OldParams, scored_once=True),
+    old=sample(True, True, params=OldParams), old_kept=sample(True, True, "{}", calls=2, params=OldParams),
 )
 """
-SAME = ("prompts", "answers", "numbers")
+SAME = ("prompts", "completions", "numbers")
 
 
 @pytest.mark.stack
-def test_lean_answers_are_those_of_trl(stack_python: Path, tmp_path: Path) -> None:
-    found = run_code(stack_python, ANSWER, tmp_path)
+def test_lean_generate_returns_the_same_as_trl(stack_python: Path, tmp_path: Path) -> None:
+    found = run_code(stack_python, GENERATE, tmp_path)
     trl, lean, uncorrected = found["trl"], found["lean"], found["uncorrected"]
     assert trl["numbers"] == [[-0.5, -1.25, -2.0], [-0.125], [None, -3.0]]
     assert [lean[key] for key in SAME] == [trl[key] for key in SAME]
     assert (trl["flat"], lean["flat"]) == (False, True)
     assert (trl["collecting"], lean["collecting"], lean["after"]) == (True, False, True)
-    assert uncorrected["asked"] is None
-    assert uncorrected["answers"] == trl["answers"]
+    assert uncorrected["params"] is None
+    assert uncorrected["completions"] == trl["completions"]
     assert uncorrected["numbers"] == [[None] * 3, [None], [None] * 2]
-    # What is kept of prompts is forgotten by another salt, for which vLLM need not walk its blocks.
+    # Another cache salt invalidates the prefix cache without a walk over vLLM's blocks.
     assert (trl["salts"], trl["walked"]) == ([[None] * 3], 1)
     assert (found["kept"]["salts"], found["kept"]["walked"]) == ([["1"] * 3, ["2"] * 3], 0)
-    # Kept in a store: vLLM cuts nothing into rows, also the second time; its names may have a tail of their own.
+    # With the store vLLM splits nothing into rows, also in the second call; request ids may have a suffix.
     assert found["stepped"]["cut"] == [[3, 1, 2]]
     assert found["kept"]["cut"] == [[0, 0, 0]] * 2
     for case in ("stepped", "kept", "plain", "after_strange", "old", "old_kept"):
         assert [found[case][key] for key in SAME] == [trl[key] for key in SAME], case
-    # The trainer that scores once has the numbers, and TRL none to make tensors of; an old vLLM's go to TRL.
+    # SinglePassTrainer has the numbers, and TRL gets empty rows; those of an old vLLM go to TRL.
     for case, handed in (("once", [0, 0, 0]), ("once_old", [3, 1, 2])):
         assert [found[case][key] for key in (*SAME, "handed")] == [*(trl[key] for key in SAME), handed], case
-    # Names that are not known: unknown once, then vLLM tells again.
+    # Unknown request ids: NaN once, then vLLM's own outputs.
     assert found["strange"]["numbers"] == uncorrected["numbers"]
     assert found["after_strange"]["cut"] == [[0, 0, 0], [3, 1, 2]]
     assert found["kept_uncorrected"]["numbers"] == uncorrected["numbers"]

@@ -175,7 +175,7 @@ def test_prompts_with_a_tokenizer_in_every_stack(stack_python: Path, sums: Path)
                     task.summary["train_rows"]]
         length = DatasetTask(given[0] | {"rewards": ["length"], "max_completion_length": 5})
         length.use_tokenizer(tokenizer)
-        say(messages=use(system_prompt="be kind", max_seq_length=40, max_completion_length=0),
+        report(messages=use(system_prompt="be kind", max_seq_length=40, max_completion_length=0),
             text=use(chat="text", context=300), long=use(max_prompt_length=3),
             none=use(max_prompt_length=3, overlong="filter"),
             cut=use(max_prompt_length=2, overlong="truncate", chat="text"),

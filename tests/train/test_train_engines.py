@@ -1,4 +1,4 @@
-"""Who answers looks at held-out rows: vLLM in this process, or its server, asked by the first of several ones."""
+"""The evaluation engines: vLLM in this process, or its server, which rank 0 queries for all ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stacks import TRAIN, run_code
 
-# Two real processes; the server's client is on the first alone, as TRL has it, and answers as TRL's does.
+# Two real processes; only rank 0 has the client of the server, as in TRL.
 SERVED = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -43,16 +43,16 @@ context = PatchContext({"patches": True}, ranks=ranks)
 (patch,) = [patch for patch in PATCHES if patch.name == "gloo-gather"]
 if patch.condition(context):
     importlib.import_module(patch.module).apply(context)
-lent = [module.gather_object is not own, module.gather_object([f"text {ranks.rank}", {"of": ranks.rank}])]
+gathered = [module.gather_object is not own, module.gather_object([f"text {ranks.rank}", {"of": ranks.rank}])]
 with open(f"{sys.argv[2]}/{ranks.rank}.json", "w") as file:
-    json.dump({"found": found, "calls": Client.calls, "lent": lent}, file)
+    json.dump({"found": found, "calls": Client.calls, "gathered": gathered}, file)
 ranks.shut_down()
 """
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize(("processes", "device"), [(1, "cpu"), (2, "cpu"), (2, "cuda")])
-def test_a_server_answers_every_process_its_own_rows(
+def test_a_server_returns_each_rank_its_own_completions(
     stack_python: Path, tmp_path: Path, processes: int, device: str
 ) -> None:
     program = tmp_path / "served.py"
@@ -64,14 +64,14 @@ def test_a_server_answers_every_process_its_own_rows(
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(processes)]
+    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(processes)]
     texts = [text for rank in range(processes) for text in (f"text {rank}", {"of": rank})]  # accelerate's own order
-    assert [one.pop("lent") for one in said] == [[device == "cuda", texts]] * processes
-    asked = [[1], [4], [2, 3]] if processes == 2 else [[1], [2, 3], [4]]  # the first's rows, then the second's
-    assert said[0]["calls"] == [[asked, 0.0, 2], [[[7]], 0.5, 1]]  # and nothing where nobody has a row
-    assert said[0]["found"] == [[[1, 1], [4, 4]] if processes == 2 else [[1, 1], [5, 5], [4, 4]], [[7]], []]
+    assert [result.pop("gathered") for result in results] == [[device == "cuda", texts]] * processes
+    prompts = [[1], [4], [2, 3]] if processes == 2 else [[1], [2, 3], [4]]  # the rows of rank 0, then of rank 1
+    assert results[0]["calls"] == [[prompts, 0.0, 2], [[[7]], 0.5, 1]]  # and no request without rows
+    assert results[0]["found"] == [[[1, 1], [4, 4]] if processes == 2 else [[1, 1], [5, 5], [4, 4]], [[7]], []]
     if processes == 2:
-        assert said[1] == {"found": [[[5, 5]], [], []], "calls": []}
+        assert results[1] == {"found": [[[5, 5]], [], []], "calls": []}
 
 
 CHOICE = """
@@ -84,7 +84,7 @@ def kind(trainer, **settings):
 
 new = SimpleNamespace(vllm_generation=SimpleNamespace(llm=1, sync_weights=2))
 old = SimpleNamespace(llm=1, _move_model_to_vllm=2)  # TRL before 0.28
-say(
+report(
     new=[kind(new, generation=name) for name in ("vllm-colocate", "vllm-server", "transformers")],
     old=[kind(old, generation=name) for name in ("vllm-colocate", "vllm-server", "transformers")],
     sleeps=kind(new, generation="vllm-colocate", vllm_sleep=True),
@@ -94,7 +94,7 @@ say(
 
 
 @pytest.mark.stack
-def test_which_engine_answers(stack_python: Path) -> None:
+def test_the_choice_of_the_evaluation_engine(stack_python: Path) -> None:
     assert run_code(stack_python, CHOICE) == {
         "new": ["Colocated", "Served", None], "old": ["Colocated", None, None], "sleeps": None, "shared": None,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The hub asked without its client: answers, deadlines, tokens; and a plan of a model that only the hub has."""
+"""Requests to the hub without its client: responses, deadlines, tokens; and a memory plan of a hub model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_file_and_a_repository(hub: Hub) -> None:
     assert asking.read_repository("models", "o/open", "v1")["sha"] == commit
 
 
-def test_the_token_goes_to_the_hub_and_to_no_storage(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_goes_to_the_hub_and_not_to_the_storage(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     assert asking.read_model_file("o/private", "config.json").decode() == CONFIG
     assert [token for _, token in hub.requests] == ["hf_right", "hf_right"]  # its redirection stays at the host
@@ -59,13 +59,13 @@ def test_the_token_goes_to_the_hub_and_to_no_storage(hub: Hub, monkeypatch: pyte
     assert hub.asked("/storage/")
 
 
-def test_the_token_that_a_login_wrote_down(hub: Hub, tmp_path: Path) -> None:
+def test_the_token_of_hf_auth_login(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf/token").write_text("hf_reader\n")
     assert asking.read_model_file("o/gated", "config.json").decode() == CONFIG
 
 
-def test_what_the_hub_refuses(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_of_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refuse("o/gated").reason == "it is gated, and HF_TOKEN is not set"
     assert refuse("o/none").reason == "it does not exist on the hub, or it is private and HF_TOKEN is not set"
     assert refuse("o/open", revision="v9").reason == "it has no revision 'v9'"
@@ -77,7 +77,7 @@ def test_what_the_hub_refuses(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None
     assert refuse("o/open").reason == "the hub rejects this HF_TOKEN"
 
 
-def test_an_error_of_the_server_is_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_error_is_retried(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "10")
     hub.fail("open", 503, times=1)
     assert asking.read_model_file("o/open", "config.json")
@@ -88,7 +88,7 @@ def test_an_error_of_the_server_is_asked_again(hub: Hub, monkeypatch: pytest.Mon
     assert time.monotonic() - began < 2
 
 
-def test_no_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_respond(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.fail("open", "hang")
     began = time.monotonic()
     trouble = refuse("o/open")
@@ -100,7 +100,7 @@ def test_no_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refuse("o/open").reason == "the hub cannot be reached at http://127.0.0.1:9: Connection refused"
 
 
-def test_what_is_no_hub(hub: Hub) -> None:
+def test_an_endpoint_that_is_not_a_hub(hub: Hub) -> None:
     hub.add("models", "o/odd", {"config.json": "[1"})
     hub.fail("/api/models", 200)
     with pytest.raises(asking.HubError, match="does not respond like a hub"):
@@ -138,7 +138,7 @@ def test_a_plan_reads_the_sizes_of_a_model_from_the_hub(hub: Hub, tmp_path: Path
         ("o/ill", {}, "the hub responded with HTTP 500"),
     ],
 )
-def test_a_plan_of_what_the_hub_does_not_give(
+def test_a_plan_of_a_model_that_cannot_be_read(
     hub: Hub, tmp_path: Path, name: str, extra: dict[str, str], seen: str
 ) -> None:
     hub.fail("slow", "hang")

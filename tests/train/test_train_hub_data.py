@@ -53,7 +53,7 @@ def test_jsonl_csv_and_parquet(python: Path, hub: Hub, tmp_path: Path) -> None:
     code = """
         import pyarrow, pyarrow.parquet
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(given[1]), given[0])
-        say()
+        report()
     """
     ask(python, hub, tmp_path, code, tmp_path / "rows.parquet", rows)
     text = "question,answer\n" + "".join(f'"{row["question"]}","{row["answer"]}"\n' for row in rows)
@@ -133,7 +133,7 @@ def test_a_hub_that_stops_answering(python: Path, hub: Hub, tmp_path: Path) -> N
     """The client has no deadline for listing a folder, and retries six times."""
     hub.fail("/tree/|/revision/", "hang")
     limited = "import hub\nhub.CLIENT_TIMEOUTS['GET'] = 0.5\n"
-    found = ask(python, hub, tmp_path, f"{READING}\n{limited}say(found=read('o/sums:main'))",
+    found = ask(python, hub, tmp_path, f"{READING}\n{limited}report(found=read('o/sums:main'))",
                 defaults(task="dataset"), timeout=120)["found"]  # fmt: skip
     assert "the dataset cannot be loaded from the Hub" in found["message"], found
 

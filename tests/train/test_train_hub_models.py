@@ -1,4 +1,4 @@
-"""Models of the hub, trained by their names, from a hub that runs here; and what is refused."""
+"""Models from a local hub, trained by their names, and refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def load(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[d
 
 
 @pytest.mark.parametrize("name", ["qwen2", pytest.param("gpt_oss", marks=pytest.mark.long)])
-def test_a_run_from_the_hub_s_name(python: Path, hub: Hub, tmp_path: Path, name: str) -> None:
+def test_a_run_with_a_hub_name(python: Path, hub: Hub, tmp_path: Path, name: str) -> None:
     experts = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj"]} if name == "gpt_oss" else {}
     asked = {"model": f"o/{name}", "revision": "v1", "data": "o/sums:main@v1"} | experts
     done = train(python, hub, tmp_path / "a", asked, HF_TOKEN="hf_reader")
@@ -70,7 +70,7 @@ def test_a_run_from_the_hub_s_name(python: Path, hub: Hub, tmp_path: Path, name:
     assert "Retrying" not in done.errors
 
 
-def test_the_reference_is_of_the_revision_that_is_trained(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_the_reference_model_has_the_trained_revision(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
     """TRL loads it by the name alone: main's weights would be another policy from the first step on."""
     run_code(python, f"{TINY}\nsave_qwen2(given[0])\n"
              "model = Qwen2ForCausalLM(Qwen2Config.from_pretrained(given[0]))\n"
@@ -85,7 +85,7 @@ def test_the_reference_is_of_the_revision_that_is_trained(python: Path, hub: Hub
     assert str(tmp_path) not in (done.run / "model/config.json").read_text()
 
 
-def test_what_is_not_given(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_models_that_cannot_be_loaded(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
     weights = {"tokenizer.json": (made / "qwen2/tokenizer.json").read_bytes()}
     hub.add("models", "o/adapter", {"adapter_config.json": "{}"})
     hub.add("models", "o/empty", weights | {"config.json": (made / "qwen2/config.json").read_bytes()})
@@ -107,7 +107,7 @@ def test_what_is_not_given(python: Path, hub: Hub, made: Path, tmp_path: Path) -
 
 
 @pytest.mark.long  # a whole run for words that are above; the one below is refused in a run, too
-def test_a_refusal_ends_the_run_in_words(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_a_refusal_ends_the_run_without_a_traceback(python: Path, hub: Hub, tmp_path: Path) -> None:
     done = train(python, hub, tmp_path / "a", {"model": "o/gated"}, HF_TOKEN="hf_stranger")
     assert done.status == 2
     assert "error: model = o/gated: it is gated, and the owner of HF_TOKEN has no access" in done.errors
@@ -116,7 +116,7 @@ def test_a_refusal_ends_the_run_in_words(python: Path, hub: Hub, tmp_path: Path)
     assert not done.holds("hf_stranger")
 
 
-def test_code_of_a_repository_is_not_run_unasked(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_repository_code_is_not_run_by_default(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
     config = json.loads((made / "qwen2/config.json").read_text())
     own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
     mark = tmp_path / "it-ran"
@@ -131,7 +131,7 @@ def test_code_of_a_repository_is_not_run_unasked(python: Path, hub: Hub, made: P
     assert not hub.asked("own.py")
 
 
-def test_weights_as_bin_alone(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_weights_in_bin_files_only(python: Path, hub: Hub, tmp_path: Path) -> None:
     """Read where torch reads them safely; a conversion by a third host is not asked for."""
     (found,) = load(python, hub, tmp_path, "load('o/bin')", HF_TOKEN="hf_reader")
     if "message" in found:
@@ -142,7 +142,7 @@ def test_weights_as_bin_alone(python: Path, hub: Hub, tmp_path: Path) -> None:
     assert not hub.asked("/discussions")
 
 
-def test_without_the_hub_the_cache_is_taken(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_without_the_hub_the_cache_is_used(python: Path, hub: Hub, tmp_path: Path) -> None:
     (first,) = load(python, hub, tmp_path, "load('o/qwen2')")
     assert first["words"] == 2
     nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}

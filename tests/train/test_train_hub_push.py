@@ -1,4 +1,4 @@
-"""A finished run's model and card, pushed to a hub that runs here by the real client; and a push that fails."""
+"""The model and card of a finished run, pushed to a local hub by the real client; and failed pushes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def push_again(done: Done, hub: Hub, token: str) -> subprocess.CompletedProcess[
                           env=variables(hub, done.run.parent, HF_TOKEN=token))  # fmt: skip
 
 
-def test_adapter_and_merged_model_with_their_card(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_the_adapter_and_the_merged_model_with_their_card(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
     local = {"model": str(made / "qwen2"), "push_to": "me/sums", "merge": True}
     done = train(python, hub, tmp_path / "a", local, HF_TOKEN="hf_right")
     assert done.status == 0, done.errors
@@ -55,7 +55,7 @@ def test_adapter_and_merged_model_with_their_card(python: Path, hub: Hub, made: 
     assert not done.holds("hf_right")
 
 
-def test_a_push_that_fails_half_way(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_a_push_that_fails_halfway(python: Path, hub: Hub, tmp_path: Path) -> None:
     hub.fail("POST .*/commit/", 500)
     done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_right")
     assert done.status == 0, done.errors
@@ -70,7 +70,7 @@ def test_a_push_that_fails_half_way(python: Path, hub: Hub, tmp_path: Path) -> N
     assert set(hub.repositories["models", "me/sums"].files) >= PUSHED
 
 
-def test_tokens_that_may_not_write(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_tokens_without_write_permission(python: Path, hub: Hub, tmp_path: Path) -> None:
     done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
     assert (done.result["status"], done.result["pushed"]) == ("done", None)

@@ -1,4 +1,4 @@
-"""What a second signal does: a real process that saves."""
+"""A second signal during a run: a real process that saves."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ exit_process(3)
 
 
 @pytest.mark.parametrize(("world", "status"), [("2", 3), ("", -signal.SIGABRT)])
-def test_the_end_of_one_process_of_several(world: str, status: int) -> None:
+def test_one_rank_exits_without_joining_threads(world: str, status: int) -> None:
     given = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
     done = subprocess.run(
         [sys.executable, "-c", ENDS, str(TRAIN)], capture_output=True, text=True, timeout=60, check=False,

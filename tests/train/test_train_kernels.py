@@ -1,4 +1,4 @@
-"""Liger's kernels where they can be put in; on a GPU they are in tests/benchmarks/trainer_gpu.py's cases."""
+"""Liger's kernels in a loaded model; on a GPU they are in the cases of tests/benchmarks/trainer_gpu.py."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def load(wanted):
     return [settings["liger_kernels"], *[note for note in loaded.notes if "liger" in note]]
 
 
-say(off=load("off"), auto=load("auto"), on=load("on"))
+report(off=load("off"), auto=load("auto"), on=load("on"))
 """
 )
 
 
 @pytest.mark.stack
-def test_ligers_kernels_are_put_in_where_they_can_be(stack_python: Path, tmp_path: Path) -> None:
+def test_ligers_kernels_are_applied_where_they_are_supported(stack_python: Path, tmp_path: Path) -> None:
     assert run_code(stack_python, LIGER, tmp_path, defaults()) == {
         "off": ["off"],
         "auto": ["off", "liger_kernels: off, since there is no GPU."],

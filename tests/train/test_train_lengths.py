@@ -246,7 +246,7 @@ def test_counts_match_trl_in_every_stack(stack_python: Path, tmp_path: Path) -> 
             same = lengths.encode(rows, tokenizer, settings) == in_order
             measured = lengths.measure(rows, tokenizer, settings).as_record()
             found[form] = [counted, [len(ids) for ids in in_order], same, measured]
-        say(**found)
+        report(**found)
     """
     head = 'import os; os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"\n'
     for python in all_stacks(stack_python):
@@ -279,7 +279,7 @@ def test_truncated_texts_encode_to_the_same_tokens_in_every_stack(stack_python: 
             ids = tokenizer(row_cut["prompt"], add_special_tokens=False)["input_ids"]
             count = len(lengths.encode([row_cut], tokenizer, settings)[0])
             found.append([full[-len(ids):] == ids, count == measured.longest, bound - count])
-        say(found=found)
+        report(found=found)
     """
     for python in all_stacks(stack_python):
         found = run_code(python, BPE + dedent(code), defaults())["found"]

@@ -151,7 +151,7 @@ for name in ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "a
         actual = sum(state.nbytes for state in optimizer.state[weight].values() if hasattr(state, "nbytes"))
         planned, _, _ = optimizer_bytes(name, weight.numel(), weight.element_size())
         found[f"{name} {dtype}"] = [actual, planned, weight.nbytes]
-say(**found)
+report(**found)
 """
 
 

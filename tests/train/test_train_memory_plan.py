@@ -451,7 +451,7 @@ def test_errors_of_a_config_name_the_key(changed: dict[str, Any], problem: str) 
 
 CONFIG_DEFAULTS = """
 from transformers import CONFIG_MAPPING
-say(**{name: CONFIG_MAPPING[name]().to_dict() for name in given[0]})
+report(**{name: CONFIG_MAPPING[name]().to_dict() for name in given[0]})
 """
 
 

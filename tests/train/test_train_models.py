@@ -1,4 +1,4 @@
-"""Models: which attention, type and quantisation, and loading for real on every stack."""
+"""Models: attention, data type, quantization, and loading on every stack."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_named_attention_is_refused(wanted: str, facts: dict[str, Any], seen: 
     assert hint in refused.value.hint
 
 
-def test_a_kernel_of_the_hub_that_verify_passed_with_sinks_is_taken() -> None:
+def test_a_hub_kernel_that_verify_passed_with_sinks_is_used() -> None:
     name = "kernels-community/vllm-flash-attn3"
     facts = {"has_sinks": True, "dtype": "bfloat16", "device": "cuda", "installed": ["kernels"]}
     assert "no backward" in find_obstacle(name, safe=[], **facts)
@@ -109,7 +109,7 @@ def test_a_kernel_of_the_hub_that_verify_passed_with_sinks_is_taken() -> None:
         ({}, "mxfp4", False, ("bfloat16", "bfloat16"), ""),
     ],
 )
-def test_the_type_is_chosen(
+def test_the_dtype_is_chosen(
     changed: dict[str, Any], stored: str, has_bfloat16: bool, found: tuple[str, str], said: str
 ) -> None:
     *types, notes = choose_dtype(defaults(**changed), stored, has_bfloat16=has_bfloat16)
@@ -130,19 +130,21 @@ def test_the_type_is_chosen(
         ({"device_map": "auto"}, "", "cpu", "device_map = auto on a CPU", "--set device_map="),
     ],
 )
-def test_quantisation_that_cannot_be(changed: dict[str, Any], stored: str, device: str, seen: str, hint: str) -> None:
+def test_impossible_quantization_is_refused(
+    changed: dict[str, Any], stored: str, device: str, seen: str, hint: str
+) -> None:
     with pytest.raises(BadInput) as refused:
         check_quantization(defaults(model="openai/x", **changed), stored, device=device, installed=())
     assert seen in refused.value.message
     assert hint in refused.value.hint
 
 
-def test_an_mxfp4_checkpoint_computes_in_bfloat16_alone() -> None:
+def test_an_mxfp4_checkpoint_computes_only_in_bfloat16() -> None:
     with pytest.raises(BadInput, match="dtype = float32, but the checkpoint is MXFP4"):
         choose_dtype(defaults(dtype="float32"), "mxfp4", has_bfloat16=True)
 
 
-def test_a_device_map_in_each_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_map_with_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(BadInput, match="in each of several processes"):
         check_quantization(defaults(device_map="auto"), "", device="cuda", installed=())
@@ -152,7 +154,7 @@ class GatedRepoError(OSError):
     """As huggingface_hub names it."""
 
 
-def test_what_hides_behind_an_error_of_the_hub() -> None:
+def test_hub_errors_are_explained() -> None:
     settings = defaults(model="owner/model")
     try:
         try:
@@ -235,7 +237,7 @@ file = foreign / "tokenizer_config.json"
 file.write_text(text.dumps(text.loads(file.read_text()) | {"tokenizer_class": "ClassOfAnotherVersion"}))
 plain, said = models.load_tokenizer(use(model=str(foreign)))
 custom = place("custom", model_type="mine", auto_map={"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"})
-say(
+report(
     ids=ids, notes=notes, side=tokenizer.padding_side, pad=tokenizer.pad_token,
     qwen2=[loaded.attention, loaded.dtype, loaded.notes, str(loaded.model.dtype)],
     gpt_oss=[sinks.attention, sinks.dtype, sinks.notes],
@@ -326,7 +328,7 @@ save_file(packed, str(root / "model.safetensors"), metadata={"format": "pt"})
 save_tokenizer(root)
 loaded = models.load_model(given[1] | {"model": str(root), "lora_rank": 4}, device="cpu")
 experts = loaded.model.model.layers[0].mlp.experts.gate_up_proj
-say(
+report(
     dtype=loaded.dtype, attention=loaded.attention, notes=loaded.notes,
     kind=[str(experts.dtype), list(experts.shape)],
     spread=experts.float().abs().mean().item(),
@@ -371,13 +373,13 @@ for kind in ("nf4", "fp4", "int8"):
     weight = loaded.model.model.layers[0].self_attn.q_proj.weight
     model = models.prepare_for_training(loaded.model, given[1] | {"lora_rank": 4})
     found[kind] = [type(weight).__name__, loaded.dtype, loaded.notes, *models.count_parameters(model)]
-say(**found)
+report(**found)
 """
 )
 
 
 @pytest.mark.stack
-def test_quantised_models_on_the_cpu(stack_python: Path, tmp_path: Path) -> None:
+def test_quantized_models_on_the_cpu(stack_python: Path, tmp_path: Path) -> None:
     for python in all_stacks(stack_python):
         found = run_code(python, QUANTIZED, tmp_path / name_of(python), defaults())
         if not found["there"]:

@@ -142,7 +142,7 @@ def construct(patches):
     )
 
 
-say(on=construct(True), off=construct(False))
+report(on=construct(True), off=construct(False))
 """
 )
 

@@ -1,4 +1,4 @@
-"""A prompt is tokenized once for all its answers, and each answer's is TRL's own."""
+"""Each distinct prompt is tokenized once, with the same tokens as TRL's."""
 
 from __future__ import annotations
 
@@ -12,37 +12,41 @@ from stacks import TINY, run_code
 
 
 def make_trainer(images: Any = None, fields: dict[str, Any] | None = None) -> tuple[Any, list[int]]:
-    """A trainer that makes two tokens of each prompt, and how many it was asked for at once."""
-    asked: list[int] = []
+    """A trainer that makes two tokens of each prompt, and the sizes of its tokenized batches."""
+    batch_sizes: list[int] = []
 
     def tokenize(prompts: list[Any]) -> tuple[list[list[int]], Any, Any]:
-        asked.append(len(prompts))
-        return [[len(str(prompt)), asked[-1]] for prompt in prompts], images and images * len(prompts), fields or {}
+        batch_sizes.append(len(prompts))
+        return (
+            [[len(str(prompt)), batch_sizes[-1]] for prompt in prompts],
+            images and images * len(prompts),
+            fields or {},
+        )
 
     trainer = SimpleNamespace(_tokenize_prompts=tokenize)
     tokenize_distinct_prompts(trainer)
-    return trainer, asked
+    return trainer, batch_sizes
 
 
-def test_equal_prompts_are_tokenized_once_and_answers_do_not_share_their_tokens() -> None:
-    trainer, asked = make_trainer()
+def test_equal_prompts_are_tokenized_once_into_separate_lists() -> None:
+    trainer, batch_sizes = make_trainer()
     ids, images, fields = trainer._tokenize_prompts(["one", "three", "one", "one", "three"])
     assert (ids, images, fields) == ([[3, 2], [5, 2], [3, 2], [3, 2], [5, 2]], None, {})
-    assert asked == [2]
+    assert batch_sizes == [2]
     ids[0].append(9)
     assert ids[2] == [3, 2]
 
 
 @pytest.mark.parametrize("more", [{"images": ["picture"]}, {"fields": {"token_type_ids": [[0]]}}])
-def test_what_comes_with_a_prompt_comes_with_each(more: dict[str, Any]) -> None:
-    trainer, asked = make_trainer(**more)
+def test_prompts_with_images_or_fields_are_tokenized_by_trl(more: dict[str, Any]) -> None:
+    trainer, batch_sizes = make_trainer(**more)
     ids, images, _ = trainer._tokenize_prompts(["one", "one", "three"])
     assert ids == [[3, 3], [3, 3], [5, 3]]
     assert images in (None, ["picture"] * 3)
-    assert asked == [2, 3]
+    assert batch_sizes == [2, 3]
 
 
-def test_a_trl_without_a_place_for_it_is_left_alone() -> None:
+def test_an_older_trl_is_not_patched() -> None:
     trainer = SimpleNamespace()
     tokenize_distinct_prompts(trainer)
     assert vars(trainer) == {}
@@ -70,18 +74,18 @@ trainer = GRPOTrainer(
 )
 texts = ["sort these digits", "one two", "sort these digits"]
 messages = [[{"role": "user", "content": text}] for text in texts]
-theirs = [trainer._tokenize_prompts(rows) for rows in (texts, messages)]
+expected = [trainer._tokenize_prompts(rows) for rows in (texts, messages)]
 calls = []
 own = trainer._tokenize_prompts
 trainer._tokenize_prompts = lambda rows: calls.append(len(rows)) or own(rows)
 tokenize_distinct_prompts(trainer)
-ours = [trainer._tokenize_prompts(rows) for rows in (texts, messages)]
-say(same=ours == theirs, calls=calls, lengths=[[len(ids) for ids in found[0]] for found in ours])
+tokens = [trainer._tokenize_prompts(rows) for rows in (texts, messages)]
+report(same=tokens == expected, calls=calls, lengths=[[len(ids) for ids in found[0]] for found in tokens])
 """
 )
 
 
 @pytest.mark.stack
-def test_trl_s_own_tokens(stack_python: Path, tmp_path: Path) -> None:
+def test_the_tokens_are_those_of_trl(stack_python: Path, tmp_path: Path) -> None:
     found = run_code(stack_python, REAL, tmp_path)
     assert found == {"same": True, "calls": [2, 2], "lengths": [[3, 2, 3], [4, 3, 4]]}

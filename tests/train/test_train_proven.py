@@ -1,4 +1,4 @@
-"""What verify found wrong is not trained with."""
+"""Settings whose probe failed in verify are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUNDLED = Path(__file__).resolve().parents[2] / "envdoctor" / "probes"
         ({"optimizer": "paged_adamw_8bit"}, "bitsandbytes_adam8bit"),
     ],
 )
-def test_what_failed_is_refused_and_nothing_else(changed: dict[str, object], probe: str) -> None:
+def test_only_settings_with_a_failed_probe_are_refused(changed: dict[str, object], probe: str) -> None:
     check_failed_probes(defaults(**changed), {})
     check_failed_probes(defaults(**changed), {"failed": ["nccl_allreduce"]})
     check_failed_probes(defaults(), {"failed": [probe]})

@@ -358,7 +358,7 @@ def test_arrays_tensors_and_channels_in_every_stack(stack_python: Path, tmp_path
             except BadInput as error:
                 return error.message
         bare = tokenizer.decode(ids, skip_special_tokens=True)
-        say(harmony=score(["q-value"], [bare], completion_ids=[ids]), bare=bare,
+        report(harmony=score(["q-value"], [bare], completion_ids=[ids]), bare=bare,
             sums=score([f"{folder}/mine.py:array", f"{folder}/mine.py:tensors"], ["a", "b"]),
             wide=score([f"{folder}/mine.py:wide"], ["a", "b"]))
     """

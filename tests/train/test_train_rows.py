@@ -296,7 +296,7 @@ def test_parquet_and_hub_errors_in_every_stack(stack_python: Path, tmp_path: Pat
         data_format, rows, summary = read(folder / "a.parquet")
         (folder / "b.parquet").write_bytes((folder / "a.parquet").read_bytes()[:900])
         broken, hub = read(folder / "b.parquet"), read("openai/gsm8k:main")
-        say(form=data_format, count=len(rows), last=rows[-1], broken=broken, hub=hub)
+        report(form=data_format, count=len(rows), last=rows[-1], broken=broken, hub=hub)
     """
     for python in all_stacks(stack_python):
         found = run_code(python, code, tmp_path, defaults(task="dataset"))

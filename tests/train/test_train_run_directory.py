@@ -1,4 +1,4 @@
-"""What a killed run leaves, and what a resumed one makes of it."""
+"""The files of a killed run, and of a resumed one."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from stacks import TRAIN
 HEADER = ["step", "reward", "reward_smooth"]
 
 
-def test_rows_after_the_checkpoint_and_half_rows_go() -> None:
+def test_rows_after_the_checkpoint_and_incomplete_rows_are_removed() -> None:
     lines = ["step,reward,reward_smooth\r\n", "1,0.5,0.5\r\n", "2,0.25,0.4\r\n", "3,0.7,0.5\r\n", "4,0."]
     assert list(parse_rows(lines, HEADER, 2)) == [["1", "0.5", "0.5"], ["2", "0.25", "0.4"]]
     assert list(parse_rows(lines, ["step", "other", "reward"], 1)) == [["1", "", "0.5"]]
     assert list(parse_rows([], HEADER, 2)) == []
 
 
-def test_an_answer_of_a_megabyte_survives_a_resume(tmp_path: Path) -> None:
+def test_a_completion_of_a_megabyte_survives_a_resume(tmp_path: Path) -> None:
     table = Table(tmp_path / "generations.csv", ["step", "completion"])
     table.append([{"step": 1, "completion": "word\n" * 200_000}])
     (row,) = Table(tmp_path / "generations.csv", ["step", "completion"], keep_up_to=1).read()
     assert row["completion"] == "word\n" * 200_000
 
 
-def test_a_table_continues_where_the_checkpoint_stood(tmp_path: Path) -> None:
+def test_a_table_continues_at_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     table = Table(path, HEADER)
     table.append([{"step": step, "reward": step / 10, "reward_smooth": step / 20} for step in range(1, 6)])
@@ -51,7 +51,7 @@ def test_a_table_continues_where_the_checkpoint_stood(tmp_path: Path) -> None:
     assert path.read_text().split() == ["step,reward,reward_smooth", "1,0.1,0.05", "2,0.2,0.1", "3,0.3,0.15", "4,1,"]
 
 
-def test_a_kill_in_the_middle_of_a_letter_costs_that_row_alone(tmp_path: Path) -> None:
+def test_a_kill_within_a_character_loses_that_row_alone(tmp_path: Path) -> None:
     path = tmp_path / "generations.csv"
     header = ["step", "completion", "reward"]
     Table(path, header).append([{"step": step, "completion": "größer, 好", "reward": 0.5} for step in (1, 2)])
@@ -63,7 +63,7 @@ def test_a_kill_in_the_middle_of_a_letter_costs_that_row_alone(tmp_path: Path) -
         assert kept == [{"step": "1", "completion": "größer, 好", "reward": "0.5"}]
 
 
-def test_events_end_in_the_middle_of_a_letter_or_hold_marks_of_lines(tmp_path: Path) -> None:
+def test_events_survive_a_cut_character_and_unicode_line_separators(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.write_event("eval", when="before", metrics={"reward": 0.5}, said="a\u2028b\x85c")
     run.write_event("note", message="größer")
@@ -77,7 +77,7 @@ def test_events_end_in_the_middle_of_a_letter_or_hold_marks_of_lines(tmp_path: P
         assert [json.loads(line)["event"] for line in file.read_bytes().splitlines()] == ["eval", "phase"]
 
 
-def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
+def test_changed_rows_are_noted(tmp_path: Path) -> None:
     row = {"reference": Fraction(1), "columns": {"at": date(2026, 1, 2)}}
     rows = [row | {"prompt": prompt} for prompt in ("a", "b")]
     RunDirectory(tmp_path).record_dataset(rows[:1], rows[1:])
@@ -90,7 +90,7 @@ def test_other_rows_than_at_the_beginning_are_told(tmp_path: Path) -> None:
     assert len(again.read_events("rows")) == 1
 
 
-def test_a_run_that_went_back_has_the_looks_of_its_last_course(tmp_path: Path) -> None:
+def test_evaluations_after_the_resumed_step_are_dropped(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     for step, reward in ((0, 0.1), (50, 0.2), (100, 0.3), (50, 0.4), (60, 0.5)):
         run.write_event("eval", step=step, metrics={"greedy_reward": reward})
@@ -100,7 +100,7 @@ def test_a_run_that_went_back_has_the_looks_of_its_last_course(tmp_path: Path) -
     ]  # fmt: skip
 
 
-def test_a_full_disk_does_not_keep_a_run_from_being_held(tmp_path: Path) -> None:
+def test_a_run_can_be_locked_on_a_full_disk(tmp_path: Path) -> None:
     code = (
         "import resource, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
         "from run.directory import RunDirectory\n"
@@ -113,7 +113,7 @@ def test_a_full_disk_does_not_keep_a_run_from_being_held(tmp_path: Path) -> None
     assert "is being trained by process unknown" in done.stderr
 
 
-def test_a_fresh_table_forgets_what_was_there(tmp_path: Path) -> None:
+def test_a_new_table_drops_existing_rows(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("step,reward,reward_smooth\n1,0.5,0.5\n")
     assert Table(tmp_path / "metrics.csv", HEADER).read() == []
     assert (tmp_path / "metrics.csv").read_text().split() == ["step,reward,reward_smooth"]
@@ -137,7 +137,7 @@ def make_checkpoint(folder: Path, step: int) -> Path:
     return path
 
 
-def test_the_newest_complete_checkpoint_is_taken(tmp_path: Path) -> None:
+def test_the_newest_complete_checkpoint_is_chosen(tmp_path: Path) -> None:
     whole = [make_checkpoint(tmp_path, step) for step in (50, 100, 150, 1000)]
     (whole[3] / "complete.json").unlink()
     (whole[2] / "model.safetensors").write_bytes(b"1234")
@@ -150,7 +150,7 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path: Path) -> None:
     assert choose_checkpoint(tmp_path, str(whole[0])) == (whole[0], [])
 
 
-def test_defects_are_told_apart(tmp_path: Path) -> None:
+def test_defects_of_a_checkpoint(tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path, 5)
     assert find_defect(path) == ""
     (path / "trainer_state.json").unlink()
@@ -159,7 +159,7 @@ def test_defects_are_told_apart(tmp_path: Path) -> None:
     assert find_defect(path) == "complete.json is damaged"
 
 
-def test_old_checkpoints_go_only_when_enough_newer_ones_are_whole(tmp_path: Path) -> None:
+def test_old_checkpoints_are_deleted_only_with_enough_complete_newer_ones(tmp_path: Path) -> None:
     whole = [make_checkpoint(tmp_path, step) for step in (50, 100, 150)]
     (whole[2] / "complete.json").unlink()  # as if killed while it was written
     delete_old_checkpoints(tmp_path, keep=2)
@@ -169,7 +169,7 @@ def test_old_checkpoints_go_only_when_enough_newer_ones_are_whole(tmp_path: Path
     assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-200"]
 
 
-def test_a_checkpoint_with_folders_is_whole_or_not(tmp_path: Path) -> None:
+def test_files_in_subfolders_belong_to_a_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint-4"
     (path / "adapter").mkdir(parents=True)
     (path / "adapter" / "weights").write_bytes(b"1234")
@@ -179,7 +179,7 @@ def test_a_checkpoint_with_folders_is_whole_or_not(tmp_path: Path) -> None:
     assert find_defect(path) == "adapter/weights is missing"
 
 
-def test_taking_up_a_run_removes_what_is_half_written(tmp_path: Path) -> None:
+def test_a_resume_deletes_incomplete_checkpoints(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     whole, half = make_checkpoint(run.checkpoints, 50), make_checkpoint(run.checkpoints, 100)
     (half / "complete.json").unlink()
@@ -189,7 +189,7 @@ def test_taking_up_a_run_removes_what_is_half_written(tmp_path: Path) -> None:
     assert event["path"] == "checkpoints/checkpoint-100"
 
 
-def test_what_came_later_is_put_aside_whole_each_time(tmp_path: Path) -> None:
+def test_later_files_are_archived(tmp_path: Path) -> None:
     checkpoints = tmp_path / "checkpoints"
     for step in (50, 100, 150):
         make_checkpoint(checkpoints, step)
@@ -210,7 +210,7 @@ def test_what_came_later_is_put_aside_whole_each_time(tmp_path: Path) -> None:
     assert find_defect(place / "checkpoint-100") == ""
 
 
-def test_a_checkpoint_is_named_or_pointed_at_and_is_the_runs_own(tmp_path: Path) -> None:
+def test_a_checkpoint_by_name_or_path_must_belong_to_the_run(tmp_path: Path) -> None:
     own, other = (make_checkpoint(tmp_path / name / "checkpoints", 50) for name in ("run", "other"))
     for wanted in ("checkpoint-50", str(own)):
         assert choose_checkpoint(own.parent, wanted) == (own, [])
@@ -218,7 +218,7 @@ def test_a_checkpoint_is_named_or_pointed_at_and_is_the_runs_own(tmp_path: Path)
         choose_checkpoint(own.parent, str(other))
 
 
-def test_nothing_to_resume_from(tmp_path: Path) -> None:
+def test_a_resume_without_checkpoints_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no complete checkpoint in .*no checkpoint-STEP"):
         choose_checkpoint(tmp_path / "checkpoints", "latest")
     with pytest.raises(BadInput, match="there is no such directory"):

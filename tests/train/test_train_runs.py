@@ -1,4 +1,4 @@
-"""Real training processes: TRL, transformers and torch in an interpreter that holds them."""
+"""Real training processes with TRL, transformers and torch."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def wait_for_step(process: subprocess.Popen[str], run: Path, step: int) -> None:
     pytest.fail(f"no step {step} within two minutes")
 
 
-def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) -> None:
+def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5)
     before = (run / "run.json").read_bytes()
     status, output = finish(start(stack_python, run))
@@ -117,7 +117,7 @@ def test_a_short_sort_run_leaves_every_file(stack_python: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("wanted", "used"), [pytest.param("eager", "eager", marks=pytest.mark.long), ("flash_attention_2", "sdpa")]
 )
-def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path, wanted: str, used: str) -> None:
+def test_attn_impl_chooses_the_attention(stack_python: Path, tmp_path: Path, wanted: str, used: str) -> None:
     run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
     status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
     assert status == 0, output
@@ -129,9 +129,7 @@ def test_the_environment_names_the_attention(stack_python: Path, tmp_path: Path,
     assert ("sdpa instead of flash_attention_2" in output) == (wanted != used)
 
 
-def test_an_attention_that_a_model_made_on_the_spot_cannot_have_is_bad_input(
-    stack_python: Path, tmp_path: Path
-) -> None:
+def test_an_unsupported_attention_of_the_tiny_model_is_bad_input(stack_python: Path, tmp_path: Path) -> None:
     for wanted, why in (("sdpaa", "it is none of eager, sdpa"), ("flash_attention_2", "flash_attn is not installed")):
         run = write_run(tmp_path / wanted, "sort", steps=1, attention=wanted)
         status, output = finish(start(stack_python, run))
@@ -140,7 +138,7 @@ def test_an_attention_that_a_model_made_on_the_spot_cannot_have_is_bad_input(
         assert why in output
 
 
-def test_a_killed_run_is_continued_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=40, save_every=4)
     process = start(stack_python, run)
     wait_for_step(process, run, 10)
@@ -183,7 +181,7 @@ def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:
     assert (run / "metrics.csv").read_bytes().startswith(before)
 
 
-def test_an_interrupt_saves_and_leaves_130(stack_python: Path, tmp_path: Path) -> None:
+def test_an_interrupt_saves_and_exits_with_130(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5000, save_every=0, eval_every=0)
     process = start(stack_python, run)
     wait_for_step(process, run, 3)
@@ -236,7 +234,7 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
         ({"device": "cuda"}, (), "detects no GPU"),
     ],
 )
-def test_bad_input_leaves_2_and_no_traceback(
+def test_bad_input_exits_with_2_and_no_traceback(
     stack_python: Path, tmp_path: Path, settings: dict[str, Any], options: tuple[str, ...], seen: str
 ) -> None:
     run = write_run(tmp_path / "run", "sort", **settings)

@@ -1,5 +1,7 @@
-"""The vLLM server that samples: waited for, asked, and refused where it cannot take weights. It answers here as
-vLLM 0.26's and TRL 1.9's servers do; on GPUs it is run by tests/benchmarks/trainer_gpu.py."""
+"""The check of the vLLM server: waiting for it, and refusing one that does not accept weights.
+
+The servers here respond like those of vLLM 0.26 and TRL 1.9; tests/benchmarks/trainer_gpu.py runs a real one.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def refused(settings: dict[str, Any], patience: float = 0.0) -> BadInput:
     return caught.value
 
 
-def test_vllms_server_tells_its_model_and_length() -> None:
+def test_vllms_server_reports_its_model_and_length() -> None:
     with serving(OWN) as settings:
         most, notes = ask(settings)
     assert (most, notes) == (768, [])
@@ -90,7 +92,7 @@ def test_vllms_server_tells_its_model_and_length() -> None:
     assert caught.value.hint.endswith("--max_model_len 769")
 
 
-def test_trls_own_server_tells_less() -> None:
+def test_trls_own_server_reports_no_length() -> None:
     with serving(TRLS) as settings:
         most, notes = ask(settings)
     assert (most, notes) == (0, [])
@@ -107,7 +109,7 @@ def test_a_server_that_is_still_starting_is_waited_for(monkeypatch: pytest.Monke
     assert f"-m trl.scripts.vllm_serve --model {MODEL} --port " in notes[0]
 
 
-def test_a_server_that_comes_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_starts_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "PAUSE", 0.02)
     server = Server(Answers, served=OWN, busy=[])
     settings, began = settings_for(server.port), threading.Event()
@@ -133,7 +135,7 @@ def test_a_server_that_comes_later_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Connection refused" in notes[0]
 
 
-def test_no_server_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "PAUSE", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -143,7 +145,7 @@ def test_no_server_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch) 
     assert error.hint.endswith(f" -m trl.scripts.vllm_serve --model {MODEL} --port {port}")
 
 
-def test_a_port_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_port_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "REQUEST_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         began = time.monotonic()
@@ -161,14 +163,14 @@ def test_a_port_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         ({"/server_info": {"vllm_config": {"weight_transfer_config": None}}}, "weight_transfer_config is empty"),
     ],
 )
-def test_a_server_that_takes_no_weights_is_refused(changed: dict[str, Any], told: str) -> None:
+def test_a_server_that_does_not_accept_weights_is_refused(changed: dict[str, Any], told: str) -> None:
     with serving({path: found for path, found in (OWN | changed).items() if found is not None}) as settings:
         error = refused(settings)
     assert told in error.message
     assert "that command" in error.expected
 
 
-def test_another_model_is_told() -> None:
+def test_another_served_model_is_noted() -> None:
     with serving(OWN) as settings:
         _, notes = ask(settings | {"model": "org/other"})
     assert len(notes) == 1
@@ -176,13 +178,13 @@ def test_another_model_is_told() -> None:
 
 
 @pytest.mark.parametrize("models", [{"data": []}, {"data": [{}]}, {"data": "x"}, {"data": ["x"]}, [], b"\xff", None])
-def test_a_list_of_models_that_says_nothing_stops_nobody(models: Any) -> None:
+def test_an_empty_model_list_is_accepted(models: Any) -> None:
     with serving(OWN | {"/v1/models": models}) as settings:
         most, notes = ask(settings)
     assert (most, notes) == (0, [])
 
 
-def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
+def test_two_forms_of_a_path_are_the_same_model(tmp_path: Any) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "model")
     models = {"data": [{"id": "x", "root": str(tmp_path / "link")}]}
@@ -191,14 +193,14 @@ def test_one_path_in_two_forms_is_one_model(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "node7", "node7:", ":8000", "node7:http", "node7:0", "node7:70000"])
-def test_an_address_that_is_none_is_refused_before_anything_starts(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     asked = {"model": MODEL, "data": "rows.jsonl", "generation": "vllm-server", "vllm_server": address}
     with pytest.raises(BadInput, match=r"generation = vllm-server with (no vllm_server|vllm_server = ')") as caught:
         resolve_settings(Recipe("mine", "", {"task": "dataset"}), asked)
     assert caught.value.expected == "HOST:PORT"
 
 
-def test_nobody_is_asked_where_the_trainer_samples_itself() -> None:
+def test_no_server_is_contacted_without_vllm_server() -> None:
     assert served.wait_for_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) == 0
 
 

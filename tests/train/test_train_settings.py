@@ -1,4 +1,4 @@
-"""Settings as a person gives them: what is too large, what would be ignored, what contradicts itself."""
+"""Settings of a user: out of range, ineffective, or conflicting."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_number_of_five_thousand_digits(tmp_path: Path) -> None:
     assert "vllm_server" in refused(OWN, generation="vllm-server", vllm_server=f"node:{digits}").message
 
 
-def test_epochs_beside_steps_are_refused_and_one_of_them_given_replaces_a_recipes_other() -> None:
+def test_epochs_with_steps_are_refused_and_one_replaces_the_recipes_other() -> None:
     sort = read_recipe("sort")
     for epochs in (1.0, 3.0):  # also the default, where somebody asks for it
         error = refused(sort, epochs=epochs)
@@ -61,13 +61,13 @@ def test_epochs_beside_steps_are_refused_and_one_of_them_given_replaces_a_recipe
     assert resolve_settings(sort, settled) == settled  # as run.json has it: every setting
 
 
-def test_what_a_setting_needs_is_hinted_at_in_its_own_size() -> None:
+def test_the_hint_names_an_example_of_the_required_setting() -> None:
     hint = refused(OWN, kl_gradient="unbiased").hint
     assert hint == "--set beta=0.04, or leave kl_gradient out"
     assert refused(OWN, merge=True).hint == "--set lora_rank=8, or leave merge out"
 
 
-def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
+def test_learning_rate_warm_up_needs_a_schedule_with_one() -> None:
     """transformers' get_constant_schedule takes no num_warmup_steps (optimization.py, 4.56 and 5.17)."""
     error = refused(OWN, lr_warmup_steps=10)
     assert error.message == "settings: lr_warmup_steps = 10 does nothing with lr_schedule = constant"
@@ -80,19 +80,19 @@ def test_a_warm_up_of_the_learning_rate_needs_a_schedule_that_has_one() -> None:
 
 
 @pytest.mark.parametrize("given", [{"dtype": "bfloat16"}, {"liger_kernels": "on"}, {"liger_kernels": "auto"}])
-def test_a_model_made_on_the_spot_takes_neither_a_type_nor_other_kernels(given: dict[str, Any]) -> None:
+def test_the_tiny_model_has_neither_dtype_nor_liger_kernels(given: dict[str, Any]) -> None:
     """tiny_model.make_model: float32, as transformers writes its layers."""
     (name,) = given
     assert f"{name} = {given[name]}, which belongs to task dataset" in refused(read_recipe("sort"), **given).message
     assert resolve_settings(OWN, given)[name] == given[name]
 
 
-def test_a_way_out_never_takes_the_checkpoints_away() -> None:
+def test_the_hint_for_save_every_never_disables_checkpoints() -> None:
     assert refused(OWN, num_iterations=100).hint == "--set save_every=100"  # the default is 50
     assert refused(OWN, num_iterations=4, save_every=6).hint == "--set save_every=8"
 
 
-def test_each_loss_takes_its_own_limits() -> None:
+def test_each_loss_accepts_its_own_limits() -> None:
     """TRL's _compute_loss, 0.26 to 1.16: cispo clamps the ratio to epsilon_high; sapo and vespo clip nothing."""
     for kind in ("cispo", "sapo", "vespo"):
         error = refused(OWN, loss_type=kind, epsilon=0.3, epsilon_high=5.0 if kind == "cispo" else 0.0)
@@ -104,13 +104,13 @@ def test_each_loss_takes_its_own_limits() -> None:
     assert resolve_settings(OWN, {"loss_type": "cispo", "epsilon_high": 5})["epsilon_high"] == 5.0
 
 
-def test_the_way_out_of_a_contradiction_is_none_itself() -> None:
+def test_the_hint_of_a_conflict_resolves_it() -> None:
     for given in ({"epsilon": 0.5, "epsilon_high": 0.3}, {"num_iterations": 7}, {"micro_batch": 48}):
         name, _, value = refused(OWN, **given).hint.removeprefix("--set ").partition("=")
         resolve_settings(OWN, given | parse_assignments([f"{name}={value}"]))
 
 
-def test_an_optimizer_is_known_without_torch() -> None:
+def test_optimizers_are_checked_without_torch() -> None:
     assert "did you mean 'adamw_8bit'?" in refused(OWN, optimizer="adamw_8bitt").message
     assert "optimizer = 'galore_adamw'" in refused(OWN, optimizer="galore_adamw").message
 
@@ -124,7 +124,7 @@ def test_an_optimizer_is_known_without_torch() -> None:
         ("tes", {"q_reward": "advantage", "tau": 0.5}, "tau = 0.5 does nothing with q_reward = advantage"),
     ],
 )
-def test_what_would_do_nothing_is_refused(recipe: str, given: dict[str, Any], seen: str) -> None:
+def test_ineffective_settings_are_refused(recipe: str, given: dict[str, Any], seen: str) -> None:
     assert seen in refused(read_recipe(recipe), **given).message
     other, *_ = given  # what the recipe says of it goes with the way that it belongs to
     assert resolve_settings(read_recipe(recipe), {other: given[other]})[other] == given[other]

@@ -1,7 +1,6 @@
-"""FSDP: what is refused and planned; and, on two processes, that a divided model learns what a whole one does.
+"""FSDP: refusals, the memory plan, and training on two ranks like an unsharded model.
 
-The second half makes accelerate divide on CPUs (fsdp_on_cpu.py), which it does on GPUs alone; the real thing is
-tests/benchmarks/sharding_gpu.py.
+The second half makes accelerate shard on CPUs (fsdp_on_cpu.py); tests/benchmarks/sharding_gpu.py uses GPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def fields(**changed: Any) -> dict[str, Any]:
     return fsdp_fields(defaults(sharding="fsdp", **changed), place.pop("versions"), **place)
 
 
-def test_what_transformers_is_told() -> None:
+def test_the_fields_for_transformers() -> None:
     assert set(NEWEST) == set(MINIMUM_VERSIONS)
     assert fsdp_fields(defaults(), {}, device="cpu", ranks=1) == {}
     told = fields()
@@ -65,7 +64,7 @@ def test_what_transformers_is_told() -> None:
         ({"merge": True, "lora_rank": 8}, "merge = true", "merge=false"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_with_it_is_refused(changed: dict[str, Any], seen: str, way_out: str) -> None:
+def test_unsupported_combinations_are_refused(changed: dict[str, Any], seen: str, way_out: str) -> None:
     with pytest.raises(BadInput) as caught:
         fields(**changed)
     assert seen in caught.value.message
@@ -86,7 +85,7 @@ def sizes(made: dict[str, Any]) -> dict[str, float]:
     return {row["part"]: row["bytes"] / GIB for row in made["parts"]}
 
 
-def test_the_plan_divides_what_stays_and_gathers_to_answer() -> None:
+def test_the_plan_shards_the_states_and_gathers_for_generation() -> None:
     more = {"gradient_checkpointing": True, "optimizer": "adamw_torch_fused"}
     whole, divided = planned(8, memory=110, **more), planned(8, memory=110, sharding="fsdp", **more)
     assert whole["fits"] is False  # 7.6 billion weights: 28 GiB, as much of gradients, AdamW's states 57 GiB
@@ -100,7 +99,7 @@ def test_the_plan_divides_what_stays_and_gathers_to_answer() -> None:
     assert divided["phases"]["generate"] > (2 + (4 + 8) / 8) * divided["parameters"]
 
 
-def test_no_remedy_that_it_refuses() -> None:
+def test_no_remedy_conflicts_with_fsdp() -> None:
     made = planned(2, memory=60, sharding="fsdp", beta=0.1)
     assert made["fits"] is False
     assert made["remedies"]
@@ -126,7 +125,7 @@ with open(given[0] + "/rows.jsonl", "w") as file:
         file.write(json.dumps({"prompt": " ".join(rng.choices(WORDS, k=rng.randrange(3, 7)))}) + "\\n")
 with open(given[0] + "/reward.py", "w") as file:
     file.write("def lucky(completions, **_):\\n    return [float(len(c) % 7) for c in completions]\\n")
-say()
+report()
 """
 )
 COMPARE = """
@@ -145,7 +144,7 @@ def compare(first, second, start, folder):
     )
 
 
-say(found=[compare(*map(load_file, files), folder) for *files, folder in given])
+report(found=[compare(*map(load_file, files), folder) for *files, folder in given])
 """
 
 
@@ -203,7 +202,7 @@ def continue_from_step_2(python: Path, material: Path, run: Path, copy: Path) ->
         {"model": "tied", "beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True},
     ],
 )
-def test_a_divided_model_learns_what_a_whole_one_does(
+def test_a_sharded_model_learns_the_same_as_an_unsharded_one(
     stack_python: Path, material: Path, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     whole, divided, again = tmp_path / "whole", tmp_path / "divided", tmp_path / "again"
@@ -237,7 +236,7 @@ def test_a_divided_model_learns_what_a_whole_one_does(
 
 
 @pytest.mark.stack
-def test_a_divided_model_with_an_adapter(stack_python: Path, material: Path, tmp_path: Path) -> None:
+def test_a_sharded_model_with_an_adapter(stack_python: Path, material: Path, tmp_path: Path) -> None:
     whole, divided, again = tmp_path / "whole", tmp_path / "divided", tmp_path / "again"
     more = {"lora_rank": 4, "lora_targets": ["all-linear"], "beta": 0.05, "gradient_checkpointing": True}
     for run, sharding in ((whole, "none"), (divided, "fsdp")):
@@ -268,7 +267,7 @@ def test_bad_input_on_real_processes(stack_python: Path, material: Path, tmp_pat
     assert "ACCELERATE_USE_FSDP is set" in output
 
 
-def test_what_does_not_go_with_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_unsupported_combinations_are_refused_before_the_start(tmp_path: Path) -> None:
     asked = {"recipe": "gsm8k", "settings": {"sharding": "fsdp"}}
     done = subprocess.run(
         [sys.executable, "-B", str(TRAIN / "grpo.py"), "--check"],

@@ -1,4 +1,4 @@
-"""What a run survives: kills, full disks, being on several processes; and that going on changes nothing."""
+"""Runs that are killed, run out of disk space, or have several ranks; a resumed run equals the uninterrupted one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files}
 
 
-def test_the_same_seed_gives_the_same_steps_and_going_on_changes_nothing(stack_python: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_the_uninterrupted_one(stack_python: Path, tmp_path: Path) -> None:
     whole = write_run(tmp_path / "whole", "sort", steps=4, warmup_steps=20, micro_batch=8, beta=0.05, seed=7)
     status, output = finish(start(stack_python, whole))
     assert status == 0, output
@@ -39,7 +39,7 @@ def test_the_same_seed_gives_the_same_steps_and_going_on_changes_nothing(stack_p
     status, output = finish(start(stack_python, taken_up, "--resume", "checkpoint-2"))
     assert status == 0, output
     aside = taken_up / "checkpoints/aside-1"
-    assert "checkpoint-4, generations.csv, metrics.csv, result.json of the course until now lie in" in output
+    assert "checkpoint-4, generations.csv, metrics.csv, result.json of the later steps were moved to" in output
     for name in ("checkpoint-4/complete.json", "metrics.csv", "result.json"):
         first = (whole / "checkpoints" if name.startswith("checkpoint") else whole) / name
         assert (aside / name).read_bytes() == first.read_bytes()
@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_steps_and_going_on_changes_nothing(stack_p
     assert weights[0] == weights[1]
 
 
-def test_a_disk_that_fills_while_saving_loses_no_earlier_checkpoint(stack_python: Path, tmp_path: Path) -> None:
+def test_a_full_disk_while_saving_keeps_earlier_checkpoints(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(
         tmp_path / "run", "sort", steps=400, save_every=3, eval_every=0, hidden_size=64, keep_checkpoints=1
     )
@@ -144,7 +144,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
     assert read_rows(run / "generations.csv") == generations
 
 
-def test_both_processes_end_at_the_same_step_when_one_is_asked_to(stack_python: Path, tmp_path: Path) -> None:
+def test_both_ranks_stop_at_the_same_step_after_a_signal(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=100000, warmup_steps=5, save_every=0, eval_every=0)
     process = start_two(stack_python, run)
     wait_for_step(process, run, 2)
@@ -157,7 +157,7 @@ def test_both_processes_end_at_the_same_step_when_one_is_asked_to(stack_python: 
     assert (run / "checkpoints" / f"checkpoint-{step}" / "complete.json").exists()
 
 
-def test_an_alarm_ends_the_run_when_asked(stack_python: Path, tmp_path: Path) -> None:
+def test_stop_on_ends_the_run(stack_python: Path, tmp_path: Path) -> None:
     # Without a warm-up every answer is wrong: all rewards are 0, and there is nothing to compare.
     run = write_run(
         tmp_path / "run", "sort", steps=300, warmup_steps=0, warmup_batch=64, save_every=0, eval_every=0,
@@ -241,7 +241,7 @@ sys.exit(grpo.main())
 """
 
 
-def test_the_answers_of_a_step_that_fails_are_kept(stack_python: Path, tmp_path: Path) -> None:
+def test_the_completions_of_a_failed_step_are_written(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
     (tmp_path / "breaks.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{BREAKS}")
     status, output = finish(start(stack_python, run, program=tmp_path / "breaks.py"))
@@ -251,7 +251,7 @@ def test_the_answers_of_a_step_that_fails_are_kept(stack_python: Path, tmp_path:
     assert [row["step"] for row in read_rows(run / "generations.csv")][::16] == ["1", "2", "3"]
 
 
-def test_a_disk_that_fills_while_merging_costs_the_merged_model_alone(stack_python: Path, tmp_path: Path) -> None:
+def test_a_full_disk_while_merging_loses_the_merged_model_alone(stack_python: Path, tmp_path: Path) -> None:
     run_code(stack_python, TINY + "save_qwen2(given[0], width=128)\nsay(ok=True)", tmp_path / "model")
     settings = DATASET | {
         "model": str(tmp_path / "model"), "data": str(write_rows(tmp_path)), "rewards": ["length"],
@@ -271,7 +271,7 @@ def test_a_disk_that_fills_while_merging_costs_the_merged_model_alone(stack_pyth
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_pretrained_model_learns_on_rows_of_ones_own(python: Path, tmp_path: Path, kind: str) -> None:
+def test_a_pretrained_model_trains_on_user_rows(python: Path, tmp_path: Path, kind: str) -> None:
     run_code(python, TINY + f"save_{kind}(given[0])\nsay(ok=True)", tmp_path / "model")
     (tmp_path / "overlap.py").write_text(
         "def overlap(prompts, completions, answer, **_):\n"
@@ -302,7 +302,7 @@ def test_a_pretrained_model_learns_on_rows_of_ones_own(python: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("length", [{"steps": 4}, {"steps": 0, "epochs": 0.005}])
-def test_a_run_killed_after_its_last_step_is_ended_without_another(
+def test_a_run_killed_after_its_last_step_is_finished_without_another(
     stack_python: Path, tmp_path: Path, length: dict[str, Any]
 ) -> None:
     run = write_run(tmp_path / "run", "sort", warmup_steps=20, seed=7, **length)

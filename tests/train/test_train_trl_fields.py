@@ -1,4 +1,4 @@
-"""Our settings on each TRL: what a version lacks is refused or replaced; the real GRPOConfig takes the rest."""
+"""The settings on each TRL: missing fields are refused or replaced; the real GRPOConfig accepts the rest."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def refused(trl: str, **given: Any) -> str:
 
 
 @pytest.mark.parametrize(("trl", "passed"), [("0.22.2", None), ("0.27.1", None), ("1.16.0", "absent")])
-def test_prompts_are_never_truncated_behind_ones_back(trl: str, passed: str | None) -> None:
+def test_prompts_are_never_truncated_by_trl(trl: str, passed: str | None) -> None:
     assert arguments(trl)[0].get("max_prompt_length", "absent") == passed
 
 
-def test_vllm_makes_no_text_and_weighs_unless_told() -> None:
+def test_vllm_does_not_detokenize_and_the_correction_is_the_default() -> None:
     for trl in FIELDS:
         given, _ = arguments(trl, generation="vllm-colocate")
         assert given["generation_kwargs"] == {"detokenize": False}
@@ -84,7 +84,7 @@ def test_vllm_makes_no_text_and_weighs_unless_told() -> None:
         assert off.get(CORRECTION) is (None if trl == "0.22.2" else False)
 
 
-def test_paged_generation_rounds_the_weights_and_that_is_told() -> None:
+def test_paged_generation_notes_that_weights_are_rounded() -> None:
     at = dataclasses.replace(ON_GPU, autocast="bfloat16")
     _, notes = arguments("1.16.0", generation="transformers-paged", at=at)
     assert "TRL converts all weights to bfloat16" in notes[0]
@@ -103,7 +103,7 @@ def test_vllms_length_reaches_every_version() -> None:
     assert "prompts of 100" in refused("1.16.0", generation="vllm-colocate", vllm_max_model_length=256)
 
 
-def test_the_mode_is_always_said() -> None:
+def test_the_vllm_mode_is_always_set() -> None:
     for trl in FIELDS:
         assert arguments(trl, generation="vllm-colocate")[0]["vllm_mode"] == "colocate"
     served, _ = arguments("1.16.0", generation="vllm-server", vllm_server="node7:8000")
@@ -113,7 +113,7 @@ def test_the_mode_is_always_said() -> None:
 @pytest.mark.parametrize(
     ("trl", "sleeps"), [("0.22.2", False), ("0.23.1", True), ("0.27.1", False), ("1.16.0", True)]
 )
-def test_sleep_is_refused_where_waking_loads_other_weights(trl: str, sleeps: bool) -> None:
+def test_sleep_is_refused_where_waking_up_loads_other_weights(trl: str, sleeps: bool) -> None:
     given = {"generation": "vllm-colocate", "vllm_sleep": True}
     if sleeps:
         assert arguments(trl, **given)[0]["vllm_enable_sleep_mode"] is True
@@ -121,7 +121,7 @@ def test_sleep_is_refused_where_waking_loads_other_weights(trl: str, sleeps: boo
         assert f"vllm_sleep = true with TRL {trl}" in refused(trl, **given)
 
 
-def test_ligers_loss_has_a_name_of_its_own_in_each_version() -> None:
+def test_the_field_of_ligers_loss_per_version() -> None:
     given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3"}
     assert arguments("0.22.2", **given)[0]["use_liger_loss"] is True
     new, _ = arguments("0.27.1", **given | {"liger": "0.6.4"})
@@ -158,21 +158,21 @@ def test_a_liger_too_old_for_this_trl_or_this_loss_is_bad_input(trl: str, liger:
     assert seen in refused(trl, liger=liger, liger_loss=True, loss_type=kind, **given)
 
 
-def test_liger_with_vllm_says_that_the_correction_is_left_out() -> None:
+def test_liger_with_vllm_notes_the_missing_correction() -> None:
     given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3", "generation": "vllm-colocate"}
     made, notes = arguments("0.23.1", **given)
     assert made[CORRECTION] is False
     assert "importance-sampling" in notes[0]
 
 
-def test_a_loss_that_the_version_does_not_know() -> None:
+def test_a_loss_that_the_version_lacks_is_refused() -> None:
     assert "loss_type = cispo with TRL 0.23.1" in refused("0.23.1", loss_type="cispo", epsilon_high=5)
     assert arguments("0.27.1", loss_type="cispo", epsilon_high=5)[0]["loss_type"] == "cispo"
     assert "luspo" in refused("0.27.1", loss_type="luspo")
     assert arguments("1.16.0", loss_type="vespo")[0]["loss_type"] == "vespo"
 
 
-def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
+def test_each_loss_gets_its_kind_of_weights() -> None:
     """TRL's default for luspo is another loss, that for vespo beside vLLM a ValueError (1.0 to 1.16)."""
     assert arguments("1.16.0", loss_type="luspo")[0]["importance_sampling_level"] == "sequence"
     assert "importance_sampling_level" not in arguments("1.16.0")[0]
@@ -186,7 +186,7 @@ def test_a_loss_gets_the_weights_that_it_is_made_for() -> None:
         assert ("vllm_importance_sampling_mode" in given, notes) == (False, [])
 
 
-def test_a_correction_that_trl_does_not_have_is_told() -> None:
+def test_a_missing_correction_is_noted() -> None:
     _, notes = arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000")
     assert notes == ["vllm_correction: TRL 0.22.2 has none (0.23 has it); vLLM's samples are not weighted"]
     given = {"vllm_correction": False}
@@ -199,7 +199,7 @@ def test_a_correction_that_trl_does_not_have_is_told() -> None:
      ("0.27.1", "sequence_mask", "vllm_importance_sampling_cap"),
      ("1.16.0", "sequence_mask", "vllm_importance_sampling_clip_max")],
 )  # fmt: skip
-def test_the_correction_is_what_was_asked_for_or_what_this_trl_does_and_told(trl: str, own: str, limit: str) -> None:
+def test_the_correction_is_the_requested_one_or_the_noted_default(trl: str, own: str, limit: str) -> None:
     given = {"generation": "vllm-colocate"}
     made, notes = arguments(trl, **given)
     assert not {MODE, limit} & set(made)
@@ -225,7 +225,7 @@ def test_a_correction_that_is_off_has_neither_mode_nor_limit() -> None:
     assert message == "vllm_correction_limit = 2.0 does nothing with TRL 0.22.2, which has no correction"
 
 
-def test_the_kl_s_gradient_is_what_was_asked_for_or_what_this_trl_does_and_told() -> None:
+def test_the_kl_gradient_is_the_requested_one_or_the_noted_default() -> None:
     field = "use_bias_correction_kl"
     for trl, own in (("0.23.1", "plain"), ("0.27.1", "plain"), ("1.14.0", "unbiased"), ("1.16.0", "unbiased")):
         made, notes = arguments(trl, beta=0.1)
@@ -242,7 +242,7 @@ def test_the_kl_s_gradient_is_what_was_asked_for_or_what_this_trl_does_and_told(
     assert arguments("1.14.0", beta=0.1, kl_gradient="unbiased", liger_loss=True, liger="0.8.2")[0][field] is True
 
 
-def test_a_model_s_own_code_is_run_wherever_trl_loads_it_again() -> None:
+def test_trust_remote_code_reaches_trl() -> None:
     given = {"trust_remote_code": True}
     assert "trust_remote_code" not in arguments("1.16.0", **given)[0]  # the model is made by us
     for again in ({"generation": "vllm-colocate"}, {"beta": 0.1}):
@@ -251,7 +251,7 @@ def test_a_model_s_own_code_is_run_wherever_trl_loads_it_again() -> None:
     assert "trust_remote_code" not in arguments("0.27.1", **given, beta=0.1, lora_rank=4)[0]
 
 
-def test_an_adapter_on_the_head_that_would_not_learn() -> None:
+def test_an_adapter_on_the_head_is_refused() -> None:
     """grpo_trainer.py: 1.9 to 1.14 raise with use_liger_kernel, 1.15 and 1.16 always; before, it had no gradient."""
     given = {"lora_rank": 4, "lora_targets": ["q_proj", "lm_head"]}
     for trl, more in (("1.16.0", {}), ("1.15.0", {}), ("0.23.1", {"liger_loss": True, "liger": "0.6.4"})):
@@ -267,7 +267,7 @@ def test_paged_generation_follows_its_name() -> None:
     assert "without a GPU" in refused("1.16.0", generation="vllm-colocate", at=on_cpu)
 
 
-def test_graphs_are_our_own_and_need_a_gpu() -> None:
+def test_cuda_graph_decoding_needs_a_gpu() -> None:
     kind = {"generation": "transformers-graphs"}
     for trl in ("0.22.2", "0.27.1", "1.16.0"):
         given, _ = arguments(trl, **kind)
@@ -281,7 +281,7 @@ def test_graphs_are_our_own_and_need_a_gpu() -> None:
     ("ranks", "given", "batch", "passes"),
     [(1, {}, 64, 1), (1, {"micro_batch": 4}, 4, 16), (2, {"micro_batch": 4}, 4, 8), (4, {}, 16, 1)],
 )
-def test_a_step_has_the_same_answers_on_any_number_of_gpus(
+def test_a_step_has_the_same_completions_on_any_number_of_gpus(
     ranks: int, given: dict[str, Any], batch: int, passes: int
 ) -> None:
     at = RunContext(output="run", device="cuda", ranks=ranks, autocast="", longest_prompt=9, completion=9)
@@ -290,7 +290,7 @@ def test_a_step_has_the_same_answers_on_any_number_of_gpus(
     assert batch * passes * ranks == 8 * 8
 
 
-def test_answers_that_do_not_divide() -> None:
+def test_uneven_batches_are_refused() -> None:
     at = RunContext(output="run", device="cuda", ranks=3, autocast="", longest_prompt=9, completion=9)
     assert "64 completions per step" in refused("1.16.0", at=at)
     two = RunContext(output="run", device="cuda", ranks=2, autocast="", longest_prompt=9, completion=9)
@@ -311,7 +311,7 @@ def test_answers_that_do_not_divide() -> None:
         ("stable_adamw", "torch-optimi is not"),
     ],
 )
-def test_an_optimizer_that_is_none_or_lacks_its_package(name: str, seen: str) -> None:
+def test_an_unknown_optimizer_or_missing_package_is_refused(name: str, seen: str) -> None:
     known = frozenset({
         "adamw_torch", "paged_adamw_8bit", "adamw_8bit", "galore_adamw", "lion_32bit", "ademamix",
         "rmsprop_bnb_32bit", "adamw_torch_4bit", "lomo", "schedule_free_radam", "stable_adamw", "rmsprop",
@@ -340,12 +340,12 @@ for name in names:
     except Exception as error:
         found[name] = f"{type(error).__name__}: {error}"
 needed = {name: next((module for part, (module, _) in NEEDS.items() if part in name), "") for name in names}
-say(found=found, needed=needed, targeted=TARGETED, packages=sorted(find_packages()))
+report(found=found, needed=needed, targeted=TARGETED, packages=sorted(find_packages()))
 """
 
 
 @pytest.mark.stack
-def test_every_optimizer_that_transformers_has_no_package_for_is_known(python: Path, tmp_path: Path) -> None:
+def test_the_packages_of_all_optimizers_are_known(python: Path, tmp_path: Path) -> None:
     made = run_code(python, OPTIMIZERS, tmp_path)
     usable = {name for name in made["found"] if not name.startswith(tuple(made["targeted"]))}
     assert usable <= set(setting_definitions()["optimizer"].choices)
@@ -384,7 +384,7 @@ for given in json.loads(sys.argv[3]):
 
 
 @pytest.mark.stack
-def test_the_real_configuration_takes_every_argument(python: Path, tmp_path: Path) -> None:
+def test_the_real_grpo_config_accepts_every_argument(python: Path, tmp_path: Path) -> None:
     given = [
         {},
         {"micro_batch": 4, "beta": 0.1, "gradient_checkpointing": True, "steps": 3, "epsilon_high": 0.28},

@@ -1,4 +1,4 @@
-"""Rows without their padding: what is learnt from them is what is learnt with a mask."""
+"""Training passes without padding learn the same as passes with a mask."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PASSES = (
     + SHAPE
     + """
 random = torch.Generator().manual_seed(0)
-lengths = [(0, 9), (3, 5), (6, 6), (2, 10), (11, 1)]  # padding before, tokens; 12 in a row
+lengths = [(0, 9), (3, 5), (6, 6), (2, 10), (11, 1)]  # padding before, tokens; rows of 12
 mask = torch.zeros(5, 12, dtype=torch.long)
 for row, (before, count) in enumerate(lengths):
     mask[row, before : before + count] = 1
@@ -58,21 +58,21 @@ found = {}
 for kind, make in makers.items():
     torch.manual_seed(0)
     plain = make().double()
-    ours = copy.deepcopy(plain)
-    applied, seen = remove_model_padding(ours, device="cuda"), []
-    base = ours.get_base_model() if kind == "lora" else ours
+    unpadded_model = copy.deepcopy(plain)
+    applied, shapes = remove_model_padding(unpadded_model, device="cuda"), []
+    base = unpadded_model.get_base_model() if kind == "lora" else unpadded_model
     first = base.model.layers[0]
-    first.register_forward_pre_hook(lambda m, a, k: seen.append([list(a[0].shape), k["attention_mask"] is None]),
+    first.register_forward_pre_hook(lambda m, a, k: shapes.append([list(a[0].shape), k["attention_mask"] is None]),
                                     with_kwargs=True)
-    far = []
+    differences = []
     for given_mask in (mask, torch.ones_like(mask), holes):
-        (one, grads), (other, others) = learn(plain, given_mask), learn(ours, given_mask)
-        far.append(max((a - b).abs().max().item() for a, b in zip([one, *grads], [other, *others])))
-    with_cache = ours(input_ids=ids, attention_mask=mask, use_cache=True)
-    asked = dict(max_new_tokens=6, do_sample=False, pad_token_id=0)
+        (one, grads), (other, others) = learn(plain, given_mask), learn(unpadded_model, given_mask)
+        differences.append(max((a - b).abs().max().item() for a, b in zip([one, *grads], [other, *others])))
+    with_cache = unpadded_model(input_ids=ids, attention_mask=mask, use_cache=True)
+    options = dict(max_new_tokens=6, do_sample=False, pad_token_id=0)
     lefts = dict(input_ids=ids[:, :6], attention_mask=torch.ones_like(mask[:, :6]))
-    same = (plain.generate(**lefts, **asked) == ours.generate(**lefts, **asked)).all().item()
-    found[kind] = dict(applied=applied, far=far, seen=seen[:3], cached=seen[3], same=same)
+    same = (plain.generate(**lefts, **options) == unpadded_model.generate(**lefts, **options)).all().item()
+    found[kind] = dict(applied=applied, differences=differences, shapes=shapes[:3], cached=shapes[3], same=same)
 
 eager = Qwen2Config(**shape | {"attn_implementation": "eager"})
 others = [
@@ -80,11 +80,11 @@ others = [
     remove_model_padding(makers["qwen2"](), device="cpu"),
     remove_model_padding(makers["qwen2"](), device="cuda", compiled=True),
 ]
-say(found=found, others=others)
+report(found=found, others=others)
 """
 )
 
-# A step of TRL's own trainer, on prompts of several lengths, with answers that end at different places.
+# A step of TRL's own trainer, with prompts and completions of several lengths.
 STEP = (
     TINY
     + SHAPE
@@ -98,7 +98,7 @@ tokenizer = PreTrainedTokenizerFast.from_pretrained(root, padding_side="left")
 calls = []
 
 
-def learn(unpadded):
+def train(unpadded):
     torch.manual_seed(0)
     model = makers["qwen2"]()
     config = GRPOConfig(
@@ -126,33 +126,37 @@ def learn(unpadded):
     return torch.cat([p.detach().flatten() for p in model.parameters()]), logs
 
 
-plain, logs = learn(False)
-ours, ours_logs = learn(True)
+plain, logs = train(False)
+unpadded_weights, unpadded_logs = train(True)
 torch.manual_seed(0)
 moved = (plain - torch.cat([p.detach().flatten() for p in makers["qwen2"]().parameters()])).abs().max().item()
-say(far=(plain - ours).abs().max().item(), moved=moved, calls=calls,
-    lengths=[logs[f"completions/{name}_length"] for name in ("min", "max")], loss=[logs["loss"], ours_logs["loss"]])
+report(differences=(plain - unpadded_weights).abs().max().item(), moved=moved, calls=calls,
+    lengths=[logs[f"completions/{name}_length"] for name in ("min", "max")],
+    loss=[logs["loss"], unpadded_logs["loss"]])
 """
 )
 
 
-def test_passes_without_padding_compute_what_masked_ones_compute(stack_python: Path) -> None:
-    said = run_code(stack_python, PASSES)
-    for kind, found in said["found"].items():
+def test_unpadded_passes_equal_masked_ones(stack_python: Path) -> None:
+    result = run_code(stack_python, PASSES)
+    for kind, found in result["found"].items():
         assert found["applied"], kind
-        assert max(found["far"]) < 1e-4, (kind, found["far"])  # places are turned into angles in float32
-        assert max(found["far"][1:]) < 1e-10, (kind, found["far"])  # nothing to leave out; padding amid a row
-        masked = kind == "sliding"  # a window within the row is a mask of its own
-        assert found["seen"][0] == [[5, 10, 32], not masked], kind  # 12 places, of which the longest row needs 10
-        assert found["seen"][1:] == [[[5, 12, 32], not masked], [[5, 12, 32], False]], kind
+        assert max(found["differences"]) < 1e-4, (
+            kind,
+            found["differences"],
+        )  # rotary embeddings are computed in float32
+        assert max(found["differences"][1:]) < 1e-10, (kind, found["differences"])  # no padding; padding within a row
+        masked = kind == "sliding"  # a sliding window needs a mask
+        assert found["shapes"][0] == [[5, 10, 32], not masked], kind  # the longest of the rows of 12 has 10 tokens
+        assert found["shapes"][1:] == [[[5, 12, 32], not masked], [[5, 12, 32], False]], kind
         assert found["cached"] == [[5, 12, 32], False], kind
         assert found["same"], kind
-    assert said["others"] == [False, False, False]
+    assert result["others"] == [False, False, False]
 
 
-def test_a_step_of_trl_learns_the_same_without_padding(stack_python: Path, tmp_path: Path) -> None:
+def test_an_unpadded_trl_step_learns_the_same(stack_python: Path, tmp_path: Path) -> None:
     found = run_code(stack_python, STEP, tmp_path)
-    assert found["far"] < 1e-4 * found["moved"], found
+    assert found["differences"] < 1e-4 * found["moved"], found
     assert found["loss"][0] == pytest.approx(found["loss"][1], abs=1e-6)
     without = {name for name, shape, unmasked in found["calls"] if unmasked and shape[1] > 1}
     assert without == {"model", "reference"}, found["calls"]
