@@ -164,8 +164,8 @@ def test_equal_nodes_have_no_findings() -> None:
     ],
 )
 def test_differing_node_is_reported(odd: NodeReport, identifier: str, message: str) -> None:
-    usual = [node(name, clock=Clock(0.1, 0.2)) for name in "abc"]
-    findings = {finding.id: finding for finding in compare(*usual, odd).findings()}
+    others = [node(name, clock=Clock(0.1, 0.2)) for name in "abc"]
+    findings = {finding.id: finding for finding in compare(*others, odd).findings()}
     assert message in findings[identifier].message
     assert findings[identifier].commands
     assert " x" in findings[identifier].message or findings[identifier].message.startswith("x")
@@ -182,9 +182,11 @@ def test_two_against_two_has_no_majority() -> None:
 
 
 def test_clock_offset_within_its_uncertainty_is_accepted() -> None:
-    usual = [node(name, clock=Clock(0.0, 0.1)) for name in "abc"]
-    assert messages(compare(*usual, node("x", clock=Clock(1.4, 0.6)))) == []
-    assert [identifier for identifier, _ in messages(compare(*usual, node("x", clock=Clock(1.8, 0.6))))] == ["FLT030"]
+    others = [node(name, clock=Clock(0.0, 0.1)) for name in "abc"]
+    assert messages(compare(*others, node("x", clock=Clock(1.4, 0.6)))) == []
+    assert [identifier for identifier, _ in messages(compare(*others, node("x", clock=Clock(1.8, 0.6))))] == [
+        "FLT030"
+    ]
 
 
 def test_wrong_local_clock_has_no_findings() -> None:
@@ -325,13 +327,13 @@ def test_probe_runs_with_each_installed_python(python: Path) -> None:
 def write_nodes(folder: Path, count: int) -> None:
     """Write recorded nodes, three of which have a fault."""
     folder.mkdir()
-    usual = msgspec.json.encode(node("x").check)
+    others = msgspec.json.encode(node("x").check)
     for number in range(1, count + 1):
-        (folder / f"node{number:04d}.json").write_bytes(usual)
+        (folder / f"node{number:04d}.json").write_bytes(others)
     (folder / "node0007.json").write_bytes(
         msgspec.json.encode(node("x", ("driver.version", known("550.54.15"))).check)
     )
-    (folder / "node0500.json").write_bytes(usual[: len(usual) // 2])
+    (folder / "node0500.json").write_bytes(others[: len(others) // 2])
     (folder / "node0999.json").write_bytes(msgspec.json.encode(node("x", stack=stack(torch="2.7.1")).check))
 
 

@@ -177,7 +177,7 @@ def test_exit_code_states_how_the_run_ended(run: Path, end: str, code: int) -> N
         assert ("--resume latest" in done.stdout) == (end == "interrupted")
 
 
-def test_a_killed_trainer_is_seen_while_it_is_watch_json(run: Path, trainers: list[Trainer]) -> None:
+def test_killed_trainer_is_detected_while_watching(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
     trainers[0].wait_until_hanging()
     watching = subprocess.Popen(

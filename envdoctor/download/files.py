@@ -170,8 +170,8 @@ def _file_length(stream: Stream, partial: PartialFile) -> int | None:
     if stream.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
         encoding = stream.headers["Content-Encoding"]
         raise RequestFailed(f"{stream.redacted_url} sends the file with content encoding {encoding}")
-    found = re.fullmatch(r"bytes \d+-\d+/(\d{1,15})", stream.headers.get("Content-Range", "").strip())
-    length = stream.content_length if stream.status != 206 else int(found[1]) if found else None
+    match = re.fullmatch(r"bytes \d+-\d+/(\d{1,15})", stream.headers.get("Content-Range", "").strip())
+    length = stream.content_length if stream.status != 206 else int(match[1]) if match else None
     expected = f"expected {partial.size}" if partial.size is not None else f"expected at most {MAX_BYTES}"
     if length is not None and length != partial.size and (partial.size is not None or length > MAX_BYTES):
         raise RequestFailed(f"{stream.redacted_url} would send {length} bytes, {expected}")
@@ -319,9 +319,9 @@ def _advice(failure: RequestFailed) -> str:
     return "check the network, proxy and mirror (pip config debug)"
 
 
-def _hash_mismatch(name: str, source: str, found: str, sha256: str) -> HashMismatch:
+def _hash_mismatch(name: str, source: str, observed: str, sha256: str) -> HashMismatch:
     return HashMismatch(
-        f"{name} from {source} has sha256 {found}; the file was deleted",
+        f"{name} from {source} has sha256 {observed}; the file was deleted",
         expected=f"sha256 {sha256}",
         hint="run the same command again; after the same error use another source: export PIP_INDEX_URL=ADDRESS",
     )

@@ -83,9 +83,9 @@ class FleetComparison:
         """Return groups of nodes with the same facts, the largest first, with their differences from the majority."""
         differences: dict[str, dict[str, str]] = {node: {} for node in self.nodes}
         for fact, values in self._values.items():
-            usual = majority(values)
+            majority_value = majority(values)
             for value, nodes in values.items() if len(values) > 1 else ():
-                for node in nodes if value != usual else ():
+                for node in nodes if value != majority_value else ():
                     differences[node][fact] = value
         for node, clock in self.clocks().items():
             if _is_off(clock):
@@ -160,34 +160,35 @@ class FleetComparison:
     def _difference(self, fact: str, values: Mapping[str, list[str]]) -> Finding:
         """Report a fact in which nodes differ."""
         row = find_compared_fact(fact)
-        usual = majority(values)
+        majority_value = majority(values)
         ranked = sorted(values.items(), key=lambda item: -len(item[1]))
         evidence = tuple(Evidence(fact, value, format_host_list(nodes)) for value, nodes in ranked[:MAX_VALUES])
-        others = [(value, nodes) for value, nodes in ranked if value != usual]
+        others = [(value, nodes) for value, nodes in ranked if value != majority_value]
         listed = "; ".join(f"{value} on {format_host_list(nodes)}" for value, nodes in others[:MAX_VALUES])
-        if usual is None:
+        if majority_value is None:
             message = f"{fact}: no majority, {len(values)} different values: {listed}; expected one on all"
         else:
             more = f" and {len(others) - MAX_VALUES} more" if len(others) > MAX_VALUES else ""
-            message = f"{fact}: {listed}{more}; expected {usual} as on {_count(len(values[usual]))}"
+            count = _count(len(values[majority_value]))
+            message = f"{fact}: {listed}{more}; expected {majority_value} as on {count}"
             if fact == "packages":
-                message += self._package_differences(usual, others[0][0])
-        command = self._command(row, fact, others[0][1][0], usual)
+                message += self._package_differences(majority_value, others[0][0])
+        command = self._command(row, fact, others[0][1][0], majority_value)
         return Finding(row.id, row.cause, row.severity, message, evidence, row.fix, (command,))
 
-    def _package_differences(self, usual: str, odd: str) -> str:
+    def _package_differences(self, majority_value: str, odd: str) -> str:
         """Return the packages that differ between two sets, where both are kept."""
-        if usual not in self._packages or odd not in self._packages:
+        if majority_value not in self._packages or odd not in self._packages:
             return ""
-        observed, expected = self._packages[odd], self._packages[usual]
+        observed, expected = self._packages[odd], self._packages[majority_value]
         names = sorted(name for name in observed.keys() | expected.keys() if observed.get(name) != expected.get(name))
         listed = [f"{name} {observed.get(name, 'none')} against {expected.get(name, 'none')}" for name in names]
         more = f" and {len(listed) - MAX_PACKAGES} more" if len(listed) > MAX_PACKAGES else ""
         return f" ({', '.join(listed[:MAX_PACKAGES])}{more})"
 
-    def _command(self, row: ComparedFact, fact: str, node: str, usual: str | None) -> str:
+    def _command(self, row: ComparedFact, fact: str, node: str, majority_value: str | None) -> str:
         """Return the command of a fact's row for one node."""
-        expected = usual or "VALUE"
+        expected = majority_value or "VALUE"
         size = re.sub(r"\s*GiB.*", "G", expected)
         command = row.command
         if command.startswith("envdoctor"):

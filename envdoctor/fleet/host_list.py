@@ -21,12 +21,12 @@ def format_host_list(names: Iterable[str]) -> str:
     families: dict[tuple[str, str, int], list[int]] = {}
     single = []
     for name in sorted(set(names)):
-        found = re.fullmatch(r"(.*?)(\d+)(\D*)", name)
-        if not found or "." in found[1] or ":" in name:  # an address or domain name is not numbered
+        match = re.fullmatch(r"(.*?)(\d+)(\D*)", name)
+        if not match or "." in match[1] or ":" in name:  # an address or domain name is not numbered
             single.append(name)
             continue
-        width = len(found[2]) if found[2].startswith("0") else 0
-        families.setdefault((found[1], found[3], width), []).append(int(found[2]))
+        width = len(match[2]) if match[2].startswith("0") else 0
+        families.setdefault((match[1], match[3], width), []).append(int(match[2]))
     merged = _merge_widths(families)
     return ",".join([*single, *(_format_family(*family, numbers) for family, numbers in sorted(merged.items()))])
 
@@ -79,13 +79,13 @@ def parse_host_list(text: str, *, where: str) -> list[str]:
 
 
 def _expand(part: str, where: str) -> list[str]:
-    found = re.fullmatch(r"([^\[\]]*)\[([\d,-]+)\](.*)", part)
-    if not found:
+    match = re.fullmatch(r"([^\[\]]*)\[([\d,-]+)\](.*)", part)
+    if not match:
         if "[" in part or "]" in part:
             raise BadInput(f"{where}: '{part[:80]}' is not a node name", expected="node[01-16]", hint=HINT)
         return [part]
-    rest = _expand(found[3], where) if found[3] else [""]
-    return [f"{found[1]}{number}{suffix}" for number in _numbers(found[2], part, where) for suffix in rest]
+    rest = _expand(match[3], where) if match[3] else [""]
+    return [f"{match[1]}{number}{suffix}" for number in _numbers(match[2], part, where) for suffix in rest]
 
 
 def _numbers(text: str, part: str, where: str) -> list[str]:

@@ -38,9 +38,9 @@ class NodeOutputParser:
         *lines, self._partial_line = (self._partial_line + text).split("\n")
         reported = []
         for line in lines:
-            if not (found := LINE.match(line.strip())):
+            if not (match := LINE.match(line.strip())):
                 continue
-            kind, node, rest = found.groups()
+            kind, node, rest = match.groups()
             if kind == "clock":
                 self._add_clock(node, rest, now)
             elif kind == "report":

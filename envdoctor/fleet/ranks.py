@@ -81,12 +81,12 @@ def parse_rank(line: str, previous: RankState | None, now: float) -> RankState |
 
     `envdoctor-fleet rank 3 {"step": 7, "phase": "all_reduce 64MiB", "host": "gpu07", "pid": 4711}`
     """
-    if not (found := LINE.search(line)):
+    if not (match := LINE.search(line)):
         return None
     try:
-        fields: dict[str, Any] = msgspec.json.decode(found[2])
+        fields: dict[str, Any] = msgspec.json.decode(match[2])
         step_at = now if previous is None or previous.step != fields["step"] else previous.step_at
-        return msgspec.convert(fields | {"rank": int(found[1]), "seen_at": now, "step_at": step_at}, RankState)
+        return msgspec.convert(fields | {"rank": int(match[1]), "seen_at": now, "step_at": step_at}, RankState)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
         return None
 

@@ -47,5 +47,5 @@ def _read_uv_default() -> str:
 
 def parse_index_url(output: str) -> str:
     """Return the URL of a line `--index-url https://mirror.example/simple`; empty where there is none."""
-    found = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
+    return match[1] if match else ""

@@ -134,8 +134,8 @@ def _digest(attributes: Mapping[str, str]) -> str | None:
     """Return the hash of `data-core-metadata="sha256=..."` or "true" (PEP 714), also under its older name."""
     for name in ("data-core-metadata", "data-dist-info-metadata"):
         if name in attributes:
-            found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", attributes[name])
-            return found[1] if found else "" if attributes[name] != "false" else None
+            match = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", attributes[name])
+            return match[1] if match else "" if attributes[name] != "false" else None
     return None
 
 
@@ -147,8 +147,8 @@ def _file(name: str, url: str, python: str, digest: str | None, *, yanked: bool,
 
 def _sdist_version(filename: str) -> str:
     """Return "2.8.3" for `flash_attn-2.8.3.tar.gz`; empty for a file that is not a source archive."""
-    found = re.fullmatch(r"(.+)-([^-]+)\.(?:tar\.(?:gz|bz2|xz)|tgz|zip)", filename)
-    return found[2] if found else ""
+    match = re.fullmatch(r"(.+)-([^-]+)\.(?:tar\.(?:gz|bz2|xz)|tgz|zip)", filename)
+    return match[2] if match else ""
 
 
 def _belongs_to(file: File, name: str) -> bool:

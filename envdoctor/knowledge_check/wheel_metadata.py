@@ -96,10 +96,10 @@ class _RemoteFile(io.RawIOBase):
     def _parse_range(self, response: Response) -> tuple[int, int]:
         """Return the start of a part and the size of the file, from `bytes 0-99/483664949`."""
         header = response.headers.get("Content-Range", "")
-        found = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", header.strip())
-        if not found or int(found[2]) - int(found[1]) + 1 != len(response.body) or int(found[2]) >= int(found[3]):
+        match = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", header.strip())
+        if not match or int(match[2]) - int(match[1]) + 1 != len(response.body) or int(match[2]) >= int(match[3]):
             raise RequestFailed(f"{redact_variable('', self._file.url)} returned the range {header[:80]!r}")
-        return int(found[1]), int(found[3])
+        return int(match[1]), int(match[3])
 
     def seekable(self) -> bool:
         """Return True."""

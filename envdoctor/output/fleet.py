@@ -21,12 +21,12 @@ def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
     head = Text.assemble(
         ("Fleet", "title"), f"  {data.nodes} nodes by {data.method}, {data.answered} answered, {data.seconds} s"
     )
-    usual = ", ".join(
+    common_facts = ", ".join(
         f"{fact} {data.common[fact]}" for fact in HEADLINE_FACTS if data.common.get(fact, "none") != "none"
     )
     parts: list[RenderableType] = [
         head,
-        *([Text(f"most nodes have: {usual}", style="dim")] if usual else []),
+        *([Text(f"most nodes have: {common_facts}", style="dim")] if common_facts else []),
         _groups(data),
     ]
     if len(data.groups) > MAX_ROWS:

@@ -62,7 +62,7 @@ def find_interface(address: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
-            own = probe.getsockname()[0]
+            own_address = probe.getsockname()[0]
         except OSError:
             return ""
         for name in sorted(os.listdir("/sys/class/net")):  # noqa: PTH208
@@ -70,7 +70,7 @@ def find_interface(address: str) -> str:
                 packed = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue
-            if socket.inet_ntoa(packed[20:24]) == own:
+            if socket.inet_ntoa(packed[20:24]) == own_address:
                 return name
     return ""
 
@@ -89,12 +89,12 @@ def time_computation(device) -> float:
     import torch
 
     size = 4096 if device.type == "cuda" else 384
-    left = torch.ones(size, size, device=device)
-    left @ left
+    matrix = torch.ones(size, size, device=device)
+    matrix @ matrix
     synchronize(device)
     start = time.perf_counter()
     for _ in range(COMPUTE_ROUNDS):
-        left @ left
+        matrix @ matrix
     synchronize(device)
     return time.perf_counter() - start
 

@@ -38,11 +38,11 @@ def descendants(process):
                 parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-    found, new = set(), {process}
+    descendant_pids, new = set(), {process}
     while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+        new = {pid for pid, parent in parents.items() if parent in new} - descendant_pids
+        descendant_pids |= new
+    return descendant_pids
 
 
 def kill(child):

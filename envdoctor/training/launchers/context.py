@@ -36,8 +36,8 @@ def read_context(
     """Read the context of a launch; a single process on this machine needs neither disks nor GPUs."""
     interfaces = node.read_interfaces()
     uses_slurm = options.launcher == "slurm" or options.job.is_set
-    wanted = "" if uses_slurm else options.interface or environ.get("NCCL_SOCKET_IFNAME", "")
-    name, reason, address = _select_interface(interfaces, wanted)
+    requested = "" if uses_slurm else options.interface or environ.get("NCCL_SOCKET_IFNAME", "")
+    name, reason, address = _select_interface(interfaces, requested)
     if not uses_slurm and (gloo := environ.get("GLOO_SOCKET_IFNAME")):
         _select_interface(interfaces, "=" + gloo)
     disks = {} if single_process else _read_disks(environ)
@@ -59,10 +59,10 @@ def read_context(
     )
 
 
-def _select_interface(interfaces: Sequence[node.Interface], wanted: str) -> tuple[str, str, str]:
+def _select_interface(interfaces: Sequence[node.Interface], requested: str) -> tuple[str, str, str]:
     """Return name, reason and address of this machine's network interface."""
     try:
-        name, reason = node.choose_interface(interfaces, wanted)
+        name, reason = node.choose_interface(interfaces, requested)
     except node.InterfaceError as error:
         names = (
             ", ".join(item.name for item in interfaces if item.is_external) or "none that leads to another machine"
@@ -115,8 +115,8 @@ def parse_address(text: str) -> str:
 
     Sample: "NodeName=n1 Arch=x86_64\\n   NodeAddr=10.0.0.7 NodeHostName=n1 Port=6818 Version=22.05.8" -> "10.0.0.7"
     """
-    found = re.search(r"\bNodeAddr=(\S+)", text)
-    return found[1] if found else ""
+    match = re.search(r"\bNodeAddr=(\S+)", text)
+    return match[1] if match else ""
 
 
 def read_partitions() -> tuple[Partition, ...]:

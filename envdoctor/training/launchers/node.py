@@ -106,15 +106,15 @@ def read_own_address(host: str) -> str:
     return ""
 
 
-def choose_interface(interfaces: Sequence[Interface], wanted: str = "", own_address: str = "") -> tuple[str, str]:
+def choose_interface(interfaces: Sequence[Interface], requested: str = "", own_address: str = "") -> tuple[str, str]:
     """Return the interface to the other nodes, empty where there is none, and the reason of the choice.
 
     Order of precedence: the requested interface; the one with `own_address`, from which the first node is reachable;
     the one of the default route; the first external one with an address. InfiniBand comes last: NCCL uses it for data
     by itself, and this interface only sets up its connections.
     """
-    if wanted:
-        return _resolve_names(interfaces, wanted), "as requested"
+    if requested:
+        return _resolve_names(interfaces, requested), "as requested"
     external = sorted(
         (item for item in interfaces if item.is_external and item.address), key=lambda item: item.kind == INFINIBAND
     )
@@ -132,19 +132,21 @@ def choose_interface(interfaces: Sequence[Interface], wanted: str = "", own_addr
     return "", "no interface is up"
 
 
-def _resolve_names(interfaces: Sequence[Interface], wanted: str) -> str:
+def _resolve_names(interfaces: Sequence[Interface], requested: str) -> str:
     """Resolve NCCL's notation for interfaces to exact names: a prefix, `=` an exact name, `^` all others."""
     names = [item.name for item in interfaces]
     external = [item.name for item in interfaces if item.is_external]
     available = f"on {socket.gethostname()}; interfaces: {', '.join(names)}"
-    if wanted.startswith("^"):
-        left = [name for name in external if not name.startswith(tuple(wanted.lstrip("^=").split(",")))]
-        if not left:
-            raise InterfaceError(f"{wanted} excludes every interface {available}")
-        return left[0]
+    if requested.startswith("^"):
+        remaining = [name for name in external if not name.startswith(tuple(requested.lstrip("^=").split(",")))]
+        if not remaining:
+            raise InterfaceError(f"{requested} excludes every interface {available}")
+        return remaining[0]
     resolved = []
-    for name in wanted.removeprefix("=").split(","):
-        prefixed = [] if wanted.startswith("=") else [item for item in (*external, *names) if item.startswith(name)]
+    for name in requested.removeprefix("=").split(","):
+        prefixed = (
+            [] if requested.startswith("=") else [item for item in (*external, *names) if item.startswith(name)]
+        )
         if name not in names and not prefixed:
             raise InterfaceError(f"there is no interface {name} {available}")
         resolved.append(name if name in names else prefixed[0])
@@ -219,15 +221,15 @@ def prepare(arguments: argparse.Namespace, environ: dict[str, str]) -> tuple[lis
         variables.append(("OMP_NUM_THREADS", str(max(1, cores // arguments.processes)), reason))
     if arguments.several:
         interfaces = read_interfaces()
-        own = read_own_address(arguments.toward) if arguments.toward else ""
-        wanted = arguments.interface or environ.get("NCCL_SOCKET_IFNAME", "")
-        name, reason = choose_interface(interfaces, wanted, own)
+        own_address = read_own_address(arguments.toward) if arguments.toward else ""
+        requested = arguments.interface or environ.get("NCCL_SOCKET_IFNAME", "")
+        name, reason = choose_interface(interfaces, requested, own_address)
         if environ.get("GLOO_SOCKET_IFNAME"):
             _resolve_names(interfaces, "=" + environ["GLOO_SOCKET_IFNAME"])
         variables += network_variables(name, reason, environ)
         address = (
             next((item.address for item in interfaces if item.name == name.split(",")[0]), "")
-            or own
+            or own_address
             or socket.gethostname()
         )
         command = [part.replace(ADDRESS, address) for part in command]
