@@ -73,7 +73,7 @@ def _groups(files: tuple[ScannedFile, ...], *, one_by_one: bool) -> Iterator[tup
     """Files of one distribution with the same code and the same verdicts."""
     groups: dict[object, list[ScannedFile]] = {}
     for file in files:
-        verdicts = tuple((_cell_text(each), each.compiles) for each in file.coverage)
+        verdicts = tuple((_cell_text(coverage), coverage.compiles) for coverage in file.coverage)
         key = (file.distribution, file.code.native, file.code.ptx, file.code.ptx_isa, verdicts, file.exempt_reason)
         groups.setdefault(file.path if one_by_one else key, []).append(file)
     for group in groups.values():
@@ -103,17 +103,19 @@ def _cell_text(coverage: Coverage) -> str:
 
 def _verdict(gpu: TargetGpu, files: tuple[ScannedFile, ...]) -> Iterator[Text]:
     """The files without code for a GPU, and the PTX that its driver must compile."""
-    covered = [(file, each) for file in files for each in file.coverage if each.capability == gpu.capability]
+    covered = [
+        (file, coverage) for file in files for coverage in file.coverage if coverage.capability == gpu.capability
+    ]
     label = f"{gpu.capability} ({gpu.name})" if gpu.name else gpu.capability
-    without_code = [file for file, each in covered if not each.runs and not file.exempt_reason]
+    without_code = [file for file, coverage in covered if not coverage.runs and not file.exempt_reason]
     if without_code:
         yield Text.assemble(("✗ ", "error"), f"{label}: no code that it can run in {_names(without_code)}")
     else:
-        exempt = sum(not each.runs for _, each in covered)
+        exempt = sum(not coverage.runs for _, coverage in covered)
         suffix = f"; {_file_count(exempt)} built for other GPUs" if exempt else ""
         yield Text.assemble(("✓ ", "ok"), f"{label}: every required file has code{suffix}")
     for driver, compiled in _by_required_driver(covered).items():
-        too_old = any(each.compiles is False for _, each in compiled)
+        too_old = any(coverage.compiles is False for _, coverage in compiled)
         installed = f"; the installed driver is {gpu.driver}" if gpu.driver else ""
         mark = ("✗ ", "error") if too_old else ("! ", "warning")
         needs = f"driver {driver} or newer{installed}" if driver else "a driver newer than all known ones"
@@ -137,7 +139,7 @@ def _names(files: list[ScannedFile]) -> str:
 
 
 def _legend(data: ArchsReport) -> list[RenderableType]:
-    cells = [_cell_text(each) for file in data.files for each in file.coverage]
+    cells = [_cell_text(coverage) for file in data.files for coverage in file.coverage]
     lines = []
     if any("/" in cell for cell in cells):
         lines.append("28/46: 28 of 46 kernel containers have native code for the GPU; the others are for other GPUs")
