@@ -376,9 +376,9 @@ def test_time_for_500_distributions() -> None:
         for i in range(500)
     )  # fmt: skip
     stack = make_stack("2.8.0+cu128", cuda="12.8", distributions=many, source="files")
-    start = time.perf_counter()
+    start = time.process_time()
     requirements_of(stack)
-    assert time.perf_counter() - start < 0.6  # five times the target, for a busy machine
+    assert time.process_time() - start < 0.6  # five times the target, for a busy machine
 
 
 @pytest.mark.parametrize("release", releases_of("vllm"))
