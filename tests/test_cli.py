@@ -322,18 +322,21 @@ def test_every_bundled_machine_can_be_checked(home: Path) -> None:
 
 
 def test_sigterm_stops_a_verification_like_ctrl_c(home: Path, tmp_path: Path) -> None:
-    hanging = tmp_path / "python"
-    hanging.write_text("#!/bin/sh\necho $$ >> " + str(tmp_path / "pids") + "\nexec sleep 300\n")
+    hanging, pids = tmp_path / "python", tmp_path / "pids"
+    hanging.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 300\n")
     hanging.chmod(0o755)
     command = [sys.executable, "-m", "envdoctor", "verify", "--python", str(hanging)]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(home)
     )
-    time.sleep(1.5)
+    for _ in range(300):
+        if pids.exists():
+            break
+        time.sleep(0.1)
     child.terminate()
     output, _ = child.communicate(timeout=30)
     assert child.returncode == 130, output
-    for pid in (tmp_path / "pids").read_text().split():
+    for pid in pids.read_text().split():
         assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
 
 

@@ -285,12 +285,12 @@ def test_the_examined_file_is_named() -> None:
 
 
 def test_an_error_of_the_tool_is_a_notification() -> None:
-    run = sarif(None, BadInput("no such file", expected="a file", hint="look"))
+    run = sarif(None, BadInput("no such file", expected="a file", hint="ls"))
     assert run["results"] == []
     invocation = run["invocations"][0]
     assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 2)
     assert (
-        invocation["toolExecutionNotifications"][0]["message"]["text"] == "no such file\nexpected: a file\nhint: look"
+        invocation["toolExecutionNotifications"][0]["message"]["text"] == "no such file\nexpected: a file\nhint: ls"
     )
 
 

@@ -155,7 +155,7 @@ def test_an_unwritable_log_is_an_error(tmp_path: Path) -> None:
 
 
 def test_polling_returns_every_character_once() -> None:
-    """A letter of two bytes that is written in halves, half a second apart, is not torn."""
+    """A character whose two bytes are written half a second apart is decoded once."""
     code = (
         "import os, time; os.write(1, b'gr\\xc3'); time.sleep(0.5); os.write(1, b'\\xb6sse\\n'); time.sleep(0.3);"
         "os.write(1, b'end')"
@@ -189,7 +189,7 @@ except KeyboardInterrupt:
 
 
 def start_host(code: str) -> subprocess.Popen[str]:
-    """A process that runs another one through envdoctor.core.processes, to be sent signals."""
+    """Start a process that runs a child through envdoctor.core.processes."""
     return subprocess.Popen(
         [sys.executable, "-c", HOST, code],
         stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True,
@@ -198,7 +198,7 @@ def start_host(code: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_tool_stops_its_child(number: int, tmp_path: Path) -> None:
-    """SIGTERM comes from schedulers and `kill`, SIGHUP from a terminal that is closed: nothing may run on."""
+    """SIGTERM is sent by schedulers and `kill`, SIGHUP by a closed terminal. No child may continue."""
     note = tmp_path / "pid"
     host = start_host(
         f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(300)"
@@ -231,7 +231,7 @@ def test_signal_handlers_are_restored() -> None:
 
 
 def test_nohup_is_respected() -> None:
-    """What was told to ignore a closed terminal goes on."""
+    """A process that ignores SIGHUP continues."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         done = run(python("import os, signal; os.kill(os.getppid(), signal.SIGHUP); print('on')"), timeout=30)
