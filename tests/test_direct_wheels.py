@@ -222,7 +222,7 @@ def test_a_server_that_asks_for_a_password_is_named(place: Place, web: Files) ->
     done = place.install()
     assert done.returncode == 0, done.stdout
     (why,) = rejected(envelope(done)["data"])
-    assert "answers 401" in why
+    assert "returned 401" in why
 
 
 def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Files) -> None:

@@ -217,10 +217,10 @@ def test_a_target_that_the_profile_does_not_have(place: Place, options: dict[str
 def test_a_dropped_connection_is_gone_on_with_in_the_next_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.lock()
     place.files.cut = [1000] * 4
-    monkeypatch.setattr(downloads, "TRIES", 1)
+    monkeypatch.setattr(downloads, "ATTEMPTS", 1)
     with pytest.raises(EnvdoctorError, match="stopped after") as caught:
         place.fetch()
-    assert "goes on from there" in caught.value.hint
+    assert "the download resumes" in caught.value.hint
     assert not (place.dest / MANIFEST).exists()
     with pytest.raises(BadInput, match=f"no {MANIFEST}"):
         read_wheelhouse(place.dest, "mine")
@@ -249,7 +249,7 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(place: Place, number: signa
     if number is not signal.SIGKILL:
         assert process.returncode == 130
         assert "bytes are kept in" in said
-        assert "goes on from there" in said
+        assert "the download resumes" in said
     place.files.requests.clear()
     place.files.bytes_per_second = 0
     place.fetch()
@@ -273,7 +273,7 @@ def test_the_password_of_the_index_stands_nowhere(place: Place) -> None:
     place.lock()
     place.files.answers = [(503, {"Retry-After": "1"})] * 8  # the first four of them to the questions for sizes
     fetched = place.fetch()
-    assert any("answers 503" in each.waits_for for each in place.heard.progress)
+    assert any("returned 503" in each.waits_for for each in place.heard.progress)
     place.files.user = "bob:another"
     (place.dest / "gamma-1.0-py3-none-any.whl").unlink()
     with pytest.raises(EnvdoctorError) as caught:
@@ -383,12 +383,12 @@ def test_direct_wheels_that_fit_come_along(place: Place, direct: Files) -> None:
 def test_a_direct_wheel_that_is_gone_gives_way_to_the_next_or_to_the_fallback(place: Place, direct: Files) -> None:
     add_direct(place, direct, ("py3-none-any", "", "gone"))
     place.lock()
-    with pytest.raises(Refused, match=r"no wheel of direct .*answers 404"):
+    with pytest.raises(Refused, match=r"no wheel of direct .*returned 404"):
         place.fetch()
     add_direct(place, direct, ("py3-none-any", "", "gone"), fallback=True)
     fetched = place.fetch()
     assert fetched.direct == ()
-    assert "answers 404" in fetched.left_out[0]
+    assert "returned 404" in fetched.left_out[0]
 
 
 def test_a_direct_wheel_that_climbs_out_is_refused(place: Place, direct: Files) -> None:

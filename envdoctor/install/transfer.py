@@ -122,5 +122,5 @@ class Transfer:
             f"interrupted: {self._finished} of {len(self.files)} files and {sum(self.done.values())} of "
             f"{sum(self.sizes.values())} bytes are kept in {self.folder}",
             expected="all files",
-            hint="run the same command again to continue",
+            hint="run the same command again: the download resumes",
         )
