@@ -23,7 +23,7 @@ def planned(place: Place, cuda: str = "12.8") -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("nvcc", "gcc", "said"),
+    ("nvcc", "gcc", "message"),
     [
         ("12.4.131", "gcc (Debian 12.2.0-14) 12.2.0", ""),
         ("12.4.131", "gcc (GCC) 14.1.0", "gcc 14 (test) is newer than nvcc 12.4.131 accepts"),
@@ -32,7 +32,7 @@ def planned(place: Place, cuda: str = "12.8") -> Plan:
         ("", "gcc (GCC) 11.4.0", "there is no nvcc (searched in PATH)"),
     ],
 )
-def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, said: str, place: Place) -> None:
+def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, message: str, place: Place) -> None:
     cuda = msgspec.structs.replace(
         read_recorded("cpu-2core").cuda,
         nvcc=known("/cuda/bin/nvcc", "test") if nvcc else absent("PATH"),
@@ -42,14 +42,14 @@ def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, sa
     build = msgspec.structs.replace(BUILD, needs=("nvcc",))
     plan = planned(place)
     check_toolchain(["fast"], BUILD, plan, cuda, {})  # without a need of nvcc none of this matters
-    if not said:
+    if not message:
         check_toolchain(["fast"], build, plan, cuda, {})
         return
     with pytest.raises(BadInput) as caught:
         check_toolchain(["fast"], build, plan, cuda, {})
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert "apt-get install" in caught.value.hint
-    if "newer" in said:
+    if "newer" in message:
         check_toolchain(["fast"], build, plan, cuda, {"NVCC_PREPEND_FLAGS": "-ccbin g++-13"})
 
 

@@ -35,7 +35,7 @@ WHEEL = Wheel(
 
 
 @pytest.mark.parametrize(
-    ("stack", "said"),
+    ("stack", "message"),
     [
         ({}, ""),
         ({"cuda": "12.9"}, ""),
@@ -49,8 +49,8 @@ WHEEL = Wheel(
         ({"cxx11_abi": None}, "built for C++ ABI TRUE, here is unknown"),
     ],
 )
-def test_why_a_wheel_does_not_fit(stack: dict[str, Any], said: str) -> None:
-    assert rejection_reason(WHEEL, msgspec.structs.replace(STACK, **stack)) == said
+def test_why_a_wheel_does_not_fit(stack: dict[str, Any], message: str) -> None:
+    assert rejection_reason(WHEEL, msgspec.structs.replace(STACK, **stack)) == message
 
 
 def test_what_is_not_asked_for_fits_everything() -> None:
@@ -240,9 +240,9 @@ def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Fi
         time.sleep(0.05)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 130, said
-    assert "interrupted" in said
+    message, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, message
+    assert "interrupted" in message
     assert not place.venv.exists()
     web.stall = []
     assert place.install().returncode == 0
@@ -257,14 +257,14 @@ def test_the_uv_that_adds_a_wheel_holds_the_lock_on(place: Place, monkeypatch: p
     wheel = Wheel(name="flash-attn", file=file.name, url=str(file), sha256=digest)
     plan = place.plan()
     profile = msgspec.structs.replace(read_profile(str(place.profile)), wheels=(wheel,))
-    held: list[Any] = []
+    pinned: list[Any] = []
     real = wheel_step.run_uv
 
     def watched(*arguments: Any, **more: Any) -> Any:
-        held.extend(str(Path(f"/proc/self/fd/{number}").readlink()) for number in more["keep_open"])
+        pinned.extend(str(Path(f"/proc/self/fd/{number}").readlink()) for number in more["keep_open"])
         return real(*arguments, **more)
 
     monkeypatch.setattr(wheel_step, "run_uv", watched)
     place.install_plan(plan_install(profile, plan.lock, place.venv, plan.sources))
-    assert held == [str(EnvironmentPaths(place.venv).lock_file)]
+    assert pinned == [str(EnvironmentPaths(place.venv).lock_file)]
     assert place.packages()["flash-attn"] == "2.0"

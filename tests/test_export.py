@@ -213,7 +213,7 @@ def _tool(folder: Path, name: str, output: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "output", "said"),
+    ("tool", "output", "message"),
     [
         ("uname", "riscv64", "this machine is riscv64; the wheels are for x86_64"),
         ("getconf", "glibc 2.17", "glibc is 2.17; the wheels need 2.31 or newer"),
@@ -223,7 +223,9 @@ def _tool(folder: Path, name: str, output: str) -> None:
         ("df", "x\nfs 1 1 1024 1% /", "has 0 GiB free; 20 GiB are needed"),
     ],
 )
-def test_the_script_looks_at_the_machine_before_it_writes(tmp_path: Path, tool: str, output: str, said: str) -> None:
+def test_the_script_looks_at_the_machine_before_it_writes(
+    tmp_path: Path, tool: str, output: str, message: str
+) -> None:
     if output.startswith("NVIDIA-SMI") and Path("/proc/driver/nvidia/version").exists():
         pytest.skip("a driver is loaded here")
     profile, file = read_profile("x86-cu128-vllm"), read_lock(lock_folder("x86-cu128-vllm") / "x86_64-3.12.txt")
@@ -238,7 +240,7 @@ def test_the_script_looks_at_the_machine_before_it_writes(tmp_path: Path, tool: 
         env={"PATH": f"{tmp_path / 'tools'}:/usr/bin:/bin"},
     )  # fmt: skip
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert "must not run" not in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["install.sh", "tools"]
 

@@ -58,8 +58,8 @@ def test_the_project_takes_a_marked_torch_from_the_index_that_the_user_names(tmp
 @pytest.mark.parametrize(("profile", "file"), BUNDLED)
 def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: Lock) -> None:
     project = tomllib.loads(export(profile, file, "uv-project").text)
-    held = project["tool"]["uv"]["constraint-dependencies"]
-    assert held == [f"{package.name}=={package.version}" for package in file.packages]
+    pinned = project["tool"]["uv"]["constraint-dependencies"]
+    assert pinned == [f"{package.name}=={package.version}" for package in file.packages]
     assert project["tool"]["uv"].get("no-binary-package", []) == [package.name for package in file.built]
     assert project["tool"]["uv"]["required-environments"] == project["tool"]["uv"]["environments"]
     sources = project["tool"]["uv"].get("sources", {})

@@ -296,11 +296,11 @@ def test_bytes_are_told_while_they_come(place: Place) -> None:
     write_wheel(place.wheels, "alpha", "2.0", files={"alpha/data.bin": os.urandom(12 << 20)})
     write_wheel(place.wheels, "beta", "2.0", files={"beta/data.bin": os.urandom(3 << 20)})
     write_profile(place.profile, "alpha", "beta")
-    told: list[InstallProgress] = []
+    output: list[InstallProgress] = []
     with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as web:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url()}
-        place.install_plan(place.plan(**pip), told.append)
-    sync = [progress for progress in told if progress.step == 2]
+        place.install_plan(place.plan(**pip), output.append)
+    sync = [progress for progress in output if progress.step == 2]
     steps = sorted({(progress.downloaded >> 20, progress.to_download >> 20) for progress in sync})
     assert (0, 15) in steps
     assert (3, 15) in steps

@@ -119,16 +119,16 @@ def test_a_glibc_too_old_gets_no_lock() -> None:
 
 
 def test_a_lock_holds_its_profile_to_its_versions() -> None:
-    held = locks.pin_to_lock(read_profile("x86-cu128-vllm"), lock_of(numpy="2.2.6", ray="2.54.0"))
-    assert {"numpy==2.2.6", "ray==2.54.0"} <= {pin.spec for pin in held.constraints}
+    pinned = locks.pin_to_lock(read_profile("x86-cu128-vllm"), lock_of(numpy="2.2.6", ray="2.54.0"))
+    assert {"numpy==2.2.6", "ray==2.54.0"} <= {pin.spec for pin in pinned.constraints}
 
 
 def test_what_the_profile_now_asks_for_otherwise_is_not_held() -> None:
     profile = msgspec.structs.replace(
         read_profile("x86-cu128-vllm"), requirements=(Pin("trl==1.0"),), constraints=(Pin("numpy<2"),)
     )
-    held = locks.pin_to_lock(profile, lock_of(numpy="2.2.6", ray="2.54.0", trl="0.23.1", torch="2.8.0"))
-    assert {pin.spec for pin in held.constraints} == {"numpy<2", "ray==2.54.0", "torch==2.8.0"}
+    pinned = locks.pin_to_lock(profile, lock_of(numpy="2.2.6", ray="2.54.0", trl="0.23.1", torch="2.8.0"))
+    assert {pin.spec for pin in pinned.constraints} == {"numpy<2", "ray==2.54.0", "torch==2.8.0"}
 
 
 def test_a_lock_for_aarch64_is_not_held_against_what_x86_64_requires() -> None:
@@ -380,14 +380,14 @@ def test_every_published_wheel_has_what_it_requires() -> None:
 def test_the_lock_of_gh200_has_all_that_its_torch_requires_and_no_cuda_library(python: str) -> None:
     file = locks.read_lock(locks.lock_path("gh200", "aarch64", python))
     assert file
-    held = {package.name: package for package in file.packages}
+    pinned = {package.name: package for package in file.packages}
     target = {"python_version": python, "platform_machine": "aarch64", "platform_system": "Linux"}
     for wheel in published_wheels("cu129", python, "aarch64"):
-        assert held[wheel.name].sha256 == wheel.sha256
+        assert pinned[wheel.name].sha256 == wheel.sha256
         for requirement in map(Requirement, published_requires(wheel.name, wheel.version)):
             if requirement.marker is None or requirement.marker.evaluate(target):
-                assert requirement.specifier.contains(held[requirement.name].version)
-    assert not [name for name in held if name.startswith("nvidia-")]  # they are inside the wheel
+                assert requirement.specifier.contains(pinned[requirement.name].version)
+    assert not [name for name in pinned if name.startswith("nvidia-")]  # they are inside the wheel
     assert (file.without, file.backend) == ((), "cu129")
 
 

@@ -228,29 +228,29 @@ error: Failed to download `alpha==1.0`
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "message"),
     [
         (TRUNCATED, "the source of beta==2.0 is unreachable (end of file before message length reached)"),
         (STALLED, "the source of alpha==1.0 is unreachable (Failed to download distribution due to network timeout"),
     ],
 )
-def test_downloads_that_break_off_are_tried_again_and_name_the_package(output: str, said: str) -> None:
+def test_downloads_that_break_off_are_tried_again_and_name_the_package(output: str, message: str) -> None:
     assert is_unreachable(output)
-    assert describe_unreachable(output).startswith(said)
+    assert describe_unreachable(output).startswith(message)
 
 
 def test_the_end_of_a_short_process_is_noticed_at_once() -> None:
     """Waiting with a timeout, Popen looks every 50 ms; an install starts eight short processes."""
 
     def late() -> float:
-        began = time.monotonic()
+        started = time.monotonic()
         done = run(
             [sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], timeout=30, on_output=lambda _: None
         )
         assert done.ok
         bare = time.monotonic()
         subprocess.run([sys.executable, "-S", "-c", "import time; time.sleep(0.12)"], check=True)
-        return (bare - began) - (time.monotonic() - bare)
+        return (bare - started) - (time.monotonic() - bare)
 
     assert min(late() for _ in range(6)) < 0.02
 

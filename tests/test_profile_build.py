@@ -167,8 +167,8 @@ def test_a_stack_that_compiles_at_run_time_says_so(name: str) -> None:
     locked = [read_lock(path) for path in sorted((bundled_directory("profiles") / "locks" / name).glob("*.txt"))]
     files = [file for file in locked if file and not file.without]
     with_triton = any(package.name == "triton" for file in files for package in file.packages)
-    wanted = {"c-compiler"} if with_triton or name == "gh200" else {"cxx-compiler"}
-    assert {*wanted, "python-headers"} <= set(profile.system)
+    requested = {"c-compiler"} if with_triton or name == "gh200" else {"cxx-compiler"}
+    assert {*requested, "python-headers"} <= set(profile.system)
     assert all(name in system_packages() for name in profile.system)
 
 
@@ -209,8 +209,8 @@ def test_a_driver_that_is_recommended_is_told_and_rejects_nothing() -> None:
     (candidate,) = choose(old, [profile]).candidates
     assert candidate.accepted
     assert [c.name for c in violations(candidate)] == ["disk"]
-    (told,) = advice(candidate)
-    assert (told.observed, told.expected[:9]) == ("550.90.07", ">= 570.26")
+    (output,) = advice(candidate)
+    assert (output.observed, output.expected[:9]) == ("550.90.07", ">= 570.26")
     assert "recommended >= 570.26 (older ones, from 525 on, run CUDA 12.8" in choose(old, [profile]).reason
     assert advice(choose(new, [profile]).candidates[0]) == []
     assert "recommended" not in choose(new, [profile]).reason

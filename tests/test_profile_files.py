@@ -195,12 +195,12 @@ REFUSED_BASES = {
 
 @pytest.mark.parametrize("case", REFUSED_BASES)
 def test_a_base_that_cannot_be_is_refused_with_the_line(case: str, home: Home, tmp_path: Path) -> None:
-    wanted, message = REFUSED_BASES[case]
+    requested, message = REFUSED_BASES[case]
     (tmp_path / "x.toml").write_text(own("x"))
     (home.profiles / "link.toml").symlink_to(tmp_path / "x.toml")
     home.write("base", own("base"))
     home.write("circle", 'extends = "mine"')
-    path = home.write("mine", f'# of mine\nextends = "{wanted}"')
+    path = home.write("mine", f'# of mine\nextends = "{requested}"')
     error = home.refusal("mine")
     assert message in error.message
     assert f"{path}, line 2: " in error.message or case == "a circle"
@@ -333,13 +333,13 @@ def test_a_wheel_that_cannot_be_trusted_is_refused(case: str, home: Home) -> Non
 
 
 def test_files_that_take_for_ever_are_refused_at_once(home: Home) -> None:
-    began = time.process_time()
+    started = time.process_time()
     for text in ("a." * 60_000 + "a = 1", "x = " + "[" * 100_000, "# " + "x" * 300_000, "x = {a = " * 5_000):
         home.write("mine", text)
         home.refusal("mine")
     (home.profiles / "endless.toml").symlink_to("/dev/zero")
     assert "no regular file" in home.refusal("endless").message
-    assert time.process_time() - began < 20
+    assert time.process_time() - started < 20
 
 
 PIECES = ['extends = "cpu"\n', 'drop = ["torch"]\n', "[[wheels]]\n", "[when]\n", "nan", "\\u0000", "\\ud800", '"""',
@@ -360,7 +360,7 @@ def test_a_mutated_profile_is_read_or_refused(
         text = text[:at] + piece + text[at:]
     path = tmp_path_factory.getbasetemp() / "mutated.toml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    began = time.process_time()
+    started = time.process_time()
     refusal = None
     try:
         assert msgspec.json.encode(read_profile(str(path), {}))
@@ -368,7 +368,7 @@ def test_a_mutated_profile_is_read_or_refused(
         refusal = error
     assert refusal is None or (refusal.exit_code, refusal.kind) == (EXIT_BAD_INPUT, "bad-input")
     assert refusal is None or refusal.message.isprintable()
-    assert time.process_time() - began < 10
+    assert time.process_time() - started < 10
 
 
 # Profiles from environments

@@ -29,10 +29,10 @@ def test_it_is_refused_at_once(kind: str, case: str, tmp_path: Path) -> None:
     text, message = ENDLESS[case]
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    began = time.process_time()
+    started = time.process_time()
     with pytest.raises(BadInput) as caught:
         READERS[kind](str(path))
-    assert time.process_time() - began < 5
+    assert time.process_time() - started < 5
     assert message in caught.value.message
     assert caught.value.message.isprintable()
     assert caught.value.exit_code == EXIT_BAD_INPUT

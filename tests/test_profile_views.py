@@ -65,14 +65,14 @@ def test_everything_that_a_bundled_profile_says_is_shown(name: str, tmp_path: Pa
     when = profile.when
     for pin in (*profile.requirements, *profile.constraints):
         assert all(part in text for part in (pin.spec, pin.why, pin.url))
-    for said in (
+    for message in (
         profile.title, profile.summary, *when.architectures, when.glibc, f"{when.disk_gb:g} GiB", when.driver,
         when.driver_why, when.driver_url, *profile.python.versions, *profile.verify.required, profile.train.recipe,
         profile.exclude_newer, *profile.system, *(f"{name}={value}" for name, value in profile.environment.items()),
         *(wheel.file for wheel in profile.wheels), *(wheel.url for wheel in profile.wheels),
         *(part for shown in profile.evidence for part in (shown.what, shown.where, shown.date, shown.detail)),
     ):  # fmt: skip
-        assert told(said) in text, said
+        assert told(message) in text, message
     assert text.count("-manylinux_2_") == len(when.architectures) * len(profile.python.versions)
 
 

@@ -296,9 +296,9 @@ def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path
     (attempt,) = result["resolution"]["attempts"]  # the second Python is not waited for
     assert attempt["outcome"] == "unreachable"
     assert attempt["reason"].startswith(url)
-    said = {"refused": "Connection refused", "stalled": "timed out", "no such host": "lookup", "500": "returned 500",
-            "401": "returned 401", "403": "returned 403"}  # fmt: skip
-    assert said[how] in attempt["reason"]
+    expected = {"refused": "Connection refused", "stalled": "timed out", "no such host": "lookup",
+                "500": "returned 500", "401": "returned 401", "403": "returned 403"}  # fmt: skip
+    assert expected[how] in attempt["reason"]
     assert "PIP_INDEX_URL" in result["hint"]
     assert "secret" not in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -336,7 +336,7 @@ def test_credentials_are_in_nothing_that_is_printed_or_kept(tmp_path: Path, whee
     profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu")
     with serve(Index({"main": wheels}, user="user:secret")) as web:
         given = pip_for(web.url(user="user:secret"), PIP_EXTRA_INDEX_URL=web.url("more", user="user:secret"))
-        told = ""
+        output = ""
         for arguments in (
             ["resolve"], ["resolve", "--format", "json"], ["install", "--dry-run"],
             ["install", "--dry-run", "--format", "json"], ["install", "--format", "json"], ["install"],
@@ -345,11 +345,11 @@ def test_credentials_are_in_nothing_that_is_printed_or_kept(tmp_path: Path, whee
             profiled = [] if arguments[0] == "check" else ["--profile", str(profile)]
             done = envdoctor(*arguments, *profiled, home=tmp_path, **given)
             assert done.returncode == 0 or arguments[0] == "check", done.stderr
-            told += done.stdout + done.stderr
+            output += done.stdout + done.stderr
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and ".cache" not in path.parts]
     assert any(path.suffix == ".log" for path in kept)
-    assert "***@" in told
-    assert "secret" not in told
+    assert "***@" in output
+    assert "secret" not in output
     assert [path for path in kept if b"secret" in path.read_bytes()] == []
 
 

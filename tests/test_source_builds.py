@@ -82,7 +82,7 @@ def test_a_version_without_a_source_has_no_solution(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirement", "said"),
+    ("requirement", "message"),
     [
         ("fast>=1.0", "requirement 'fast>=1.0' is in build.packages"),
         ("fast==1.*", "requirement 'fast==1.*' is in build.packages"),
@@ -90,11 +90,11 @@ def test_a_version_without_a_source_has_no_solution(place: Place) -> None:
         ("other==1.0", "build.packages has 'fast', which is not in requirements"),
     ],
 )
-def test_what_is_built_is_pinned_exactly(requirement: str, said: str, place: Place) -> None:
+def test_what_is_built_is_pinned_exactly(requirement: str, message: str, place: Place) -> None:
     ask_for(place, requirement)
     with pytest.raises(BadInput) as caught:
         read_profile(str(place.profile))
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert f"{place.profile}, line " in caught.value.message
     assert "fast==1.0" in caught.value.expected
 
@@ -326,10 +326,10 @@ def test_forms_compile_or_say_why_not(place: Place) -> None:
     assert lock.returncode == 0, lock.stdout + lock.stderr
     for form in ("requirements", "uv-project", "script", "conda"):
         done = envdoctor("export", "--profile", place.profile, "--format", form, home=place.home, **place.settings)
-        told = " ".join((done.stdout + done.stderr).split())
+        output = " ".join((done.stdout + done.stderr).split())
         if form == "conda":
             assert done.returncode == 2
-            assert "cannot be compiled from an environment.yml" in told
+            assert "cannot be compiled from an environment.yml" in output
         else:
-            assert done.returncode == 0, told
-            assert "fast 1.0: compiled from source" in told
+            assert done.returncode == 0, output
+            assert "fast 1.0: compiled from source" in output

@@ -43,9 +43,9 @@ def pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
     for section in ("global.", "install.", ":env:."):
         for name, _, value in lines:
             if name.startswith(section):  # pip 26 lists every file's, in an order that does not tell which holds
-                held = value if names.count(name) == 1 else ask("get", name).strip()
-                if held.strip("'\""):
-                    found[name.removeprefix(section)] = held.strip("'\"")
+                pinned = value if names.count(name) == 1 else ask("get", name).strip()
+                if pinned.strip("'\""):
+                    found[name.removeprefix(section)] = pinned.strip("'\"")
     return found
 
 
@@ -241,7 +241,7 @@ def test_a_broken_file_is_named_and_not_quoted(case: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("file:///opt/wheels/a.whl", "find-links /opt/wheels"),
         ("file:///opt/wheels-more/a.whl", "find-links /opt/wheels-more/"),
@@ -253,13 +253,13 @@ def test_a_broken_file_is_named_and_not_quoted(case: str, tmp_path: Path) -> Non
         ("https://pytorch.example/whl/a.whl", "the PyTorch index (cpu)"),
     ],
 )
-def test_a_wheels_source_is_named(url: str, said: str) -> None:
+def test_a_wheels_source_is_named(url: str, message: str) -> None:
     sources = Sources(
         find_links=("/opt/wheels", "/opt/wheels-more/", "file:///opt/größe"),
         extra_indexes=("named=https://user:secret@h/one/simple", "https://h/oneandmore/simple"),
         index="https://user:secret@m/simple/",
     )
-    assert source_name(url, sources, "cpu") == said
+    assert source_name(url, sources, "cpu") == message
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,13 @@ def test_only_root_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_root_runs_the_manager_and_its_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = tmp_path / "said"
-    program(tmp_path / "bin", "apt-get", f'echo "$@" >> {said}; [ "$1" = update ] || exit ${{FAILS:-0}}')
+    message = tmp_path / "said"
+    program(tmp_path / "bin", "apt-get", f'echo "$@" >> {message}; [ "$1" = update ] || exit ${{FAILS:-0}}')
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     needs = list(missing_needs(["c-compiler"], "3.12", None, "apt", {"PATH": "/nowhere"}))
     install_needs(needs, "apt", tmp_path / "log")
-    assert said.read_text().splitlines() == ["update", "install -y --no-install-recommends gcc libc6-dev"]
+    assert message.read_text().splitlines() == ["update", "install -y --no-install-recommends gcc libc6-dev"]
     monkeypatch.setenv("FAILS", "100")
     with pytest.raises(EnvdoctorError, match=r"apt-get install .* ended with exit code 100") as caught:
         install_needs(needs, "apt", tmp_path / "log")
@@ -108,9 +108,9 @@ def test_root_runs_the_manager_and_its_failure_is_told(tmp_path: Path, monkeypat
 def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place: Place) -> None:
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
     place.profile.write_text(place.profile.read_text().replace('id = "mine"', 'id = "mine"\nsystem = ["c-compiler"]'))
-    said = place.home / "said"
+    message = place.home / "said"
     tools = place.home / "tools"
-    program(tools, "apt-get", f'echo "$@" >> {said}')
+    program(tools, "apt-get", f'echo "$@" >> {message}')
     for name in ("sh", "env"):
         (tools / name).symlink_to(f"/bin/{name}" if Path(f"/bin/{name}").exists() else f"/usr/bin/{name}")
     uv = Path(sys.executable).parent
@@ -119,17 +119,19 @@ def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place
     assert done.returncode == 0, done.stderr
     notes = envelope(done)["data"]["survey"]["notes"]
     assert any("c-compiler is missing" in line and "apt-get install" in line for line in notes), notes
-    assert not said.exists()
+    assert not message.exists()
     if os.geteuid() != 0:
         return
     empty = place.install("--venv", str(place.home / "envs/other"), "--system", **path)
     assert empty.returncode == 3
     assert "after apt-get install" in envelope(empty)["error"]["message"]
     assert "c-compiler is missing" in envelope(empty)["error"]["message"]
-    program(tools, "apt-get", f'echo "$@" >> {said}; printf "#!/bin/sh\\n" > {tools}/gcc; /bin/chmod +x {tools}/gcc')
+    program(
+        tools, "apt-get", f'echo "$@" >> {message}; printf "#!/bin/sh\\n" > {tools}/gcc; /bin/chmod +x {tools}/gcc'
+    )
     done = place.install("--venv", str(place.home / "envs/other"), "--system", **path)
     assert done.returncode == 0, done.stdout
     assert envelope(done)["data"]["survey"]["notes"] == ["installed on the system: c-compiler"]
-    assert "install -y --no-install-recommends gcc libc6-dev" in said.read_text()
+    assert "install -y --no-install-recommends gcc libc6-dev" in message.read_text()
     steps = [entry.step for entry in read_journal(EnvironmentPaths(place.home / "envs/other").journal).entries]
     assert steps.count("system") == 4, "start and end, of the one that failed and of this one"

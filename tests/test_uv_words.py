@@ -45,9 +45,9 @@ error: Failed to fetch: `http://127.0.0.1:1/simple/alpha/`
 
 
 def test_older_words_of_uv_are_understood() -> None:
-    told = uv.summarize_error(OLD_NO_WHEELS)
-    assert told.startswith("Because only gamma==1.0 is available and gamma==1.0 has no usable wheels, we can")
-    assert told.endswith("(Wheels are required for `gamma` because building from source is disabled for all packages"
+    lines = uv.summarize_error(OLD_NO_WHEELS)
+    assert lines.startswith("Because only gamma==1.0 is available and gamma==1.0 has no usable wheels, we can")
+    assert lines.endswith("(Wheels are required for `gamma` because building from source is disabled for all packages"
                          " (i.e., with `--no-build`))")  # fmt: skip
     assert not uv.is_unreachable(OLD_NO_WHEELS)
     assert uv.is_unreachable(OLD_LOCKED_OUT)
@@ -61,7 +61,7 @@ def test_older_words_of_uv_are_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "lines"),
     [
         ("", "uv gave no reason"),
         ("Killed\n", "Killed"),
@@ -71,8 +71,8 @@ def test_older_words_of_uv_are_understood() -> None:
         ("error: one\n\nFor more information, try '--help'.\n", "one"),
     ],
 )
-def test_a_complaint_becomes_one_line(output: str, told: str) -> None:
-    assert uv.summarize_error(output) == told
+def test_a_complaint_becomes_one_line(output: str, lines: str) -> None:
+    assert uv.summarize_error(output) == lines
 
 
 # uv 0.9 with its cache on a file system of 64 KiB.
