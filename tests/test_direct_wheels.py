@@ -1,4 +1,4 @@
-"""Wheels by their address: the first that fits is taken, the others say why not, and something stands in for none."""
+"""Direct wheels: the first compatible candidate is installed, others are rejected with a reason, and fallbacks."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ WHEEL = Wheel(
         ({"cxx11_abi": None}, "built for C++ ABI TRUE, here is unknown"),
     ],
 )
-def test_why_a_wheel_does_not_fit(stack: dict[str, Any], message: str) -> None:
+def test_rejection_reasons(stack: dict[str, Any], message: str) -> None:
     assert rejection_reason(WHEEL, msgspec.structs.replace(STACK, **stack)) == message
 
 
-def test_what_is_not_asked_for_fits_everything() -> None:
+def test_a_wheel_without_conditions_is_compatible() -> None:
     anything = Wheel(name="a", file="a-1-py3-none-any.whl", url="", sha256="")
     assert rejection_reason(anything, StackFacts("3.11", "aarch64", "", "cpu", "", cxx11_abi=None)) == ""
 
 
-def test_the_order_of_the_profile_is_kept_for_each_distribution() -> None:
+def test_candidates_keep_the_order_of_the_profile() -> None:
     names = [("b", "1"), ("a", "1"), ("b", "2"), ("a", "2")]
     wheels = [msgspec.structs.replace(WHEEL, name=name, file=file) for name, file in names]
     found = {name: [wheel.file for wheel in candidates] for name, candidates in group_by_distribution(wheels)}
@@ -67,7 +67,7 @@ def test_the_order_of_the_profile_is_kept_for_each_distribution() -> None:
 
 @pytest.fixture
 def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
-    """A server with flash-attn in two versions; profiles take wheels over https alone."""
+    """A server with flash-attn in two versions, over TLS, since profiles require https."""
     folder = place.home / "released"
     for version in ("2.0", "1.0"):
         write_wheel(folder, "flash-attn", version)
@@ -78,7 +78,7 @@ def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
 
 
 def entry(web: Files, version: str, **more: str) -> str:
-    """One of [[wheels]], with its true hash unless told otherwise."""
+    """An entry of [[wheels]], by default with the correct hash."""
     file = f"flash_attn-{version}-py3-none-any.whl"
     values = {"name": "flash-attn", "file": file, "url": web.url(file),
               "sha256": hashlib.sha256((web.folder / file).read_bytes()).hexdigest()} | more  # fmt: skip
@@ -102,7 +102,7 @@ def rejected(data: dict[str, Any]) -> list[str]:
     return [why for outcome in data["wheels"] for why in outcome["rejected"]]
 
 
-def test_the_first_that_fits_is_taken_and_the_second_install_asks_nobody(place: Place, web: Files) -> None:
+def test_the_first_compatible_wheel_is_installed_and_cached(place: Place, web: Files) -> None:
     ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", torch="9.9", python=PYTHON))
     done = place.install()
     assert done.returncode == 0, done.stdout
@@ -121,7 +121,7 @@ def test_the_first_that_fits_is_taken_and_the_second_install_asks_nobody(place: 
     assert len(web.requests) == 1, "the wheel is kept, and checked again by its hash"
 
 
-def test_one_with_a_wrong_hash_is_never_used(place: Place, web: Files) -> None:
+def test_a_wheel_with_a_wrong_hash_is_rejected(place: Place, web: Files) -> None:
     ask_for(place, entry(web, "2.0", sha256="0" * 64), entry(web, "1.0"))
     data = envelope(place.install())["data"]
     assert place.packages()["flash-attn"] == "1.0"
@@ -132,7 +132,7 @@ def test_one_with_a_wrong_hash_is_never_used(place: Place, web: Files) -> None:
     assert kept == []
 
 
-def test_a_wheel_that_is_gone_and_one_that_is_there(place: Place, web: Files) -> None:
+def test_a_missing_wheel_and_an_available_one(place: Place, web: Files) -> None:
     gone = entry(web, "2.0")
     (web.folder / "flash_attn-2.0-py3-none-any.whl").unlink()
     ask_for(place, gone, entry(web, "1.0"))
@@ -141,7 +141,7 @@ def test_a_wheel_that_is_gone_and_one_that_is_there(place: Place, web: Files) ->
     assert place.packages()["flash-attn"] == "1.0"
 
 
-def test_a_connection_that_breaks_is_taken_up_again(place: Place, web: Files) -> None:
+def test_an_interrupted_download_resumes(place: Place, web: Files) -> None:
     web.cut = [100]
     ask_for(place, entry(web, "2.0"))
     assert place.install().returncode == 0
@@ -149,7 +149,7 @@ def test_a_connection_that_breaks_is_taken_up_again(place: Place, web: Files) ->
     assert [request.byte_range for request in web.requests] == ["", "bytes=100-"]
 
 
-def test_where_none_fits_the_fallback_stands_in(place: Place, web: Files) -> None:
+def test_without_a_compatible_wheel_the_fallback_is_used(place: Place, web: Files) -> None:
     ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", cuda="12.8"), fallback="sdpa")
     done = place.install()
     assert done.returncode == 0, done.stdout
@@ -164,8 +164,8 @@ def test_where_none_fits_the_fallback_stands_in(place: Place, web: Files) -> Non
     assert "built for torch 2.8, here is 9.9" in " ".join(human.stdout.split())
 
 
-def test_the_fallback_is_still_there_after_an_unchanged_install(place: Place, web: Files) -> None:
-    """An unchanged install takes the profile's variables anew; what stands in for the wheel is one of them."""
+def test_an_unchanged_install_keeps_the_fallback(place: Place, web: Files) -> None:
+    """An unchanged install updates the variables of the profile; the fallback is one of them."""
     ask_for(place, entry(web, "2.0", torch="2.8"), fallback="sdpa")
     place.install()
     assert envelope(place.install())["data"]["unchanged"] is True
@@ -174,7 +174,7 @@ def test_the_fallback_is_still_there_after_an_unchanged_install(place: Place, we
     assert notes == ["no wheel of flash-attn fitted: sdpa instead"]
 
 
-def test_where_none_fits_and_nothing_stands_in_it_is_refused(place: Place, web: Files) -> None:
+def test_without_a_compatible_wheel_and_fallback_it_is_refused(place: Place, web: Files) -> None:
     place.install()
     ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", sha256="0" * 64))
     done = place.install()
@@ -189,7 +189,7 @@ def test_where_none_fits_and_nothing_stands_in_it_is_refused(place: Place, web: 
 
 
 @pytest.mark.parametrize("name", ["../../../../evil.py", "/tmp/evil.py", "flash_attn/../../evil.py"])
-def test_an_archive_that_climbs_out_is_refused(name: str, place: Place, web: Files) -> None:
+def test_an_archive_with_paths_outside_is_refused(name: str, place: Place, web: Files) -> None:
     wheel = web.folder / "flash_attn-2.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr(name, b"print('evil')")
@@ -205,7 +205,7 @@ def test_an_archive_that_climbs_out_is_refused(name: str, place: Place, web: Fil
     assert place.packages()["flash-attn"] == "1.0"
 
 
-def test_a_requirement_of_the_wheel_that_is_not_met_is_found_before_the_swap(place: Place, web: Files) -> None:
+def test_an_unmet_requirement_of_the_wheel_is_found_before_the_swap(place: Place, web: Files) -> None:
     place.install()
     write_wheel(web.folder, "flash-attn", "2.0", requires=["einops"])
     ask_for(place, entry(web, "2.0"))
@@ -216,7 +216,7 @@ def test_a_requirement_of_the_wheel_that_is_not_met_is_found_before_the_swap(pla
     assert place.left() == ["mine"]
 
 
-def test_a_server_that_asks_for_a_password_is_named(place: Place, web: Files) -> None:
+def test_a_server_that_requires_a_password_is_named(place: Place, web: Files) -> None:
     web.user = "robot:s3cr3t-token"
     ask_for(place, entry(web, "2.0"), fallback="sdpa")
     done = place.install()
@@ -225,8 +225,8 @@ def test_a_server_that_asks_for_a_password_is_named(place: Place, web: Files) ->
     assert "returned 401" in why
 
 
-def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Files) -> None:
-    """It ends the install; what came so far is kept, and the fallback is not taken."""
+def test_ctrl_c_in_a_download_ends_the_install(place: Place, web: Files) -> None:
+    """The downloaded part is kept, and the fallback is not used."""
     write_wheel(web.folder, "flash-attn", "2.0", files={"flash_attn/data.bin": bytes(200_000)})
     web.stall = [100_000]
     ask_for(place, entry(web, "2.0"), fallback="sdpa")
@@ -250,8 +250,8 @@ def test_ctrl_c_in_the_download_of_a_wheel_is_no_rejection(place: Place, web: Fi
     assert not EnvironmentPaths(place.venv).building.exists()
 
 
-def test_the_uv_that_adds_a_wheel_holds_the_lock_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed here, the next install waits for that uv, as it does for any other: it writes into the same folder."""
+def test_uv_inherits_the_lock_when_it_adds_a_wheel(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill, the next install waits for this uv process, which writes to the same folder."""
     file = write_wheel(place.home / "released", "flash-attn", "2.0")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     wheel = Wheel(name="flash-attn", file=file.name, url=str(file), sha256=digest)

@@ -1,4 +1,4 @@
-"""Real installs by the real uv from wheels made on the spot: what is refused, what drifts, what is told."""
+"""Installs with the real uv from generated wheels: refusals, drift, progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from envdoctor.install.lock_check import check_versions, drift
 from envdoctor.install.progress import DownloadTracker
 
 
-def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
+def test_install_then_unchanged_install_then_newer_lock(place: Place) -> None:
     done = place.install()
     assert done.returncode == 0, done.stderr
     data = envelope(done)["data"]
@@ -48,7 +48,7 @@ def test_an_install_a_second_one_and_a_newer_one(place: Place) -> None:
     assert newer["previous"] == str(EnvironmentPaths(place.venv).previous)
 
 
-def test_commands_of_packages_work_where_the_environment_lies_in_the_end(place: Place) -> None:
+def test_scripts_work_at_the_final_path(place: Place) -> None:
     write_wheel(place.wheels, "gamma", "1.0", files={
         "gamma/__init__.py": b"import sys\ndef main(): print(sys.prefix)\n",
         "gamma-1.0.dist-info/entry_points.txt": b"[console_scripts]\ngamma = gamma:main\n",
@@ -60,7 +60,7 @@ def test_commands_of_packages_work_where_the_environment_lies_in_the_end(place: 
 
 
 @pytest.mark.parametrize("name", ["with space", "größe", "it's", "-dash", "dot.ted"])
-def test_any_name_of_a_folder_will_do(name: str, place: Place) -> None:
+def test_folder_names(name: str, place: Place) -> None:
     venv = place.home / "envs" / name
     done = place.install("--venv", str(venv))
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def test_any_name_of_a_folder_will_do(name: str, place: Place) -> None:
 
 
 def test_unchanged_packages_with_other_variables_and_probes(place: Place) -> None:
-    """The packages stay, and what the profile says of them today is what will be used."""
+    """The packages are kept; the variables and probes of the current profile are used."""
     place.install()
     text = place.profile.read_text()
     place.profile.write_text(
@@ -145,7 +145,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("make", FOREIGN)
-def test_what_is_not_ours_is_refused_and_left_as_it_is(make, place: Place) -> None:  # type: ignore[no-untyped-def]
+def test_a_foreign_folder_is_refused_and_unchanged(make, place: Place) -> None:  # type: ignore[no-untyped-def]
     place.venv.parent.mkdir()
     make(place.venv)
     before = snapshot(place.home)
@@ -156,7 +156,7 @@ def test_what_is_not_ours_is_refused_and_left_as_it_is(make, place: Place) -> No
 
 
 @pytest.mark.parametrize("venv", ["/proc/mine", "/proc/self/mine/deeper", "/sys/mine", "/dev/null/mine"])
-def test_a_place_that_cannot_hold_it_is_a_clear_error(venv: str, place: Place) -> None:
+def test_an_invalid_path_is_a_clear_error(venv: str, place: Place) -> None:
     write_profile(place.profile, "alpha", disk=0)
     done = place.install("--venv", venv)
     assert done.returncode in (2, 3)
@@ -166,7 +166,7 @@ def test_a_place_that_cannot_hold_it_is_a_clear_error(venv: str, place: Place) -
     assert "Traceback" not in done.stderr
 
 
-def test_a_disk_too_small_changes_nothing_and_does_not_matter_once_it_is_installed(place: Place) -> None:
+def test_a_small_disk_is_refused_unless_the_lock_is_installed(place: Place) -> None:
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", disk=10**6)
     done = place.install(UV_LINK_MODE="copy")  # with hard links it takes no room beside uv's cache
     assert done.returncode == 2
@@ -186,9 +186,7 @@ def test_a_log_that_cannot_be_written_is_a_clear_error(place: Place) -> None:
     assert place.left() == []
 
 
-def test_a_wheel_that_was_tampered_with_leaves_the_current_environment(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.install()
     offer_a_newer_one(place)
     plan = place.plan()
@@ -204,7 +202,7 @@ def test_a_wheel_that_was_tampered_with_leaves_the_current_environment(
     assert place.packages() == SECOND
 
 
-def test_a_source_that_is_gone_since_leaves_the_current_environment(place: Place) -> None:
+def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
     with serve(Index({"main": place.wheels}, user="user:secret")) as web:
@@ -222,7 +220,7 @@ def test_a_source_that_is_gone_since_leaves_the_current_environment(place: Place
     assert place.left() == ["mine"]
 
 
-def test_a_requirement_that_is_not_met_is_found_before_anything_is_swapped(place: Place) -> None:
+def test_an_unmet_requirement_is_found_before_the_swap(place: Place) -> None:
     place.install()
     plan = place.plan()
     without = tuple(package for package in plan.lock.packages if package.name != "beta")
@@ -233,7 +231,7 @@ def test_a_requirement_that_is_not_met_is_found_before_anything_is_swapped(place
     assert place.left() == ["mine"]
 
 
-def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place: Place) -> None:
+def test_check_versions_refuses_missing_other_and_additional_packages(place: Place) -> None:
     place.install()
     lock = place.plan().lock
     check_versions(place.venv, lock)
@@ -252,7 +250,7 @@ def test_the_drift_guard_refuses_what_is_missing_other_or_not_in_the_lock(place:
 
 
 def run_lines(lines: list[str], place: Place) -> None:
-    """The printed commands, word for word, in a shell that stops at the first that fails."""
+    """Run the printed commands in a shell that stops at the first error."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
     uv = Path(sys.executable).parent
     subprocess.run(
@@ -261,7 +259,7 @@ def run_lines(lines: list[str], place: Place) -> None:
     )  # fmt: skip
 
 
-def test_the_printed_commands_do_the_same(place: Place) -> None:
+def test_the_printed_commands_install_the_same(place: Place) -> None:
     dry = place.install("--dry-run")
     assert not place.venv.exists()
     lines = envelope(dry)["data"]["commands"]
@@ -291,8 +289,8 @@ def test_the_human_dry_run_prints_the_same_commands(place: Place) -> None:
     assert shlex.split(lines[-1])[-1] == str(place.venv)
 
 
-def test_bytes_are_told_while_they_come(place: Place) -> None:
-    """uv announces wheels from 1 MiB on; two of them, the larger one of 12 MiB."""
+def test_downloaded_bytes_are_reported(place: Place) -> None:
+    """uv reports wheels from 1 MiB on: two of them, the larger one of 12 MiB."""
     write_wheel(place.wheels, "alpha", "2.0", files={"alpha/data.bin": os.urandom(12 << 20)})
     write_wheel(place.wheels, "beta", "2.0", files={"beta/data.bin": os.urandom(3 << 20)})
     write_profile(place.profile, "alpha", "beta")
@@ -310,7 +308,7 @@ def test_bytes_are_told_while_they_come(place: Place) -> None:
     assert "\x1b" not in log
 
 
-def test_a_line_that_is_read_in_halves_counts_once() -> None:
+def test_a_line_in_two_reads_counts_once() -> None:
     meter = DownloadTracker()
     for text in ("Downloading tor", "ch (182.9MiB)\nDown", "loading numpy (1.5GiB)\n Downl", "oaded torch\n", "Prep"):
         meter.read(text)
@@ -319,7 +317,7 @@ def test_a_line_that_is_read_in_halves_counts_once() -> None:
     assert meter.current_line == "Downloaded torch"
 
 
-def test_it_leaves_nothing_in_the_folder_of_temporary_files(place: Place) -> None:
+def test_temporary_files_are_removed(place: Place) -> None:
     temporary = place.home / "temporary"
     temporary.mkdir()
     place.install(TMPDIR=str(temporary))
@@ -328,15 +326,15 @@ def test_it_leaves_nothing_in_the_folder_of_temporary_files(place: Place) -> Non
     assert list(temporary.iterdir()) == []
 
 
-def test_the_tools_own_path_is_not_the_environments(place: Place) -> None:
-    """PYTHONPATH and an activated environment of the user's do not leak into what uv builds."""
+def test_python_path_is_not_passed_to_uv(place: Place) -> None:
+    """PYTHONPATH and an active environment of the user do not affect the new environment."""
     done = place.install(VIRTUAL_ENV="/nowhere", UV_PYTHON="/nowhere/python", PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stdout
     assert place.packages() == FIRST
 
 
-def test_what_is_installed_is_what_was_locked_though_the_folder_changed(place: Place) -> None:
-    """With the locked wheel in uv's cache, the changed one in the folder is not even looked at."""
+def test_the_locked_wheel_is_installed_from_the_cache(place: Place) -> None:
+    """With the locked wheel in uv's cache, the modified wheel in the folder is not read."""
     plan = place.plan()
     write_wheel(place.wheels, "beta", "1.0", files={"beta/more.py": b"print('not what was locked')"})
     place.install_plan(plan)

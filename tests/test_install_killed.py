@@ -1,4 +1,4 @@
-"""Installs that are killed, interrupted, or two at once: the current environment stays, the next one completes."""
+"""Killed, interrupted and concurrent installs: the current environment is kept, and the next install completes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from envdoctor.install.swap import exchange
 
 @contextlib.contextmanager
 def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index]]:
-    """An install that hangs in the download of a wheel, from an index on loopback that can be let go."""
+    """An install that waits for a wheel from an index on loopback, until the index is released."""
     asked = 0
     with serve(Index({"main": place.wheels})) as web:
         pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url()}
@@ -47,11 +47,11 @@ def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index
 def wait_until(true, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, "it did not come about"
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.02)
 
 
-def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) -> None:
+def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
     with stalled_install(place) as (first, web):
@@ -66,8 +66,8 @@ def test_a_second_install_at_the_same_time_is_told_who_is_at_it(place: Place) ->
     assert place.left() == ["+previous", "mine"]
 
 
-def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place: Place) -> None:
-    """The uv of a killed install runs on, in a session of its own; nobody may build over what it still writes."""
+def test_after_a_kill_the_next_install_waits_for_uv(place: Place) -> None:
+    """The uv of a killed install continues in its own session and still writes to the folder."""
     place.install()
     offer_a_newer_one(place)
     with stalled_install(place) as (first, web):
@@ -82,7 +82,7 @@ def test_killed_in_a_download_the_next_install_waits_for_uv_and_completes(place:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupted_it_leaves_the_current_environment_and_nothing_else(number: int, place: Place) -> None:
+def test_an_interrupted_install_keeps_only_the_current_environment(number: int, place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
     with stalled_install(place) as (first, _):
@@ -95,7 +95,7 @@ def test_interrupted_it_leaves_the_current_environment_and_nothing_else(number: 
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
+def test_after_a_kill_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
     process = place.start()
@@ -113,7 +113,7 @@ def test_killed_in_any_step_the_next_install_completes(step: int, place: Place) 
     assert place.left() == ["+previous", "mine"]
 
 
-# Killed at one point of the swap: just before it, between the two renames where there is no atomic one, just after.
+# A kill before the swap, between the two renames without an atomic exchange, and after the swap.
 KILLED = {
     "before": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
     "after": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
@@ -126,7 +126,7 @@ KILLED = {
 
 
 @pytest.mark.parametrize("when", KILLED)
-def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
+def test_after_a_kill_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
     modules = "import os, pathlib, sys, envdoctor.install.install as i, envdoctor.install.swap as s"
@@ -144,7 +144,7 @@ def test_killed_in_the_swap_the_next_install_completes(when: str, place: Place) 
     assert place.left() == ["+previous", "mine"]
 
 
-def test_killed_between_the_renames_the_old_environment_comes_back_though_the_next_install_fails(
+def test_a_failing_install_restores_the_environment_of_a_killed_swap(
     place: Place,
 ) -> None:
     place.install()
@@ -160,7 +160,7 @@ def test_killed_between_the_renames_the_old_environment_comes_back_though_the_ne
     assert place.left() == ["mine"]
 
 
-def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_atomic_exchange_two_renames_are_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.install()
     offer_a_newer_one(place)
     monkeypatch.setattr("envdoctor.install.swap.exchange", lambda *_: False)
@@ -169,7 +169,7 @@ def test_without_an_atomic_exchange_two_renames_do(place: Place, monkeypatch: py
     assert place.left() == ["+previous", "mine"]
 
 
-def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
+def test_two_folders_are_exchanged_atomically(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a/mine").touch()
@@ -178,7 +178,7 @@ def test_two_folders_are_exchanged_in_one_step(tmp_path: Path) -> None:
     assert not exchange(tmp_path / "a", tmp_path / "nowhere")
 
 
-def test_the_lock_file_of_a_dead_install_is_in_nobodys_way(place: Place) -> None:
+def test_the_lock_file_of_a_dead_process_is_ignored(place: Place) -> None:
     EnvironmentPaths(place.venv).make_folder()
     EnvironmentPaths(place.venv).lock_file.write_text("4194999")
     assert place.install().returncode == 0

@@ -1,4 +1,4 @@
-"""The journal of installs: appended, flushed, read however damaged it is, and free of secrets."""
+"""The install journal: append, flush, damaged files, and redaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def entry(step: str, event: str, install: str = "a") -> JournalEntry:
     return JournalEntry(install=install, step=step, event=event, at="2026-11-21T15:30:12+00:00", process=1)  # type: ignore[arg-type]
 
 
-def test_a_step_leaves_its_start_and_its_end(journal: Journal) -> None:
+def test_a_step_writes_its_start_and_end(journal: Journal) -> None:
     journal.log.write_bytes(b"x" * 812)
     with journal.step("sync", command=("uv", "pip", "sync"), detail="three packages"):
         journal.log.write_bytes(b"x" * 900)
@@ -45,21 +45,21 @@ def test_a_step_leaves_its_start_and_its_end(journal: Journal) -> None:
     assert read_journal(journal.path).damaged == 0
 
 
-def test_an_offset_of_nothing_is_told_too(journal: Journal) -> None:
+def test_an_offset_of_zero_is_written(journal: Journal) -> None:
     journal.write("venv", "start", offset=0)
     (found,) = read_journal(journal.path).entries
     assert (found.log, found.offset) == (str(journal.log), 0)
 
 
-def test_a_step_that_raises_ends_with_what_it_raised(journal: Journal) -> None:
+def test_a_failed_step_records_its_error(journal: Journal) -> None:
     with pytest.raises(ValueError, match="no"), journal.step("sync"):
         raise ValueError("no")
     end = read_journal(journal.path).entries[-1]
     assert (end.event, end.exit_code, end.detail) == ("end", 1, "ValueError")
 
 
-def test_a_journal_that_cannot_be_written_hides_no_other_error(journal: Journal, tmp_path: Path) -> None:
-    """On a full disk uv's own words are the cause, and not that the journal could not be written either."""
+def test_an_unwritable_journal_does_not_hide_the_error(journal: Journal, tmp_path: Path) -> None:
+    """On a full disk the error of uv is raised, not the error of the journal."""
 
     def fail() -> None:
         with journal.step("sync"):
@@ -70,7 +70,7 @@ def test_a_journal_that_cannot_be_written_hides_no_other_error(journal: Journal,
         fail()
 
 
-def test_it_only_grows_and_every_line_is_flushed(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_appended_and_flushed(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda handle: flushed.append(os.fstat(handle).st_size))
     before = b""
@@ -83,7 +83,7 @@ def test_it_only_grows_and_every_line_is_flushed(journal: Journal, monkeypatch: 
     assert len(flushed) == 3
 
 
-def test_a_line_that_was_cut_does_not_swallow_the_next(journal: Journal) -> None:
+def test_an_incomplete_line_does_not_merge_with_the_next(journal: Journal) -> None:
     journal.write("venv", "start")
     with journal.path.open("ab") as file:
         file.write(b'{"install": "a", "st')
@@ -93,8 +93,8 @@ def test_a_line_that_was_cut_does_not_swallow_the_next(journal: Journal) -> None
     assert found.damaged == 1
 
 
-def test_a_line_of_which_the_disk_took_a_part_is_an_error(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """write(2) on a disk that fills returns what fitted; the rest fails."""
+def test_a_partial_write_is_an_error(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a disk that becomes full, write(2) returns the written part; the rest fails."""
     real, left = os.write, [40]
 
     def write(handle: int, data: bytes) -> int:
@@ -115,7 +115,7 @@ def test_a_line_of_which_the_disk_took_a_part_is_an_error(journal: Journal, monk
 GARBAGE = b"\xff\xfe\x00\n{}\n[1]\nnull\n" + b"[" * 5000 + b'\n{"install": 1}\n' + b'{"a":' * 5000 + b"\n"
 
 
-def test_garbage_is_counted_and_left_out(journal: Journal) -> None:
+def test_invalid_lines_are_counted_and_skipped(journal: Journal) -> None:
     journal.write("venv", "start")
     with journal.path.open("ab") as file:
         file.write(GARBAGE)
@@ -126,7 +126,7 @@ def test_garbage_is_counted_and_left_out(journal: Journal) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_are_a_traceback(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_any_bytes_are_accepted(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.jsonl"
     path.write_bytes(data)
     found = read_journal(path)
@@ -135,7 +135,7 @@ def test_no_bytes_are_a_traceback(tmp_path_factory: pytest.TempPathFactory, data
     assert read_journal(path).entries[-1].step == INSTALL
 
 
-def test_what_cannot_be_read_has_no_entries(tmp_path: Path) -> None:
+def test_an_unreadable_journal_has_no_entries(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "nowhere").entries == ()
     (tmp_path / "file").touch()
     assert read_journal(tmp_path / "file/below").entries == ()
@@ -145,8 +145,8 @@ def test_what_cannot_be_read_has_no_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop"])
-def test_what_lies_in_its_place_is_moved_aside(kind: str, journal: Journal) -> None:
-    """A journal is for reading later; that it cannot be gone on with is no reason never to install again."""
+def test_another_file_at_its_path_is_renamed(kind: str, journal: Journal) -> None:
+    """An unusable journal must not prevent installs."""
     if kind == "folder":
         journal.path.mkdir()
         (journal.path / "note.txt").write_text("mine")
@@ -161,7 +161,7 @@ def test_what_lies_in_its_place_is_moved_aside(kind: str, journal: Journal) -> N
         assert (aside / "note.txt").read_text() == "mine"
 
 
-def test_of_a_huge_journal_the_end_is_read(journal: Journal) -> None:
+def test_only_the_end_of_a_large_journal_is_read(journal: Journal) -> None:
     line = json.dumps({"install": "a", "step": "x" * 200, "event": "start", "at": "", "process": 1}) + "\n"
     with journal.path.open("w") as file:
         for _ in range(30_000):
@@ -173,7 +173,7 @@ def test_of_a_huge_journal_the_end_is_read(journal: Journal) -> None:
     assert found.damaged == 0
 
 
-def test_which_installs_never_said_how_they_ended() -> None:
+def test_unfinished_installs() -> None:
     assert unfinished_install([]) is None
     begun = [entry(INSTALL, "start"), entry("venv", "start")]
     last = unfinished_install(begun)
@@ -184,7 +184,7 @@ def test_which_installs_never_said_how_they_ended() -> None:
     assert unfinished_install([*begun, entry("rollback", "start", "b")]) is not None
 
 
-def test_offsets_lead_to_each_steps_part_of_the_log(place: Place) -> None:
+def test_offsets_point_to_the_steps_in_the_log(place: Place) -> None:
     assert place.install().returncode == 0
     entries = read_journal(EnvironmentPaths(place.venv).journal).entries
     starts = {each.step: each for each in entries if each.event == "start"}
@@ -196,8 +196,8 @@ def test_offsets_lead_to_each_steps_part_of_the_log(place: Place) -> None:
     assert [each.exit_code for each in entries if each.event == "end"] == [0] * 7
 
 
-def test_secrets_of_an_index_are_in_nothing_that_is_written(place: Place) -> None:
-    """Planted in the address of the index, in a find-links address and in what a failing uv says."""
+def test_index_credentials_are_not_written(place: Place) -> None:
+    """Credentials in the URL of the index, in a find-links URL, and in the output of a failing uv."""
     with serve(Index({"main": place.wheels}, user="robot:s3cr3t-token")) as web:
         address = web.url(user="robot:s3cr3t-token")
         pip = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": address}
@@ -219,8 +219,8 @@ def test_secrets_of_an_index_are_in_nothing_that_is_written(place: Place) -> Non
 KILL = "import os, envdoctor.install.install as i\ni.retain_previous = lambda *a: os.kill(os.getpid(), 9)\n"
 
 
-def test_what_a_kill_left_is_told_once(place: Place) -> None:
-    """Killed when the new environment was already current: nothing is left to do, and that is said one time."""
+def test_a_killed_install_is_reported_once(place: Place) -> None:
+    """The install was killed after the swap: nothing is left to do, which is reported once."""
     place.install()
     offer_a_newer_one(place)
     code = f"{KILL}from envdoctor.cli import main\nmain()"
@@ -235,7 +235,7 @@ def test_what_a_kill_left_is_told_once(place: Place) -> None:
     assert place.packages() == SECOND
 
 
-def test_a_rollback_is_no_install_that_was_killed(place: Place) -> None:
+def test_a_rollback_is_not_a_killed_install(place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
     place.install()
@@ -245,7 +245,7 @@ def test_a_rollback_is_no_install_that_was_killed(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["beta.dist-info", "beta-.dist-info", "beta-one.dist-info", "-.dist-info"])
-def test_a_folder_without_a_version_is_drift_and_no_traceback(name: str, place: Place) -> None:
+def test_a_metadata_folder_without_a_version_is_drift(name: str, place: Place) -> None:
     place.install()
     (site,) = place.venv.glob("lib/python*/site-packages")
     (site / "beta-1.0.dist-info").rename(site / name)
@@ -254,7 +254,7 @@ def test_a_folder_without_a_version_is_drift_and_no_traceback(name: str, place: 
     assert place.packages() == FIRST
 
 
-def test_everything_is_on_the_disk_before_the_marker_vouches_for_it(
+def test_files_are_flushed_before_the_install_record_is_written(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from envdoctor.install import install

@@ -1,4 +1,4 @@
-"""Locks: read and written the same, refused with the line, held against profiles, and the matrix from them alone."""
+"""Lock files: format, comparison with profiles, audit, and the matrix of profiles and machines."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def lock_of(**versions: str) -> Lock:
     )
 
 
-def test_a_lock_reads_back_from_its_text() -> None:
+def test_a_lock_round_trips() -> None:
     made = lock_of(torch="2.8.0", huggingface_hub="0.36.0")
     assert locks.parse_lock(locks.format_lock(made), where="x") == made
     partial = msgspec.structs.replace(made, without=("torchvision",), backend="cu129")
     assert locks.parse_lock(locks.format_lock(partial), where="x") == partial
 
 
-def test_sizes_are_read_back_and_are_no_part_of_the_digest() -> None:
+def test_sizes_round_trip_and_do_not_change_the_digest() -> None:
     made = lock_of(torch="2.8.0", trl="0.23.1")
     sized = msgspec.structs.replace(
         made, packages=(msgspec.structs.replace(made.packages[0], size=888_073_632), made.packages[1])
@@ -67,7 +67,7 @@ def test_sizes_are_read_back_and_are_no_part_of_the_digest() -> None:
     assert lock_changes(made, sized) == []
 
 
-def test_uv_and_pip_take_a_lock_with_sizes(tmp_path: Path) -> None:
+def test_uv_and_pip_accept_a_lock_with_sizes(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / "wheels", "alpha", "1.0")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     file = tmp_path / "lock.txt"
@@ -83,7 +83,7 @@ def test_uv_and_pip_take_a_lock_with_sizes(tmp_path: Path) -> None:
         assert (tmp_path / target / "alpha-1.0.dist-info").is_dir()
 
 
-def test_a_lock_holds_no_address() -> None:
+def test_a_lock_contains_no_url() -> None:
     for path in sorted(locks.lock_folder("cpu").parent.rglob("*.txt")):
         assert "://" not in path.read_text()
 
@@ -91,18 +91,18 @@ def test_a_lock_holds_no_address() -> None:
 @pytest.mark.parametrize(
     "line", ["torch>=2", "torch @ https://x/y.whl", "--index-url https://x", "torch==2.8.0", "-e ."]
 )
-def test_any_other_line_is_refused_with_its_number(line: str) -> None:
+def test_an_invalid_line_is_refused_with_its_number(line: str) -> None:
     with pytest.raises(BadInput, match=r"line 8"):
         locks.parse_lock(locks.format_lock(lock_of(torch="2.8.0", trl="0.23.1")) + line + "\n", where="lock.txt")
 
 
 @given(st.text(max_size=300))
-def test_strange_texts_are_refused(text: str) -> None:
+def test_invalid_texts_are_refused(text: str) -> None:
     with pytest.raises(BadInput):
         locks.parse_lock(text, where="lock.txt")
 
 
-def test_the_difference_reads_like_a_changelog() -> None:
+def test_changes_are_listed_as_a_changelog() -> None:
     old, new = (
         lock_of(torch="2.8.0", xformers="0.0.32", trl="0.23.1"),
         lock_of(torch="2.9.0", ray="2.54.0", trl="0.23.1"),
@@ -111,19 +111,19 @@ def test_the_difference_reads_like_a_changelog() -> None:
     assert lock_changes(None, lock_of(trl="1.0")) == ["+ trl 1.0"]
 
 
-def test_a_glibc_too_old_gets_no_lock() -> None:
+def test_a_lock_needs_a_new_enough_glibc() -> None:
     profile = read_profile("x86-cu128-vllm")
     assert locks.find_lock(profile.id, Target("x86_64", "2.35", ("3.12",)), "3.12")
     assert locks.find_lock(profile.id, Target("x86_64", "2.28", ("3.12",)), "3.12") is None
     assert locks.find_lock(profile.id, Target("aarch64", "2.35", ("3.12",)), "3.12") is None
 
 
-def test_a_lock_holds_its_profile_to_its_versions() -> None:
+def test_a_profile_is_pinned_to_the_locked_versions() -> None:
     pinned = locks.pin_to_lock(read_profile("x86-cu128-vllm"), lock_of(numpy="2.2.6", ray="2.54.0"))
     assert {"numpy==2.2.6", "ray==2.54.0"} <= {pin.spec for pin in pinned.constraints}
 
 
-def test_what_the_profile_now_asks_for_otherwise_is_not_held() -> None:
+def test_contradicting_locked_versions_are_not_pinned() -> None:
     profile = msgspec.structs.replace(
         read_profile("x86-cu128-vllm"), requirements=(Pin("trl==1.0"),), constraints=(Pin("numpy<2"),)
     )
@@ -131,7 +131,7 @@ def test_what_the_profile_now_asks_for_otherwise_is_not_held() -> None:
     assert {pin.spec for pin in pinned.constraints} == {"numpy<2", "ray==2.54.0", "torch==2.8.0"}
 
 
-def test_a_lock_for_aarch64_is_not_held_against_what_x86_64_requires() -> None:
+def test_a_lock_for_aarch64_is_not_audited_with_requirements_of_x86_64() -> None:
     file = locks.read_lock(locks.lock_path("gh200", "aarch64", "3.12"))
     assert file
     assert list(audit_messages(file)) == []
@@ -141,7 +141,7 @@ def test_a_lock_for_aarch64_is_not_held_against_what_x86_64_requires() -> None:
     assert any("torch==2.8.0" in problem for problem in audit_messages(msgspec.structs.replace(file, packages=other)))
 
 
-def test_a_rotten_lock_is_named() -> None:
+def test_incompatible_locked_versions_are_found() -> None:
     causes = {
         finding.cause
         for finding in audit_lock(lock_of(torch="2.9.0", vllm="0.10.2", transformers="5.23.0", trl="0.23.1"))
@@ -174,7 +174,7 @@ def test_the_matrix_needs_no_network(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_a_lock_is_made_anew_and_stays_the_same(tmp_path: Path) -> None:
+def test_locking_again_changes_nothing(tmp_path: Path) -> None:
     data = envelope(envdoctor("lock", "--profile", "x86-cu124-hf", "--format", "json", home=tmp_path))
     assert {result["outcome"] for result in data["data"]["results"]} == {"unchanged"}
 
@@ -183,7 +183,7 @@ def test_a_lock_is_made_anew_and_stays_the_same(tmp_path: Path) -> None:
 
 
 class Own:
-    """A profile of the user's own with one pure package, and the sources that have it."""
+    """A user profile with one pure Python package, and its sources."""
 
     def __init__(self, folder: Path, name: str = "mine.toml") -> None:
         self.home = folder
@@ -203,7 +203,7 @@ class Own:
 
 
 @pytest.mark.parametrize("by", ["path", "name"])
-def test_locks_of_an_own_profile_lie_beside_it(by: str, tmp_path: Path) -> None:
+def test_locks_of_a_user_profile_are_next_to_it(by: str, tmp_path: Path) -> None:
     own = Own(tmp_path, "mine.toml" if by == "path" else "config/envdoctor/profiles/mine.toml")
     named = ["--profile", "./mine.toml" if by == "path" else "mine"]
     assert own.outcomes("--check", *named) == ["missing", "missing"]
@@ -231,7 +231,7 @@ def test_a_lock_that_does_not_meet_its_profile_is_incoherent(tmp_path: Path) -> 
     assert "it is for profile other, not for mine" in own.run("lock", "--check", "--profile", own.file).stdout
 
 
-def test_the_lookup_of_an_installation_finds_them(tmp_path: Path) -> None:
+def test_find_lock_of_a_user_profile(tmp_path: Path) -> None:
     own = Own(tmp_path)
     own.run("lock", "--profile", own.file)
     target = Target("x86_64", "2.35", ("3.11",))
@@ -244,7 +244,7 @@ def test_the_lookup_of_an_installation_finds_them(tmp_path: Path) -> None:
     assert locks.find_lock(str(own.file), target, "3.11") is None  # of another architecture
 
 
-def test_own_profiles_stand_in_the_matrix_and_are_locked_if_a_lock_lies_beside(tmp_path: Path) -> None:
+def test_user_profiles_are_in_the_matrix_with_their_locks(tmp_path: Path) -> None:
     own = Own(tmp_path, "config/envdoctor/profiles/mine.toml")
     before = envelope(own.run("resolve", "--all", "--machine", "all", "--format", "json"))
     cells = [cell for cell in before["data"]["cells"] if cell["profile"] == "mine"]
@@ -257,7 +257,7 @@ def test_own_profiles_stand_in_the_matrix_and_are_locked_if_a_lock_lies_beside(t
     assert "locked" in {cell["locked"] for cell in fitting}
 
 
-def test_an_own_profile_that_cannot_be_read_is_named_in_the_matrix(tmp_path: Path) -> None:
+def test_an_unreadable_user_profile_is_named_in_the_matrix(tmp_path: Path) -> None:
     own = Own(tmp_path, "config/envdoctor/profiles/mine.toml")
     own.file.write_text("id = ")
     done = own.run("resolve", "--all", "--machine", "all", "--format", "json")
@@ -267,7 +267,7 @@ def test_an_own_profile_that_cannot_be_read_is_named_in_the_matrix(tmp_path: Pat
     assert "mine.toml is not TOML" in " ".join(shown.split())  # a long path breaks the line
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     own = Own(tmp_path)
     own.locks.write_text("a file where the folder would be")
     done = own.run("lock", "--profile", own.file)
@@ -283,14 +283,14 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         ("made", "\x1b[2J"), ("torch", "\x1b[2J"), ("torch", "12.8\n# without: a" + "a" * 60 + "!"),
     ],
 )  # fmt: skip
-def test_a_head_of_another_form_is_refused(head: str, value: str) -> None:
+def test_an_invalid_header_is_refused(head: str, value: str) -> None:
     text = re.sub(rf"# {head}: .*", f"# {head}: {value}", locks.format_lock(lock_of(torch="2.8.0")))
     with pytest.raises(BadInput, match=r"has the header (platform|python|profile|made|torch|without): ") as caught:
         locks.parse_lock(text, where="lock.txt")
     assert caught.value.message.isprintable()
 
 
-def test_what_a_lock_does_not_meet_is_said_as_far_as_its_target_is_asked_for_it() -> None:
+def test_unmet_requirements_of_the_target_are_listed() -> None:
     profile = msgspec.structs.replace(
         read_profile("x86-cu128-vllm"),
         requirements=(Pin("Torch==2.8.0"), Pin("trl>=1"), Pin("ray"), Pin("wandb; python_version < '3.12'")),
@@ -307,8 +307,8 @@ def test_what_a_lock_does_not_meet_is_said_as_far_as_its_target_is_asked_for_it(
     )
 
 
-def test_a_lock_that_resolves_and_cannot_work_is_not_written(tmp_path: Path) -> None:
-    """The trap: these pins resolve without a complaint, and `uv pip check` passes."""
+def test_an_incompatible_lock_is_not_written(tmp_path: Path) -> None:
+    """These requirements resolve, and `uv pip check` passes."""
     for name, version in {"trl": "0.23.1", "transformers": "5.23.0", "torch": "9.9.0+cpu"}.items():
         write_wheel(tmp_path / "wheels", name, version)
     own = Own(tmp_path)
@@ -321,7 +321,7 @@ def test_a_lock_that_resolves_and_cannot_work_is_not_written(tmp_path: Path) -> 
     assert not own.locks.exists()
 
 
-def test_a_lock_on_disk_is_audited_by_check(tmp_path: Path) -> None:
+def test_lock_check_audits_a_lock(tmp_path: Path) -> None:
     own = Own(tmp_path)
     write_profile(own.file, "trl", "transformers", pythons=["3.11"])
     rotten = lock_of(trl="0.23.1", transformers="5.23.0")
@@ -352,7 +352,7 @@ def test_sizes_are_added_to_a_lock_that_has_none(tmp_path: Path) -> None:
     assert path.read_text() == text.replace("made: 2", "made: 1")  # the rest of it is as it was
 
 
-def test_what_has_moved_on_in_the_profile_moves_in_the_lock_alone(tmp_path: Path) -> None:
+def test_only_changed_requirements_change_in_the_lock(tmp_path: Path) -> None:
     own = Own(tmp_path)
     write_wheel(tmp_path / "wheels", "beta", "1.0")
     write_profile(own.file, "alpha", "beta", "torch==9.9.0+cpu", pythons=["3.11"])
@@ -367,7 +367,7 @@ def test_what_has_moved_on_in_the_profile_moves_in_the_lock_alone(tmp_path: Path
 # The PyTorch index by what it publishes
 
 
-def test_every_published_wheel_has_what_it_requires() -> None:
+def test_every_published_wheel_has_its_requirements() -> None:
     rows = read_table("torch_wheels.toml")["wheel"]
     for row in rows:
         assert published_requires(row["name"], row["version"])
@@ -377,7 +377,7 @@ def test_every_published_wheel_has_what_it_requires() -> None:
 
 
 @pytest.mark.parametrize("python", ["3.12", "3.11"])
-def test_the_lock_of_gh200_has_all_that_its_torch_requires_and_no_cuda_library(python: str) -> None:
+def test_the_lock_of_gh200_has_the_requirements_of_torch_and_no_cuda_library(python: str) -> None:
     file = locks.read_lock(locks.lock_path("gh200", "aarch64", python))
     assert file
     pinned = {package.name: package for package in file.packages}
@@ -391,8 +391,8 @@ def test_the_lock_of_gh200_has_all_that_its_torch_requires_and_no_cuda_library(p
     assert (file.without, file.backend) == ((), "cu129")
 
 
-def test_published_wheels_make_a_lock_whole_that_cannot_reach_the_index(tmp_path: Path) -> None:
-    """With stand-ins of the published wheels: what they require comes along, and the real hashes stand."""
+def test_published_wheels_complete_a_lock_without_the_index(tmp_path: Path) -> None:
+    """The lock has the requirements of the placeholder wheels and the hashes of the published wheels."""
     everything = {
         "filelock": "3", "typing_extensions": "4.15", "setuptools": "80", "sympy": "1.14", "networkx": "3",
         "jinja2": "3", "fsspec": "2025", "trl": "0.1",

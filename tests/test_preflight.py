@@ -1,4 +1,4 @@
-"""What is asked before anything is written: room, links, a Python, a cache, sources; and how long it is waited."""
+"""Checks before an install: disk space, hard links, interpreter, cache, sources; and the waiting for processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from envdoctor.locking.uv import describe_unreachable, is_unreachable
 ALL = Availability(cached=True, missing=())
 
 
-def test_with_hard_links_a_warm_install_needs_no_room(place: Place) -> None:
+def test_with_hard_links_and_a_warm_cache_no_space_is_needed(place: Place) -> None:
     place.install()
     found = survey(place.plan(), ALL)
     assert (found.links, found.cached, found.download, found.notes) == ("hard links", True, 0, ())
@@ -50,12 +50,12 @@ def test_with_hard_links_a_warm_install_needs_no_room(place: Place) -> None:
 
 
 def sized(plan: Plan, size: int) -> Plan:
-    """The plan with wheels of so many bytes each, as an index tells them."""
+    """The plan with wheels of the given size."""
     packages = tuple(msgspec.structs.replace(package, size=size) for package in plan.lock.packages)
     return msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=packages), disk_gb=3)
 
 
-def test_what_must_be_downloaded_takes_room_in_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_need_space_in_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sized(place.plan(), 1000)
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
     asked = survey(plan)
@@ -65,7 +65,7 @@ def test_what_must_be_downloaded_takes_room_in_the_cache(place: Place, monkeypat
     assert room.needed == int(3000 * UNPACKED) + SPARE
 
 
-def test_copies_take_the_room_twice_and_are_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_need_twice_the_space_and_are_noted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sized(place.plan(), 1000)
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
     one = survey(plan, environ={"UV_LINK_MODE": "copy"})
@@ -76,7 +76,7 @@ def test_copies_take_the_room_twice_and_are_told(place: Place, monkeypatch: pyte
     assert "cannot share files by hard links" in note
 
 
-def test_a_lock_without_sizes_counts_what_the_profile_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sizes_the_disk_space_of_the_profile_is_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = sized(place.plan(), 0)
     assert survey(unknown, ALL, {"UV_LINK_MODE": "copy"}).disk_space[0].needed == 1.5 * GIB + SPARE
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty"))
@@ -85,7 +85,7 @@ def test_a_lock_without_sizes_counts_what_the_profile_says(place: Place, monkeyp
     assert asked.disk_space[0].needed == 3 * GIB + SPARE
 
 
-def test_a_disk_that_is_too_small_is_refused_with_what_it_needs(place: Place) -> None:
+def test_a_small_disk_is_refused_with_the_needed_space(place: Place) -> None:
     plan = place.plan()
     preflight.check_disk_space(
         [DiskSpace("/a", "the environment", 10, 10), DiskSpace("/a", "uv's cache", 10, -1)], plan
@@ -98,7 +98,7 @@ def test_a_disk_that_is_too_small_is_refused_with_what_it_needs(place: Place) ->
 
 @pytest.fixture
 def other_disk(place: Place) -> Iterator[Path]:
-    """A folder on another file system than the environment's."""
+    """A folder on another file system than that of the environment."""
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == place.home.stat().st_dev:
         pytest.skip("no other file system at /dev/shm")
@@ -107,7 +107,7 @@ def other_disk(place: Place) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_cache_on_another_disk_means_copies_and_two_rooms(place: Place, other_disk: Path) -> None:
+def test_a_cache_on_another_disk_means_copies_and_two_checks(place: Place, other_disk: Path) -> None:
     done = place.install(UV_CACHE_DIR=str(other_disk))
     assert done.returncode == 0, done.stdout
     asked = envelope(done)["data"]["survey"]
@@ -119,7 +119,7 @@ def test_a_cache_on_another_disk_means_copies_and_two_rooms(place: Place, other_
     assert "cannot share files by hard links" in " ".join(again.stdout.split())
 
 
-def test_links_are_tried_and_nothing_is_left_of_it(tmp_path: Path, other_disk: Path) -> None:
+def test_the_hard_link_test_removes_its_files(tmp_path: Path, other_disk: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     assert link_mode(tmp_path / "not/there/yet", target, {}) == "hard links"
@@ -129,9 +129,7 @@ def test_links_are_tried_and_nothing_is_left_of_it(tmp_path: Path, other_disk: P
     assert list(target.iterdir()) == []
 
 
-def test_a_file_where_the_cache_should_be_is_refused_before_anything_is_written(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_at_the_path_of_the_cache_is_refused_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = place.plan()
     (place.home / "file").write_text("mine")
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "file/below"))
@@ -145,13 +143,13 @@ def test_a_file_where_the_cache_should_be_is_refused_before_anything_is_written(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_cache_of_somebody_else_is_refused(place: Place) -> None:
+def test_an_unwritable_cache_is_refused(place: Place) -> None:
     (place.home / "cache").mkdir(mode=0o500)
     with pytest.raises(EnvdoctorError, match="cannot be written to"):
         survey(place.plan(), ALL)
 
 
-def test_a_python_that_is_not_there_and_may_not_be_fetched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_python_without_permission_to_download(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = place.plan()
     plan = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, python="3.99"))
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", pythons=["3.99"])
@@ -170,16 +168,14 @@ def test_a_python_that_is_not_there_and_may_not_be_fetched(place: Place, monkeyp
     assert not place.venv.parent.exists()
 
 
-def test_the_interpreter_that_was_found_is_the_one_that_is_used(place: Place) -> None:
+def test_the_found_interpreter_is_used(place: Place) -> None:
     done = place.install()
     asked = envelope(done)["data"]["survey"]["python"]
     home = next(line for line in (place.venv / "pyvenv.cfg").read_text().splitlines() if line.startswith("home"))
     assert home.partition("= ")[2] == str(Path(asked).parent)
 
 
-def test_sources_that_do_not_answer_are_told_before_anything_is_written(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_sources_are_reported_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with serve(Index({"main": place.wheels})) as web:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url(), "PIP_TIMEOUT": "1"}
@@ -192,7 +188,7 @@ def test_sources_that_do_not_answer_are_told_before_anything_is_written(
     assert after == {name: data for name, data in before.items() if not name.startswith("cache/")}
 
 
-def test_a_wheel_that_the_sources_no_longer_have(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_that_the_sources_do_not_have(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = place.plan()
     for wheel in place.wheels.glob("beta*"):
         wheel.unlink()
@@ -202,7 +198,7 @@ def test_a_wheel_that_the_sources_no_longer_have(place: Place, monkeypatch: pyte
     assert "--upgrade" in caught.value.hint
 
 
-def test_which_packages_uv_would_download() -> None:
+def test_parsing_the_packages_that_uv_would_download() -> None:
     assert parse_missing("DEBUG Identified uncached distribution: torch==2.8.0\nWould download 1 package") == (
         "torch",
     )
@@ -234,13 +230,13 @@ error: Failed to download `alpha==1.0`
         (STALLED, "the source of alpha==1.0 is unreachable (Failed to download distribution due to network timeout"),
     ],
 )
-def test_downloads_that_break_off_are_tried_again_and_name_the_package(output: str, message: str) -> None:
+def test_interrupted_downloads_count_as_unreachable_and_name_the_package(output: str, message: str) -> None:
     assert is_unreachable(output)
     assert describe_unreachable(output).startswith(message)
 
 
-def test_the_end_of_a_short_process_is_noticed_at_once() -> None:
-    """Waiting with a timeout, Popen looks every 50 ms; an install starts eight short processes."""
+def test_the_end_of_a_short_process_is_noticed_immediately() -> None:
+    """With a timeout, Popen polls every 50 ms; an install starts eight short processes."""
 
     def late() -> float:
         started = time.monotonic()
@@ -255,7 +251,7 @@ def test_the_end_of_a_short_process_is_noticed_at_once() -> None:
     assert min(late() for _ in range(6)) < 0.02
 
 
-def test_without_pidfds_it_waits_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: int) -> int:
         raise PermissionError(1, "Operation not permitted")
 
@@ -264,7 +260,7 @@ def test_without_pidfds_it_waits_all_the_same(monkeypatch: pytest.MonkeyPatch) -
     assert run([sys.executable, "-c", "import time; time.sleep(9)"], timeout=0.2).timed_out
 
 
-def test_the_size_of_an_environment_is_what_its_records_tell(place: Place) -> None:
+def test_the_size_of_an_environment_is_from_its_record_files(place: Place) -> None:
     write_wheel(place.wheels, "alpha", "1.0", requires=["beta"], files={"alpha/data.bin": os.urandom(3 << 20)})
     place.install()
     measured = size_on_disk(place.venv)
