@@ -12,7 +12,7 @@ import pytest
 from command import envelope, environment
 from install_place import FIRST, SECOND, Place, offer_a_newer_one
 from local_packages import write_wheel
-from test_housekeeping import command_data, command_error, file_tree, run
+from test_environment_commands import command_data, command_error, file_tree, run
 
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign
 

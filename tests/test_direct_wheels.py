@@ -18,7 +18,7 @@ import pytest
 from command import envelope, environment
 from install_place import FIRST, Place
 from local_packages import PYTHON, write_profile, write_wheel
-from test_housekeeping import command_data
+from test_environment_commands import command_data
 from wheel_server import Files, make_certificate, serving
 
 from envdoctor.environment.managed import EnvironmentPaths

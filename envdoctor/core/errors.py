@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 EXIT_OK = 0
-EXIT_NO = 1
+EXIT_NO = 1  # a check found problems, or a requirement is not met
 EXIT_BAD_INPUT = 2
-EXIT_FAILED = 3
+EXIT_FAILED = 3  # the tool could not complete its work
 EXIT_INTERRUPTED = 130
 
 

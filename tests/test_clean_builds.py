@@ -13,7 +13,7 @@ import pytest
 from command import envelope, environment
 from install_place import Place
 from local_packages import write_wheel
-from test_housekeeping import command_data, file_tree
+from test_environment_commands import command_data, file_tree
 from test_source_builds import ask_for, seen
 
 from envdoctor.environment.managed import EnvironmentPaths
