@@ -25,14 +25,14 @@ spec = importlib.util.spec_from_file_location("user_reward", FILE)
 module = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = module
 spec.loader.exec_module(module)
-function = getattr(module, NAME)
+_user_function = getattr(module, NAME)
 
 
-def to_floats(value):
+def _to_floats(value):
     if isinstance(value, dict):
-        return {{key: to_floats(item) for key, item in value.items()}}
+        return {{key: _to_floats(item) for key, item in value.items()}}
     if isinstance(value, (list, tuple)):
-        return [to_floats(item) for item in value]
+        return [_to_floats(item) for item in value]
     if isinstance(value, str):
         return value
     try:
@@ -41,17 +41,17 @@ def to_floats(value):
         return str(value)
 
 
-if inspect.iscoroutinefunction(function):
+if inspect.iscoroutinefunction(_user_function):
 
-    @functools.wraps(function)
+    @functools.wraps(_user_function)
     async def score(*arguments, **named):
-        return to_floats(await function(*arguments, **named))
+        return _to_floats(await _user_function(*arguments, **named))
 
 else:
 
-    @functools.wraps(function)
+    @functools.wraps(_user_function)
     def score(*arguments, **named):
-        return to_floats(function(*arguments, **named))
+        return _to_floats(_user_function(*arguments, **named))
 
 
 score.__module__, score.__qualname__ = __name__, NAME  # pickle looks a function up by these names
