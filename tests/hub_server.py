@@ -1,10 +1,9 @@
-"""A hub that runs here: the protocol that huggingface_hub, datasets and transformers ask for, and its failures.
+"""A local hub: the protocol of huggingface_hub, datasets and transformers, and its failures.
 
-What a request is answered with was read in huggingface_hub 0.35 to 1.33 (utils/_http.py, file_download.py,
-_commit_api.py, lfs.py): X-Error-Code tells a missing repository, revision and file apart; a small file's HEAD is
-redirected to a path of the same host (307), a large one's to a storage of another host (302) that must not see the
-token; a commit is NDJSON. Xet storage is not spoken: HF_HUB_DISABLE_XET=1 makes the clients
-take Git LFS, as they do without hf_xet.
+The responses follow huggingface_hub 0.35 to 1.33 (utils/_http.py, file_download.py, _commit_api.py, lfs.py):
+X-Error-Code distinguishes a missing repository, revision and file; the HEAD of a small file is redirected to a path
+of the same host (307), that of a large one to a storage host (302) that must not get the token; a commit is NDJSON.
+Xet storage is not supported: with HF_HUB_DISABLE_XET=1 the clients use Git LFS, as they do without hf_xet.
 """
 
 from __future__ import annotations
@@ -52,23 +51,23 @@ class Repository:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What main has."""
+        """The files of main."""
         return self.commits.get(self.names.get("main", ""), {})
 
 
 @dataclass
 class Fault:
-    """What a request that matches gets in place of an answer: a status, `hang`, or `drop`. So many `times`."""
+    """The response to a matching request: a status, `hang` or `drop`, `times` times."""
 
     request: str  # a pattern over "METHOD /path?query"
-    answer: int | str
+    response: int | str
     headers: dict[str, str] = field(default_factory=dict)
     times: int = 1 << 30
     skip: int = 0
 
 
 class Hub:
-    """Repositories, tokens ({token: "read" or "write"}), who may read what is gated, faults, and every request."""
+    """Repositories, tokens ({token: "read" or "write"}), tokens with access to gated ones, faults, requests."""
 
     def __init__(self) -> None:
         self.repositories: dict[tuple[str, str], Repository] = {}
@@ -86,7 +85,7 @@ class Hub:
     def add(
         self, kind: str, name: str, files: dict[str, bytes | str] | Path, *tags: str, **access: bool
     ) -> Repository:
-        """A repository of files, or of a folder's."""
+        """Add a repository with these files, or those of a folder."""
         if isinstance(files, Path):
             files = {str(p.relative_to(files)): p.read_bytes() for p in sorted(files.rglob("*")) if p.is_file()}
         repository = self.repositories.setdefault((kind, name), Repository(kind, name, **access))
@@ -94,12 +93,12 @@ class Hub:
                           *tags)  # fmt: skip
         return repository
 
-    def fail(self, request: str, answer: int | str, **more: Any) -> None:
-        """From now on, requests like this fail."""
-        self.faults.append(Fault(request, answer, **more))
+    def fail(self, request: str, response: int | str, **more: Any) -> None:
+        """Let matching requests fail from now on."""
+        self.faults.append(Fault(request, response, **more))
 
     def find_fault(self, request: str) -> Fault | None:
-        """The fault that this request meets."""
+        """The fault of a request."""
         with self.lock:
             for fault in self.faults:
                 if re.search(fault.request, request):
@@ -109,13 +108,13 @@ class Hub:
                         return fault
         return None
 
-    def asked(self, pattern: str) -> list[str]:
-        """Requests like this, in order."""
+    def matching_requests(self, pattern: str) -> list[str]:
+        """The matching requests, in order."""
         return [request for request, _ in self.requests if re.search(pattern, request)]
 
 
 class Refused(Exception):  # noqa: N818
-    """An answer that is an error."""
+    """An error response."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -126,33 +125,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    hub: Hub  # of the class that Server makes
+    hub: Hub  # set by Server
 
     def handle_request(self) -> None:
-        """Every method: log, fail if told to, else answer."""
+        """Log the request, then fail or respond."""
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         request = f"{self.command} {self.path}"
         self.hub.requests.append((request, token))
         self.body = self.read_body()
         fault = self.hub.find_fault(request)
-        if fault and fault.answer == "hang":
+        if fault and fault.response == "hang":
             self.hub.stopping.wait(900)
-        if fault and not isinstance(fault.answer, int):
+        if fault and not isinstance(fault.response, int):
             self.close_connection = True
             return
         if fault:
-            self.answer(int(fault.answer), {"error": "told to fail"}, fault.headers)
+            self.respond(int(fault.response), {"error": "fault"}, fault.headers)
             return
         try:
             self.route(urlsplit(self.path), token)
         except Refused as refused:
             headers = {"X-Error-Message": refused.message} | ({"X-Error-Code": refused.code} if refused.code else {})
-            self.answer(refused.status, {"error": refused.message}, headers)
+            self.respond(refused.status, {"error": refused.message}, headers)
 
     do_GET = do_HEAD = do_POST = do_PUT = handle_request  # noqa: N815
 
     def route(self, url: Any, token: str) -> None:
-        """To what answers this path."""
+        """Call the method for a path."""
         path, query = unquote(url.path), parse_qs(url.query)
         if token and token not in self.hub.tokens:
             raise Refused(401, "", "Invalid credentials in Authorization header")
@@ -161,7 +160,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/api/repos/create":
             self.create(token)
         elif path == "/api/validate-yaml":
-            self.answer(200, {"errors": [], "warnings": []})
+            self.respond(200, {"errors": [], "warnings": []})
         elif found := re.fullmatch(r"/storage/([0-9a-f]{64})", path):
             self.storage(found[1], token)
         elif found := CACHED.fullmatch(path):
@@ -178,7 +177,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(404, "", "Sorry, we can't find the page you are looking for.")
 
     def find(self, kind: str, name: str, token: str) -> Repository:
-        """The repository; one that is not there and a private one look the same, as at the real hub."""
+        """The repository; a private one looks missing, as on the real hub."""
         repository = self.hub.repositories.get((kind, name))
         if repository is None or (repository.private and token not in self.hub.admitted):
             raise Refused(404 if token else 401, "RepoNotFound", "Repository not found")
@@ -195,7 +194,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not token:
             raise Refused(401, "", "Invalid username or password.")
         role = {"displayName": "one", "role": self.hub.tokens[token]}
-        self.answer(200, {"type": "user", "name": "me", "orgs": [], "auth": {"accessToken": role}})
+        self.respond(200, {"type": "user", "name": "me", "orgs": [], "auth": {"accessToken": role}})
 
     # --- Reading
 
@@ -208,14 +207,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         sha, files = self.revision(repository, revision)
         if what == "tree":
             recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
-            self.answer(200, tree(files, folder, recursive))
+            self.respond(200, tree(files, folder, recursive))
         elif what == "paths-info":
-            asked = self.body.decode()
-            names = json.loads(asked)["paths"] if asked.startswith("{") else parse_qs(asked)["paths"]
+            given = self.body.decode()
+            names = json.loads(given)["paths"] if given.startswith("{") else parse_qs(given)["paths"]
             entries = {entry["path"]: entry for entry in tree(files, "", recursive=True)}
-            self.answer(200, [entries[name] for name in names if name in entries])
+            self.respond(200, [entries[name] for name in names if name in entries])
         else:
-            self.answer(200, {
+            self.respond(200, {
                 "_id": "6" * 24, "id": repository.name, "modelId": repository.name, "sha": sha, "author": "someone",
                 "lastModified": "2026-01-02T03:04:05.000Z", "createdAt": "2026-01-02T03:04:05.000Z",
                 "private": repository.private, "gated": "manual" if repository.gated else False, "disabled": False,
@@ -233,27 +232,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers = {"X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
         if not name.endswith(LARGE):
             location = f"/api/resolve-cache/{repository.kind}/{repository.name}/{sha}/{name}"
-            self.answer(307, None, headers | {"Location": location, "X-Linked-ETag": f'"{blob(content)}"',
+            self.respond(307, None, headers | {"Location": location, "X-Linked-ETag": f'"{blob(content)}"',
                                               "X-Linked-Size": str(len(content))})  # fmt: skip
             return
         digest = hashlib.sha256(content).hexdigest()
         self.hub.stored[digest] = content
         storage = f"{self.hub.address.replace('127.0.0.1', 'localhost')}/storage/{digest}"
-        self.answer(302, None, headers | {"Location": storage, "X-Linked-ETag": f'"{digest}"',
+        self.respond(302, None, headers | {"Location": storage, "X-Linked-ETag": f'"{digest}"',
                                           "X-Linked-Size": str(len(content))})  # fmt: skip
 
     def small_file(self, sha: str, content: bytes) -> None:
-        self.answer(200, content, {"X-Repo-Commit": sha, "ETag": f'"{blob(content)}"'})
+        self.respond(200, content, {"X-Repo-Commit": sha, "ETag": f'"{blob(content)}"'})
 
     def storage(self, digest: str, token: str) -> None:
-        """The storage is another host: whoever sends it the hub's token gives the token away."""
+        """The storage host, which must not get the hub's token."""
         if token:
             raise Refused(400, "", "Only one auth mechanism allowed")
         if self.command == "PUT":
             if hashlib.sha256(self.body).hexdigest() != digest:
                 raise Refused(400, "", "BadDigest")
             self.hub.stored[digest] = self.body
-        self.answer(200, self.hub.stored[digest] if self.command != "PUT" else b"", {"ETag": f'"{digest}"'})
+        self.respond(200, self.hub.stored[digest] if self.command != "PUT" else b"", {"ETag": f'"{digest}"'})
 
     # --- Writing
 
@@ -265,20 +264,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def create(self, token: str) -> None:
         self.may_write(token)
-        asked = json.loads(self.body)
-        name = f"{asked.get('organization') or 'me'}/{asked['name']}"
+        given = json.loads(self.body)
+        name = f"{given.get('organization') or 'me'}/{given['name']}"
         if not name.startswith("me/"):
             raise Refused(403, "", f"You don't have the rights to create a model under the namespace {name}")
-        self.hub.created.append(asked)
-        kind = f"{asked.get('type', 'model')}s"
+        self.hub.created.append(given)
+        kind = f"{given.get('type', 'model')}s"
         record = {"url": f"{self.hub.address}/{name}", "name": name}
         if (kind, name) in self.hub.repositories:
-            self.answer(409, record | {"error": "You already created this model repo"})
+            self.respond(409, record | {"error": "You already created this model repo"})
             return
-        private = bool(asked.get("private")) or asked.get("visibility") == "private"
+        private = bool(given.get("private")) or given.get("visibility") == "private"
         self.hub.add(kind, name, {".gitattributes": "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"},
                      private=private)  # fmt: skip
-        self.answer(200, record)
+        self.respond(200, record)
 
     def preupload(self) -> None:
         files = [
@@ -286,7 +285,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
              "shouldIgnore": False, "oid": None}
             for file in json.loads(self.body)["files"]
         ]  # fmt: skip
-        self.answer(200, {"files": files})
+        self.respond(200, {"files": files})
 
     def lfs_batch(self, token: str) -> None:
         self.may_write(token)
@@ -296,7 +295,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 else {"actions": {"upload": {"href": f"{self.hub.address}/storage/{item['oid']}"}}})
             for item in json.loads(self.body)["objects"]
         ]  # fmt: skip
-        self.answer(200, {"transfer": "basic", "objects": objects})
+        self.respond(200, {"transfer": "basic", "objects": objects})
 
     def take_commit(self, repository: Repository) -> None:
         files = {}
@@ -311,7 +310,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     raise Refused(400, "", f"LFS pointer to {value['oid']}, which was not uploaded")
                 files[value["path"]] = self.hub.stored[value["oid"]]
         sha = repository.commit(files)
-        self.answer(200, {
+        self.respond(200, {
             "success": True, "commitOid": sha, "hookOutput": "",
             "commitUrl": f"{self.hub.address}/{repository.name}/commit/{sha}",
         })  # fmt: skip
@@ -328,8 +327,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def answer(self, status: int, record: Any, headers: dict[str, str] | None = None) -> None:
-        """JSON, or bytes with the range that was asked for."""
+    def respond(self, status: int, record: Any, headers: dict[str, str] | None = None) -> None:
+        """Send JSON, or bytes in the requested range."""
         body = record if isinstance(record, bytes) else b"" if record is None else json.dumps(record).encode()
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if wanted and isinstance(record, bytes) and status == 200:

@@ -3,7 +3,7 @@
     python tests/benchmarks/sharding_gpu.py PYTHON_OF_THE_STACK [--processes 2] [--only PART ...] [--cpu]
 
 First a tiny Qwen2 in float32 (the trainer's autocast switched off: two ways of rounding would soon sample two
-different answers): weights after three steps, the same after going on from step 2, the saved model loaded again;
+different answers): weights after three steps, the same after resuming from step 2, the saved model loaded again;
 whole, with a reference and checkpointed activations, and with an adapter. Then a Qwen2 of 387 M random parameters as
 it is trained, 8 prompts of 256 tokens with 8 answers of 128 tokens a step: seconds a step and each process's peak of
 memory over the steps but the first two. --cpu takes the tiny cases alone, with accelerate made to divide there
@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tiny, beta, checkpointed": {"beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True},
     "tiny, LoRA, checkpointed": {**LORA, "gradient_checkpointing": True},
 }
-# The trainer, which also leaves each process's peak; without autocast where it is told so.
+# The trainer, which also writes the memory peak of each rank; EXACT disables autocast.
 PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -46,9 +46,9 @@ sys.path[:0] = [TRAIN, TESTS + "/train"]
 import grpo
 def keep_peaks(run):
     from run import recorder
-    ask = recorder.Recorder._memory
+    read_memory = recorder.Recorder._memory
     def keep(self):
-        gib = ask(self)
+        gib = read_memory(self)
         with Path(run, "peaks-" + os.environ["RANK"]).open("a") as file:
             print(gib or 0, file=file)
         return gib
@@ -75,8 +75,8 @@ folder = sys.argv[4]
 assert set(first) == set(second) and first, (len(first), len(second))
 if folder:
     from transformers import AutoModelForCausalLM
-    told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)[1]
-    assert not told["missing_keys"] and not told["unexpected_keys"], told
+    report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)[1]
+    assert not report["missing_keys"] and not report["unexpected_keys"], report
 apart = max((first[name].float() - second[name].float()).abs().max().item() for name in first)
 moved = max((first[name].float() - start[name].float() if name in start else first[name].float()).abs().max().item()
             for name in first if "lora_A" not in name)  # lora_B begins at zero
@@ -87,17 +87,17 @@ print(json.dumps([apart, moved]))
 class Bench:
     """Where runs lie, and how they are started."""
 
-    def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
-        self.asked, self.folder = asked, folder
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options, self.folder = options, folder
         self.program = folder / "program.py"
         self.program.write_text(f"TRAIN, TESTS = {str(TRAIN)!r}, {str(TESTS)!r}\n{PROGRAM}")
 
     def make_model(self, name: str, size: dict[str, int]) -> None:
         """A folder with a model, rows and a reward."""
-        read_output([self.asked.python, "-B", "-c", MAKE, str(self.folder / name), json.dumps(size)])
+        read_output([self.options.python, "-B", "-c", MAKE, str(self.folder / name), json.dumps(size)])
 
     def start(self, run: str, model: str, *options: str, exact: bool = True, **more: Any) -> subprocess.Popen[str]:
-        """One run under torchrun; `options` go on with one that is there."""
+        """One run under torchrun; `options` resume an existing one."""
         folder, source = self.folder / run, self.folder / model
         if not options:
             folder.mkdir()
@@ -105,15 +105,15 @@ class Bench:
                 "model": str(source), "data": f"{source}/rows.jsonl", "rewards": [f"{source}/reward.py:lucky"],
                 "chat": "text", "steps": 3, "prompts_per_step": 4, "num_generations": 4, "learning_rate": 1e-3,
                 "max_completion_length": 16, "eval_every": 2, "eval_samples": 1, "eval_batch": 1, "save_every": 2,
-                "held_out_rows": 3, "device": "cpu" if self.asked.cpu else "cuda", **more,
+                "held_out_rows": 3, "device": "cpu" if self.options.cpu else "cuda", **more,
             }  # fmt: skip
             (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
         variables = {"HF_HUB_OFFLINE": "1"} | ({"EXACT": "1"} if exact else {})
-        variables |= {"DIVIDE_ON_CPU": "1", "CUDA_VISIBLE_DEVICES": ""} if self.asked.cpu else {}
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.asked.processes}"]
-        with (self.folder / f"{run}.log").open("w") as log:  # a pipe that nobody reads yet would fill up
+        variables |= {"DIVIDE_ON_CPU": "1", "CUDA_VISIBLE_DEVICES": ""} if self.options.cpu else {}
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.options.processes}"]
+        with (self.folder / f"{run}.log").open("w") as log:  # an unread pipe would fill up
             return subprocess.Popen(
-                [self.asked.python, "-B", *torchrun, str(self.program), str(folder), *options],
+                [self.options.python, "-B", *torchrun, str(self.program), str(folder), *options],
                 stdout=log, stderr=subprocess.STDOUT, text=True, env=os.environ | variables,
             )  # fmt: skip
 
@@ -129,7 +129,7 @@ class Bench:
         files = [str(self.folder / run / "model" / file) for run in (first, second)]
         loaded = str(self.folder / first / "model") if file.startswith("model") else ""
         start = str(self.folder / "small" / "model.safetensors")
-        apart, moved = json.loads(read_output([self.asked.python, "-B", "-c", COMPARE, *files, start, loaded]))
+        apart, moved = json.loads(read_output([self.options.python, "-B", "-c", COMPARE, *files, start, loaded]))
         return apart, moved
 
     def forget_after_step_2(self, run: str, copy: str) -> None:
@@ -142,7 +142,7 @@ class Bench:
 
 
 def read_output(argv: list[str]) -> str:
-    """What a process said; its end in a RuntimeError, if it failed."""
+    """The output of a process; RuntimeError where it failed."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-3000:])
@@ -165,7 +165,7 @@ def run_tiny(bench: Bench) -> bool:
         for sharding in ("none", "fsdp"):
             run = f"{name}, {sharding}"
             started[run] = bench.start(run, "small", sharding=sharding, **more)
-            if bench.asked.cpu:  # one at a time, for a machine of few cores
+            if bench.options.cpu:  # one at a time, for a machine of few cores
                 bench.wait_for(run, started.pop(run))
     for run, process in started.items():
         bench.wait_for(run, process)
@@ -192,13 +192,13 @@ def run_big(bench: Bench, sharding: str, **more: Any) -> None:
     steps = [event for event in events if event["event"] == "step"]
     seconds = [after["t"] - before["t"] for before, after in itertools.pairwise(steps)][FIRST - 1 :]
     peaks = {path.name: path.read_text().split() for path in sorted(folder.glob("peaks-*"))}
-    told = [f"{max(map(float, gib[FIRST:])):.1f}" for gib in peaks.values()]
+    shown = [f"{max(map(float, gib[FIRST:])):.1f}" for gib in peaks.values()]
     result = json.loads((folder / "result.json").read_text())
     planned = (result["memory"] or {}).get("planned", 0) / 2**30
     shares = {name: f"{share:.0%}" for name, share in result["shares"].items()}
     print(
         f"{run:44} {statistics.median(seconds):.2f} s a step (least {min(seconds):.2f}), peak GiB of each "
-        f"{', '.join(told)} (planned {planned:.1f}), loss at 1 {steps[0]['metrics']['loss']:.4f}, {shares}",
+        f"{', '.join(shown)} (planned {planned:.1f}), loss at 1 {steps[0]['metrics']['loss']:.4f}, {shares}",
         flush=True,
     )
 
@@ -210,14 +210,14 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=[], choices=["tiny", "big"])
     parser.add_argument("--cpu", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     good = True
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(asked, Path(folder))
+        bench = Bench(options, Path(folder))
         try:
-            if "tiny" in (asked.only or ["tiny"]):
+            if "tiny" in (options.only or ["tiny"]):
                 good = run_tiny(bench)
-            if "big" in (asked.only or ["big"]) and not asked.cpu:
+            if "big" in (options.only or ["big"]) and not options.cpu:
                 bench.make_model("big", BIG)
                 for more in ({}, LORA):
                     for sharding in ("none", "fsdp"):

@@ -29,8 +29,8 @@ def run(python: str, settings: dict[str, object]) -> list[float]:
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         result = json.loads(Path(folder, "result.json").read_text())
-    looks = [result[when][f"{kind}_exact_match"] for kind in ("greedy", "sampled") for when in ("before", "after")]
-    return [*looks, seconds]
+    metrics = [result[when][f"{kind}_exact_match"] for kind in ("greedy", "sampled") for when in ("before", "after")]
+    return [*metrics, seconds]
 
 
 def main() -> None:

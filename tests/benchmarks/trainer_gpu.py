@@ -3,10 +3,10 @@
     python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--steps N] [--gpus N] [--small]
 
 The work: a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with 32,000 words, tied), 8 prompts of 256 tokens with 8
-answers of 512 tokens each a step, full fine-tuning, one optimizer step a generation. "gpt-oss" is one of 0.1 B with 8
-experts. Every case is a process of its own; the first two steps do not count. --gpus takes each case under torchrun,
-8 prompts a GPU; "ours, vLLM server" starts the server on the GPU after those. "gap" is how far vLLM's log-probability
-of a token lies from the model's own, mean: a tenth or more says that vLLM does not hold the weights that are trained.
+completions of 512 tokens each per step, full fine-tuning, one optimizer step per generation. "gpt-oss" has 0.1 B
+parameters and 8 experts. Every case is its own process; the first two steps do not count. --gpus uses torchrun, with
+8 prompts per GPU; "ours, vLLM server" starts the server on the next GPU. "gap" is how far vLLM's log-probability
+of a token differs from the model's, on average: 0.1 or more shows that vLLM does not have the trained weights.
 --small takes a tiny model and short texts, to try the script on a CPU.
 
 The floor, printed after all cases, is what the work costs at the rates that this GPU reaches (products of 8192 x 8192
@@ -145,7 +145,7 @@ if trainer.accelerator.is_main_process:
 
 
 def run(argv: list[str]) -> str:
-    """The output of a process, or the end of this one with what it said."""
+    """The output of a process; exit with it where the process fails."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-6000:])
@@ -204,8 +204,8 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
     if kind == "bare":
         (folder / "bare.py").write_text(BARE)
-        said = run([*launch, str(folder / "bare.py"), model, json.dumps(size), json.dumps(more), str(out)])
-        return dict(json.loads(next(line for line in said.splitlines() if line.startswith('{"times"'))))
+        output = run([*launch, str(folder / "bare.py"), model, json.dumps(size), json.dumps(more), str(out)])
+        return dict(json.loads(next(line for line in output.splitlines() if line.startswith('{"times"'))))
     settings = write_run(out, model, size, more, gpus)
     with serving(python, settings, size, gpus, folder):
         run([*launch, str(TRAIN / "grpo.py"), str(out)])
@@ -247,12 +247,14 @@ def floor(python: str, size: dict[str, Any]) -> str:
     head = size["width"] // size["heads"]
     attention = 2 * size["width"] ** 2 + 2 * size["width"] * 2 * head
     weights = size["layers"] * (attention + 3 * size["width"] * size["inner"]) + size["words"] * size["width"]
-    answers, length = 64, size["prompt"] + size["completion"]
-    # Each token: all weights once for the 64 answers, and the keys and values (2 heads) of what lies before it.
-    cache = size["layers"] * 2 * 2 * head * 2 * answers * (size["prompt"] + size["completion"] / 2)
+    completions, length = 64, size["prompt"] + size["completion"]
+    # Per token: all weights once for the 64 completions, and the keys and values (2 heads) of the earlier tokens.
+    cache = size["layers"] * 2 * 2 * head * 2 * completions * (size["prompt"] + size["completion"] / 2)
     sampling = size["completion"] * (2 * weights + cache) / rates["bytes"]
     # Forward 2 and backward 4 operations a weight and token; attention 12 x half the square of the length.
-    operations = 6 * weights * answers * length + 12 * size["layers"] * size["width"] * answers * length**2 / 2
+    operations = (
+        6 * weights * completions * length + 12 * size["layers"] * size["width"] * completions * length**2 / 2
+    )
     learning = operations / rates["flops"]
     return (
         f"floor: sampling {sampling:.2f} s ({rates['bytes'] / 1e12:.2f} TB/s), learning {learning:.2f} s "
@@ -268,18 +270,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], choices=[*CASES], metavar="NAME")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--gpus", type=int, default=1)
-    asked = parser.parse_args()
-    size = (SMALL if asked.small else SIZE) | {"steps": asked.steps}
-    if asked.gpus == 1:
+    options = parser.parse_args()
+    size = (SMALL if options.small else SIZE) | {"steps": options.steps}
+    if options.gpus == 1:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL refuses several in one process
     with tempfile.TemporaryDirectory() as shared:
-        for name in asked.only or CASES:
+        for name in options.only or CASES:
             model = Path(shared, "gpt-oss" if "gpt-oss" in name else "qwen2")
             if not model.exists():
-                run([asked.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
-            print(f"{name:34} {measure(asked.python, name, size, model, asked.gpus)}", flush=True)
-    if not asked.small and not asked.only:
-        print(floor(asked.python, size))
+                run([options.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
+            print(f"{name:34} {measure(options.python, name, size, model, options.gpus)}", flush=True)
+    if not options.small and not options.only:
+        print(floor(options.python, size))
 
 
 def measure(python: str, name: str, size: dict[str, Any], model: Path, gpus: int) -> str:

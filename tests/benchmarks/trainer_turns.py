@@ -5,9 +5,9 @@
 Two runs apart drown 2 % in what the machine does meanwhile. Here both are loaded on one GPU, and each step of the one
 is followed by the same step of the other, which waits: a step lasts from one `on_step_begin` to the next, with all
 that either does in between (the last is left out, since a run's end is in it). The work is trainer_gpu.py's, with
-answers of 128 tokens, so that both fit; the first two steps do not count. Printed: seconds of both, and the median of
-the steps' ratios with its 95 % interval (from the binomial distribution, with no assumption about the noise). --small
-takes a tiny model, to try it on a CPU.
+completions of 128 tokens, so that both fit; the first two steps do not count. Printed: seconds of both, and the
+median of the steps' ratios with its 95 % interval (from the binomial distribution, with no assumption about the
+noise). --small uses a tiny model, for a CPU.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ sys.exit(grpo.main())
 
 
 def both(python: str, folder: Path, model: str, size: dict[str, int], limit: float) -> list[tuple[float, float]]:
-    """Seconds of each step of the bare script and of ours, trained in turns, for as long as the limit says."""
+    """Seconds of each step of the bare script and of the trainer, in turns, until the time limit."""
     write_run(folder / "run", model, size, {})
     programs = {
         "bare": (GATE + "take_turns()\n" + BARE, [model, json.dumps(size), "{}", str(folder / "out")]),
@@ -138,12 +138,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=3600, help="end then, with what was measured")
     parser.add_argument("--small", action="store_true")
-    asked = parser.parse_args()
-    size = (SMALL if asked.small else SIZE | {"completion": asked.tokens}) | {"steps": asked.steps}
+    options = parser.parse_args()
+    size = (SMALL if options.small else SIZE | {"completion": options.tokens}) | {"steps": options.steps}
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder, "model"))
-        run([asked.python, "-B", "-c", MAKE, model, json.dumps(size)])
-        steps = both(asked.python, Path(folder), model, size, asked.seconds)
+        run([options.python, "-B", "-c", MAKE, model, json.dumps(size)])
+        steps = both(options.python, Path(folder), model, size, options.seconds)
     bare, ours = ([step[which] for step in steps] for which in (0, 1))
     ratios = [ours_took / bare_took for bare_took, ours_took in steps]
     low, high = interval(ratios)

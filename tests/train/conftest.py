@@ -1,4 +1,4 @@
-"""The trainer is a program, not a package: its folder goes on the path as Python puts it there for a script."""
+"""Put train/ on the path, as Python does for a script: the trainer is a program, not a package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sys.path.insert(0, str(TRAIN))
 
 @pytest.fixture(scope="module", params=NAMED)
 def python(request: pytest.FixtureRequest) -> Path:
-    """A training stack's interpreter; a test that asks for it is run in each."""
+    """A training stack's interpreter; its tests run in each of them."""
     return Path(request.param) if request.param else request.getfixturevalue("stack_python")
 
 

@@ -54,7 +54,7 @@ class Done:
 
 
 def variables(hub: Hub, home: Path, **extra: str) -> dict[str, str]:
-    """Of a machine that knows one hub, and has nothing of it yet."""
+    """Variables of a machine that uses this hub, with an empty cache."""
     return {
         "PATH": os.environ["PATH"], "HOME": str(home), "HF_HOME": str(home / "hf"), "HF_ENDPOINT": hub.address,
         "HF_HUB_OFFLINE": "0", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **QUICK, **extra,
@@ -67,12 +67,12 @@ def train(python: Path, hub: Hub, home: Path, settings: dict[str, Any], **extra:
     (home / "reward.py").write_text(REWARD)
     run = home / f"run{sum(1 for _ in home.glob('run*'))}"
     run.mkdir()
-    asked = {
+    given = {
         "task": "dataset", "model": "o/qwen2", "data": "o/sums:main", "rewards": [f"{home / 'reward.py'}:reward"],
         "steps": 2, "lora_rank": 2, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 4,
         "device": "cpu", "eval_every": 0,
     } | settings  # fmt: skip
-    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": asked}))
+    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": given}))
     began = time.monotonic()
     done = subprocess.run(
         [str(python), "-B", str(TRAIN / "grpo.py"), str(run)], capture_output=True, text=True, timeout=300,
@@ -82,7 +82,7 @@ def train(python: Path, hub: Hub, home: Path, settings: dict[str, Any], **extra:
 
 
 def ask(python: Path, hub: Hub, home: Path, code: str, *arguments: object, **extra: str) -> Any:
-    """Run code in the stack with this hub; what it says comes back."""
+    """Run code in the stack with this hub; return its JSON."""
     home.mkdir(exist_ok=True)
     return run_code(python, code, *arguments, **variables(hub, home, **extra))
 

@@ -31,8 +31,8 @@ def count(config: dict[str, Any]) -> dict[str, Any]:
     with torch.device("meta"):
         model = make(config, "eager")
     model.tie_weights()
-    told = json.loads(json.dumps(model.config.to_dict(), default=str))
-    return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "config": told}
+    config = json.loads(json.dumps(model.config.to_dict(), default=str))
+    return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "config": config}
 
 
 def quantised(model: Any, kind: str) -> Any:
@@ -41,11 +41,11 @@ def quantised(model: Any, kind: str) -> Any:
     from transformers import BitsAndBytesConfig
 
     four = {"load_in_4bit": True, "bnb_4bit_quant_type": kind, "bnb_4bit_compute_dtype": torch.bfloat16}
-    asked = BitsAndBytesConfig(**(four if kind != "int8" else {"load_in_8bit": True}))
+    quantization = BitsAndBytesConfig(**(four if kind != "int8" else {"load_in_8bit": True}))
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         loaded = AutoModelForCausalLM.from_pretrained(
-            folder, quantization_config=asked, device_map={"": "cpu"}, attn_implementation="sdpa"
+            folder, quantization_config=quantization, device_map={"": "cpu"}, attn_implementation="sdpa"
         )
     return prepare_model_for_kbit_training(loaded, use_gradient_checkpointing=False)
 
@@ -99,9 +99,7 @@ def _saved(case: dict[str, Any], sequences: int) -> int:
     if case.get("masked", True):
         mask[:, :2] = 0
     inner = (model.base_model.model if case["lora"] else model).model
-    casts = case["mode"] == "mixed" or bool(
-        case.get("quantization")
-    )  # TRL turns autocast on beside a quantised model
+    casts = case["mode"] == "mixed" or bool(case.get("quantization"))  # TRL enables autocast with a quantized model
     casting = torch.autocast("cpu", torch.bfloat16, enabled=casts)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), casting:
         kept = inner(input_ids=ids, attention_mask=mask, use_cache=False)

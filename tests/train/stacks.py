@@ -19,26 +19,26 @@ def all_stacks(stack_python: Path) -> list[Path]:
     return [Path(name) for name in given.split(":") if name] or [stack_python]
 
 
-# For one test a stack (fixture `python`): the interpreters named, or "" for the one of `stack_python`.
+# The parameters of the fixture `python`: the given interpreters, or "" for `stack_python`.
 NAMED = [name for name in os.environ.get("ENVDOCTOR_STACK_PYTHONS", "").split(":") if name] or [""]
 
 
 def name_of(python: Path) -> str:
-    """The environment's own name, to be told in a failure."""
+    """The name of the environment, for failure messages."""
     return python.parent.parent.name
 
 
 def defaults(**changed: Any) -> dict[str, Any]:
-    """Every setting of the vocabulary, with these changed."""
+    """Every setting, with these changes."""
     table = tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8"))
     assert set(changed) <= set(table), set(changed) - set(table)
     return {name: row["default"] for name, row in table.items()} | changed
 
 
 def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, **variables: str) -> Any:
-    """Run Python code that has train/ on its path in a stack; the JSON on its last line comes back.
+    """Run Python code that has train/ on its path in a stack; return the JSON on its last line.
 
-    `given` in the code is the list of arguments. A child that fails fails the test, with what it said.
+    `given` in the code is the list of arguments. A failed child fails the test, with its output.
     """
     head = (
         "import json, sys\n"
@@ -58,7 +58,7 @@ def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, 
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-# Saved by every stack into folders of its own: a transformers 4 does not read what 5 has written in full.
+# Every stack saves its own models: transformers 4 cannot fully read those of transformers 5.
 TINY = """
 import torch
 from pathlib import Path

@@ -21,18 +21,18 @@ HEALTHY = {
 
 
 def replay(name: str, **settings: Any) -> list[Alarm]:
-    """Every alarm that a recorded run raises, looks and steps in their order."""
+    """Every alarm that a recorded run raises, from evaluations and steps in their order."""
     about = json.loads((RECORDED / f"{name}.json").read_text())
     alarms = Alarms(about["settings"] | settings, about["held_out_rows"])
-    looks = {look["step"]: look for look in about["looks"]}
-    raised = list(alarms.check_evaluation("before", 0, looks[0]["metrics"]))
+    evaluations = {found["step"]: found for found in about["looks"]}
+    raised = list(alarms.check_evaluation("before", 0, evaluations[0]["metrics"]))
     with (RECORDED / f"{name}.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             metrics = parse_row(row)
             step = int(row["step"])
             raised += alarms.check_step(step, metrics)
-            if step in looks:
-                raised += alarms.check_evaluation(looks[step]["when"], step, looks[step]["metrics"])
+            if step in evaluations:
+                raised += alarms.check_evaluation(evaluations[step]["when"], step, evaluations[step]["metrics"])
     return raised
 
 
@@ -190,8 +190,8 @@ def test_a_sampling_gap_must_persist_and_clears() -> None:
     assert cut.hint.startswith("--set top_p=1: 0.9 truncates")
 
 
-def looked(rewards: list[float], held_out: list[float], rows: int = 100) -> list[Alarm]:
-    """Ten steps at each of these rewards, and a look after each."""
+def evaluate(rewards: list[float], held_out: list[float], rows: int = 100) -> list[Alarm]:
+    """Ten steps at each of these rewards, and an evaluation after each."""
     alarms, raised = Alarms({}, rows), []
     for number, (reward, score) in enumerate(zip(rewards, held_out, strict=True)):
         run(alarms, range(10 * number + 1, 10 * number + 11), lambda _, reward=reward: {"reward": reward})
@@ -200,11 +200,13 @@ def looked(rewards: list[float], held_out: list[float], rows: int = 100) -> list
 
 
 def test_overfitting_needs_two_significant_falls_without_a_fall_in_training() -> None:
-    assert [a.step for a in looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.3, 0.3])] == [40]
-    assert looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.3, 0.6]) == [], "one bad look"
-    assert looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.55, 0.53]) == [], "within chance of 100 rows"
-    assert len(looked([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.55, 0.53], rows=10_000)) == 1, "not of 10,000"
-    assert looked([0.3, 0.5, 0.3, 0.2], [0.4, 0.6, 0.3, 0.2]) == [], "training fell too"
+    assert [a.step for a in evaluate([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.3, 0.3])] == [40]
+    assert evaluate([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.3, 0.6]) == [], "one bad evaluation"
+    assert evaluate([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.55, 0.53]) == [], "not significant with 100 rows"
+    assert len(evaluate([0.3, 0.5, 0.6, 0.7], [0.4, 0.6, 0.55, 0.53], rows=10_000)) == 1, (
+        "significant with 10,000 rows"
+    )
+    assert evaluate([0.3, 0.5, 0.3, 0.2], [0.4, 0.6, 0.3, 0.2]) == [], "training fell too"
 
 
 def test_stop_on_names_are_checked() -> None:

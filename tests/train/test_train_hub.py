@@ -56,7 +56,7 @@ def test_the_token_goes_to_the_hub_and_not_to_the_storage(hub: Hub, monkeypatch:
     hub.requests.clear()
     assert asking.read_model_file("o/private", "weights.bin") == b"12"
     assert [token for _, token in hub.requests] == ["hf_right", ""]
-    assert hub.asked("/storage/")
+    assert hub.matching_requests("/storage/")
 
 
 def test_the_token_of_hf_auth_login(hub: Hub, tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_a_plan_reads_the_sizes_of_a_model_from_the_hub(hub: Hub, tmp_path: Path
     done = envdoctor("plan", "--model", "o/open", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"{hub.address}/o/open" in done.stdout
-    assert hub.asked(".") == hub.asked("config.json")  # nothing else is fetched
+    assert hub.matching_requests(".") == hub.matching_requests("config.json")  # nothing else is fetched
     read_shape("Qwen/Qwen2.5-7B")  # its sizes are known here: nobody is asked
-    assert not hub.asked("Qwen2.5-7B")
+    assert not hub.matching_requests("Qwen2.5-7B")
 
 
 @pytest.mark.parametrize(

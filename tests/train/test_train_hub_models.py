@@ -65,7 +65,7 @@ def test_a_run_with_a_hub_name(python: Path, hub: Hub, tmp_path: Path, name: str
     config = json.loads((done.run / "model/adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == f"o/{name}"
     assert f'base_model: "o/{name}"' in (done.run / "model/README.md").read_text()
-    assert hub.asked("HEAD .*v1/model.safetensors")
+    assert hub.matching_requests("HEAD .*v1/model.safetensors")
     assert not done.holds("hf_reader")
     assert "Retrying" not in done.errors
 
@@ -128,7 +128,7 @@ def test_repository_code_is_not_run_by_default(python: Path, hub: Hub, made: Pat
     assert done.status == 2, done.errors
     assert "contains code, which is not run by default" in done.errors
     assert not mark.exists()
-    assert not hub.asked("own.py")
+    assert not hub.matching_requests("own.py")
 
 
 def test_weights_in_bin_files_only(python: Path, hub: Hub, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_weights_in_bin_files_only(python: Path, hub: Hub, tmp_path: Path) -> No
         assert "convert" in found["hint"] or "--set model=" in found["hint"], found
     else:
         assert found["words"] == 2
-    assert not hub.asked("/discussions")
+    assert not hub.matching_requests("/discussions")
 
 
 def test_without_the_hub_the_cache_is_used(python: Path, hub: Hub, tmp_path: Path) -> None:

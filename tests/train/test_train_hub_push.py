@@ -44,7 +44,7 @@ def test_the_adapter_and_the_merged_model_with_their_card(python: Path, hub: Hub
     assert set(repository.files) >= PUSHED | {"merged/model.safetensors", "merged/config.json"}
     for name in ("adapter_model.safetensors", "merged/model.safetensors"):
         assert repository.files[name] == (done.run / "model" / name).read_bytes()
-    assert hub.asked("PUT /storage/")
+    assert hub.matching_requests("PUT /storage/")
     card = repository.files["README.md"].decode()
     assert "library_name: peft" in card
     assert "sampled_exact_match" in card or "sampled_reward" in card

@@ -30,14 +30,14 @@ OWN = {  # of vLLM 0.26 in its development mode
 TRLS = {"/health/": {"status": "ok"}, "/get_world_size/": {"world_size": 1}}  # of TRL 0.22.2 to 1.10
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
     """What stands in `served`; a path that lacks its last slash is sent there, as FastAPI does."""
 
     served: dict[str, Any] = {}
     busy: list[int] = []
 
     def do_GET(self) -> None:
-        """One answer."""
+        """Send one response."""
         path = self.path.partition("?")[0]
         if self.busy and path == "/health":
             return self.send_error(self.busy.pop())
@@ -62,7 +62,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(paths: dict[str, Any], busy: list[int] | None = None) -> Iterator[dict[str, Any]]:
-    server = Server(Answers, served=paths, busy=busy or [])
+    server = Server(Handler, served=paths, busy=busy or [])
     with running_server(server):
         yield settings_for(server.port)
 
@@ -71,39 +71,39 @@ def settings_for(port: int) -> dict[str, Any]:
     return defaults(model=MODEL, generation="vllm-server", vllm_server=f"127.0.0.1:{port}")
 
 
-def ask(settings: dict[str, Any], patience: float = 30.0) -> tuple[int, list[str]]:
+def wait(settings: dict[str, Any], timeout: float = 30.0) -> tuple[int, list[str]]:
     notes: list[str] = []
-    return served.wait_for_server(settings, notes.append, patience), notes
+    return served.wait_for_server(settings, notes.append, timeout), notes
 
 
-def refused(settings: dict[str, Any], patience: float = 0.0) -> BadInput:
+def refused(settings: dict[str, Any], timeout: float = 0.0) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        ask(settings, patience)
+        wait(settings, timeout)
     return caught.value
 
 
 def test_vllms_server_reports_its_model_and_length() -> None:
     with serving(OWN) as settings:
-        most, notes = ask(settings)
-    assert (most, notes) == (768, [])
-    served.check_length(most, 768, settings)
+        length, notes = wait(settings)
+    assert (length, notes) == (768, [])
+    served.check_length(length, 768, settings)
     with pytest.raises(BadInput, match="has max_model_len 768, a prompt and completion need 769") as caught:
-        served.check_length(most, 769, settings)
+        served.check_length(length, 769, settings)
     assert caught.value.hint.endswith("--max_model_len 769")
 
 
 def test_trls_own_server_reports_no_length() -> None:
     with serving(TRLS) as settings:
-        most, notes = ask(settings)
-    assert (most, notes) == (0, [])
-    served.check_length(most, 10**6, settings)
+        length, notes = wait(settings)
+    assert (length, notes) == (0, [])
+    served.check_length(length, 10**6, settings)
 
 
 def test_a_server_that_is_still_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "PAUSE", 0.02)
     with serving(OWN, busy=[503, 503]) as settings:
-        most, notes = ask(settings)
-    assert most == 768
+        length, notes = wait(settings)
+    assert length == 768
     assert len(notes) == 1
     assert "yet (/health answers 503); waiting up to 30 s" in notes[0]
     assert f"-m trl.scripts.vllm_serve --model {MODEL} --port " in notes[0]
@@ -111,7 +111,7 @@ def test_a_server_that_is_still_starting_is_waited_for(monkeypatch: pytest.Monke
 
 def test_a_server_that_starts_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "PAUSE", 0.02)
-    server = Server(Answers, served=OWN, busy=[])
+    server = Server(Handler, served=OWN, busy=[])
     settings, began = settings_for(server.port), threading.Event()
     server.socket.close()  # the port is known, and nothing listens there
 
@@ -155,7 +155,7 @@ def test_a_silent_port_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "problem"),
     [
         ({"/get_world_size": None}, "does not accept weights: it has no /get_world_size"),
         ({"/get_world_size": {"world_size": "two"}}, "does not accept weights: it has no /get_world_size"),
@@ -163,16 +163,16 @@ def test_a_silent_port_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"/server_info": {"vllm_config": {"weight_transfer_config": None}}}, "weight_transfer_config is empty"),
     ],
 )
-def test_a_server_that_does_not_accept_weights_is_refused(changed: dict[str, Any], told: str) -> None:
+def test_a_server_that_does_not_accept_weights_is_refused(changed: dict[str, Any], problem: str) -> None:
     with serving({path: found for path, found in (OWN | changed).items() if found is not None}) as settings:
         error = refused(settings)
-    assert told in error.message
+    assert problem in error.message
     assert "that command" in error.expected
 
 
 def test_another_served_model_is_noted() -> None:
     with serving(OWN) as settings:
-        _, notes = ask(settings | {"model": "org/other"})
+        _, notes = wait(settings | {"model": "org/other"})
     assert len(notes) == 1
     assert "serves org/model, but org/other is trained" in notes[0]
 
@@ -180,8 +180,8 @@ def test_another_served_model_is_noted() -> None:
 @pytest.mark.parametrize("models", [{"data": []}, {"data": [{}]}, {"data": "x"}, {"data": ["x"]}, [], b"\xff", None])
 def test_an_empty_model_list_is_accepted(models: Any) -> None:
     with serving(OWN | {"/v1/models": models}) as settings:
-        most, notes = ask(settings)
-    assert (most, notes) == (0, [])
+        length, notes = wait(settings)
+    assert (length, notes) == (0, [])
 
 
 def test_two_forms_of_a_path_are_the_same_model(tmp_path: Any) -> None:
@@ -189,14 +189,14 @@ def test_two_forms_of_a_path_are_the_same_model(tmp_path: Any) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "model")
     models = {"data": [{"id": "x", "root": str(tmp_path / "link")}]}
     with serving(OWN | {"/v1/models": models}) as settings:
-        assert ask(settings | {"model": str(tmp_path / "model")})[1] == []
+        assert wait(settings | {"model": str(tmp_path / "model")})[1] == []
 
 
 @pytest.mark.parametrize("address", ["", "node7", "node7:", ":8000", "node7:http", "node7:0", "node7:70000"])
 def test_an_invalid_address_is_refused(address: str) -> None:
-    asked = {"model": MODEL, "data": "rows.jsonl", "generation": "vllm-server", "vllm_server": address}
+    given = {"model": MODEL, "data": "rows.jsonl", "generation": "vllm-server", "vllm_server": address}
     with pytest.raises(BadInput, match=r"generation = vllm-server with (no vllm_server|vllm_server = ')") as caught:
-        resolve_settings(Recipe("mine", "", {"task": "dataset"}), asked)
+        resolve_settings(Recipe("mine", "", {"task": "dataset"}), given)
     assert caught.value.expected == "HOST:PORT"
 
 

@@ -36,9 +36,10 @@ def fields(**changed: Any) -> dict[str, Any]:
 def test_the_fields_for_transformers() -> None:
     assert set(NEWEST) == set(MINIMUM_VERSIONS)
     assert fsdp_fields(defaults(), {}, device="cpu", ranks=1) == {}
-    told = fields()
-    assert told["fsdp"] is True
-    assert (told["fsdp_config"]["version"], told["fsdp_config"]["state_dict_type"]) == (2, "SHARDED_STATE_DICT")
+    arguments = fields()
+    assert arguments["fsdp"] is True
+    assert arguments["fsdp_config"]["version"] == 2
+    assert arguments["fsdp_config"]["state_dict_type"] == "SHARDED_STATE_DICT"
     # One of the two kinds of checkpointing, never both: transformers refuses that.
     full, adapter = fields(gradient_checkpointing=True), fields(gradient_checkpointing=True, lora_rank=8)
     assert (full["fsdp_config"]["activation_checkpointing"], full["gradient_checkpointing"]) == (True, False)
@@ -87,16 +88,16 @@ def sizes(made: dict[str, Any]) -> dict[str, float]:
 
 def test_the_plan_shards_the_states_and_gathers_for_generation() -> None:
     more = {"gradient_checkpointing": True, "optimizer": "adamw_torch_fused"}
-    whole, divided = planned(8, memory=110, **more), planned(8, memory=110, sharding="fsdp", **more)
-    assert whole["fits"] is False  # 7.6 billion weights: 28 GiB, as much of gradients, AdamW's states 57 GiB
-    assert divided["fits"] is True
-    assert sizes(divided)["weights"] == pytest.approx(sizes(whole)["weights"] / 8, rel=1e-6)
-    # Weights, gradients and AdamW's two states, all float32, which a step of the optimizer has beside each other.
-    assert divided["phases"]["step"] == pytest.approx(16 / 8 * divided["parameters"], rel=0.3)
+    unsharded, sharded = planned(8, memory=110, **more), planned(8, memory=110, sharding="fsdp", **more)
+    assert unsharded["fits"] is False  # 7.6 billion weights: 28 GiB, as much of gradients, AdamW's states 57 GiB
+    assert sharded["fits"] is True
+    assert sizes(sharded)["weights"] == pytest.approx(sizes(unsharded)["weights"] / 8, rel=1e-6)
+    # Weights, gradients and AdamW's two states, all float32, which an optimizer step has at the same time.
+    assert sharded["phases"]["step"] == pytest.approx(16 / 8 * sharded["parameters"], rel=0.3)
     # At first each GPU holds the model as it was loaded: float32, 4 bytes each.
-    assert divided["phases"]["load"] > 4 * divided["parameters"]
-    # And to answer all of it in bfloat16, beside its own part.
-    assert divided["phases"]["generate"] > (2 + (4 + 8) / 8) * divided["parameters"]
+    assert sharded["phases"]["load"] > 4 * sharded["parameters"]
+    # For generation also all weights in bfloat16, next to the own shard.
+    assert sharded["phases"]["generate"] > (2 + (4 + 8) / 8) * sharded["parameters"]
 
 
 def test_no_remedy_conflicts_with_fsdp() -> None:
@@ -134,13 +135,13 @@ from transformers import AutoModelForCausalLM
 
 
 def compare(first, second, start, folder):
-    told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)[1] if folder else {}
+    loading = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)[1] if folder else {}
     return dict(
         same_names=set(first) == set(second), number=len(first),
         apart=max((first[name] - second[name]).abs().max().item() for name in first),
         moved=max((first[name] - start[name]).abs().max().item() if name in start else first[name].abs().max().item()
                   for name in first if "lora_A" not in name),
-        missing=[*told.get("missing_keys", []), *told.get("unexpected_keys", [])],
+        missing=[*loading.get("missing_keys", []), *loading.get("unexpected_keys", [])],
     )
 
 
@@ -205,48 +206,48 @@ def continue_from_step_2(python: Path, material: Path, run: Path, copy: Path) ->
 def test_a_sharded_model_learns_the_same_as_an_unsharded_one(
     stack_python: Path, material: Path, tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    whole, divided, again = tmp_path / "whole", tmp_path / "divided", tmp_path / "again"
-    for run, sharding in ((whole, "none"), (divided, "fsdp")):
+    unsharded, sharded, again = tmp_path / "unsharded", tmp_path / "sharded", tmp_path / "again"
+    for run, sharding in ((unsharded, "none"), (sharded, "fsdp")):
         status, output = train(stack_python, material, run, sharding=sharding, **more)
         assert status == 0, output
-    # It was divided: each process wrote a part.
-    parts = divided / "checkpoints" / "checkpoint-2" / "pytorch_model_fsdp_0"
+    # It was sharded: each rank wrote a part.
+    parts = sharded / "checkpoints" / "checkpoint-2" / "pytorch_model_fsdp_0"
     assert len(list(parts.glob("*.distcp"))) == 2
-    assert result_of(divided)["parameters"] == result_of(whole)["parameters"]
-    # Looks at three rows on two processes, answer by answer.
+    assert result_of(sharded)["parameters"] == result_of(unsharded)["parameters"]
+    # Evaluations of three rows on two ranks, one by one.
     for when in ("before", "after"):
-        assert result_of(divided)[when] == pytest.approx(result_of(whole)[when])
-    continue_from_step_2(stack_python, material, divided, again)
+        assert result_of(sharded)[when] == pytest.approx(result_of(unsharded)[when])
+    continue_from_step_2(stack_python, material, sharded, again)
     start = material / more.get("model", "model") / "model.safetensors"
-    models, right = [run / "model" for run in (divided, again)], whole / "model" / "model.safetensors"
-    asked = [(model / "model.safetensors", right, start, model) for model in models]
-    for found in run_code(stack_python, COMPARE, *asked)["found"]:
+    models, right = [run / "model" for run in (sharded, again)], unsharded / "model" / "model.safetensors"
+    cases = [(model / "model.safetensors", right, start, model) for model in models]
+    for found in run_code(stack_python, COMPARE, *cases)["found"]:
         assert found["same_names"]
         assert found["apart"] < 1e-5
         assert found["moved"] > 1e-3
         assert not found["missing"]
-    # A whole checkpoint, and a setting that was changed since.
-    written = json.loads((whole / "run.json").read_text())
+    # An unsharded checkpoint, and a changed setting.
+    written = json.loads((unsharded / "run.json").read_text())
     written["settings"] |= {"sharding": "fsdp", "steps": 4}
-    (whole / "run.json").write_text(json.dumps(written))
-    (whole / "result.json").unlink()
-    status, output = train(stack_python, material, whole, "--resume", "latest")
+    (unsharded / "run.json").write_text(json.dumps(written))
+    (unsharded / "result.json").unlink()
+    status, output = train(stack_python, material, unsharded, "--resume", "latest")
     assert status != 0
     assert "was written with sharding = none" in output
 
 
 @pytest.mark.stack
 def test_a_sharded_model_with_an_adapter(stack_python: Path, material: Path, tmp_path: Path) -> None:
-    whole, divided, again = tmp_path / "whole", tmp_path / "divided", tmp_path / "again"
+    unsharded, sharded, again = tmp_path / "unsharded", tmp_path / "sharded", tmp_path / "again"
     more = {"lora_rank": 4, "lora_targets": ["all-linear"], "beta": 0.05, "gradient_checkpointing": True}
-    for run, sharding in ((whole, "none"), (divided, "fsdp")):
-        # One row is held out: the second process has none to answer.
+    for run, sharding in ((unsharded, "none"), (sharded, "fsdp")):
+        # One row is held out: the second rank has none.
         status, output = train(stack_python, material, run, sharding=sharding, held_out="share=0.04", **more)
         assert status == 0, output
-    continue_from_step_2(stack_python, material, divided, again)
+    continue_from_step_2(stack_python, material, sharded, again)
     file, start = "model/adapter_model.safetensors", material / "model" / "model.safetensors"
-    asked = [(run / file, whole / file, start, "") for run in (divided, again)]
-    for found in run_code(stack_python, COMPARE, *asked)["found"]:
+    cases = [(run / file, unsharded / file, start, "") for run in (sharded, again)]
+    for found in run_code(stack_python, COMPARE, *cases)["found"]:
         assert found["same_names"]
         assert found["number"] == 28  # two matrices for each of 14 layers: an empty file would be no adapter
         assert found["apart"] < 1e-5
@@ -262,16 +263,18 @@ def test_bad_input_on_real_processes(stack_python: Path, material: Path, tmp_pat
     assert "sharding = fsdp on device = cpu" in output
     status, output = train(stack_python, material, tmp_path / "one", processes=1, sharding="fsdp")
     assert "sharding = fsdp in one process" in output
-    told = {"ACCELERATE_USE_FSDP": "true"}
-    status, output = train(stack_python, material, tmp_path / "told", program=grpo, processes=1, variables=told)
+    variables = {"ACCELERATE_USE_FSDP": "true"}
+    status, output = train(
+        stack_python, material, tmp_path / "variable", program=grpo, processes=1, variables=variables
+    )
     assert "ACCELERATE_USE_FSDP is set" in output
 
 
 def test_unsupported_combinations_are_refused_before_the_start(tmp_path: Path) -> None:
-    asked = {"recipe": "gsm8k", "settings": {"sharding": "fsdp"}}
+    request = {"recipe": "gsm8k", "settings": {"sharding": "fsdp"}}
     done = subprocess.run(
         [sys.executable, "-B", str(TRAIN / "grpo.py"), "--check"],
-        input=json.dumps(asked), capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+        input=json.dumps(request), capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["message"] == "sharding = fsdp with generation = vllm-colocate"
