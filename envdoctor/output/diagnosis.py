@@ -48,8 +48,8 @@ def _cause(number: int, cause: Cause) -> list[RenderableType]:
         (f"  [{cause.cause}]", "dim"),
     )
     parts: list[RenderableType] = [head]
-    shown = zip(cause.line_numbers, cause.lines, strict=True)
-    parts += [indent(Text(f"line {line}: {text}", style="dim")) for line, text in shown]
+    numbered_lines = zip(cause.line_numbers, cause.lines, strict=True)
+    parts += [indent(Text(f"line {line}: {text}", style="dim")) for line, text in numbered_lines]
     parts += [indent(Text(finding, style="dim")) for finding in cause.findings]
     if cause.against:
         parts.append(indent(Text(f"contradicted by: {cause.against}", style="warning")))
