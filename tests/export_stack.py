@@ -1,4 +1,4 @@
-"""A stack of two small packages, exported and installed for real; and one more that has a source alone."""
+"""A stack of two small packages for export tests, and one with an additional source package."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ class Tiny:
 
 
 class TinyBuild(Tiny):
-    """The same with `fast`, a C extension compiled from its source, which tells what it was compiled with.
+    """A stack with `fast`, a C extension that reports how it was compiled.
 
-    A wheel of it lies there, too: were that taken, nothing would be told.
+    A wheel of it is available, too, which reports nothing.
     """
 
     def __init__(self, folder: Path, *, build: str = "", source: str = SOURCE) -> None:
@@ -96,7 +96,7 @@ class TinyBuild(Tiny):
         self.lock = msgspec.structs.replace(self.lock, packages=(fast, *self.lock.packages))
 
     def seen(self, python: str | Path = ".venv/bin/python") -> str:
-        """What the extension was compiled with: MAX_JOBS, and what was there to build against; and how often."""
+        """MAX_JOBS and the torch of the build, as the extension reports them, and the number of builds."""
         done = self.run(self.folder / python, "-c", "import fast, trainer; print(fast.jobs(), fast.against())")
         return f"{done.stdout}{self.counter.read_text() if self.counter.exists() else ''}{done.stderr}"
 
@@ -110,7 +110,7 @@ def with_environment(profile: Profile, **variables: str) -> Profile:
 
 
 def docker_words(text: str) -> str:
-    """A double-quoted value as a Dockerfile's lexer reads it: a backslash takes the next of \" $ \\ as it is."""
+    """Parse a double-quoted value like a Dockerfile: a backslash escapes \" $ and \\."""
     assert text[0] == text[-1] == '"'
     inner = text[1:-1]
     assert not re.search(r'(?<!\\)(\\\\)*["$]', inner), "an end or a variable within"

@@ -1,4 +1,4 @@
-"""A user's home in which installs are tried: wheels made on the spot, a profile of them, and the environment."""
+"""A temporary home for install tests, with generated wheels, a profile and an environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "NO_PROXY": "127
 
 @dataclass
 class Place:
-    """A user's home with a folder of wheels, a profile, and where the environment is to lie."""
+    """A home with a folder of wheels, a profile, and the path of the environment."""
 
     home: Path
 
@@ -47,16 +47,16 @@ class Place:
 
     @property
     def settings(self) -> dict[str, str]:
-        # What is killed leaves its folder of temporary files: here it goes with the home.
+        # Killed processes leave temporary files: these are removed with the home.
         return OFFLINE | {"PIP_FIND_LINKS": str(self.wheels), "TMPDIR": str(self.home)}
 
     def install(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        """`envdoctor install` of the profile, as a real process."""
+        """Run `envdoctor install` for the profile."""
         arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", "json", *options]
         return envdoctor(*arguments, home=self.home, **(self.settings | extra))
 
     def start(self, **extra: str) -> subprocess.Popen[str]:
-        """The same, started and not waited for."""
+        """Start `envdoctor install` without waiting for it."""
         return subprocess.Popen(
             [sys.executable, "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.home,
@@ -64,7 +64,7 @@ class Place:
         )  # fmt: skip
 
     def plan(self, **pip: str) -> Plan:
-        """The plan of the profile as it is now."""
+        """The install plan of the current profile."""
         profile = read_profile(str(self.profile))
         sources = read_sources({"HOME": str(self.home)} | (pip or self.settings))
         resolution = resolve(profile, Target("x86_64", "2.35", (PYTHON,)), sources)
@@ -72,7 +72,7 @@ class Place:
         return plan_install(profile, resolution.lock, self.venv, sources)
 
     def packages(self) -> dict[str, str]:
-        """What the environment's own interpreter finds in it."""
+        """The versions of the packages that the interpreter of the environment finds."""
         code = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
         done = subprocess.run([self.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
         found = json.loads(done.stdout.replace("'", '"'))
@@ -80,14 +80,14 @@ class Place:
         return found
 
     def left(self) -> list[str]:
-        """What lies in the folder of environments, and what is kept beside this one but for its journal and lock."""
+        """The files next to the environment, and those of its data folder (+NAME) except journal and lock."""
         paths = EnvironmentPaths(self.venv)
         kept = (".gitignore", "journal.jsonl", "lock")
         others = (path.name for path in self.venv.parent.iterdir() if path != paths.folder)
         return sorted([*others, *(f"+{path.name}" for path in paths.folder.glob("*") if path.name not in kept)])
 
     def install_plan(self, plan: Plan, on_progress: Callable[[InstallProgress], None] | None = None) -> InstallResult:
-        """The plan carried out in this process, on a machine without a GPU."""
+        """Execute the plan in this process, on a machine without a GPU."""
         machine = read_recorded("cpu-2core")
         return install(plan, machine, self.home / "log", self.home / "files", on_progress or quiet)
 
@@ -99,7 +99,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """The same, in any folder and for as long as the variables stay patched."""
+    """A home in any folder, while the variables are patched."""
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_", "XDG_")):
             monkeypatch.delenv(name)
@@ -118,10 +118,10 @@ SECOND = FIRST | {"beta": "2.0"}
 
 
 def offer_a_newer_one(place: Place) -> None:
-    """From now on the profile asks for another beta, and there is one."""
+    """Change the profile to require beta 2.0, and provide its wheel."""
     write_wheel(place.wheels, "beta", "2.0")
     write_profile(place.profile, "alpha", "beta==2.0", "torch==9.9.0+cpu")
 
 
 def quiet(_: InstallProgress) -> None:
-    """For installs whose progress is not looked at."""
+    """Ignore the progress of an install."""

@@ -1,4 +1,4 @@
-"""Small real wheels made on the spot, and a package index on loopback that can demand a password, refuse or stall."""
+"""Generated wheels, and a package index on loopback that can require a password, fail or stall."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_wheel(
     requires_python: str = "",
     files: dict[str, bytes] | None = None,
 ) -> Path:
-    """A wheel with a module of its name and whatever `files` holds; any tag will do, since nothing is compiled."""
+    """Write a wheel with a module of its name and the content of `files`. Any tag is valid: nothing is compiled."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = name.replace("-", "_")
     info = f"{stem}-{version}.dist-info"

@@ -1,4 +1,4 @@
-"""Small real source packages: a C extension and a build backend of its own (PEP 517), which calls the C compiler."""
+"""Source packages with a C extension and their own build backend (PEP 517), which calls the C compiler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAME, MODULE, VERSION, REQUIRES = {name!r}, {module!r}, {version!r}, {requires!r
 
 
 def against():
-    """What is there to build against."""
+    """The packages in the build environment."""
     for name in ("torch",):
         try:
             return name + " " + importlib.metadata.version(name)
@@ -69,7 +69,7 @@ def write_sdist(
     requires: Iterable[str] = (),
     source: str = SOURCE,
 ) -> Path:
-    """A source distribution with one C extension, as indexes have them; nothing of it is built here."""
+    """Write a source distribution with one C extension, without building it."""
     folder.mkdir(parents=True, exist_ok=True)
     module = name.replace("-", "_")
     files = {

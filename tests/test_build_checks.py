@@ -1,4 +1,4 @@
-"""What a source build needs of the machine: torch's CUDA in nvcc, a compiler that nvcc takes, memory, time."""
+"""Checks of a source build: CUDA version of nvcc, compiler version, memory, and estimated duration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def planned(place: Place, cuda: str = "12.8") -> Plan:
         ("", "gcc (GCC) 11.4.0", "there is no nvcc (searched in PATH)"),
     ],
 )
-def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, message: str, place: Place) -> None:
+def test_nvcc_must_match_torch_and_gcc_must_match_nvcc(nvcc: str, gcc: str, message: str, place: Place) -> None:
     cuda = msgspec.structs.replace(
         read_recorded("cpu-2core").cuda,
         nvcc=known("/cuda/bin/nvcc", "test") if nvcc else absent("PATH"),
@@ -53,7 +53,7 @@ def test_nvcc_is_held_against_torch_and_gcc_against_nvcc(nvcc: str, gcc: str, me
         check_toolchain(["fast"], build, plan, cuda, {"NVCC_PREPEND_FLAGS": "-ccbin g++-13"})
 
 
-def test_memory_for_one_compiler_must_be_there() -> None:
+def test_memory_for_one_compiler_is_required() -> None:
     memory = read_recorded("cpu-2core").memory
     gib = 1 << 30
     cases = ((8, None, True), (8, 3, False), (3, None, False), (8, 5, True), (None, None, True))
@@ -74,7 +74,7 @@ def test_memory_for_one_compiler_must_be_there() -> None:
     ("cores", "available", "limit", "count"),
     [(64, 512, 0, 64), (64, 64, 0, 16), (64, 512, 10, 2), (2, 512, 0, 2), (8, 1, 0, 1), (8, 0, 0, 1)],
 )
-def test_jobs_follow_from_cores_and_memory(cores: int, available: int, limit: int, count: int) -> None:
+def test_jobs_depend_on_cores_and_memory(cores: int, available: int, limit: int, count: int) -> None:
     machine = override(read_recorded("cpu-2core"), [f"system.cpu_count={cores}"])
     memory = msgspec.structs.replace(
         machine.memory,
@@ -87,6 +87,6 @@ def test_jobs_follow_from_cores_and_memory(cores: int, available: int, limit: in
     assert count_jobs(BUILD, own).count == 5
 
 
-def test_the_estimate_says_how_it_is_known() -> None:
+def test_the_estimate_names_its_basis() -> None:
     assert estimated_time(BUILD, BuildJobs(2)) == "about 45 min: 90 core-minutes measured, 2 jobs"
     assert "duration unknown" in estimated_time(msgspec.structs.replace(BUILD, core_minutes=0), BuildJobs(1))

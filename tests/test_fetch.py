@@ -1,4 +1,4 @@
-"""A wheelhouse filled from a real index on loopback with real uv, interrupted, damaged, and installed from."""
+"""Wheelhouses: download from an index on loopback with uv, interruption, damage, and installation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SIZES = {"alpha": 3_000_000, "beta": 500_000, "gamma": 1000, "torch": 2000}
 
 @dataclass
 class Heard:
-    """A reporter that keeps everything."""
+    """A reporter that records all calls."""
 
     lines: list[str] = field(default_factory=list)
     progress: list[DownloadProgress] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Place:
         return data
 
     def lock(self, architecture: str = HERE) -> Lock:
-        """A lock beside the profile, of the wheels as they are now."""
+        """A lock next to the profile, for the current wheels."""
         packages = tuple(
             Package(w.name.split("-")[0], w.name.split("-")[1], w.name, digest(w.read_bytes()), "")
             for w in sorted(self.files.folder.glob("*.whl")) if not w.name.startswith("direct")
@@ -86,7 +86,7 @@ class Place:
         return file
 
     def start(self) -> subprocess.Popen[str]:
-        """The same in a process of its own."""
+        """The same in a separate process."""
         code = (
             "import sys; from envdoctor.cli.shared import Format, finish\n"
             "import typer; from envdoctor.commands.fetch import run as fetch\n"
@@ -135,7 +135,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield made
 
 
-def test_a_locked_profile_is_fetched_whole_and_installs_without_a_network(place: Place) -> None:
+def test_a_locked_profile_is_fetched_and_installed_without_a_network(place: Place) -> None:
     lock = place.lock()
     fetched = place.fetch()
     wheels = {w.name: w.stat().st_size for w in place.files.folder.iterdir()}
@@ -181,7 +181,7 @@ def test_without_a_lock_the_profile_is_resolved(place: Place) -> None:
     assert read_wheelhouse(place.dest, "mine").files == 4
 
 
-def test_a_mirror_with_another_file_of_the_same_version_gives_its_own(place: Place) -> None:
+def test_a_mirror_with_another_file_of_the_same_version(place: Place) -> None:
     lock = place.lock()
     write_wheel(place.files.folder, "gamma", "1.0", files={"gamma/data.bin": b"rebuilt"})
     fetched = place.fetch()
@@ -208,13 +208,13 @@ def test_for_another_platform(place: Place) -> None:
     [({"python": "3.99"}, "--python 3.99"), ({"architecture": "riscv64"}, "--arch riscv64"),
      ({"glibc": "2.5"}, "--glibc 2.5"), ({"glibc": "musl"}, "--glibc musl")],
 )  # fmt: skip
-def test_a_target_that_the_profile_does_not_have(place: Place, options: dict[str, str], message: str) -> None:
+def test_an_unsupported_target_is_refused(place: Place, options: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         place.fetch(**options)
     assert not place.dest.exists()
 
 
-def test_a_dropped_connection_is_gone_on_with_in_the_next_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_connection_resumes_in_the_next_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.lock()
     place.files.cut = [1000] * 4
     monkeypatch.setattr(downloads, "ATTEMPTS", 1)
@@ -235,7 +235,7 @@ def test_a_dropped_connection_is_gone_on_with_in_the_next_run(place: Place, monk
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_fetch_that_is_killed_goes_on_where_it_was(place: Place, number: signal.Signals) -> None:
+def test_a_killed_fetch_resumes(place: Place, number: signal.Signals) -> None:
     place.lock()
     place.files.bytes_per_second = 1_500_000
     process = place.start()
@@ -258,7 +258,7 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(place: Place, number: signa
     assert not list(place.dest.glob("*.part*"))
 
 
-def test_a_wrong_hash_is_told_and_no_manifest_is_written(place: Place) -> None:
+def test_a_wrong_hash_is_an_error_without_a_manifest(place: Place) -> None:
     lock = place.lock()
     name = "gamma-1.0-py3-none-any.whl"
     place.files.replaced = {name: bytes((place.files.folder / name).stat().st_size)}
@@ -269,7 +269,7 @@ def test_a_wrong_hash_is_told_and_no_manifest_is_written(place: Place) -> None:
     assert not (place.dest / MANIFEST).exists()
 
 
-def test_the_password_of_the_index_stands_nowhere(place: Place) -> None:
+def test_the_password_of_the_index_is_not_written(place: Place) -> None:
     place.lock()
     place.files.answers = [(503, {"Retry-After": "1"})] * 8  # the first four of them to the questions for sizes
     fetched = place.fetch()
@@ -283,7 +283,7 @@ def test_the_password_of_the_index_stands_nowhere(place: Place) -> None:
     assert SECRET not in " ".join([*output, (place.dest / MANIFEST).read_text()])
 
 
-def test_a_folder_with_other_wheels_is_left_alone(place: Place) -> None:
+def test_a_folder_with_other_wheels_is_refused(place: Place) -> None:
     place.lock()
     write_wheel(place.dest, "other", "1.0")
     before = snapshot(place.dest)
@@ -292,7 +292,7 @@ def test_a_folder_with_other_wheels_is_left_alone(place: Place) -> None:
     assert snapshot(place.dest) == before
 
 
-def test_the_files_of_an_earlier_lock_give_way(place: Place) -> None:
+def test_files_of_an_earlier_lock_are_removed(place: Place) -> None:
     place.lock()
     place.fetch()
     next(place.files.folder.glob("gamma-*")).unlink()
@@ -312,7 +312,7 @@ def test_a_folder_of_wheels_is_a_source_like_an_index(place: Place, monkeypatch:
     assert place.files.requests == []
 
 
-def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(place: Place) -> None:
+def test_a_small_disk_is_refused_first(place: Place) -> None:
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("a tmpfs of one's own needs root and mount namespaces")
     place.lock()
@@ -344,7 +344,7 @@ sha256 = "{sha256}"
 
 @pytest.fixture
 def direct(place: Place, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
-    """A server of direct wheels, over TLS by a private authority."""
+    """A server of direct wheels, over TLS with a private certificate authority."""
     both = make_certificate(tmp_path_factory.mktemp("tls"))
     monkeypatch.setenv("PIP_CERT", str(both.with_name("cert.pem")))
     folder = place.home / "direct"
@@ -355,7 +355,7 @@ def direct(place: Place, tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
 
 def add_direct(place: Place, direct: Files, *entries: tuple[str, str, str], fallback: bool = False,
                contents: dict[str, bytes] | None = None) -> dict[str, Path]:  # fmt: skip
-    """Wheels of `direct` by tag, conditions, and folder: another than "" is not served."""
+    """Wheels of `direct` by tag, conditions and folder. Only the folder "" is served."""
     made, text = {}, ""
     for tag, conditions, there in entries:
         wheel = write_wheel(direct.folder / there, "direct", "1.0", tag=tag, files=contents)
@@ -368,7 +368,7 @@ def add_direct(place: Place, direct: Files, *entries: tuple[str, str, str], fall
     return made
 
 
-def test_direct_wheels_that_fit_come_along(place: Place, direct: Files) -> None:
+def test_compatible_direct_wheels_are_downloaded(place: Place, direct: Files) -> None:
     tags = ["py3-none-any", "py3-none-manylinux_2_17_x86_64", "py3-none-manylinux_2_28_x86_64", "py2-none-any"]
     conditions = ['python = "3.2"\n', 'abi = "TRUE"\n', 'abi = "FALSE"\n', ""]
     made = add_direct(place, direct, *((tag, only_for, "") for tag, only_for in zip(tags, conditions, strict=True)))
@@ -380,7 +380,7 @@ def test_direct_wheels_that_fit_come_along(place: Place, direct: Files) -> None:
     assert set(house.direct) == {digest(made[tag].read_bytes()) for tag in tags[1:3]}
 
 
-def test_a_direct_wheel_that_is_gone_gives_way_to_the_next_or_to_the_fallback(place: Place, direct: Files) -> None:
+def test_for_a_missing_direct_wheel_the_next_or_the_fallback_is_used(place: Place, direct: Files) -> None:
     add_direct(place, direct, ("py3-none-any", "", "gone"))
     place.lock()
     with pytest.raises(Refused, match=r"no wheel of direct .*returned 404"):
@@ -391,7 +391,7 @@ def test_a_direct_wheel_that_is_gone_gives_way_to_the_next_or_to_the_fallback(pl
     assert "returned 404" in fetched.left_out[0]
 
 
-def test_a_direct_wheel_that_climbs_out_is_refused(place: Place, direct: Files) -> None:
+def test_a_direct_wheel_with_paths_outside_is_refused(place: Place, direct: Files) -> None:
     add_direct(place, direct, ("py3-none-any", "", ""), contents={"../evil.pth": b"import os"})
     place.lock()
     with pytest.raises(BadInput, match="leaves its folder"):
@@ -401,7 +401,7 @@ def test_a_direct_wheel_that_climbs_out_is_refused(place: Place, direct: Files) 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheelhouse of small wheels, filled from a folder."""
+    """A wheelhouse of small wheels from a folder."""
     home = tmp_path_factory.mktemp("filled")
     place = Place(home, Files(home / "wheels"))
     for name in SIZES:
@@ -422,7 +422,7 @@ def house(filled: Path, tmp_path: Path) -> Path:
 
 
 def change(house: Path, **values: Any) -> None:
-    """The manifest with other values."""
+    """Change values of the manifest."""
     data = json.loads((house / MANIFEST).read_text())
     (house / MANIFEST).write_text(json.dumps(data | values))
 
@@ -457,7 +457,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_wheelhouse_is_bad_input_with_the_name(house: Path, kind: str) -> None:
+def test_a_damaged_wheelhouse_is_refused_with_the_file_name(house: Path, kind: str) -> None:
     spoil, message = DAMAGE[kind]
     spoil(house)
     with pytest.raises(BadInput, match=message) as caught:
@@ -475,19 +475,19 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(house: Path, name: str
         read_wheelhouse(house, "mine")
 
 
-def test_parts_and_texts_beside_the_wheels_do_not_matter(house: Path) -> None:
+def test_partial_downloads_and_other_files_are_ignored(house: Path) -> None:
     for name in ("x-1-py3-none-any.whl.part", "x-1-py3-none-any.whl.part.json", "README", "mine.toml"):
         (house / name).write_text("x")
     assert read_wheelhouse(house, "mine").files == 4
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file") as caught:
         read_wheelhouse(tmp_path / "none", "mine")
     assert caught.value.hint == f"envdoctor fetch --profile mine --dest {tmp_path / 'none'}"
 
 
-def test_a_folder_with_a_comma_in_its_name_is_still_one_source(house: Path) -> None:
+def test_a_folder_name_with_a_comma(house: Path) -> None:
     moved = house.rename(house.with_name("a, b"))
     sources = read_wheelhouse(moved, "mine").sources
     requirements = house.with_name("requirements.txt")
@@ -498,7 +498,7 @@ def test_a_folder_with_a_comma_in_its_name_is_still_one_source(house: Path) -> N
     assert done.ok, done.output
 
 
-def test_the_printer_names_the_command(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_contains_the_install_command(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     from envdoctor.output.fetch import render_fetch
@@ -515,7 +515,7 @@ def test_the_printer_names_the_command(place: Place, capsys: pytest.CaptureFixtu
 
 @pytest.mark.network
 def test_a_real_index_gives_real_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two small projects of the configured index, for the other architecture, with a torch from a folder."""
+    """Two small projects of the configured index for the other architecture, and torch from a folder."""
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     write_wheel(tmp_path / "wheels", "torch", "9.9.0+cpu")

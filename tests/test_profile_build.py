@@ -1,4 +1,4 @@
-"""What a profile says beside its pins: minimum driver, builds, fallbacks, needs of the system."""
+"""Profiles: minimum driver, builds, fallbacks, and system packages."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def home(tmp_path: Path) -> Home:
 
 
 def built(name: str) -> str:
-    """A profile that asks for what [build] compiles."""
+    """A profile that requires the package in [build]."""
     return own(name) + '\n[[requirements]]\nspec = "flash-attn==2.8.3"\n'
 
 
 def of_driver(version: str) -> tuple[bool | None, str, str]:
-    """What the profile gh200 says of a driver version."""
+    """The driver condition of the profile gh200 for a driver version."""
     machine = override(read_recorded(GH200), [f"driver.version={version}"])
     (candidate,) = choose(machine, [read_profile("gh200")]).candidates
     (condition,) = [c for c in candidate.conditions if c.name == DRIVER]
@@ -55,13 +55,13 @@ def of_driver(version: str) -> tuple[bool | None, str, str]:
     ("version", "holds"),
     [("570.148.08", True), ("570.148.07", False), ("570.86.15", False), ("565.57.01", False), ("580.65.06", True)],
 )
-def test_a_minimum_driver_is_a_condition_of_its_own(version: str, holds: bool) -> None:
+def test_a_minimum_driver_is_a_separate_condition(version: str, holds: bool) -> None:
     found, observed, expected = of_driver(version)
     assert (found, observed) == (holds, version)
     assert expected.startswith(">= 570.148.08 (vLLM 0.10.2's FlashAttention 2 reaches Hopper as PTX")
 
 
-def test_a_driver_that_cannot_be_read_is_neither_too_old_nor_fine() -> None:
+def test_an_unreadable_driver_is_unknown() -> None:
     machine = read_recorded(GH200)
     for fact, holds in ((unreadable("nvml", "error 9"), None), (absent("nvml"), False)):
         driver = msgspec.structs.replace(machine.driver, version=fact)
@@ -71,7 +71,7 @@ def test_a_driver_that_cannot_be_read_is_neither_too_old_nor_fine() -> None:
         assert not candidate.accepted
 
 
-def test_a_profile_without_one_has_no_such_condition() -> None:
+def test_a_profile_without_a_minimum_driver() -> None:
     (candidate,) = choose(read_recorded("h100x8"), [read_profile("x86-cu128-vllm")]).candidates
     assert DRIVER not in {condition.name for condition in candidate.conditions}
 
@@ -144,7 +144,7 @@ def test_tables_of_builds_and_fallbacks_are_merged_key_by_key(home: Home) -> Non
     assert mine.system == base.system
 
 
-def test_what_is_dropped_leaves_no_build_and_no_fallback_behind(home: Home) -> None:
+def test_dropped_packages_are_removed_from_build_and_fallbacks(home: Home) -> None:
     home.write("base", built("base") + WHEEL + BUILD + FALLBACKS)
     home.write("mine", 'extends = "base"\ndrop = ["flash-attn"]\nsystem = []')
     mine = home.read("mine")
@@ -161,8 +161,8 @@ def test_what_is_dropped_leaves_no_build_and_no_fallback_behind(home: Home) -> N
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_a_stack_that_compiles_at_run_time_says_so(name: str) -> None:
-    """triton compiles its launcher in C; where there is no triton, torch.compile writes C++."""
+def test_a_stack_that_compiles_at_run_time_needs_a_compiler(name: str) -> None:
+    """triton compiles its launcher in C; without triton, torch.compile generates C++."""
     profile = read_profile(name)
     locked = [read_lock(path) for path in sorted((bundled_directory("profiles") / "locks" / name).glob("*.txt"))]
     files = [file for file in locked if file and not file.without]
@@ -173,7 +173,7 @@ def test_a_stack_that_compiles_at_run_time_says_so(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(system_packages()))
-def test_every_need_can_be_recognised_and_names_its_source(name: str) -> None:
+def test_every_need_has_an_indicator_and_a_source(name: str) -> None:
     row = system_packages()[name]
     assert row.provides
     assert all(sum(map(bool, (p.program, p.header, p.library))) == 1 for p in row.provides)
@@ -185,13 +185,13 @@ def test_every_need_can_be_recognised_and_names_its_source(name: str) -> None:
         assert all("{" not in package for package in row.packages(manager, "3.12"))
 
 
-def test_packages_are_named_for_the_python_that_they_serve() -> None:
+def test_system_packages_depend_on_the_python_version() -> None:
     headers = system_packages()["python-headers"]
     assert headers.packages("apt", "3.12") == ("python3.12-dev",)
     assert headers.packages("yast", "3.12") == ()
 
 
-def test_a_fault_quotes_no_password(tmp_path: Path) -> None:
+def test_a_problem_contains_no_password(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     wheel = (
         '[[wheels]]\nname = "a"\nfile = "a-1.0-py3-none-any.whl"\nurl = "https://user:hunter2@example.org/a.whl"\n'
@@ -203,7 +203,7 @@ def test_a_fault_quotes_no_password(tmp_path: Path) -> None:
     assert "hunter2" not in caught.value.message
 
 
-def test_a_driver_that_is_recommended_is_told_and_rejects_nothing() -> None:
+def test_a_recommended_driver_gives_advice_only() -> None:
     profile = read_profile("x86-cu128-vllm")
     old, new = (override(read_recorded("h100x8"), [f"driver.version={v}"]) for v in ("550.90.07", "570.26"))
     (candidate,) = choose(old, [profile]).candidates

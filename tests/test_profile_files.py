@@ -1,4 +1,4 @@
-"""Profiles of users and strangers: found by name, made from others, made from environments, and refused."""
+"""Profile files: lookup by name, extends, creation from environments, and refusal of untrusted input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sha256 = "{SHA}"
 
 
 class Home:
-    """A user's folder of profiles."""
+    """The profile folder of a user."""
 
     def __init__(self, folder: Path) -> None:
         self.environ = {"XDG_CONFIG_HOME": str(folder / "config")}
@@ -97,7 +97,7 @@ def specs(profile: Profile) -> list[str]:
 # Where profiles are found
 
 
-def test_a_users_profile_is_found_by_name_and_listed_with_where_it_is_from(home: Home) -> None:
+def test_a_user_profile_is_found_by_name_and_listed_with_its_origin(home: Home) -> None:
     path = home.write("mine", own("mine"))
     home.write("broken", "id = ")
     assert home.read("mine").id == "mine"
@@ -110,7 +110,7 @@ def test_a_users_profile_is_found_by_name_and_listed_with_where_it_is_from(home:
     assert "mine" not in {profile.id for profile in read_profiles()}
 
 
-def test_a_name_that_is_taken_is_refused_unless_the_file_extends_it(home: Home) -> None:
+def test_a_bundled_name_is_refused_unless_the_file_extends_it(home: Home) -> None:
     path = home.write(BASE, bundled_text())
     error = home.refusal(BASE)
     assert "two profiles are named" in error.message
@@ -124,7 +124,7 @@ def test_a_name_that_is_taken_is_refused_unless_the_file_extends_it(home: Home) 
     assert [p.id for p in read_candidates(home.environ)].count(BASE) == 1
 
 
-def test_the_file_names_the_profile_in_the_users_folder(home: Home) -> None:
+def test_the_id_of_a_user_profile_is_its_file_name(home: Home) -> None:
     home.write("mine", own("other"))
     error = home.refusal("mine")
     assert ", line 3: id = 'other'" in error.message
@@ -144,7 +144,7 @@ def test_the_folder_is_below_the_home_without_xdg_or_with_a_relative_one(tmp_pat
 # What one profile takes over from another
 
 
-def test_a_delta_is_merged_into_its_base(home: Home) -> None:
+def test_a_profile_is_merged_with_its_base(home: Home) -> None:
     home.write(
         "mine",
         f'extends = "{BASE}"\ndrop = ["Matplotlib"]\npreference = 50\n'
@@ -194,7 +194,7 @@ REFUSED_BASES = {
 
 
 @pytest.mark.parametrize("case", REFUSED_BASES)
-def test_a_base_that_cannot_be_is_refused_with_the_line(case: str, home: Home, tmp_path: Path) -> None:
+def test_an_invalid_base_is_refused_with_the_line(case: str, home: Home, tmp_path: Path) -> None:
     requested, message = REFUSED_BASES[case]
     (tmp_path / "x.toml").write_text(own("x"))
     (home.profiles / "link.toml").symlink_to(tmp_path / "x.toml")
@@ -206,7 +206,7 @@ def test_a_base_that_cannot_be_is_refused_with_the_line(case: str, home: Home, t
     assert f"{path}, line 2: " in error.message or case == "a circle"
 
 
-def test_a_chain_has_an_end(home: Home) -> None:
+def test_the_length_of_a_chain_is_limited(home: Home) -> None:
     for number in range(1, 12):
         home.write(f"p{number}", f'extends = "{f"p{number - 1}" if number > 1 else BASE}"')
     assert home.read("p7").id == "p7"  # 8 with the bundled one
@@ -220,7 +220,7 @@ DROPS = {
 
 
 @pytest.mark.parametrize("case", DROPS)
-def test_drop_says_what_it_cannot_drop(case: str, home: Home) -> None:
+def test_invalid_drop_is_refused(case: str, home: Home) -> None:
     text, message = DROPS[case]
     home.write("mine", f'extends = "{BASE}"\n{text}')
     assert message in home.refusal("mine").message
@@ -299,7 +299,7 @@ def test_bad_input_is_refused_with_its_line(case: str, home: Home) -> None:
     assert line.isdigit() or "is not TOML" in error.message
 
 
-def test_a_smuggled_command_is_refused_by_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line_refuses_an_injected_command(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(bundled_text().replace("VLLM_USE_FLASHINFER_SAMPLER", "LD_PRELOAD"))
     done = envdoctor("install", "--profile", path, "--dry-run", home=tmp_path)
@@ -322,7 +322,7 @@ WHEELS = {
 
 
 @pytest.mark.parametrize("case", WHEELS)
-def test_a_wheel_that_cannot_be_trusted_is_refused(case: str, home: Home) -> None:
+def test_an_untrusted_wheel_is_refused(case: str, home: Home) -> None:
     old, new, message = WHEELS[case]
     home.write("mine", own("mine") + WHEEL)
     assert home.read("mine").wheels[0].name == "flash-attn"
@@ -332,7 +332,7 @@ def test_a_wheel_that_cannot_be_trusted_is_refused(case: str, home: Home) -> Non
     assert ", line " in home.refusal("mine").message
 
 
-def test_files_that_take_for_ever_are_refused_at_once(home: Home) -> None:
+def test_slow_files_are_refused_immediately(home: Home) -> None:
     started = time.process_time()
     for text in ("a." * 60_000 + "a = 1", "x = " + "[" * 100_000, "# " + "x" * 300_000, "x = {a = " * 5_000):
         home.write("mine", text)
@@ -375,7 +375,7 @@ def test_a_mutated_profile_is_read_or_refused(
 
 
 def stack_at(folder: Path, cuda: str = "12.8") -> tuple[Path, Any]:
-    """trl needs transformers and torch; two packages need each other; one is from a checkout."""
+    """trl requires transformers and torch, two packages require each other, and one is from a checkout."""
     venv = folder / "venv"
     site = make_venv(venv, version="3.12.4")
     (site / "torch").mkdir()
@@ -397,7 +397,7 @@ def stack_at(folder: Path, cuda: str = "12.8") -> tuple[Path, Any]:
 
 
 @pytest.mark.parametrize("cuda", ["12.8", ""])
-def test_an_environment_becomes_a_profile_that_reads(cuda: str, tmp_path: Path) -> None:
+def test_a_profile_from_an_environment_is_valid(cuda: str, tmp_path: Path) -> None:
     venv, stack = stack_at(tmp_path, cuda)
     text = profile_from_stack(
         stack, read_recorded("h200"), "lab", hashes=find_wheel_hashes(venv, {"HOME": str(tmp_path)})
@@ -418,7 +418,7 @@ def test_an_environment_becomes_a_profile_that_reads(cuda: str, tmp_path: Path) 
     assert "Known SHA-256 of wheels: none; of 6." in text
 
 
-def test_a_strangers_metadata_writes_nothing_into_a_profile(tmp_path: Path) -> None:
+def test_untrusted_metadata_is_not_written_to_a_profile(tmp_path: Path) -> None:
     venv, _ = stack_at(tmp_path)
     site = venv / "lib/python3.12/site-packages"
     for name, version in (("evil", '1.0"\x1b]0;x'), ("Evil\x1b[2J two", "1.0"), ("fine", "1.0.dev0+x.y")):
@@ -438,7 +438,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_an_environment_that_no_profile_can_say_is_refused(case: str, tmp_path: Path) -> None:
+def test_an_unsupported_environment_is_refused(case: str, tmp_path: Path) -> None:
     _, stack = stack_at(tmp_path)
     changes, message = UNFIT[case]
     torch = msgspec.structs.replace(stack.torch.value, **changes)
@@ -448,7 +448,7 @@ def test_an_environment_that_no_profile_can_say_is_refused(case: str, tmp_path: 
         profile_from_stack(stack, read_recorded("h200"), "../lab")
 
 
-def test_a_wheel_from_an_address_keeps_it_with_its_hash(tmp_path: Path) -> None:
+def test_a_wheel_from_a_url_keeps_its_url_and_hash(tmp_path: Path) -> None:
     venv, _ = stack_at(tmp_path)
     wheel = tomllib.loads(WHEEL)["wheels"][0]
     info = add_distribution(venv / "lib/python3.12/site-packages", "flash-attn", "2.8.3+cu12torch2.8cxx11abitrue")
@@ -462,8 +462,8 @@ def test_a_wheel_from_an_address_keeps_it_with_its_hash(tmp_path: Path) -> None:
     assert (kept.file, kept.url, kept.sha256) == (wheel["file"], wheel["url"], SHA)
 
 
-def test_hashes_are_those_that_uv_and_pip_really_leave(tmp_path: Path) -> None:
-    """The real uv from a real index's wheel into a real venv; the hash is the file's own."""
+def test_hashes_after_real_installs_with_uv_and_pip(tmp_path: Path) -> None:
+    """uv installs a wheel of an index into a virtual environment; the hash is that of the file."""
     import hashlib
 
     from local_packages import Index, serve
@@ -489,6 +489,6 @@ def test_hashes_are_those_that_uv_and_pip_really_leave(tmp_path: Path) -> None:
     assert find_wheel_hashes(venv, environ)["alpha"].sha256 == SHA
 
 
-def test_uvs_direct_addresses_have_no_hash() -> None:
+def test_direct_urls_of_uv_have_no_hash() -> None:
     assert parse_direct_hash(b'{"url": "https://example.org/a.whl", "archive_info": {}}', "1.0") is None
     assert parse_direct_hash(b"[" * 100_000, "1.0") is None

@@ -1,4 +1,4 @@
-"""`envdoctor profiles` and `profiles show`: everything that a profile says, on a terminal, in a pipe and as JSON."""
+"""`envdoctor profiles` and `profiles show` on a terminal, in a pipe and as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def told(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_own_profiles_are_listed_with_where_they_come_from_and_what_is_wrong(tmp_path: Path) -> None:
+def test_user_profiles_are_listed_with_origin_and_problems(tmp_path: Path) -> None:
     mine, broken = write(tmp_path, "mine", DELTA), write(tmp_path, "broken", "id = ")
     instead = write(tmp_path, "cpu", 'extends = "cpu"')
     part = write(tmp_path, "part", DELTA).with_suffix(".locks")
@@ -60,7 +60,7 @@ def test_own_profiles_are_listed_with_where_they_come_from_and_what_is_wrong(tmp
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_everything_that_a_bundled_profile_says_is_shown(name: str, tmp_path: Path) -> None:
+def test_all_content_of_a_bundled_profile_is_shown(name: str, tmp_path: Path) -> None:
     profile, text = read_profile(name), told(run(tmp_path, "profiles", "show", name, columns=2000).stdout)
     when = profile.when
     for pin in (*profile.requirements, *profile.constraints):
@@ -91,7 +91,7 @@ def test_wheels_fallbacks_and_builds_are_shown(tmp_path: Path) -> None:
     assert "conda: cuda-nvcc" in text
 
 
-def test_a_profile_of_a_path_shows_its_base_and_the_locks_that_it_lacks(tmp_path: Path) -> None:
+def test_a_profile_by_path_shows_its_base_and_missing_locks(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(DELTA)
     done = run(tmp_path, "profiles", "show", "./mine.toml")
     assert done.returncode == 0
@@ -103,7 +103,7 @@ def test_a_profile_of_a_path_shows_its_base_and_the_locks_that_it_lacks(tmp_path
     assert data["profile"]["id"] == "mine"
 
 
-def test_locks_that_a_profile_has_outgrown_are_named(tmp_path: Path) -> None:
+def test_outdated_locks_are_named(tmp_path: Path) -> None:
     write_profile(tmp_path / "mine.toml", "alpha>=2", pythons=["3.12"])
     folder = tmp_path / "mine.locks"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Bundled profiles and machines, and the choice between them."""
+"""Bundled profiles, and the selection of a profile for each recorded machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_each_recorded_machine_gets_its_profile(machine: str) -> None:
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_every_bundled_profile_is_whole(name: str) -> None:
+def test_every_bundled_profile_is_complete(name: str) -> None:
     from envdoctor.training.recipes import recipe_names
     from envdoctor.verify.probe_scripts import bundled_probes
 
@@ -48,7 +48,7 @@ def test_every_candidate_has_every_reason() -> None:
     assert rejected["cpu"] == []
 
 
-def test_a_driver_that_is_too_old_is_named_with_what_it_needs() -> None:
+def test_an_old_driver_is_named_with_the_required_version() -> None:
     machine = override(read_recorded("a100"), ["driver.version=470.256.02"])
     choice = choose(machine, [read_profile("x86-cu128-vllm")])
     assert choice.profile is None
@@ -63,7 +63,7 @@ def test_one_weak_gpu_among_strong_ones_rejects_and_is_named() -> None:
     ]
 
 
-def test_gpus_that_cannot_be_read_are_not_taken_for_none() -> None:
+def test_unreadable_gpus_are_unknown() -> None:
     machine = read_recorded("h100x8")
     from envdoctor.core.records import unreadable
 

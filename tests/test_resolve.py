@@ -1,4 +1,4 @@
-"""Resolution by the real uv from wheels made on the spot: other platforms, wrong builds, sources that fail."""
+"""Resolution with the real uv from generated wheels: other platforms, wrong builds, failing sources."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wheels(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def solve(tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> Resolve:
-    """Resolve requirements from the folder of wheels (or other settings of pip's), with an empty cache."""
+    """Resolve requirements from the folder of wheels, or with other pip settings, with an empty cache."""
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
@@ -64,7 +64,7 @@ def lock_of(resolution: Resolution) -> dict[str, Package]:
 
 
 def test_a_lock_is_made_for_another_platform_and_python(wheels: Path, solve: Resolve) -> None:
-    """On this x86_64 machine, for aarch64 with a Python that need not be here."""
+    """On x86_64, for aarch64 and a Python version that is not installed."""
     for tag in ("cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_x86_64",
                 "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-manylinux_2_39_aarch64"):  # fmt: skip
         write_wheel(wheels, "alpha", "1.0", tag=tag)
@@ -89,7 +89,7 @@ TAGS = {
 
 @pytest.mark.parametrize("listed", ["folder", "index"])
 @pytest.mark.parametrize("case", TAGS)
-def test_of_several_wheels_the_lock_holds_the_one_that_pip_takes(
+def test_of_several_wheels_the_lock_has_the_one_that_pip_selects(
     case: str, listed: str, tmp_path: Path, wheels: Path, solve: Resolve
 ) -> None:
     for tag in TAGS[case]:
@@ -114,7 +114,7 @@ def platforms() -> Iterator[str]:
         yield from ("--platform", f"{name}_x86_64")
 
 
-def test_the_cuda_build_is_refused_where_the_cpu_build_belongs(wheels: Path, solve: Resolve) -> None:
+def test_the_cuda_build_is_refused_for_a_cpu_profile(wheels: Path, solve: Resolve) -> None:
     write_cuda_torch(wheels)
     resolution, sources = solve("torch")
     assert resolution.lock is None
@@ -126,8 +126,8 @@ def test_the_cuda_build_is_refused_where_the_cpu_build_belongs(wheels: Path, sol
     assert "CUDA 12.8 build" in error.message
 
 
-def test_the_cpu_build_is_refused_where_a_cuda_build_belongs(wheels: Path, solve: Resolve) -> None:
-    """As on aarch64, where the plain pin gives a CPU torch without a word."""
+def test_the_cpu_build_is_refused_for_a_cuda_profile(wheels: Path, solve: Resolve) -> None:
+    """As on aarch64, where the same requirement silently resolves to a CPU build."""
     write_cpu_torch(wheels)
     resolution, _ = solve("torch", cuda="12.8", target=ARM)
     assert resolution.attempts[0].reason == "torch would be the CPU build, not the CUDA 12.8 build"
@@ -167,7 +167,7 @@ def test_another_accelerators_build_is_not_the_cpu_build(wheels: Path, solve: Re
     assert solve("torch")[0].attempts[0].reason == "torch would be the rocm6.4 build, not the CPU build"
 
 
-def test_every_python_on_offer_is_tried(wheels: Path, solve: Resolve) -> None:
+def test_every_offered_python_is_tried(wheels: Path, solve: Resolve) -> None:
     write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     resolution, _ = solve("alpha", target=Target("x86_64", "2.35", ("3.11", "3.12")))
     assert [(attempt.python, attempt.outcome) for attempt in resolution.attempts] == [
@@ -176,7 +176,7 @@ def test_every_python_on_offer_is_tried(wheels: Path, solve: Resolve) -> None:
     ]
 
 
-def test_no_wheel_for_the_python_says_for_which_there_is_one(wheels: Path, solve: Resolve) -> None:
+def test_a_missing_wheel_for_the_python_names_available_ones(wheels: Path, solve: Resolve) -> None:
     write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     resolution, sources = solve("alpha")
     message = resolution_error(resolution, sources).message
@@ -185,7 +185,7 @@ def test_no_wheel_for_the_python_says_for_which_there_is_one(wheels: Path, solve
     assert "\n" not in message
 
 
-def test_no_wheel_for_the_platform_says_for_which_there_is_one(wheels: Path, solve: Resolve) -> None:
+def test_a_missing_wheel_for_the_platform_names_available_ones(wheels: Path, solve: Resolve) -> None:
     write_wheel(wheels, "alpha", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     assert "manylinux_2_28_x86_64" in solve("alpha", target=ARM)[0].attempts[0].reason
 
@@ -231,7 +231,7 @@ def test_an_index_with_or_without_hashes_gives_a_lock_with_hashes(hashes: str, w
     assert len(lock_of(resolution)["alpha"].sha256) == 64
 
 
-def test_an_index_with_other_hashes_alone_is_told(wheels: Path, solve: Resolve) -> None:
+def test_an_index_with_only_other_hashes_is_an_error(wheels: Path, solve: Resolve) -> None:
     write_wheel(wheels, "alpha", "1.0")
     with serve(Index({"main": wheels}, hashes="md5")) as web:
         resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
@@ -252,7 +252,7 @@ def test_a_cut_off_date_holds_where_the_source_has_upload_dates_and_is_left_out_
     assert "alpha>=9" in missing.attempts[0].reason
 
 
-def test_a_lock_holds_no_address_and_its_digest_is_stable(wheels: Path, solve: Resolve) -> None:
+def test_a_lock_contains_no_url_and_its_digest_is_stable(wheels: Path, solve: Resolve) -> None:
     write_cpu_torch(wheels)
     write_wheel(wheels, "alpha", "1.0", requires=["torch"])
     from_folder = solve("alpha")[0].lock
@@ -269,7 +269,7 @@ def test_a_lock_holds_no_address_and_its_digest_is_stable(wheels: Path, solve: R
 
 
 def closed_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A local port without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -280,7 +280,7 @@ def pip_for(url: str, **extra: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", ["refused", "stalled", "no such host", "500", "401", "403"])
-def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path, wheels: Path) -> None:
+def test_an_unreachable_source_is_named_with_exit_code_3(how: str, tmp_path: Path, wheels: Path) -> None:
     profile = write_profile(tmp_path / "p.toml", "alpha", pythons=["3.11", "3.12"])
     status = int(how) if how.isdigit() else 0
     with serve(Index({"main": wheels}, stalled=how == "stalled", status=status)) as web:
@@ -304,7 +304,7 @@ def test_a_source_out_of_reach_is_exit_code_3_and_named(how: str, tmp_path: Path
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_an_install_without_its_source_says_what_to_try_and_makes_nothing(tmp_path: Path) -> None:
+def test_an_install_without_its_source_gives_a_hint_and_writes_nothing(tmp_path: Path) -> None:
     profile = write_profile(tmp_path / "p.toml", "alpha")
     port = closed_port()
     given = pip_for(f"http://user:secret@127.0.0.1:{port}/simple")
@@ -317,12 +317,12 @@ def test_an_install_without_its_source_says_what_to_try_and_makes_nothing(tmp_pa
     assert not (tmp_path / ".local").exists()
 
 
-def test_no_network_by_order_is_told(wheels: Path, solve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_is_reported(wheels: Path, solve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
     assert "network was disabled" in solve("alpha", pip={"PIP_INDEX_URL": "http://h/simple"})[0].attempts[0].reason
 
 
-def test_a_package_that_no_source_has_is_the_answer_no(wheels: Path, solve: Resolve) -> None:
+def test_a_package_that_no_source_has_is_exit_code_1(wheels: Path, solve: Resolve) -> None:
     with serve(Index({"main": wheels})) as web:
         resolution, sources = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
     error = resolution_error(resolution, sources)
@@ -331,7 +331,7 @@ def test_a_package_that_no_source_has_is_the_answer_no(wheels: Path, solve: Reso
     assert "index-url" in error.expected
 
 
-def test_credentials_are_in_nothing_that_is_printed_or_kept(tmp_path: Path, wheels: Path) -> None:
+def test_credentials_are_not_printed_or_stored(tmp_path: Path, wheels: Path) -> None:
     write_cpu_torch(wheels)
     profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu")
     with serve(Index({"main": wheels}, user="user:secret")) as web:
@@ -368,7 +368,7 @@ BAD_PROFILES = {
 
 
 @pytest.mark.parametrize("case", BAD_PROFILES)
-def test_a_profile_with_a_value_of_the_wrong_form_is_bad_input(case: str, tmp_path: Path) -> None:
+def test_an_invalid_profile_value_is_bad_input(case: str, tmp_path: Path) -> None:
     right, wrong, named = BAD_PROFILES[case]
     profile = write_profile(tmp_path / "p.toml", "alpha", pythons=["3.11"])
     assert right in profile.read_text()
@@ -379,7 +379,7 @@ def test_a_profile_with_a_value_of_the_wrong_form_is_bad_input(case: str, tmp_pa
     assert "internal error" not in done.stderr
 
 
-def test_the_answer_in_json_is_the_resolution(tmp_path: Path, wheels: Path) -> None:
+def test_the_json_output_is_the_resolution(tmp_path: Path, wheels: Path) -> None:
     write_cpu_torch(wheels)
     profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu")
     given = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
@@ -395,7 +395,7 @@ TRAP = {"torch": "2.8.0", "vllm": "0.10.2", "transformers": "5.23.0", "trl": "0.
 
 
 def trap(folder: Path) -> tuple[Path, dict[str, str]]:
-    """The pins of autumn 2025 as they resolve a year later, as a profile, and the sources that have them."""
+    """A profile with the requirements of autumn 2025 as they resolve a year later, and its sources."""
     for name, version in TRAP.items():
         requires = ["nvidia-cuda-runtime-cu12==12.8.90"] if name == "torch" else []
         write_wheel(folder / "wheels", name, version, requires=requires)
@@ -408,7 +408,7 @@ def trap(folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.mark.parametrize("form", ["human", "json", "github"])
-def test_a_lock_that_resolves_and_cannot_work_is_the_answer_no(form: str, tmp_path: Path) -> None:
+def test_an_incompatible_resolution_is_exit_code_1(form: str, tmp_path: Path) -> None:
     profile, given = trap(tmp_path)
     command = ["resolve", "--profile", str(profile), "--machine", "h100x8", "--format", form]
     done = envdoctor(*command, home=tmp_path, COLUMNS="300", **given)
@@ -449,8 +449,8 @@ def test_a_lock_is_audited_with_the_driver_and_the_gpus() -> None:
     assert "sm_120" in no_code.message
 
 
-def test_what_is_wrong_with_the_machine_alone_is_not_said_of_a_lock() -> None:
-    """`envdoctor check` tells that; and a CPU build that the profile asked for is no fault on a GPU machine."""
+def test_findings_of_the_machine_alone_are_not_reported_for_a_lock() -> None:
+    """`envdoctor check` reports those. An intended CPU build is no problem on a GPU machine."""
     machine = read_recorded("t4")
     assert audit_lock(bundled("cpu"), machine, stack_rules_only=True) == ()
     ill = override(machine, ["limits.open_files=16"])
@@ -460,7 +460,7 @@ def test_what_is_wrong_with_the_machine_alone_is_not_said_of_a_lock() -> None:
 
 
 @pytest.mark.long  # half a minute; test_ci_example.py resolves all, too
-def test_all_profiles_are_resolved_as_candidates_the_users_too(tmp_path: Path) -> None:
+def test_all_profiles_are_resolved_including_user_profiles(tmp_path: Path) -> None:
     folder = tmp_path / "config/envdoctor/profiles"
     folder.mkdir(parents=True)
     write_profile(folder / "mine.toml", "alpha")

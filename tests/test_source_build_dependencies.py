@@ -1,4 +1,4 @@
-"""A package that is compiled on the machine may be what a wheel asks for, as Hydra asks for antlr4."""
+"""A package to compile may be a dependency of a wheel, such as antlr4 of Hydra."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUILD = '[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n'
 
 
 def prepare(place: Place, needs: str) -> None:
-    """caller 2.0 needs fast, which has no wheel; caller 1.0 of long ago needs nothing."""
+    """caller 2.0 requires fast, which has no wheel; caller 1.0 has no requirements."""
     write_sdist(place.wheels, "fast", "1.0")
     write_wheel(place.wheels, "caller", "1.0")
     write_wheel(place.wheels, "caller", "2.0", requires=[needs])
@@ -24,7 +24,7 @@ def prepare(place: Place, needs: str) -> None:
 
 
 @pytest.mark.parametrize("needs", ["fast", "fast>=1.0", "fast==1.*"])
-def test_a_wheel_that_needs_what_is_built_is_not_passed_over_for_an_old_one(place: Place, needs: str) -> None:
+def test_a_wheel_that_requires_a_built_package_is_selected(place: Place, needs: str) -> None:
     prepare(place, needs)
     lock = place.plan().lock
     versions = {package.name: package.version for package in lock.packages}
@@ -32,7 +32,7 @@ def test_a_wheel_that_needs_what_is_built_is_not_passed_over_for_an_old_one(plac
     assert [(package.name, package.version) for package in lock.built] == [("fast", "1.0")]
 
 
-def test_without_build_nothing_is_left_out(place: Place) -> None:
+def test_without_build_no_dependency_is_excluded(place: Place) -> None:
     prepare(place, "fast")
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", "caller==2.0")
     sources = read_sources({"HOME": str(place.home)} | place.settings)

@@ -1,4 +1,4 @@
-"""Packages that are compiled on the machine: real sources, the real C compiler, and all that stands in the way."""
+"""Packages that are compiled on the machine, with real sources and the real C compiler."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BUILD = Build(packages=("fast",), memory_gb_per_job=4, core_minutes=90)
 
 
 def ask_for(place: Place, *requirements: str, build: str = "", more: str = "") -> None:
-    """The profile with fast, which has no wheel."""
+    """The profile with `fast`, which has no wheel."""
     write_sdist(place.wheels, "fast", "1.0") if not list(place.wheels.glob("fast-*")) else None
     table = f'[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n{build}\n{more}'
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", *(requirements or ("fast==1.0",)), extra=table)
 
 
 def seen(place: Place) -> tuple[int, str]:
-    """What the extension was compiled with, asked of itself: MAX_JOBS, and what was there to build against."""
+    """MAX_JOBS and the torch with which the extension was compiled, as the extension reports them."""
     code = "import fast, json; print(json.dumps([fast.jobs(), fast.against()]))"
     done = subprocess.run([place.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
     jobs, against = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def seen(place: Place) -> tuple[int, str]:
 # What is locked
 
 
-def test_the_source_is_locked_by_its_hash_and_nothing_is_built_for_that(place: Place, tmp_path: Path) -> None:
+def test_the_source_is_locked_with_its_hash_and_not_built(place: Place, tmp_path: Path) -> None:
     write_sdist(place.wheels, "fast", "1.0", source="#error never compiled\n")
     write_wheel(place.wheels, "fast", "1.0")  # of [build] no wheel is taken from an index
     ask_for(place)
@@ -90,7 +90,7 @@ def test_a_version_without_a_source_has_no_solution(place: Place) -> None:
         ("other==1.0", "build.packages has 'fast', which is not in requirements"),
     ],
 )
-def test_what_is_built_is_pinned_exactly(requirement: str, message: str, place: Place) -> None:
+def test_a_package_to_build_is_pinned_exactly(requirement: str, message: str, place: Place) -> None:
     ask_for(place, requirement)
     with pytest.raises(BadInput) as caught:
         read_profile(str(place.profile))
@@ -102,7 +102,7 @@ def test_what_is_built_is_pinned_exactly(requirement: str, message: str, place: 
 # What is installed
 
 
-def test_it_is_compiled_against_the_environment_and_the_drift_guard_accepts_it(place: Place) -> None:
+def test_a_package_is_compiled_against_the_environment(place: Place) -> None:
     ask_for(place, build='environment = { FLAVOUR = "mild" }')
     counter = place.home / "counter"
     done = place.install(MAX_JOBS="3", BUILD_COUNTER=str(counter))
@@ -126,8 +126,8 @@ def test_it_is_compiled_against_the_environment_and_the_drift_guard_accepts_it(p
     assert counter.read_text() == "built\n", "what was compiled is kept"
 
 
-def test_another_torch_gets_a_build_of_its_own(place: Place) -> None:
-    """uv's cache knows the source only, and would hand out what was compiled against the torch before."""
+def test_another_torch_gets_another_build(place: Place) -> None:
+    """uv's cache only distinguishes sources, and would return the build against the previous torch."""
     ask_for(place)
     place.install(MAX_JOBS="1")
     write_wheel(place.wheels, "torch", "9.9.1+cpu")
@@ -137,7 +137,7 @@ def test_another_torch_gets_a_build_of_its_own(place: Place) -> None:
     assert seen(place) == (1, "torch 9.9.1+cpu")
 
 
-def test_the_printed_commands_compile_too(place: Place) -> None:
+def test_the_printed_commands_compile(place: Place) -> None:
     ask_for(place)
     data = envelope(place.install("--dry-run", MAX_JOBS="2"))["data"]
     assert not place.venv.exists()
@@ -154,7 +154,7 @@ def test_the_printed_commands_compile_too(place: Place) -> None:
 
 @pytest.fixture
 def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
-    """A server with a wheel of flash-attn; profiles take wheels over https alone."""
+    """A server with a wheel of flash-attn, over TLS, since profiles require https."""
     folder = place.home / "released"
     write_wheel(folder, "flash-attn", "2.0")
     certificate = make_certificate(place.home)
@@ -163,7 +163,7 @@ def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
         yield files
 
 
-def test_a_wheel_that_fits_is_taken_and_nothing_is_compiled(place: Place, web: Files) -> None:
+def test_with_a_compatible_wheel_nothing_is_compiled(place: Place, web: Files) -> None:
     offer_both(place, web, torch="9.9")
     bare = place.home / "bin"
     bare.mkdir()
@@ -180,7 +180,7 @@ def test_a_wheel_that_fits_is_taken_and_nothing_is_compiled(place: Place, web: F
     assert envelope(place.install(PATH=str(bare)))["data"]["unchanged"] is True
 
 
-def test_where_no_wheel_fits_it_is_compiled(place: Place, web: Files) -> None:
+def test_without_a_compatible_wheel_it_is_compiled(place: Place, web: Files) -> None:
     offer_both(place, web, torch="2.8")
     done = place.install(MAX_JOBS="2")
     assert done.returncode == 0, done.stdout
@@ -193,9 +193,7 @@ def test_where_no_wheel_fits_it_is_compiled(place: Place, web: Files) -> None:
     assert place.packages() == FIRST | {"flash-attn": "2.0"}
 
 
-def test_where_the_wheel_cannot_be_had_the_tools_are_asked_for_before_it_is_compiled(
-    place: Place, web: Files
-) -> None:
+def test_for_an_unavailable_wheel_the_tools_are_checked_before_the_build(place: Place, web: Files) -> None:
     place.install()
     offer_both(place, web, torch="9.9")
     (web.folder / "flash_attn-2.0-py3-none-any.whl").unlink()
@@ -222,7 +220,7 @@ def offer_both(place: Place, web: Files, torch: str) -> None:
 # What goes wrong
 
 
-def test_a_source_that_was_tampered_with_is_never_built(place: Place) -> None:
+def test_a_modified_source_is_not_built(place: Place) -> None:
     place.install()
     ask_for(place)
     plan = place.plan()
@@ -234,7 +232,7 @@ def test_a_source_that_was_tampered_with_is_never_built(place: Place) -> None:
     assert place.left() == ["mine"]
 
 
-def test_a_compile_error_is_told_with_its_log_and_the_environment_stays(place: Place) -> None:
+def test_a_compile_error_names_the_log_and_keeps_the_environment(place: Place) -> None:
     place.install()
     write_sdist(place.wheels, "fast", "1.0", source="#include <cuda_runtime.h>\n" + SOURCE)
     ask_for(place)
@@ -249,7 +247,7 @@ def test_a_compile_error_is_told_with_its_log_and_the_environment_stays(place: P
     assert place.left() == ["mine"]
 
 
-def test_a_requirement_of_what_was_built_must_be_asked_for(place: Place) -> None:
+def test_requirements_of_a_built_package_must_be_in_the_profile(place: Place) -> None:
     write_sdist(place.wheels, "fast", "1.0", requires=["gamma"])
     ask_for(place)
     done = place.install()
@@ -276,7 +274,7 @@ def test_without_its_tools_nothing_is_written(build: str, missing: str, place: P
     assert not place.venv.parent.exists()
 
 
-def test_ninja_of_the_lock_will_do(place: Place) -> None:
+def test_ninja_of_the_lock_is_sufficient(place: Place) -> None:
     write_wheel(place.wheels, "ninja", "1.0")
     ask_for(place, "fast==1.0", "ninja==1.0", build='needs = ["ninja"]')
     bare = place.home / "bin"
@@ -287,7 +285,7 @@ def test_ninja_of_the_lock_will_do(place: Place) -> None:
     assert found.needs == ()
 
 
-def test_a_source_that_is_gone_is_noticed_before_anything_is_written(place: Place) -> None:
+def test_a_missing_source_is_reported_first(place: Place) -> None:
     ask_for(place)
     plan = place.plan()
     (place.wheels / "fast-1.0.tar.gz").unlink()
@@ -299,7 +297,7 @@ def test_a_source_that_is_gone_is_noticed_before_anything_is_written(place: Plac
 # Elsewhere: wheelhouses and exports
 
 
-def test_a_wheelhouse_has_the_source_and_it_is_compiled_without_a_network(place: Place) -> None:
+def test_a_wheelhouse_contains_the_source_and_builds_without_a_network(place: Place) -> None:
     ask_for(place)
     house = place.home / "house"
     done = envdoctor("fetch", "--profile", place.profile, "--dest", house, "--format", "json", home=place.home,
@@ -320,7 +318,7 @@ def test_a_wheelhouse_has_the_source_and_it_is_compiled_without_a_network(place:
     assert "fast-1.0.txt" in envelope(done)["error"]["message"]
 
 
-def test_forms_compile_or_say_why_not(place: Place) -> None:
+def test_export_formats_compile_or_give_the_reason(place: Place) -> None:
     ask_for(place)
     lock = envdoctor("lock", "--profile", place.profile, home=place.home, **place.settings)
     assert lock.returncode == 0, lock.stdout + lock.stderr

@@ -1,4 +1,4 @@
-"""What the system lacks is named with the command that brings it, and installed only when asked."""
+"""Missing system packages: the install command, and installation with --system."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_compiler_on_the_path_is_enough(tmp_path: Path) -> None:
     assert list(missing_needs(["c-compiler"], "3.12", None, "apt", environ)) == []
 
 
-def test_headers_are_looked_for_beside_the_interpreter(tmp_path: Path) -> None:
+def test_headers_are_found_below_the_prefix_of_the_interpreter(tmp_path: Path) -> None:
     interpreter = program(tmp_path / "bin", "python3.12")
     (missing,) = missing_needs(["python-headers"], "3.12", interpreter, "dnf")
     assert missing.packages == ("python3.12-devel",)
@@ -51,8 +51,8 @@ def test_headers_are_looked_for_beside_the_interpreter(tmp_path: Path) -> None:
     assert list(missing_needs(["python-headers"], "3.12", None, "dnf")) == []  # uv's own Pythons bring theirs
 
 
-def test_this_python_has_its_headers_where_they_are_looked_for() -> None:
-    """Against the real thing: what sysconfig says of the interpreter that runs the tests."""
+def test_headers_of_this_python_are_found() -> None:
+    """Compared with sysconfig of the interpreter that runs the tests."""
     import sysconfig
 
     version = "{}.{}".format(*sys.version_info)
@@ -69,13 +69,13 @@ def test_every_need_names_its_packages(name: str) -> None:
     assert any(need.packages(manager, "3.12") for manager in ("apt", "dnf", "apk", "conda"))
 
 
-def test_the_manager_is_the_one_that_is_there(tmp_path: Path) -> None:
+def test_the_installed_package_manager_is_used(tmp_path: Path) -> None:
     assert package_manager({"PATH": str(tmp_path)}) == ""
     program(tmp_path, "dnf")
     assert package_manager({"PATH": str(tmp_path)}) == "dnf"
 
 
-def test_without_a_manager_nothing_is_made_up(tmp_path: Path) -> None:
+def test_without_a_package_manager_there_is_no_command(tmp_path: Path) -> None:
     needs = list(missing_needs(["c-compiler"], "3.12", None, "", {"PATH": str(tmp_path)}))
     assert install_command(needs, "") == ()
     assert "no package is known" in describe_needs(needs, "")
@@ -91,14 +91,14 @@ def test_only_root_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.hint.startswith("sudo apt-get install -y --no-install-recommends gcc libc6-dev")
 
 
-def test_root_runs_the_manager_and_its_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    message = tmp_path / "said"
-    program(tmp_path / "bin", "apt-get", f'echo "$@" >> {message}; [ "$1" = update ] || exit ${{FAILS:-0}}')
+def test_root_runs_the_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = tmp_path / "calls"
+    program(tmp_path / "bin", "apt-get", f'echo "$@" >> {calls}; [ "$1" = update ] || exit ${{FAILS:-0}}')
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     needs = list(missing_needs(["c-compiler"], "3.12", None, "apt", {"PATH": "/nowhere"}))
     install_needs(needs, "apt", tmp_path / "log")
-    assert message.read_text().splitlines() == ["update", "install -y --no-install-recommends gcc libc6-dev"]
+    assert calls.read_text().splitlines() == ["update", "install -y --no-install-recommends gcc libc6-dev"]
     monkeypatch.setenv("FAILS", "100")
     with pytest.raises(EnvdoctorError, match=r"apt-get install .* ended with exit code 100") as caught:
         install_needs(needs, "apt", tmp_path / "log")

@@ -1,4 +1,4 @@
-"""What uv says, of this and of older releases, understood."""
+"""Parsing of the error messages of current and older releases of uv."""
 
 # ruff: noqa: RUF001  uv 0.8 draws a cross
 
@@ -44,7 +44,7 @@ error: Failed to fetch: `http://127.0.0.1:1/simple/alpha/`
 """
 
 
-def test_older_words_of_uv_are_understood() -> None:
+def test_messages_of_older_releases_are_parsed() -> None:
     lines = uv.summarize_error(OLD_NO_WHEELS)
     assert lines.startswith("Because only gamma==1.0 is available and gamma==1.0 has no usable wheels, we can")
     assert lines.endswith("(Wheels are required for `gamma` because building from source is disabled for all packages"
@@ -71,7 +71,7 @@ def test_older_words_of_uv_are_understood() -> None:
         ("error: one\n\nFor more information, try '--help'.\n", "one"),
     ],
 )
-def test_a_complaint_becomes_one_line(output: str, lines: str) -> None:
+def test_an_error_is_summarized_on_one_line(output: str, lines: str) -> None:
     assert uv.summarize_error(output) == lines
 
 
@@ -83,7 +83,7 @@ error: Failed to inspect Python interpreter from first executable in the search 
 """  # noqa: E501
 
 
-def test_a_cache_without_room_is_no_answer_about_packages() -> None:
+def test_a_full_cache_is_not_a_failed_resolution() -> None:
     with pytest.raises(
         EnvdoctorError, match=r"uv cannot write its cache: failed to write .* No space left"
     ) as raised:
@@ -95,7 +95,7 @@ def test_a_cache_without_room_is_no_answer_about_packages() -> None:
 
 @pytest.mark.parametrize("command", ["resolve", "install --venv ./venv", "lock", "fetch --dest wheels"])
 @pytest.mark.parametrize("variable", ["UV_CACHE_DIR", "HOME"])
-def test_a_cache_that_cannot_be_made_is_named(command: str, variable: str, tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_named(command: str, variable: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     shutil.copy(ROOT / "profiles/cpu.toml", tmp_path / "mine.toml")
