@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from envdoctor.core.decoding import write_file
-from envdoctor.core.errors import BadInput, Refused, unknown_name
+from envdoctor.core.errors import Refused, unknown_name
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
 from envdoctor.export import FORMS, export
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.lock import Target
+from envdoctor.locking.resolve import check_supported
 from envdoctor.locking.wheel_urls import locate_files
 from envdoctor.profiles import Profile, read_profile
 
@@ -51,16 +52,7 @@ def run(request: ExportRequest) -> CommandResult:
 
 def _target(profile: Profile, python: str, architecture: str) -> Target:
     """The requested platform and Python version, by default the first of the profile."""
-    for value, supported, option in (
-        (python, profile.python.versions, "--python"),
-        (architecture, profile.when.architectures, "--arch"),
-    ):
-        if value and value not in supported:
-            raise BadInput(
-                f"{option} {value}",
-                expected="one of " + ", ".join(supported),
-                hint=f"envdoctor profiles show {profile.id}",
-            )
+    check_supported(profile, python=python, architecture=architecture)
     return Target(
         architecture or profile.when.architectures[0],
         profile.when.glibc,

@@ -46,7 +46,7 @@ from envdoctor.install.wheelhouse import (
 )
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.lock import Lock, Target
-from envdoctor.locking.resolve import resolution_error, resolve
+from envdoctor.locking.resolve import check_supported, resolution_error, resolve
 from envdoctor.locking.wheel_urls import PackageFile, locate_files, with_file_size, with_file_sizes
 from envdoctor.profiles import Profile, Wheel, read_profile
 from envdoctor.profiles.direct_wheels import StackFacts, group_by_distribution, rejection_reason
@@ -124,15 +124,7 @@ def _target(profile: Profile, python: str, architecture: str, glibc: str) -> Tar
     """The requested target, by default this machine's architecture, and the first Python and glibc of the profile."""
     local = os.uname().machine
     offered = profile.when.architectures
-    for value, supported, option in (
-        (python, profile.python.versions, "--python"), (architecture, offered, "--arch")
-    ):  # fmt: skip
-        if value and value not in supported:
-            raise BadInput(
-                f"{option} {value}",
-                expected="one of " + ", ".join(supported),
-                hint=f"envdoctor profiles show {profile.id}",
-            )
+    check_supported(profile, python=python, architecture=architecture)
     if glibc and not (GLIBC.fullmatch(glibc) and _minor(glibc) >= _minor(profile.when.glibc)):
         raise BadInput(
             f"--glibc {glibc}",

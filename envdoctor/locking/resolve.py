@@ -48,18 +48,27 @@ class Resolution(Record, frozen=True):
     attempts: tuple[ResolveAttempt, ...]
 
 
+def check_supported(profile: Profile, *, python: str = "", architecture: str = "") -> None:
+    """Raise BadInput for a Python version or architecture that the profile does not support; empty values pass."""
+    for option, value, supported in (
+        ("--python", python, profile.python.versions),
+        ("--arch", architecture, profile.when.architectures),
+    ):
+        if value and value not in supported:
+            raise BadInput(
+                f"{option} {value}",
+                expected="one of " + ", ".join(supported),
+                hint=f"envdoctor profiles show {profile.id}",
+            )
+
+
 def target_for_machine(machine: Machine, profile: Profile, python: str = "") -> Target:
     """The target for a machine, with one Python version if `python` is not empty.
 
     Otherwise the Python versions of the profile with an installed interpreter come first. For a machine without
     recorded interpreters, the order of the profile applies.
     """
-    if python and python not in profile.python.versions:
-        raise BadInput(
-            f"--python {python}",
-            expected="one of " + ", ".join(profile.python.versions),
-            hint=f"envdoctor profiles show {profile.id}",
-        )
+    check_supported(profile, python=python)
     architecture, glibc = machine.system.architecture.value, machine.system.glibc.value
     if not architecture or not glibc or not re.fullmatch(r"2\.\d+", glibc):
         raise BadInput(
