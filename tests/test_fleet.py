@@ -184,9 +184,8 @@ def test_two_against_two_has_no_majority() -> None:
 def test_clock_offset_within_its_uncertainty_is_accepted() -> None:
     others = [node(name, clock=Clock(0.0, 0.1)) for name in "abc"]
     assert messages(compare(*others, node("x", clock=Clock(1.4, 0.6)))) == []
-    assert [identifier for identifier, _ in messages(compare(*others, node("x", clock=Clock(1.8, 0.6))))] == [
-        "FLT030"
-    ]
+    reported = messages(compare(*others, node("x", clock=Clock(1.8, 0.6))))
+    assert [identifier for identifier, _ in reported] == ["FLT030"]
 
 
 def test_wrong_local_clock_has_no_findings() -> None:
@@ -327,13 +326,13 @@ def test_probe_runs_with_each_installed_python(python: Path) -> None:
 def write_nodes(folder: Path, count: int) -> None:
     """Write recorded nodes, three of which have a fault."""
     folder.mkdir()
-    others = msgspec.json.encode(node("x").check)
+    data = msgspec.json.encode(node("x").check)
     for number in range(1, count + 1):
-        (folder / f"node{number:04d}.json").write_bytes(others)
+        (folder / f"node{number:04d}.json").write_bytes(data)
     (folder / "node0007.json").write_bytes(
         msgspec.json.encode(node("x", ("driver.version", known("550.54.15"))).check)
     )
-    (folder / "node0500.json").write_bytes(others[: len(others) // 2])
+    (folder / "node0500.json").write_bytes(data[: len(data) // 2])
     (folder / "node0999.json").write_bytes(msgspec.json.encode(node("x", stack=stack(torch="2.7.1")).check))
 
 
