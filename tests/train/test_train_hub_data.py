@@ -101,7 +101,7 @@ def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
     cases = {
         "": ("it is gated, and HF_TOKEN is not set", "it does not exist on the hub, or it is private"),
         "hf_stranger": ("it is gated, and the owner of HF_TOKEN has no access", "or HF_TOKEN may not read it"),
-        "hf_wrong": ("the hub does not take this HF_TOKEN", "the hub does not take this HF_TOKEN"),
+        "hf_wrong": ("the hub rejects this HF_TOKEN", "the hub rejects this HF_TOKEN"),
     }
     for token, expected in cases.items():
         found = read(python, hub, tmp_path, "read('o/gated:main'), read('o/private:main')", HF_TOKEN=token)
