@@ -339,7 +339,7 @@ def test_variables_that_steer_programs_are_refused(tiny: Tiny, form: str, name: 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("platform", "x86_64-manylinux_2_17; rm"), ("python", "3.12\nRUN x"), ("backend", "$(x)"), ("made", "now`x`"),
-     ("torch", "cpu\n"), ("without", ("a b;",)), ("packages", (Package("x y", "1\nLOCK", "", "0" * 64, ""),))],
+     ("torch_build", "cpu\n"), ("without", ("a b;",)), ("packages", (Package("x y", "1\nLOCK", "", "0" * 64, ""),))],
 )  # fmt: skip
 def test_hostile_locks_are_refused(tiny: Tiny, field: str, value: object) -> None:
     for form in FORMS:
