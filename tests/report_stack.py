@@ -157,7 +157,7 @@ class Case(NamedTuple):
     misses: tuple[Machine, Stack]
 
     def check(self) -> None:
-        """The rule speaks once, with all that a finding needs; of the near miss it says nothing; none crashes."""
+        """The rule reports the problem once with all fields, and nothing for the other subjects."""
         of_both = [evaluate(*self.sees), evaluate(*self.misses)]
         assert [each for findings in of_both for each in findings if each.status == "crashed"] == []
         spoken, silent = ([each for each in findings if each.id == self.rule] for findings in of_both)
