@@ -43,7 +43,7 @@ def hub() -> Iterator[Hub]:
 
 def read(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[dict[str, Any]]:
     """Return the results of these calls of `read`, made in turn in one process."""
-    found = ask(python, hub, home, f"{READING}\nsay(found=[{calls}])", defaults(task="dataset"), **extra)["found"]
+    found = ask(python, hub, home, f"{READING}\nreport(found=[{calls}])", defaults(task="dataset"), **extra)["found"]
     assert all(result.get("hint") for result in found if "message" in result)
     return found
 

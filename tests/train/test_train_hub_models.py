@@ -48,7 +48,7 @@ def hub(made: Path) -> Iterator[Hub]:
 def load(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[dict[str, Any]]:
     """What these calls of `load` find, each in turn in one process."""
     settings = defaults(task="dataset")
-    found = ask(python, hub, home, f"{LOADING}\nsay(found=[{calls}])", settings, **extra)["found"]
+    found = ask(python, hub, home, f"{LOADING}\nreport(found=[{calls}])", settings, **extra)["found"]
     assert all(one.get("hint") for one in found if "message" in one)
     return found
 
@@ -74,7 +74,7 @@ def test_the_reference_model_has_the_trained_revision(python: Path, hub: Hub, ma
     """TRL loads it by the name alone: main's weights would be another policy from the first step on."""
     run_code(python, f"{TINY}\nsave_qwen2(given[0])\n"
              "model = Qwen2ForCausalLM(Qwen2Config.from_pretrained(given[0]))\n"
-             "model.save_pretrained(given[0])\nsay()", tmp_path / "other")  # fmt: skip
+             "model.save_pretrained(given[0])\nreport()", tmp_path / "other")  # fmt: skip
     hub.add("models", "o/two", made / "qwen2", "v1")
     hub.add("models", "o/two", tmp_path / "other")
     asked = {"model": "o/two", "revision": "v1", "data": "o/sums:main@v1", "lora_rank": 0, "beta": 0.1, "steps": 1}
@@ -111,7 +111,7 @@ def test_a_refusal_ends_the_run_without_a_traceback(python: Path, hub: Hub, tmp_
     done = train(python, hub, tmp_path / "a", {"model": "o/gated"}, HF_TOKEN="hf_stranger")
     assert done.status == 2
     assert "error: model = o/gated: it is gated, and the owner of HF_TOKEN has no access" in done.errors
-    assert "\nhint: ask for access" in done.errors
+    assert "\nhint: request access" in done.errors
     assert "Traceback" not in done.output + done.errors
     assert not done.holds("hf_stranger")
 

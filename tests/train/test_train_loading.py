@@ -282,7 +282,7 @@ def test_loading_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
         assert found["named"] == "eager"
         assert found["counted"] == [[found["counted"][1]] * 2, found["counted"][1]]
         assert found["padded"][0] == "<eos>"
-        assert any("it has no padding token; <eos> pads" in note for note in found["padded"][1])
+        assert any("it has no padding token; <eos> is used" in note for note in found["padded"][1])
         assert found["foreign"][0] == 2
         seen = {name: refusal[0] for name, refusal in found["refusals"].items()}
         assert not [name for name, refusal in found["refusals"].items() if refusal == "taken"]

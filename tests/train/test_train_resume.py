@@ -199,7 +199,7 @@ def write_rows(folder: Path) -> Path:
 
 
 def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -> None:
-    run_code(stack_python, TINY + "save_qwen2(given[0])\nsay(ok=True)", tmp_path / "model")
+    run_code(stack_python, TINY + "save_qwen2(given[0])\nreport(ok=True)", tmp_path / "model")
     reward = "def moody(completions, trainer_state=None, **_):\n    {}return [float(len(c)) for c in completions]\n"
     fails = "if trainer_state and trainer_state.global_step == 2: raise RuntimeError('the judge is away')\n    "
     (tmp_path / "moody.py").write_text(reward.format(fails))
@@ -252,7 +252,7 @@ def test_the_completions_of_a_failed_step_are_written(stack_python: Path, tmp_pa
 
 
 def test_a_full_disk_while_merging_loses_the_merged_model_alone(stack_python: Path, tmp_path: Path) -> None:
-    run_code(stack_python, TINY + "save_qwen2(given[0], width=128)\nsay(ok=True)", tmp_path / "model")
+    run_code(stack_python, TINY + "save_qwen2(given[0], width=128)\nreport(ok=True)", tmp_path / "model")
     settings = DATASET | {
         "model": str(tmp_path / "model"), "data": str(write_rows(tmp_path)), "rewards": ["length"],
         "reward_weights": [], "lora_rank": 2, "lora_targets": ["q_proj"], "merge": True, "eval_every": 0,
@@ -272,7 +272,7 @@ def test_a_full_disk_while_merging_loses_the_merged_model_alone(stack_python: Pa
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_pretrained_model_trains_on_user_rows(python: Path, tmp_path: Path, kind: str) -> None:
-    run_code(python, TINY + f"save_{kind}(given[0])\nsay(ok=True)", tmp_path / "model")
+    run_code(python, TINY + f"save_{kind}(given[0])\nreport(ok=True)", tmp_path / "model")
     (tmp_path / "overlap.py").write_text(
         "def overlap(prompts, completions, answer, **_):\n"
         "    return [len({*text.split()} & {*right.split()}) / 2 for text, right in zip(completions, answer)]\n"
