@@ -61,14 +61,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 '''
 
 
-def write_sdist(
-    folder: Path,
-    name: str,
-    version: str,
-    *,
-    requires: Iterable[str] = (),
-    source: str = SOURCE,
-) -> Path:
+def write_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = (), source: str = SOURCE) -> Path:
     """Write a source distribution with one C extension, without building it."""
     folder.mkdir(parents=True, exist_ok=True)
     module = name.replace("-", "_")

@@ -144,9 +144,7 @@ def test_after_a_kill_in_the_swap_the_next_install_completes(when: str, place: P
     assert place.left() == ["+previous", "mine"]
 
 
-def test_a_failing_install_restores_the_environment_of_a_killed_swap(
-    place: Place,
-) -> None:
+def test_a_failing_install_restores_the_environment_of_a_killed_swap(place: Place) -> None:
     place.install()
     plan = place.plan()
     place.venv.rename(EnvironmentPaths(place.venv).outgoing)

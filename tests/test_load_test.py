@@ -55,10 +55,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         files = ("torch/lib/libc10.so",) if name == "torch" else ()
         add_distribution(site, name, "1.0", files=(f"{module}/__init__.py", *files))
     add_linked_extension(
-        site,
-        "ontorch",
-        site / "torch/lib/libc10.so",
-        "extern int c10_here(void); int f(void) { return c10_here(); }",
+        site, "ontorch", site / "torch/lib/libc10.so", "extern int c10_here(void); int f(void) { return c10_here(); }"
     )
     cuda = compile_library(prefix / "libcuda.so.1", "int cuInit(int x) { return x; }", "-Wl,-soname,libcuda.so.1")
     add_linked_extension(site, "ondriver", cuda, "extern int cuInit(int); int f(void) { return cuInit(0); }")

@@ -158,10 +158,7 @@ def test_gpu_lost_during_the_reading_keeps_earlier_facts(fake_nvml: FakeNvml, tm
 def test_older_drivers_are_read_with_older_symbols(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     symbols_by_field = {
         "memory_used": ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"),
-        "throttle_reasons": (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-        ),
+        "throttle_reasons": ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
         "temperature": ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"),
         "fabric": ("nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"),
         "power_limit": ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),

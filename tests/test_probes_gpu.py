@@ -303,10 +303,7 @@ BITSANDBYTES = {
     ): "integers_that_differ is",
     # on a CPU, bitsandbytes quantises only the weight, which the lower bound detects
     ("bitsandbytes_int8.check_layer(result, 'cpu')", ""): "layer_error is 0.00",
-    (
-        "bitsandbytes_int8.LAYER_ERROR = (0.006, 0.009); bitsandbytes_int8.check_layer(result, 'cpu')",
-        "",
-    ): "",
+    ("bitsandbytes_int8.LAYER_ERROR = (0.006, 0.009); bitsandbytes_int8.check_layer(result, 'cpu')", ""): "",
     (
         "bitsandbytes_int8.check_layer(result, 'cpu')",
         (

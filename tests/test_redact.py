@@ -204,14 +204,7 @@ def test_data_is_also_redacted_by_key_names() -> None:
     }
     redacted = Redactor(NO_IDENTITY).data(data)
     text = json.dumps(redacted)
-    for value in (
-        samples.PASSWORD,
-        samples.JOB,
-        samples.WANDB_KEY,
-        samples.USER,
-        samples.SERIAL,
-        '"password": 1',
-    ):
+    for value in (samples.PASSWORD, samples.JOB, samples.WANDB_KEY, samples.USER, samples.SERIAL, '"password": 1'):
         assert value not in text
     assert redacted["settings"]["steps"] == 5
     assert (redacted["command"][1], redacted["command"][5]) == ("serve", "8000")
@@ -288,13 +281,7 @@ INSERTED = st.sampled_from(
     ]
 )
 LINES = st.sampled_from(
-    [
-        *samples.VERSIONS.splitlines(),
-        *samples.HARMLESS.splitlines(),
-        "",
-        "    ",
-        "é ü 日本 🚀 İstanbul",
-    ]
+    [*samples.VERSIONS.splitlines(), *samples.HARMLESS.splitlines(), "", "    ", "é ü 日本 🚀 İstanbul"]
 )
 
 

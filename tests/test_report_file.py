@@ -241,8 +241,7 @@ def test_sensitive_text_is_redacted_in_every_field(text: str, tmp_path: Path) ->
 
 def test_secret_settings_and_variables_are_redacted_by_name(tmp_path: Path) -> None:
     machine = msgspec.structs.replace(
-        read_recorded("h200"),
-        environment=known({"MY_API_KEY": samples.PASSWORD, "HF_TOKEN": "(set)"}, "environment"),
+        read_recorded("h200"), environment=known({"MY_API_KEY": samples.PASSWORD, "HF_TOKEN": "(set)"}, "environment")
     )
     write_run(
         tmp_path / "runs",

@@ -143,13 +143,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     # 6. TRL's trainer, with the patches of patches/table.py.
     evaluator = Evaluator(run, task, policy, settings, ranks)
     recorder = Recorder(
-        run,
-        task,
-        settings,
-        ranks=ranks,
-        interrupt=interrupt,
-        evaluate=evaluator.evaluate,
-        first_step=first_step,
+        run, task, settings, ranks=ranks, interrupt=interrupt, evaluate=evaluator.evaluate, first_step=first_step
     )
     patches = policy.patch_context(settings, device=device, installed=installed, ranks=ranks, timer=recorder.timer)
     rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]

@@ -95,10 +95,7 @@ def rules(format: FormatOption = Format.human) -> None:
 
 @app.command()
 def report(
-    venv: VenvOption = "",
-    python: PythonOption = "",
-    output: OutputOption = "",
-    format: FormatOption = Format.human,
+    venv: VenvOption = "", python: PythonOption = "", output: OutputOption = "", format: FormatOption = Format.human
 ) -> None:
     """Contains machine, environment, findings, last install, verification and last run.
 

@@ -39,8 +39,7 @@ def fleet() -> None:
 def check(
     hosts: HostsOption = "",
     hosts_file: Annotated[
-        str,
-        typer.Option("--hosts-file", metavar="FILE", help="Connect by ssh to the hosts listed in this file."),
+        str, typer.Option("--hosts-file", metavar="FILE", help="Connect by ssh to the hosts listed in this file.")
     ] = "",
     slurm: SlurmOption = False,
     nodelist: NodelistOption = "",
@@ -114,8 +113,7 @@ def collective(
     ] = "",
     backend: Annotated[str, typer.Option("--backend", help="nccl, gloo, or auto: nccl if there is a GPU.")] = "auto",
     interface: Annotated[
-        str,
-        typer.Option("--interface", metavar="NAME", help="Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME."),
+        str, typer.Option("--interface", metavar="NAME", help="Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.")
     ] = "",
     master: Annotated[
         str, typer.Option("--master", metavar="ADDRESS", help="Rendezvous address; default: the first node.")

@@ -103,8 +103,7 @@ def resolve(
         bool, typer.Option("--all", help="Resolve every profile, including your own, as a dry run in CI.")
     ] = False,
     machine: Annotated[
-        str,
-        typer.Option("--machine", metavar="FILE|NAME|all", help="A recorded machine; all: the matrix, offline."),
+        str, typer.Option("--machine", metavar="FILE|NAME|all", help="A recorded machine; all: the matrix, offline.")
     ] = "",
     fact: FactOption = None,
     python: PythonVersionOption = "",
@@ -175,8 +174,7 @@ def audit(
     machine: MachineOption = "",
     fact: FactOption = None,
     fix: Annotated[
-        str,
-        typer.Option("--fix", metavar="FOLDER", help="Write corrected requirements and a profile here."),
+        str, typer.Option("--fix", metavar="FOLDER", help="Write corrected requirements and a profile here.")
     ] = "",
     format: FormatOption = Format.human,
 ) -> None:

@@ -54,7 +54,5 @@ def _target(profile: Profile, python: str, architecture: str) -> Target:
     """The requested platform and Python version, by default the first of the profile."""
     check_supported(profile, python=python, architecture=architecture)
     return Target(
-        architecture or profile.when.architectures[0],
-        profile.when.glibc,
-        (python or profile.python.versions[0],),
+        architecture or profile.when.architectures[0], profile.when.glibc, (python or profile.python.versions[0],)
     )

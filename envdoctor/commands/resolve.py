@@ -15,13 +15,7 @@ from envdoctor.download.sources import Sources, read_sources
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock
 from envdoctor.locking.lock import Lock
-from envdoctor.locking.resolve import (
-    Resolution,
-    default_target,
-    resolution_error,
-    resolve,
-    target_for_machine,
-)
+from envdoctor.locking.resolve import Resolution, default_target, resolution_error, resolve, target_for_machine
 from envdoctor.locking.targets import NamedProfile, named_profiles
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine

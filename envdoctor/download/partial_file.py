@@ -96,9 +96,7 @@ def _disk_error(error: OSError, target: Path, size: int | None) -> EnvdoctorErro
             hint=f"df -h {folder}, free some space, then run the same command again: the download resumes",
         )
     return EnvdoctorError(
-        f"cannot write {target}: {error.strerror or error}",
-        expected="a writable folder",
-        hint=f"ls -ld {folder}",
+        f"cannot write {target}: {error.strerror or error}", expected="a writable folder", hint=f"ls -ld {folder}"
     )
 
 

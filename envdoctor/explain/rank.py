@@ -49,11 +49,7 @@ class Explanation(Record, frozen=True, kw_only=True):
     facts: tuple[str, ...]  # facts of the text or the machine: "torch 2.8.0"
 
 
-def explain(
-    stream: BinaryIO,
-    machine: Machine | None = None,
-    stack: Stack | None = None,
-) -> Explanation:
+def explain(stream: BinaryIO, machine: Machine | None = None, stack: Stack | None = None) -> Explanation:
     """Read a text to its end and rank its causes.
 
     The facts of the machine and the environment change the confidence. If they are not given, they are read from a

@@ -51,12 +51,7 @@ TABLE = (
         "nvidia-smi -L",
     ),
     ComparedFact(
-        "GPU ",
-        "FLT016",
-        "node-differs",
-        "warning",
-        "Configure the GPUs alike on all nodes.",
-        "nvidia-smi -q",
+        "GPU ", "FLT016", "node-differs", "warning", "Configure the GPUs alike on all nodes.", "nvidia-smi -q"
     ),
     ComparedFact(
         "NVLink",
@@ -99,12 +94,7 @@ TABLE = (
         "link of ", "FLT033", "nccl-interface", "warning", "Bring the link up.", "sudo ip link set dev {name} up"
     ),
     ComparedFact(
-        "speed of ",
-        "FLT033",
-        "nccl-interface",
-        "warning",
-        "Check the cable and the switch port.",
-        "ethtool {name}",
+        "speed of ", "FLT033", "nccl-interface", "warning", "Check the cable and the switch port.", "ethtool {name}"
     ),
     ComparedFact(
         "InfiniBand",

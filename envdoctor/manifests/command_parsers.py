@@ -222,12 +222,7 @@ def _python(command: Command, files: Files) -> Iterator[Action]:
     elif words[:1] == ("setup.py",):
         project = InstallRequirement(".", url=".", text=".", line=command.line)
         yield Install(
-            command.line,
-            str(command),
-            "pip",
-            (project,),
-            no_build_isolation=True,
-            variables=command.assignments,
+            command.line, str(command), "pip", (project,), no_build_isolation=True, variables=command.assignments
         )
     elif words:
         yield Run(command.line, str(command), words)

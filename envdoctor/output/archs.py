@@ -122,9 +122,7 @@ def _verdict(gpu: TargetGpu, files: tuple[ScannedFile, ...]) -> Iterator[Text]:
         yield Text.assemble(mark, f"{label}: PTX in {_names([file for file, _ in compiled])} needs {needs}")
 
 
-def _by_required_driver(
-    covered: list[tuple[ScannedFile, Coverage]],
-) -> dict[str, list[tuple[ScannedFile, Coverage]]]:
+def _by_required_driver(covered: list[tuple[ScannedFile, Coverage]]) -> dict[str, list[tuple[ScannedFile, Coverage]]]:
     """Files with code that is compiled at first use, by the driver version that this requires."""
     groups: dict[str, list[tuple[ScannedFile, Coverage]]] = {}
     for file, coverage in covered:

@@ -58,10 +58,7 @@ def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
 def _finding(finding: Finding) -> list[RenderableType]:
     mark = MARKS.get(finding.status, "?")
     head = Text.assemble(
-        (f"  {mark} ", finding.status),
-        (f"{finding.id} ", "title"),
-        finding.message,
-        (f"  [{finding.cause}]", "dim"),
+        (f"  {mark} ", finding.status), (f"{finding.id} ", "title"), finding.message, (f"  [{finding.cause}]", "dim")
     )
     if finding.status == "info":
         return [head]  # harmless: `envdoctor explain ID` prints the details

@@ -14,9 +14,7 @@ MIB = 1 << 20
 def render_fetch(data: FetchResult) -> list[RenderableType]:
     """The downloaded files, those that were present or left out, and the install command for the other machine."""
     downloads = f"{data.files - data.kept} downloaded ({data.downloaded / MIB:.1f} MiB), {data.kept} already present"
-    details = [
-        f"{data.files} files, {data.bytes / MIB:.1f} MiB in {data.folder}; {downloads}; {data.seconds:.1f} s",
-    ]
+    details = [f"{data.files} files, {data.bytes / MIB:.1f} MiB in {data.folder}; {downloads}; {data.seconds:.1f} s"]
     if data.direct:
         details.append(f"direct wheels: {', '.join(data.direct)}")
     details += [f"left out: {line}" for line in data.left_out]

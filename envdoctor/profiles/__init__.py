@@ -130,10 +130,7 @@ def _candidate(machine: Machine, profile: Profile) -> Candidate:
 def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
     when = profile.when
     yield check_fact(
-        "architecture",
-        machine.system.architecture,
-        " or ".join(when.architectures),
-        when.architectures.__contains__,
+        "architecture", machine.system.architecture, " or ".join(when.architectures), when.architectures.__contains__
     )
     yield check_fact("glibc", machine.system.glibc, f">= {when.glibc}", lambda v: Version(v) >= Version(when.glibc))
     yield _disk_condition(machine, when.disk_gb)

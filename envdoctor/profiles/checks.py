@@ -255,9 +255,7 @@ def check_pin(pin: Pin, place: str) -> Iterator[Problem]:
         yield Problem(place, f"{line} has {found[0]}", "such as `torch==2.8.0`")
     if requirement.url:
         yield Problem(
-            place,
-            f"{line} is a URL without a hash",
-            "name and version, or a wheel with sha256 in [[wheels]]",
+            place, f"{line} is a URL without a hash", "name and version, or a wheel with sha256 in [[wheels]]"
         )
     if ARCHIVE_NAME.search(requirement.name):
         yield Problem(place, f"{line} names a file", "name and version, from a package index")

@@ -206,10 +206,7 @@ def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
         (evidence("gpus", machine.gpus), evidence("system.container", container)),
         "Restart the container. To prevent it, use CDI devices of the container toolkit on the host, or set Docker's "
         "cgroup driver to cgroupfs.",
-        (
-            "docker restart CONTAINER",
-            "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host",
-        ),
+        ("docker restart CONTAINER", "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host"),
     )
 
 

@@ -19,13 +19,7 @@ from stacks import TRAIN
 from verl_engine.check import FILE
 from verl_engine.checkpoints import Checkpoints
 from verl_engine.inventory import Inventory
-from verl_engine.launch_context import (
-    check_gpus,
-    check_transfer_queue,
-    check_trl,
-    choose_attention,
-    choose_gpus,
-)
+from verl_engine.launch_context import check_gpus, check_transfer_queue, check_trl, choose_attention, choose_gpus
 from verl_engine.merge import describe_model, model_card
 from verl_engine.process import Children
 from verl_engine.ray_cpus import WITHOUT_QUEUE
@@ -149,8 +143,7 @@ def test_a_folder_with_only_an_error_can_be_used_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [(["--resume", "latest"], "verl is not installed"), ([], "already contains a run")],
+    ("arguments", "problem"), [(["--resume", "latest"], "verl is not installed"), ([], "already contains a run")]
 )
 def test_a_used_directory_is_not_overwritten(tmp_path: Path, arguments: list[str], problem: str) -> None:
     folder = write_run(tmp_path / "run")

@@ -26,11 +26,7 @@ def read_config(settings: dict[str, Any]) -> Any:
     if is_local_path(name) and not (folder / "config.json").is_file():
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) if folder.is_dir() else ""
         seen = f"has no config.json ({names or 'it is empty'})" if folder.is_dir() else "is not a folder"
-        raise BadInput(
-            f"model = {name}: it {seen}",
-            expected=EXPECTED,
-            hint="--set model=FOLDER",
-        )
+        raise BadInput(f"model = {name}: it {seen}", expected=EXPECTED, hint="--set model=FOLDER")
     check_revision(name, settings["revision"])
     reach_hub(name, settings["revision"])
     options = {"revision": settings["revision"]} if settings["revision"] else {}

@@ -71,13 +71,7 @@ class Policy:
 
 
 def make_policy(
-    run: RunDirectory,
-    task: Any,
-    settings: dict[str, Any],
-    *,
-    device: str,
-    proven: Mapping[str, Any],
-    ranks: Ranks,
+    run: RunDirectory, task: Any, settings: dict[str, Any], *, device: str, proven: Mapping[str, Any], ranks: Ranks
 ) -> Policy:
     """Load the model that the settings name, or make the tiny one."""
     if settings["model"]:
@@ -103,13 +97,7 @@ def _make_tiny(
 
 
 def _load(
-    run: RunDirectory,
-    task: Any,
-    settings: dict[str, Any],
-    *,
-    device: str,
-    proven: Mapping[str, Any],
-    ranks: Ranks,
+    run: RunDirectory, task: Any, settings: dict[str, Any], *, device: str, proven: Mapping[str, Any], ranks: Ranks
 ) -> Policy:
     """Load a pretrained model; configuration, tokenizer and prompts are checked before the weights are read."""
     config = read_config(settings)

@@ -200,10 +200,7 @@ class Collapse:
 
 
 # verl's warm-up is a share of all steps, and its supervised fine-tuning has no completions.
-WARM_UP = {
-    False: "--set lr_warmup_steps=20; see this step in generations.csv",
-    True: "--set lr_warmup_share=0.05",
-}
+WARM_UP = {False: "--set lr_warmup_steps=20; see this step in generations.csv", True: "--set lr_warmup_share=0.05"}
 
 
 class GradientSpike:

@@ -55,9 +55,7 @@ def choose_device(requested: str) -> str:
 
     if requested == "cuda" and not torch.cuda.is_available():
         raise BadInput(
-            f"device = cuda, but torch {torch.__version__} detects no GPU",
-            expected="a GPU",
-            hint="--set device=cpu",
+            f"device = cuda, but torch {torch.__version__} detects no GPU", expected="a GPU", hint="--set device=cpu"
         )
     if requested == "cpu" or not torch.cuda.is_available():
         return "cpu"

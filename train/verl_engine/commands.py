@@ -89,13 +89,7 @@ def _torchrun(nodes: int) -> list[str]:
     return [f"--nnodes={nodes}", f"--node-rank={RANK}", f"--master-addr={HEAD}", f"--master-port={TORCH_PORT}"]
 
 
-def merge_command(
-    python: str,
-    checkpoint: Path,
-    target: Path,
-    trust_remote_code: bool,
-    version: Version,
-) -> Command:
+def merge_command(python: str, checkpoint: Path, target: Path, trust_remote_code: bool, version: Version) -> Command:
     """Return verl's merger, which turns the shards of every rank into one Hugging Face model on the CPU.
 
     `checkpoint` is the folder with model_world_size_N_rank_0.pt. The merger's upload to the Hub is not used, since it

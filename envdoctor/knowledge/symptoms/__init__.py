@@ -10,8 +10,7 @@ from envdoctor.knowledge.tables import FOLDER, load_table
 
 MINIMUM_LITERAL = 4  # characters; shorter texts are in every block of a log
 PIECE = re.compile(  # a run of literal characters, an escape, a character class, a quantifier, or one character
-    r"[^\\.\[(){}^$*+?|]+(?![?*{])|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.",
-    re.DOTALL,
+    r"[^\\.\[(){}^$*+?|]+(?![?*{])|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.", re.DOTALL
 )
 
 
