@@ -160,7 +160,7 @@ def test_without_a_compatible_wheel_the_fallback_is_used(place: Place, web: File
     assert marker(place)["fallbacks"] == {"flash-attn": "sdpa"}
     assert marker(place)["environment"]["ATTN_IMPL"] == "sdpa"
     human = place.install("--format", "human", "--venv", str(place.home / "envs/other"))
-    assert "no wheel of flash-attn could be used: attention by sdpa instead" in human.stdout
+    assert "no wheel of flash-attn could be used: attention implementation sdpa instead" in human.stdout
     assert "built for torch 2.8, here is 9.9" in " ".join(human.stdout.split())
 
 
@@ -257,14 +257,14 @@ def test_uv_inherits_the_lock_when_it_adds_a_wheel(place: Place, monkeypatch: py
     wheel = Wheel(name="flash-attn", file=file.name, url=str(file), sha256=digest)
     plan = place.plan()
     profile = msgspec.structs.replace(read_profile(str(place.profile)), wheels=(wheel,))
-    pinned: list[Any] = []
+    inherited: list[Any] = []
     real = wheel_step.run_uv
 
     def watched(*arguments: Any, **more: Any) -> Any:
-        pinned.extend(str(Path(f"/proc/self/fd/{number}").readlink()) for number in more["keep_open"])
+        inherited.extend(str(Path(f"/proc/self/fd/{number}").readlink()) for number in more["pass_fds"])
         return real(*arguments, **more)
 
     monkeypatch.setattr(wheel_step, "run_uv", watched)
     place.install_plan(plan_install(profile, plan.lock, place.venv, plan.sources))
-    assert pinned == [str(EnvironmentPaths(place.venv).lock_file)]
+    assert inherited == [str(EnvironmentPaths(place.venv).lock_file)]
     assert place.packages()["flash-attn"] == "2.0"

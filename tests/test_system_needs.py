@@ -108,9 +108,9 @@ def test_root_runs_the_package_manager(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place: Place) -> None:
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
     place.profile.write_text(place.profile.read_text().replace('id = "mine"', 'id = "mine"\nsystem = ["c-compiler"]'))
-    message = place.home / "said"
+    calls = place.home / "calls"
     tools = place.home / "tools"
-    program(tools, "apt-get", f'echo "$@" >> {message}')
+    program(tools, "apt-get", f'echo "$@" >> {calls}')
     for name in ("sh", "env"):
         (tools / name).symlink_to(f"/bin/{name}" if Path(f"/bin/{name}").exists() else f"/usr/bin/{name}")
     uv = Path(sys.executable).parent
@@ -119,19 +119,17 @@ def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place
     assert done.returncode == 0, done.stderr
     notes = envelope(done)["data"]["survey"]["notes"]
     assert any("c-compiler is missing" in line and "apt-get install" in line for line in notes), notes
-    assert not message.exists()
+    assert not calls.exists()
     if os.geteuid() != 0:
         return
     empty = place.install("--venv", str(place.home / "envs/other"), "--system", **path)
     assert empty.returncode == 3
     assert "after apt-get install" in envelope(empty)["error"]["message"]
     assert "c-compiler is missing" in envelope(empty)["error"]["message"]
-    program(
-        tools, "apt-get", f'echo "$@" >> {message}; printf "#!/bin/sh\\n" > {tools}/gcc; /bin/chmod +x {tools}/gcc'
-    )
+    program(tools, "apt-get", f'echo "$@" >> {calls}; printf "#!/bin/sh\\n" > {tools}/gcc; /bin/chmod +x {tools}/gcc')
     done = place.install("--venv", str(place.home / "envs/other"), "--system", **path)
     assert done.returncode == 0, done.stdout
     assert envelope(done)["data"]["survey"]["notes"] == ["installed on the system: c-compiler"]
-    assert "install -y --no-install-recommends gcc libc6-dev" in message.read_text()
+    assert "install -y --no-install-recommends gcc libc6-dev" in calls.read_text()
     steps = [entry.step for entry in read_journal(EnvironmentPaths(place.home / "envs/other").journal).entries]
     assert steps.count("system") == 4, "start and end, of the one that failed and of this one"
