@@ -39,8 +39,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def error_of(answer: tuple[int, dict[str, Any]]) -> dict[str, str]:
-    status, record = answer
+def error_of(result: tuple[int, dict[str, Any]]) -> dict[str, str]:
+    status, record = result
     assert status == 2
     assert record["ok"] is False
     assert set(record["error"]) == {"message", "expected", "hint"}
@@ -264,7 +264,7 @@ def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> Non
 
 
 def test_settings_of_a_deselected_alternative_are_reset() -> None:
-    """gsm8k names a share and a length for vLLM: who samples with transformers has not asked for either."""
+    """gsm8k sets a share and a length for vLLM, which are reset with generation = transformers."""
     recipe = read_recipe("gsm8k")
     settled = resolve_settings(recipe, {"generation": "transformers"})
     assert (settled["vllm_share"], settled["vllm_max_model_length"]) == (0.0, 0)

@@ -117,7 +117,7 @@ def test_a_plan_reads_the_sizes_of_a_model_from_the_hub(hub: Hub, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert f"{hub.address}/o/open" in done.stdout
     assert hub.matching_requests(".") == hub.matching_requests("config.json")  # nothing else is fetched
-    read_shape("Qwen/Qwen2.5-7B")  # its sizes are known here: nobody is asked
+    read_shape("Qwen/Qwen2.5-7B")  # its sizes are built in: no request is made
     assert not hub.matching_requests("Qwen2.5-7B")
 
 

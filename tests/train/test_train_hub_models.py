@@ -56,8 +56,8 @@ def load(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[d
 @pytest.mark.parametrize("name", ["qwen2", pytest.param("gpt_oss", marks=pytest.mark.long)])
 def test_a_run_with_a_hub_name(python: Path, hub: Hub, tmp_path: Path, name: str) -> None:
     experts = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj"]} if name == "gpt_oss" else {}
-    asked = {"model": f"o/{name}", "revision": "v1", "data": "o/sums:main@v1"} | experts
-    done = train(python, hub, tmp_path / "a", asked, HF_TOKEN="hf_reader")
+    settings = {"model": f"o/{name}", "revision": "v1", "data": "o/sums:main@v1"} | experts
+    done = train(python, hub, tmp_path / "a", settings, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
     assert done.result["steps"] == 2
     assert done.result["data"]["format"] == "gsm8k"
@@ -77,8 +77,8 @@ def test_the_reference_model_has_the_trained_revision(python: Path, hub: Hub, ma
              "model.save_pretrained(given[0])\nreport()", tmp_path / "other")  # fmt: skip
     hub.add("models", "o/two", made / "qwen2", "v1")
     hub.add("models", "o/two", tmp_path / "other")
-    asked = {"model": "o/two", "revision": "v1", "data": "o/sums:main@v1", "lora_rank": 0, "beta": 0.1, "steps": 1}
-    done = train(python, hub, tmp_path / "a", asked)
+    settings = {"model": "o/two", "revision": "v1", "data": "o/sums:main@v1", "lora_rank": 0, "beta": 0.1, "steps": 1}
+    done = train(python, hub, tmp_path / "a", settings)
     assert done.status == 0, done.errors
     (row,) = csv.DictReader((done.run / "metrics.csv").read_text(encoding="utf-8").splitlines())
     assert float(row["kl"]) == pytest.approx(0, abs=1e-6)
@@ -132,7 +132,7 @@ def test_repository_code_is_not_run_by_default(python: Path, hub: Hub, made: Pat
 
 
 def test_weights_in_bin_files_only(python: Path, hub: Hub, tmp_path: Path) -> None:
-    """Read where torch reads them safely; a conversion by a third host is not asked for."""
+    """Read where torch reads them safely; no conversion by a third host is requested."""
     (found,) = load(python, hub, tmp_path, "load('o/bin')", HF_TOKEN="hf_reader")
     if "message" in found:
         assert "torch" in found["message"], found  # transformers wants torch 2.6 for them
@@ -145,10 +145,10 @@ def test_weights_in_bin_files_only(python: Path, hub: Hub, tmp_path: Path) -> No
 def test_without_the_hub_the_cache_is_used(python: Path, hub: Hub, tmp_path: Path) -> None:
     (first,) = load(python, hub, tmp_path, "load('o/qwen2')")
     assert first["words"] == 2
-    nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    (again,) = load(python, hub, tmp_path, "load('o/qwen2')", **nobody)
+    unreachable = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    (again,) = load(python, hub, tmp_path, "load('o/qwen2')", **unreachable)
     assert again == first
-    (gone,) = load(python, hub, tmp_path, "load('o/gpt_oss')", **nobody)
+    (gone,) = load(python, hub, tmp_path, "load('o/gpt_oss')", **unreachable)
     assert (
         "the hub cannot be reached at http://127.0.0.1:9: Connection refused; it is not in the cache"
         in gone["message"]

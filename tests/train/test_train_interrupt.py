@@ -21,7 +21,7 @@ interrupt.training = True
 print("ready", flush=True)
 while interrupt.requested_at is None:
     time.sleep(0.01)
-print("asked", flush=True)
+print("interrupted", flush=True)
 time.sleep(4)  # the checkpoint is being marked complete
 print("saved", flush=True)
 """
@@ -46,7 +46,7 @@ def test_a_second_signal(first: int, second: int, under_torchrun: bool, saved: b
     assert child.stdout
     assert child.stdout.readline() == "ready\n"
     child.send_signal(first)
-    assert child.stdout.readline() == "asked\n"
+    assert child.stdout.readline() == "interrupted\n"
     time.sleep(1.2)
     child.send_signal(second)
     output, errors = child.communicate(timeout=20)

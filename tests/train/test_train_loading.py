@@ -24,7 +24,7 @@ def choose(wanted: str = "auto", environment: str = "", proven: Any = None, **fa
 
 
 @pytest.mark.parametrize(
-    ("asked", "facts", "chosen", "said"),
+    ("requested", "facts", "chosen", "note"),
     [
         (("auto", "", None), {}, "sdpa", ""),
         (("auto", "", None), {"device": "cpu", "dtype": "float32", "installed": BOTH}, "sdpa", ""),
@@ -54,11 +54,11 @@ def choose(wanted: str = "auto", environment: str = "", proven: Any = None, **fa
         (("sdpa", "", {"attention": ["eager"]}), {}, "sdpa", ""),
     ],
 )
-def test_attention_is_chosen(asked: tuple[Any, ...], facts: dict[str, Any], chosen: str, said: str) -> None:
-    name, notes = choose(*asked, **facts)
+def test_attention_is_chosen(requested: tuple[Any, ...], facts: dict[str, Any], chosen: str, note: str) -> None:
+    name, notes = choose(*requested, **facts)
     assert name == chosen
-    assert said in " ".join(notes)
-    assert bool(notes) == bool(said)
+    assert note in " ".join(notes)
+    assert bool(notes) == bool(note)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_hub_kernel_that_verify_passed_with_sinks_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "stored", "has_bfloat16", "found", "said"),
+    ("changed", "stored", "has_bfloat16", "found", "note"),
     [
         ({}, "", True, ("bfloat16", "float32"), ""),
         ({"dtype": "float32"}, "", True, ("bfloat16", "float32"), ""),
@@ -110,12 +110,12 @@ def test_a_hub_kernel_that_verify_passed_with_sinks_is_used() -> None:
     ],
 )
 def test_the_dtype_is_chosen(
-    changed: dict[str, Any], stored: str, has_bfloat16: bool, found: tuple[str, str], said: str
+    changed: dict[str, Any], stored: str, has_bfloat16: bool, found: tuple[str, str], note: str
 ) -> None:
     *types, notes = choose_dtype(defaults(**changed), stored, has_bfloat16=has_bfloat16)
     assert tuple(types) == found
-    assert said in " ".join(notes)
-    assert bool(notes) == bool(said)
+    assert note in " ".join(notes)
+    assert bool(notes) == bool(note)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ foreign = root / "foreign"
 save_qwen2(foreign)
 file = foreign / "tokenizer_config.json"
 file.write_text(text.dumps(text.loads(file.read_text()) | {"tokenizer_class": "ClassOfAnotherVersion"}))
-plain, said = models.load_tokenizer(use(model=str(foreign)))
+plain, plain_notes = models.load_tokenizer(use(model=str(foreign)))
 custom = place("custom", model_type="mine", auto_map={"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"})
 report(
     ids=ids, notes=notes, side=tokenizer.padding_side, pad=tokenizer.pad_token,
@@ -243,7 +243,7 @@ report(
     gpt_oss=[sinks.attention, sinks.dtype, sinks.notes],
     half=[half.dtype, str(half.model.dtype), half.notes], named=named.attention,
     counted=[list(models.count_parameters(loaded.model)), whole],
-    padded=[padding.pad_token, padded], foreign=[len(plain("sort one")["input_ids"]), said],
+    padded=[padding.pad_token, padded], foreign=[len(plain("sort one")["input_ids"]), plain_notes],
     refusals={
         "nowhere": refusal(models.load_model, model=str(root / "nowhere")),
         "hub": refusal(models.load_model, model="nobody/nothing"),
@@ -365,8 +365,8 @@ whole = sum(p.numel() for p in models.load_model(given[1] | {"model": str(root)}
 found = {"there": importlib.util.find_spec("bitsandbytes") is not None, "whole": whole}
 for kind in ("nf4", "fp4", "int8"):
     try:
-        asked = given[1] | {"model": str(root), "quantization": kind, "lora_rank": 4}
-        loaded = models.load_model(asked, device="cpu")
+        settings = given[1] | {"model": str(root), "quantization": kind, "lora_rank": 4}
+        loaded = models.load_model(settings, device="cpu")
     except BadInput as error:
         found[kind] = error.message
         continue

@@ -192,13 +192,15 @@ report(**cases)
 def test_two_grpo_steps_train_the_adapter_alone_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
     for python in all_stacks(stack_python):
         found = run_code(python, TRAINING, tmp_path / name_of(python), defaults())
-        for case, said in found.items():
+        for case, result in found.items():
             place = (name_of(python), case)
-            assert said["still"] == said["strangers"] == said["new"] == [], place
-            assert said["types"] == ["torch.float32"], place  # small updates would vanish in bfloat16
+            assert result["still"] == result["strangers"] == result["new"] == [], place
+            assert result["types"] == ["torch.float32"], place  # small updates would vanish in bfloat16
             if "beta" in case:
                 # the first step is taken by the first policy; then the adapter has moved away from it
-                assert said["kl"][0] == pytest.approx(0, abs=1e-6), place
-                assert said["kl"][1] > 1e-3, place
-            assert said["marks"] == ["nf4" in case, "int8" in case], place  # put back after the hand-over
-            assert said["reentrant"] == ([False] if "checkpointing" in case or case == "gpt_oss, nf4" else []), place
+                assert result["kl"][0] == pytest.approx(0, abs=1e-6), place
+                assert result["kl"][1] > 1e-3, place
+            assert result["marks"] == ["nf4" in case, "int8" in case], place  # restored after the construction
+            assert result["reentrant"] == ([False] if "checkpointing" in case or case == "gpt_oss, nf4" else []), (
+                place
+            )

@@ -15,7 +15,7 @@ from stacks import TINY, TRAIN, run_code
 from test_train_runs import finish, read_events, read_rows, start, wait_for_step, write_run
 
 pytestmark = pytest.mark.stack
-# What is measured by a clock, or by the process.
+# Columns that depend on time or on the process.
 UNSTEADY = ("seconds", "tokens_per_second", "memory_gib")
 
 
@@ -34,21 +34,21 @@ def test_a_resumed_run_equals_the_uninterrupted_one(stack_python: Path, tmp_path
     whole = write_run(tmp_path / "whole", "sort", steps=4, warmup_steps=20, micro_batch=8, beta=0.05, seed=7)
     status, output = finish(start(stack_python, whole))
     assert status == 0, output
-    taken_up = tmp_path / "taken_up"
-    shutil.copytree(whole, taken_up)
-    status, output = finish(start(stack_python, taken_up, "--resume", "checkpoint-2"))
+    resumed = tmp_path / "resumed"
+    shutil.copytree(whole, resumed)
+    status, output = finish(start(stack_python, resumed, "--resume", "checkpoint-2"))
     assert status == 0, output
-    aside = taken_up / "checkpoints/aside-1"
+    aside = resumed / "checkpoints/aside-1"
     assert "checkpoint-4, generations.csv, metrics.csv, result.json of the later steps were moved to" in output
     for name in ("checkpoint-4/complete.json", "metrics.csv", "result.json"):
         first = (whole / "checkpoints" if name.startswith("checkpoint") else whole) / name
         assert (aside / name).read_bytes() == first.read_bytes()
-    assert steady(taken_up) == steady(whole)
-    assert read_rows(taken_up / "generations.csv") == read_rows(whole / "generations.csv")
-    results = [json.loads((run / "result.json").read_text()) for run in (whole, taken_up)]
+    assert steady(resumed) == steady(whole)
+    assert read_rows(resumed / "generations.csv") == read_rows(whole / "generations.csv")
+    results = [json.loads((run / "result.json").read_text()) for run in (whole, resumed)]
     assert results[0]["after"] == results[1]["after"]
     assert results[1]["resumed_from"] == 2
-    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, taken_up)]
+    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, resumed)]
     assert weights[0] == weights[1]
 
 
@@ -127,7 +127,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
     assert result["shares"]["wait"] > 0.1
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
     generations = read_rows(run / "generations.csv")
-    assert len(generations) == 4 * 4 * 4  # steps, prompts, answers: those of both
+    assert len(generations) == 4 * 4 * 4  # steps, prompts, completions of both ranks
     by_prompt = {(row["step"], row["prompt"]) for row in generations}
     assert len(by_prompt) == 4 * 4
     rewards = [float(row["reward"]) for row in generations if row["step"] == "1"]
@@ -136,7 +136,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
     events = read_events(run)
     assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= {p.name for p in (run / "checkpoints/checkpoint-4").iterdir()}
-    # Both take up the checkpoint of both.
+    # Both ranks resume from their checkpoint.
     (run / "result.json").unlink()
     status, output = finish(start_two(stack_python, run, "--resume", str(run / "checkpoints/checkpoint-2")))
     assert status == 0, output
@@ -158,7 +158,7 @@ def test_both_ranks_stop_at_the_same_step_after_a_signal(stack_python: Path, tmp
 
 
 def test_stop_on_ends_the_run(stack_python: Path, tmp_path: Path) -> None:
-    # Without a warm-up every answer is wrong: all rewards are 0, and there is nothing to compare.
+    # Without a warm-up every completion is wrong: all rewards are 0, and all advantages too.
     run = write_run(
         tmp_path / "run", "sort", steps=300, warmup_steps=0, warmup_batch=64, save_every=0, eval_every=0,
         stop_on=["no-signal"],
@@ -310,7 +310,7 @@ def test_a_run_killed_after_its_last_step_is_finished_without_another(
     assert status == 0, output
     whole = json.loads((run / "result.json").read_text())
     steps, weights = steady(run), (run / "model" / "model.safetensors").read_bytes()
-    # As if it had been killed while it looked at the held-out rows for the last time.
+    # As if it had been killed during the final evaluation.
     events = (run / "events.jsonl").read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(events) if '"event": "checkpoint"' in line)
     (run / "events.jsonl").write_text("".join(events[: last + 1]))
@@ -322,7 +322,7 @@ def test_a_run_killed_after_its_last_step_is_finished_without_another(
     assert (again["steps"], again["after"]) == (whole["steps"], whole["after"])
     assert steady(run) == steps
     assert (run / "model" / "model.safetensors").read_bytes() == weights
-    # Now nothing at all is left, and nothing is done.
+    # The run is finished now: nothing is changed.
     before = contents(run)
     status, output = finish(start(stack_python, run, "--resume", "latest"))
     assert (status, "the run is finished" in output) == (0, True)

@@ -65,7 +65,7 @@ def test_a_kill_within_a_character_loses_that_row_alone(tmp_path: Path) -> None:
 
 def test_events_survive_a_cut_character_and_unicode_line_separators(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.write_event("eval", when="before", metrics={"reward": 0.5}, said="a\u2028b\x85c")
+    run.write_event("eval", when="before", metrics={"reward": 0.5}, text="a\u2028b\x85c")
     run.write_event("note", message="größer")
     file = tmp_path / "events.jsonl"
     whole = file.read_bytes()
@@ -95,7 +95,7 @@ def test_evaluations_after_the_resumed_step_are_dropped(tmp_path: Path) -> None:
     for step, reward in ((0, 0.1), (50, 0.2), (100, 0.3), (50, 0.4), (60, 0.5)):
         run.write_event("eval", step=step, metrics={"greedy_reward": reward})
     run.write_event("eval", step=None, metrics={})
-    assert [(look["step"], look["metrics"]["greedy_reward"]) for look in run.read_evaluations()] == [
+    assert [(found["step"], found["metrics"]["greedy_reward"]) for found in run.read_evaluations()] == [
         (0, 0.1), (50, 0.4), (60, 0.5),
     ]  # fmt: skip
 

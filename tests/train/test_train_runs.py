@@ -163,9 +163,9 @@ def test_a_killed_run_is_resumed_without_gap_or_repetition(stack_python: Path, t
     events = read_events(run)
     skipped = [event for event in events if event["event"] == "checkpoint_skipped"]
     assert [event["path"] for event in skipped] == ["checkpoints/checkpoint-39"]
-    looks = [event for event in events if event["event"] == "eval"]
-    assert [event["when"] for event in looks].count("before") == 1
-    assert result["before"] == looks[0]["metrics"]
+    evaluations = [event for event in events if event["event"] == "eval"]
+    assert [event["when"] for event in evaluations].count("before") == 1
+    assert result["before"] == evaluations[0]["metrics"]
 
 
 def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:

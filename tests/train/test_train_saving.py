@@ -97,7 +97,7 @@ def merge(kind, name, **changed):
 
 
 def swallow():
-    # A merged model that lost its adapter is told apart.
+    # A merged model that lost its adapter is detected.
     plain, effect = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
     return after.compare_logits(plain, plain + effect, plain)
 

@@ -126,5 +126,5 @@ def test_optimizers_are_checked_without_torch() -> None:
 )
 def test_ineffective_settings_are_refused(recipe: str, given: dict[str, Any], seen: str) -> None:
     assert seen in refused(read_recipe(recipe), **given).message
-    other, *_ = given  # what the recipe says of it goes with the way that it belongs to
+    other, *_ = given  # the recipe's value is reset with the alternative it belongs to
     assert resolve_settings(read_recipe(recipe), {other: given[other]})[other] == given[other]

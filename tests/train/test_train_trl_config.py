@@ -173,7 +173,7 @@ def test_a_loss_that_the_version_lacks_is_refused() -> None:
 
 
 def test_each_loss_gets_its_kind_of_weights() -> None:
-    """TRL's default for luspo is another loss, that for vespo beside vLLM a ValueError (1.0 to 1.16)."""
+    """TRL's default for luspo is another loss, that for vespo with vLLM a ValueError (1.0 to 1.16)."""
     assert arguments("1.16.0", loss_type="luspo")[0]["importance_sampling_level"] == "sequence"
     assert "importance_sampling_level" not in arguments("1.16.0")[0]
     given, notes = arguments("1.16.0", loss_type="vespo", generation="vllm-colocate")
