@@ -12,16 +12,9 @@ from envdoctor.rules.facts import is_reported
 from envdoctor.rules.registry import Problem, evidence, rule
 
 UNKNOWN_ERROR = "NVML error 999"
-LOST_DEVICES = "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"
 
 
-@rule(
-    "DRV001",
-    kind="machine",
-    severity="error",
-    cause="nvml-driver-library-mismatch",
-    url="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
-)
+@rule("DRV001", severity="error", cause="nvml-driver-library-mismatch")
 def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
     """The loaded kernel module and the installed driver libraries have different versions.
 
@@ -51,7 +44,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV002", kind="machine", severity="error", cause="driver-not-loaded")
+@rule("DRV002", severity="error", cause="driver-not-loaded", url="")
 def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
     """The driver's libraries are installed, but the kernel module is not loaded (NVML error 9).
 
@@ -73,7 +66,7 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV003", kind="machine", severity="info", cause="no-nvidia-gpu")
+@rule("DRV003", severity="info", cause="no-nvidia-gpu", url="")
 def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
     """The machine has no NVIDIA driver and no GPU, so a CUDA environment cannot run. The CPU profile can.
 
@@ -92,13 +85,7 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule(
-    "DRV004",
-    kind="machine",
-    severity="error",
-    cause="container-no-gpu",
-    url="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
-)
+@rule("DRV004", severity="error", cause="container-no-gpu")
 def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
     """A container that requests GPUs has none.
 
@@ -124,7 +111,7 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV005", kind="machine", severity="error", cause="driver-not-loaded")
+@rule("DRV005", severity="error", cause="driver-not-loaded", url="")
 def nvml_fails(machine: Machine) -> Iterator[Problem]:
     """NVML fails for a reason that no other rule covers: missing permissions, a timeout, or an unknown error.
 
@@ -151,13 +138,7 @@ def nvml_fails(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule(
-    "DRV006",
-    kind="machine",
-    severity="error",
-    cause="driver-too-old",
-    url="https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
-)
+@rule("DRV006", severity="error", cause="driver-too-old")
 def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
     """The driver is older than every CUDA 12 build of torch requires, and current torch has no wheels for CUDA 11.
 
@@ -181,7 +162,7 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV014", kind="machine", severity=("error", "warning"), cause="container-no-gpu", url=LOST_DEVICES)
+@rule("DRV014", severity=("error", "warning"), cause="container-no-gpu")
 def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
     """NVML returns "Unknown Error" (999) in a container: the container has lost its GPUs.
 

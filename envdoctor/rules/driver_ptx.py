@@ -30,20 +30,13 @@ from envdoctor.rules.facts import (
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
 
-COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 # From vLLM 0.7.2 (torch 2.5.1) on its FlashAttention 2 contains only sm_80 code and compute_80 PTX, which the driver
 # compiles for sm_90 and newer. github.com/vllm-project/vllm/issues/28030; measured.
 FIRST_PTX_TORCH = (2, 5)
 FIRST_PTX_GPU: Capability = (9, 0)
 
 
-@rule(
-    "TORCH005",
-    kind="environment",
-    severity="warning",
-    cause="driver-ptx-too-old",
-    url="https://github.com/vllm-project/vllm/issues/28030",
-)
+@rule("TORCH005", severity="warning", cause="driver-ptx-too-old")
 def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A library contains only PTX for this GPU, from a newer CUDA release than the driver's compiler supports.
 
@@ -86,7 +79,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     )  # fmt: skip
 
 
-@rule("TORCH006", kind="environment", severity=("warning", "info"), cause="driver-ptx-too-old", url=COMPATIBILITY)
+@rule("TORCH006", severity=("warning", "info"), cause="driver-ptx-too-old")
 def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than torch's CUDA release, but of the same major version, which is supported.
 

@@ -24,13 +24,7 @@ AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
 FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
 
 
-@rule(
-    "CUDA001",
-    kind="environment",
-    severity=("warning", "info"),
-    cause="nvcc-torch-mismatch",
-    url="https://docs.pytorch.org/docs/stable/cpp_extension.html",
-)
+@rule("CUDA001", severity=("warning", "info"), cause="nvcc-torch-mismatch")
 def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc and torch have different CUDA major versions: torch refuses to build extensions with it.
 
@@ -58,13 +52,7 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     )
 
 
-@rule(
-    "CUDA002",
-    kind="environment",
-    severity=("warning", "info"),
-    cause="nvcc-too-old",
-    url="https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list",
-)
+@rule("CUDA002", severity=("warning", "info"), cause="nvcc-too-old")
 def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc is too old for the GPU, or no longer supports it: "Unsupported gpu architecture 'compute_90'".
 
@@ -102,13 +90,7 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
         return
 
 
-@rule(
-    "CUDA003",
-    kind="environment",
-    severity=("warning", "info"),
-    cause="gcc-too-new-for-nvcc",
-    url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/#host-compiler-support-policy",
-)
+@rule("CUDA003", severity=("warning", "info"), cause="gcc-too-new-for-nvcc")
 def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The host compiler is newer than this nvcc supports: "unsupported GNU version! gcc versions later than ...".
 
@@ -136,13 +118,7 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
     )
 
 
-@rule(
-    "CUDA004",
-    kind="environment",
-    severity="info",
-    cause="cuda-home-missing",
-    url="https://docs.flashinfer.ai/installation.html",
-)
+@rule("CUDA004", severity="info", cause="cuda-home-missing")
 def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc is not installed, and the environment has a library that may compile CUDA code at run time.
 
@@ -172,13 +148,7 @@ def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterat
         )
 
 
-@rule(
-    "CUDA005",
-    kind="machine",
-    severity="warning",
-    cause="ptxas-too-old",
-    url="https://github.com/triton-lang/triton/issues/8539",
-)
+@rule("CUDA005", severity="warning", cause="ptxas-too-old")
 def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Problem]:
     """TRITON_PTXAS_PATH selects a ptxas that does not support the GPU.
 

@@ -31,11 +31,10 @@ from envdoctor.rules.facts import (
 from envdoctor.rules.registry import Problem, evidence, rule
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
-COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
-@rule("TORCH001", kind="environment", severity="error", cause="gpu-arch-not-in-build", url=SUPPORT_MATRIX)
+@rule("TORCH001", severity="error", cause="gpu-arch-not-in-build")
 def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The installed torch has no code for a GPU that is newer than the build.
 
@@ -52,7 +51,7 @@ def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterato
     yield from _uncovered(machine, stack, newer=True)
 
 
-@rule("TORCH002", kind="environment", severity="error", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
+@rule("TORCH002", severity="error", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
 def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A GPU is older than the oldest one that the installed torch has code for.
 
@@ -72,7 +71,6 @@ def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
 
 @rule(
     "TORCH003",
-    kind="environment",
     severity=("error", "warning"),
     cause="torch-cpu-build",
     url="https://docs.astral.sh/uv/guides/integration/pytorch/",
@@ -120,7 +118,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("TORCH004", kind="environment", severity=("error", "info"), cause="driver-too-old", url=COMPATIBILITY)
+@rule("TORCH004", severity=("error", "info"), cause="driver-too-old")
 def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than the CUDA major version of torch requires.
 

@@ -13,9 +13,6 @@ from envdoctor.rules.packages import cause_of, version_conflict
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import requirements_of, specifiers_for, version_evidence, versions_of
 
-RELEASES = "https://github.com/vllm-project/vllm/releases"
-INSTALL = "https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html"
-
 
 def _vllm(stack: Stack) -> str:
     return versions_of(stack).get("vllm", "")
@@ -26,7 +23,7 @@ def _backend_of(stack: Stack) -> str:
     return f" --torch-backend=cu{cuda.replace('.', '')}" if cuda else " --torch-backend=auto"
 
 
-@rule("VLLM001", kind="environment", severity=("error", "warning", "info"), cause="vllm-torch-mismatch", url=RELEASES)
+@rule("VLLM001", severity=("error", "warning", "info"), cause="vllm-torch-mismatch")
 def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM and the installed torch are incompatible, or another package next to vLLM requires a different torch.
 
@@ -74,7 +71,7 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("VLLM002", kind="environment", severity="warning", cause="vllm-torch-mismatch", url=INSTALL)
+@rule("VLLM002", severity="warning", cause="vllm-torch-mismatch")
 def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM is installed with an alpha or nightly torch.
 
@@ -128,7 +125,7 @@ def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
     return "11", f"PyPI's wheel of {version} is for CUDA 11"
 
 
-@rule("VLLM003", kind="environment", severity=("error", "warning"), cause="vllm-cuda-variant", url=INSTALL)
+@rule("VLLM003", severity=("error", "warning"), cause="vllm-cuda-variant")
 def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The vLLM wheel is for another CUDA major version than torch, or for CUDA while torch is a CPU build.
 
@@ -180,13 +177,7 @@ def _is_rocm(stack: Stack) -> bool:
     return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
 
 
-@rule(
-    "VLLM008",
-    kind="environment",
-    severity=("warning", "info"),
-    cause="vllm-torch-mismatch",
-    url="https://github.com/vllm-project/vllm/issues/8420",
-)
+@rule("VLLM008", severity=("warning", "info"), cause="vllm-torch-mismatch")
 def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM was installed from PyPI, and torch from conda.
 
@@ -219,13 +210,7 @@ FIRST_WITH_SM_120 = "0.9.2"
 FIRST_COMPLETE_ON_SM_120 = "0.10.0"
 
 
-@rule(
-    "VLLM004",
-    kind="environment",
-    severity=("error", "warning"),
-    cause="ext-arch-not-in-build",
-    url="https://github.com/vllm-project/vllm/issues/16901",
-)
+@rule("VLLM004", severity=("error", "warning"), cause="ext-arch-not-in-build")
 def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The vLLM release has no kernels for this Blackwell GPU, even if torch supports it.
 
@@ -280,7 +265,7 @@ def _possible_releases(torch: str) -> list[str]:
     return releases_that_pin("vllm", "torch", public_part(torch))
 
 
-@rule("VLLM005", kind="environment", severity=("error", "warning"), cause="gpu-unsupported-by-library", url=INSTALL)
+@rule("VLLM005", severity=("error", "warning"), cause="gpu-unsupported-by-library")
 def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The GPU's compute capability is below the minimum of vLLM or FlashAttention; no build of them supports it.
 
@@ -329,13 +314,7 @@ def _too_old(
     )
 
 
-@rule(
-    "VLLM006",
-    kind="environment",
-    severity="info",
-    cause="dtype-unsupported-gpu",
-    url="https://docs.vllm.ai/en/latest/features/quantization/supported_hardware.html",
-)
+@rule("VLLM006", severity="info", cause="dtype-unsupported-gpu")
 def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The GPU is older than Ampere and does not support bfloat16, the data type of most released models.
 
@@ -358,13 +337,7 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
         )
 
 
-@rule(
-    "VLLM007",
-    kind="environment",
-    severity=("warning", "info"),
-    cause="silent-slow-path",
-    url="https://github.com/triton-lang/triton/tree/main/python/triton_kernels",
-)
+@rule("VLLM007", severity=("warning", "info"), cause="silent-slow-path")
 def triton_kernels_is_an_unrelated_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed `triton-kernels` is an unrelated package, not the one of the Triton repository.
 
