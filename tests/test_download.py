@@ -217,7 +217,7 @@ def test_unexpected_length_is_rejected_and_the_part_kept(files: Files) -> None:
 
 def test_retry_after_is_respected(files: Files) -> None:
     # A date has whole seconds: three seconds from now are at least two.
-    files.answers = [(503, {"Retry-After": "1"}), (429, {"Retry-After": formatdate(time.time() + 3, usegmt=True)})]
+    files.responses = [(503, {"Retry-After": "1"}), (429, {"Retry-After": formatdate(time.time() + 3, usegmt=True)})]
     begin = time.monotonic()
     with serving(files):
         assert get(files).read_bytes() == DATA
@@ -225,14 +225,14 @@ def test_retry_after_is_respected(files: Files) -> None:
 
 
 def test_retry_after_beyond_the_deadline_fails_at_once(files: Files) -> None:
-    files.answers = [(503, {"Retry-After": "3600"})]
+    files.responses = [(503, {"Retry-After": "3600"})]
     with serving(files), pytest.raises(DownloadFailed, match="requests a wait of 3600 s") as caught:
         get(files)
     assert caught.value.status == 503
 
 
 def test_persistent_server_error_fails(files: Files) -> None:
-    files.answers = [(500, {})] * 20
+    files.responses = [(500, {})] * 20
     with serving(files), pytest.raises(DownloadFailed, match=r"returned 500 .*\(after 6 attempts\)"):
         get(files)
     assert len(files.requests) == downloads.ATTEMPTS
@@ -249,7 +249,7 @@ def test_404_is_not_retried(files: Files) -> None:
 def test_redirects_do_not_forward_credentials(files: Files) -> None:
     with serving(files), serving(Files(files.folder)) as other:
         files.user = "bob:s3cr@t"
-        files.answers = [(302, {"Location": f"http://localhost:{other.port}/{NAME}?signature=s3cr3t"})]
+        files.responses = [(302, {"Location": f"http://localhost:{other.port}/{NAME}?signature=s3cr3t"})]
         assert get(files, url=files.url(NAME, user="bob:s3cr%40t")).read_bytes() == DATA
     assert files.requests[0].login
     assert other.requests[0].login == ""
@@ -313,7 +313,7 @@ def test_plain_http_needs_hash_loopback_or_trusted_host(files: Files) -> None:
         with pytest.raises(BadInput, match="plain http, and its sha256 is not known") as caught:
             get(files, sha256="", url="http://files.invalid/a.whl")
         assert "trusted-host files.invalid" in caught.value.hint
-        files.answers = [(302, {"Location": "http://files.invalid/a.whl"})]
+        files.responses = [(302, {"Location": "http://files.invalid/a.whl"})]
     with pytest.raises(DownloadFailed, match=r"files\.invalid"):
         get(files, sha256="0" * 64, url="http://files.invalid/a.whl", seconds=1)
 

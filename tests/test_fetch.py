@@ -149,7 +149,7 @@ def test_a_locked_profile_is_fetched_and_installed_without_a_network(place: Plac
     assert (last.files_done, last.files, last.bytes_done, last.bytes) == (4, 4, *[sum(wheels.values())] * 2)
     house = read_wheelhouse(place.dest, "mine")
     assert house.lock.text == lock.text
-    place.files.answers = [(500, {})] * 99
+    place.files.responses = [(500, {})] * 99
     asked = len(place.files.requests)
     requirements = place.home / "requirements.txt"
     requirements.write_text(house.lock.text)
@@ -271,7 +271,7 @@ def test_a_wrong_hash_is_an_error_without_a_manifest(place: Place) -> None:
 
 def test_the_password_of_the_index_is_not_written(place: Place) -> None:
     place.lock()
-    place.files.answers = [(503, {"Retry-After": "1"})] * 8  # the first four of them to the questions for sizes
+    place.files.responses = [(503, {"Retry-After": "1"})] * 8  # the first four of them to the questions for sizes
     fetched = place.fetch()
     assert any("returned 503" in each.waits_for for each in place.heard.progress)
     place.files.user = "bob:another"

@@ -1,4 +1,4 @@
-"""pip's package sources as uv gets them: from every place, in pip's order, held against the real pip."""
+"""Package sources of pip's configuration, converted for uv and compared with pip itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIRROR = "https://mirror.example/simple"
 
 
 def environ(home: Path, **extra: str) -> dict[str, str]:
-    """An environment without what this machine's pip is configured with, but for /etc/pip.conf and SITE/pip.conf."""
+    """Variables that hide this machine's pip configuration, except /etc/pip.conf and SITE/pip.conf."""
     return {"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), "PATH": os.environ["PATH"], **extra}
 
 
@@ -31,22 +31,22 @@ def write(path: Path, text: str) -> Path:
 
 
 def pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """What the real pip takes for `pip install`, from `pip config list`: [global], then [install], then variables."""
+    """The settings of `pip install` according to `pip config list`: [global], then [install], then variables."""
 
-    def ask(*words: str) -> str:
-        argv = [sys.executable, "-m", "pip", "config", *words]
-        return subprocess.run(argv, capture_output=True, text=True, env=dict(variables), check=True).stdout
+    def pip_config(*arguments: str) -> str:
+        command = [sys.executable, "-m", "pip", "config", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=dict(variables), check=True).stdout
 
-    lines = [line.partition("=") for line in ask("list").splitlines()]
+    lines = [line.partition("=") for line in pip_config("list").splitlines()]
     names = [name for name, _, _ in lines]
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for section in ("global.", "install.", ":env:."):
         for name, _, value in lines:
-            if name.startswith(section):  # pip 26 lists every file's, in an order that does not tell which holds
-                pinned = value if names.count(name) == 1 else ask("get", name).strip()
-                if pinned.strip("'\""):
-                    found[name.removeprefix(section)] = pinned.strip("'\"")
-    return found
+            if name.startswith(section):  # pip 26 lists the values of all files, in no order of precedence
+                effective = value if names.count(name) == 1 else pip_config("get", name).strip()
+                if effective.strip("'\""):
+                    settings[name.removeprefix(section)] = effective.strip("'\"")
+    return settings
 
 
 PLACES = {
@@ -56,7 +56,7 @@ PLACES = {
     "xdg home": "elsewhere/pip/pip.conf",
     "named": "named.conf",
 }
-# Files and variables, in words; what pip makes of them is asked of pip itself.
+# Configuration files and variables of each case. The expected settings come from pip itself.
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "shared": ({"xdg": "[global]\nindex-url = https://a/s\n"}, {}),
     "legacy over shared": (
@@ -99,39 +99,39 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_real_pip_takes_the_same(case: str, tmp_path: Path) -> None:
+def test_settings_equal_those_of_pip(case: str, tmp_path: Path) -> None:
     files, variables = CASES[case]
     for place, text in files.items():
         write(tmp_path / PLACES[place], text)
-    asked = environ(tmp_path, **{name: value.format(home=tmp_path) for name, value in variables.items()})
-    pips, ours = pip_settings(asked), read_sources(asked)
-    timeouts = [pips[name] for name in ("timeout", "default-timeout") if name in pips]
-    assert ours.index == pips.get("index-url", "")
-    assert list(ours.extra_indexes) == pips.get("extra-index-url", "").replace("\\n", " ").split()
-    assert list(ours.find_links) == pips.get("find-links", "").split()
-    assert ours.cert == pips.get("cert", "")
-    assert ours.client_cert == pips.get("client-cert", "")
-    assert ours.proxy == pips.get("proxy", "")
-    assert ours.timeout == (timeouts[-1] if timeouts else "")
-    assert " ".join(ours.trusted_hosts) == pips.get("trusted-host", "")
-    assert ours.no_index == bool(pips.get("no-index"))
+    environment = environ(tmp_path, **{name: value.format(home=tmp_path) for name, value in variables.items()})
+    expected, sources = pip_settings(environment), read_sources(environment)
+    timeouts = [expected[name] for name in ("timeout", "default-timeout") if name in expected]
+    assert sources.index == expected.get("index-url", "")
+    assert list(sources.extra_indexes) == expected.get("extra-index-url", "").replace("\\n", " ").split()
+    assert list(sources.find_links) == expected.get("find-links", "").split()
+    assert sources.cert == expected.get("cert", "")
+    assert sources.client_cert == expected.get("client-cert", "")
+    assert sources.proxy == expected.get("proxy", "")
+    assert sources.timeout == (timeouts[-1] if timeouts else "")
+    assert " ".join(sources.trusted_hosts) == expected.get("trusted-host", "")
+    assert sources.no_index == bool(expected.get("no-index"))
 
 
 def test_files_are_read_in_pips_order(tmp_path: Path) -> None:
     for place in ("xdg", "legacy", "user"):
         write(tmp_path / PLACES[place], "[global]\n")
-    found = [path for path in config_files(environ(tmp_path)) if path.is_relative_to(tmp_path)]
-    assert found == [tmp_path / PLACES[place] for place in ("xdg", "legacy", "user")]
+    files = [path for path in config_files(environ(tmp_path)) if path.is_relative_to(tmp_path)]
+    assert files == [tmp_path / PLACES[place] for place in ("xdg", "legacy", "user")]
 
 
-@pytest.mark.parametrize("word", ["y", "Yes", "t", "TRUE", "on", "1", "no", "0", "off"])
-def test_no_index_is_read_as_pip_reads_it(word: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["y", "Yes", "t", "TRUE", "on", "1", "no", "0", "off"])
+def test_no_index_is_parsed_like_pip(value: str, tmp_path: Path) -> None:
     from pip._internal.utils.misc import strtobool
 
-    assert read_sources(environ(tmp_path, PIP_NO_INDEX=word)).no_index == bool(strtobool(word))
+    assert read_sources(environ(tmp_path, PIP_NO_INDEX=value)).no_index == bool(strtobool(value))
 
 
-def test_everything_is_told_with_its_origin(tmp_path: Path) -> None:
+def test_descriptions_contain_the_origin(tmp_path: Path) -> None:
     conf = write(tmp_path / PLACES["user"], f"[global]\nindex-url = {MIRROR}\n")
     sources = read_sources(
         environ(tmp_path, PIP_FIND_LINKS="/usr /nowhere/wheels", PIP_EXTRA_INDEX_URL="https://e/s")
@@ -144,27 +144,27 @@ def test_everything_is_told_with_its_origin(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_configured_is_pypi(tmp_path: Path) -> None:
+def test_default_source_is_pypi(tmp_path: Path) -> None:
     sources = read_sources(environ(tmp_path, PIP_CONFIG_FILE="/dev/null"))
     assert sources.descriptions() == ["PyPI"]
     assert uv_environment(sources).keys() == {"UV_HTTP_CONNECT_TIMEOUT"}
 
 
-def test_no_index_names_no_index(tmp_path: Path) -> None:
+def test_no_index_disables_configured_indexes(tmp_path: Path) -> None:
     sources = read_sources(environ(tmp_path, PIP_CONFIG_FILE="/dev/null", PIP_NO_INDEX="1", PIP_INDEX_URL=MIRROR))
     assert sources.descriptions() == ["nothing (no-index in PIP_NO_INDEX, and no find-links)"]
     assert uv_arguments(sources) == ["--no-index"]
 
 
-def test_uv_gets_the_same() -> None:
-    given = uv_environment(
+def test_sources_become_variables_of_uv() -> None:
+    variables = uv_environment(
         Sources(
             index="https://c/simple", extra_indexes=("https://d/simple", "https://e/simple"), find_links=("/a", "/b"),
             cert="/c.pem", client_cert="/k.pem", proxy="http://p:3128", timeout="4", trusted_hosts=("c", "d"),
             index_strategy="unsafe-best-match",
         )
     )  # fmt: skip
-    assert given == {
+    assert variables == {
         "UV_DEFAULT_INDEX": "https://c/simple",
         "UV_INDEX": "https://d/simple https://e/simple",
         "UV_FIND_LINKS": "/a,/b",
@@ -179,28 +179,28 @@ def test_uv_gets_the_same() -> None:
     }
 
 
-def test_uvs_own_variables_win(tmp_path: Path) -> None:
+def test_variables_of_uv_take_precedence(tmp_path: Path) -> None:
     write(tmp_path / PLACES["user"], "[global]\nindex-url = https://c/simple\nextra-index-url = https://d/simple\n")
-    asked = environ(
+    environment = environ(
         tmp_path, UV_DEFAULT_INDEX="https://u/simple", UV_INDEX="mirror=https://m/simple", PIP_TIMEOUT="9",
         UV_EXTRA_INDEX_URL="https://o/simple", UV_HTTP_TIMEOUT="3", UV_FIND_LINKS="/usr,/", UV_INSECURE_HOST="u",
         PIP_TRUSTED_HOST="p", PIP_FIND_LINKS="/etc",
     )  # fmt: skip
-    sources = read_sources(asked)
+    sources = read_sources(environment)
     assert sources.index == "https://u/simple"
     assert sources.extra_indexes == ("mirror=https://m/simple", "https://o/simple")
     assert (sources.timeout, sources.find_links, sources.trusted_hosts) == ("3", ("/usr", "/"), ("u",))
     assert sources.origins["extra-index-url"] == "UV_INDEX and UV_EXTRA_INDEX_URL"
-    # Who speaks to uv in its own words gets its own strategy.
+    # With indexes from variables of uv, the default strategy of uv applies.
     assert "UV_INDEX_STRATEGY" not in uv_environment(sources)
 
 
-def test_the_index_strategy_that_was_asked_for_stays(tmp_path: Path) -> None:
-    asked = environ(tmp_path, PIP_EXTRA_INDEX_URL=MIRROR, UV_INDEX_STRATEGY="first-index")
-    assert uv_environment(read_sources(asked))["UV_INDEX_STRATEGY"] == "first-index"
+def test_configured_index_strategy_takes_precedence(tmp_path: Path) -> None:
+    environment = environ(tmp_path, PIP_EXTRA_INDEX_URL=MIRROR, UV_INDEX_STRATEGY="first-index")
+    assert uv_environment(read_sources(environment))["UV_INDEX_STRATEGY"] == "first-index"
 
 
-def test_relative_links_mean_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_find_links_are_below_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wheels").mkdir()
     monkeypatch.chdir(tmp_path)
     sources = read_sources(environ(tmp_path, PIP_FIND_LINKS="wheels ~/wheels https://h/links file:///usr"))
@@ -208,31 +208,31 @@ def test_relative_links_mean_this_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert sources.find_links[-2:] == ("https://h/links", "file:///usr")
 
 
-@pytest.mark.parametrize(("given", "taken"), [("2.5", "3"), ("15", "15"), ("0.01", "1"), ("0", "1")])
-def test_a_timeout_becomes_whole_seconds(given: str, taken: str, tmp_path: Path) -> None:
-    """uv refuses to start on a UV_HTTP_TIMEOUT of 2.5."""
-    assert read_sources(environ(tmp_path, PIP_TIMEOUT=given)).timeout == taken
+@pytest.mark.parametrize(("timeout", "rounded"), [("2.5", "3"), ("15", "15"), ("0.01", "1"), ("0", "1")])
+def test_timeout_is_rounded_up_to_seconds(timeout: str, rounded: str, tmp_path: Path) -> None:
+    """uv does not start with UV_HTTP_TIMEOUT=2.5."""
+    assert read_sources(environ(tmp_path, PIP_TIMEOUT=timeout)).timeout == rounded
 
 
-@pytest.mark.parametrize("given", ["soon", "nan", "inf"])
-def test_a_timeout_that_is_no_number_is_named(given: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=rf"timeout '{given}' \(PIP_TIMEOUT\)"):
-        read_sources(environ(tmp_path, PIP_TIMEOUT=given))
+@pytest.mark.parametrize("timeout", ["soon", "nan", "inf"])
+def test_invalid_timeout_is_an_error(timeout: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"timeout '{timeout}' \(PIP_TIMEOUT\)"):
+        read_sources(environ(tmp_path, PIP_TIMEOUT=timeout))
 
 
-BROKEN = {
+INVALID_FILES = {
     "no section": b"index-url = https://user:secret@c/simple\n",
-    "twice": b"[global]\nindex-url = https://user:secret@c/simple\nindex-url = https://user:secret@d/simple\n",
-    "no key": b"[global]\nhttps//user.secret\n",
-    "not text": b"[global]\nindex-url = \xff\xfe\n",
+    "duplicate key": b"[global]\nindex-url = https://user:secret@c/simple\nindex-url = https://user:secret@d/simple\n",
+    "line without a key": b"[global]\nhttps//user.secret\n",
+    "not UTF-8": b"[global]\nindex-url = \xff\xfe\n",
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_named_and_not_quoted(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", INVALID_FILES)
+def test_error_for_an_invalid_file_contains_its_path_and_no_content(case: str, tmp_path: Path) -> None:
     conf = tmp_path / PLACES["user"]
     conf.parent.mkdir(parents=True)
-    conf.write_bytes(BROKEN[case])
+    conf.write_bytes(INVALID_FILES[case])
     done = envdoctor("resolve", "--profile", "cpu", home=tmp_path, PIP_CONFIG_FILE="", COLUMNS="400")
     assert done.returncode == 2
     assert str(conf) in done.stderr
@@ -253,7 +253,7 @@ def test_a_broken_file_is_named_and_not_quoted(case: str, tmp_path: Path) -> Non
         ("https://pytorch.example/whl/a.whl", "the PyTorch index (cpu)"),
     ],
 )
-def test_a_wheels_source_is_named(url: str, message: str) -> None:
+def test_source_name_of_a_wheel(url: str, message: str) -> None:
     sources = Sources(
         find_links=("/opt/wheels", "/opt/wheels-more/", "file:///opt/größe"),
         extra_indexes=("named=https://user:secret@h/one/simple", "https://h/oneandmore/simple"),
@@ -265,85 +265,85 @@ def test_a_wheels_source_is_named(url: str, message: str) -> None:
 @pytest.mark.parametrize(
     "proxy", ["http://user:secret@127.0.0.1:{port}", "user:secret@127.0.0.1:{port}", "127.0.0.1:{port}"]
 )
-def test_a_proxy_of_pips_is_used_and_its_password_not_told(proxy: str, tmp_path: Path) -> None:
-    """The proxy is a web server that records what it is asked for."""
+def test_proxy_is_used_and_its_password_is_not_printed(proxy: str, tmp_path: Path) -> None:
+    """The proxy is a web server that records its requests."""
     write_wheel(tmp_path / "wheels", "alpha", "1.0")
     profile = write_profile(tmp_path / "p.toml", "alpha")
-    with serve(Index({"main": tmp_path / "wheels"}, status=404)) as web:
-        given = settings(
-            PIP_PROXY=proxy.format(port=web.port),
+    with serve(Index({"main": tmp_path / "wheels"}, status=404)) as index:
+        variables = settings(
+            PIP_PROXY=proxy.format(port=index.port),
             PIP_INDEX_URL="http://packages.invalid/simple/",
             NO_PROXY="",
             no_proxy="",
         )
-        done = envdoctor("resolve", "--profile", profile, home=tmp_path, **given)
-        assert web.requests[0] == "http://packages.invalid/simple/alpha/"
+        done = envdoctor("resolve", "--profile", profile, home=tmp_path, **variables)
+        assert index.requests[0] == "http://packages.invalid/simple/alpha/"
     assert "secret" not in done.stdout + done.stderr
 
 
 def settings(**extra: str) -> dict[str, str]:
-    """pip's settings of a test, and nothing of this machine's."""
+    """Variables that replace this machine's pip configuration."""
     return {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": "", "NO_PROXY": "127.0.0.1", **extra}
 
 
-def test_a_configured_index_with_a_password_is_really_used(tmp_path: Path) -> None:
+def test_index_with_a_password_is_used(tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "alpha", "1.0")
     write_cpu_torch(tmp_path / "wheels")
     profile = write_profile(tmp_path / "p.toml", "torch==9.9.0+cpu", "alpha")
-    with serve(Index({"main": tmp_path / "wheels"}, user="user:secret")) as web:
-        given = settings(PIP_INDEX_URL=web.url(user="user:secret"))
-        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+    with serve(Index({"main": tmp_path / "wheels"}, user="user:secret")) as index:
+        variables = settings(PIP_INDEX_URL=index.url(user="user:secret"))
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **variables)
         assert done.returncode == 0, done.stderr
         (result,) = envelope(done)["data"]["results"]
         packages = {package["name"]: package for package in result["resolution"]["lock"]["packages"]}
         assert packages.keys() == {"alpha", "torch"}
         assert {package["source"] for package in packages.values()} == {
-            f"index http://***@127.0.0.1:{web.port}/main/simple/"
+            f"index http://***@127.0.0.1:{index.port}/main/simple/"
         }
-        assert "/main/simple/alpha/" in web.requests
-        wrong = settings(PIP_INDEX_URL=web.url(user="user:forgotten"))
-        refused = envdoctor("resolve", "--profile", profile, home=tmp_path, COLUMNS="900", **wrong)
-    assert refused.returncode == 3
-    assert "returned 401 Unauthorized" in refused.stdout + refused.stderr
+        assert "/main/simple/alpha/" in index.requests
+        wrong_password = settings(PIP_INDEX_URL=index.url(user="user:forgotten"))
+        failed = envdoctor("resolve", "--profile", profile, home=tmp_path, COLUMNS="900", **wrong_password)
+    assert failed.returncode == 3
+    assert "returned 401 Unauthorized" in failed.stdout + failed.stderr
     assert "secret" not in done.stdout + done.stderr
-    assert "forgotten" not in refused.stdout + refused.stderr
+    assert "forgotten" not in failed.stdout + failed.stderr
 
 
-def test_a_mirror_in_a_file_of_pips_is_used(tmp_path: Path) -> None:
+def test_index_of_a_pip_configuration_file_is_used(tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "alpha", "1.0")
     profile = write_profile(tmp_path / "p.toml", "alpha")
-    with serve(Index({"main": tmp_path / "wheels"})) as web:
-        write(tmp_path / PLACES["user"], f"[global]\nindex-url = {web.url()}\n[install]\nfind-links =\n")
-        given = settings(PIP_CONFIG_FILE="")
-        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
+    with serve(Index({"main": tmp_path / "wheels"})) as index:
+        write(tmp_path / PLACES["user"], f"[global]\nindex-url = {index.url()}\n[install]\nfind-links =\n")
+        variables = settings(PIP_CONFIG_FILE="")
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **variables)
         assert done.returncode == 0, done.stdout
-        assert "/main/simple/alpha/" in web.requests
+        assert "/main/simple/alpha/" in index.requests
 
 
-def test_the_best_version_over_all_indexes_is_taken_as_pip_does(tmp_path: Path) -> None:
+def test_best_version_of_all_indexes_is_selected_like_pip(tmp_path: Path) -> None:
     write_wheel(tmp_path / "main", "alpha", "2.0")
     write_wheel(tmp_path / "more", "alpha", "1.0")
     write_wheel(tmp_path / "more", "beta", "1.0", requires=["alpha"])
     profile = write_profile(tmp_path / "p.toml", "beta")
-    with serve(Index({"main": tmp_path / "main", "more": tmp_path / "more"})) as web:
-        given = settings(PIP_INDEX_URL=web.url(), PIP_EXTRA_INDEX_URL=web.url("more"))
-        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
-        dry = subprocess.run(
+    with serve(Index({"main": tmp_path / "main", "more": tmp_path / "more"})) as index:
+        variables = settings(PIP_INDEX_URL=index.url(), PIP_EXTRA_INDEX_URL=index.url("more"))
+        done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **variables)
+        pip_report = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-cache-dir",
              "--ignore-installed", "--report", "-", "beta"],
-            capture_output=True, text=True, env=environ(tmp_path, **given), check=True,
+            capture_output=True, text=True, env=environ(tmp_path, **variables), check=True,
         )  # fmt: skip
-        pips = {p["metadata"]["name"]: p["metadata"]["version"] for p in json.loads(dry.stdout)["install"]}
+        reported = (entry["metadata"] for entry in json.loads(pip_report.stdout)["install"])
+        pip_versions = {metadata["name"]: metadata["version"] for metadata in reported}
         packages = envelope(done)["data"]["results"][0]["resolution"]["lock"]["packages"]
-        assert (
-            {package["name"]: package["version"] for package in packages} == pips == {"alpha": "2.0", "beta": "1.0"}
-        )
+        versions = {package["name"]: package["version"] for package in packages}
+        assert versions == pip_versions == {"alpha": "2.0", "beta": "1.0"}
         assert [package["source"].rpartition("/main")[1] for package in packages] == ["/main", ""]
 
 
-def test_a_folder_of_links_that_does_not_exist_is_passed_over_as_pip_does(tmp_path: Path) -> None:
+def test_missing_find_links_folder_is_ignored_like_pip(tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "alpha", "1.0")
     profile = write_profile(tmp_path / "p.toml", "alpha")
-    given = settings(PIP_NO_INDEX="1", PIP_FIND_LINKS=f"{tmp_path}/nowhere {tmp_path}/wheels")
-    done = envdoctor("resolve", "--profile", profile, home=tmp_path, **given)
+    variables = settings(PIP_NO_INDEX="1", PIP_FIND_LINKS=f"{tmp_path}/nowhere {tmp_path}/wheels")
+    done = envdoctor("resolve", "--profile", profile, home=tmp_path, **variables)
     assert done.returncode == 0, done.stdout

@@ -43,7 +43,7 @@ class Files:
     user: str = ""  # "name:password" that each request needs
     cut: list[int] = field(default_factory=list)  # bytes after which the connection is closed
     stall: list[int] = field(default_factory=list)  # bytes after which nothing more is sent
-    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # sent instead of the file
+    responses: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # sent instead of the file
     replaced: dict[str, bytes] = field(default_factory=dict)  # bodies by name, instead of the file's
     bytes_per_second: int = 0
     padding: int = 0  # bytes sent after the end of the body
@@ -102,8 +102,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path.startswith("/simple/"):
             self._head(200 if data else 404, {"Content-Type": "text/html", "Content-Length": str(len(data or b""))})
             self.wfile.write(data or b"")
-        elif files.answers:
-            status, headers = files.answers.pop(0)
+        elif files.responses:
+            status, headers = files.responses.pop(0)
             self._head(status, {"Content-Length": "0"} | headers)
         elif data is None:
             self._head(404, {"Content-Length": "0"})

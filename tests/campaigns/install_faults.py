@@ -1,13 +1,13 @@
-"""Do to installs what rented machines do, and print what was lost: nothing, or the cell says what.
+"""Inject faults into installs and print which checks pass afterwards.
 
     python tests/campaigns/install_faults.py [--only TEXT] [--jobs 2] [--json]
 
-Real processes, real uv, small wheels, temporary homes. For each fault: the current environment still works (its own
-interpreter imports its packages at their versions), nothing half-made is current, the next install completes and is
-true to its lock, and the message names the cause. Exit code 1 where any cell is a no.
+Each fault uses real processes, uv, small wheels and a temporary home. The checks: the current environment still works
+(its own interpreter imports its packages at their versions); it is complete and matches its lock; the next install
+completes; the message names the cause. The exit code is 1 if a check fails.
 """
 
-# ruff: noqa: E402  the modules of the tests lie in the folder above
+# ruff: noqa: E402  the imported modules are in the parent folder
 
 from __future__ import annotations
 
@@ -26,187 +26,201 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 from disk_faults import disk_faults
-from fault_ground import KILL, Field, Row, at_sync, children, end, lock_this, wait_until
+from fault_injection import (
+    KILL_AFTER_RECORD,
+    Campaign,
+    FaultResult,
+    descendants,
+    install_during_download,
+    set_locked_hash,
+    wait_for_exit,
+    wait_until,
+)
+from local_faults import local_faults
 from local_packages import write_wheel
-from more_faults import place_faults
-from server_faults import servers
+from server_faults import server_faults
 
-Fault = Callable[[Field], Row]
+Fault = Callable[[Campaign], FaultResult]
 
 INSTALL = "import os, envdoctor.install.install as i\n"
-# Killed at one point of the swap: before it, between the two renames where there is no atomic one, after it.
-SWAP = {
+# Code that kills the install during the swap. The last case simulates a system without an atomic exchange.
+KILL_IN_SWAP = {
     "before the exchange": f"{INSTALL}i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
     "after the exchange": f"{INSTALL}i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between two renames": (
         "import os, pathlib, envdoctor.install.swap as s\ns.exchange = lambda *a: False\n"
         "rename = pathlib.Path.rename\n"
-        "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
-        "pathlib.Path.rename = die"
+        "def kill(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
+        "pathlib.Path.rename = kill"
     ),
 }
 
 
-def records(field: Field) -> list[tuple[str, str]]:
-    """Step and event of each record that an install writes, counted on one that nothing happens to."""
-    ground = field.ground(over=False)
-    done = ground.complete()
-    assert done.code == 0, done.said
-    lines = map(json.loads, ground.paths.journal.read_text().splitlines())
-    return [(line["step"], line["event"]) for line in lines]
+def journal_records(campaign: Campaign) -> list[tuple[str, str]]:
+    """The step and event of each record that an install without faults writes."""
+    home = campaign.create_home(with_environment=False)
+    result = home.run_install()
+    assert result.exit_code == 0, result.output
+    entries = map(json.loads, home.paths.journal.read_text().splitlines())
+    return [(entry["step"], entry["event"]) for entry in entries]
 
 
-def kills(field: Field) -> Iterator[tuple[str, Fault]]:
-    """SIGKILL after each record of the journal, for a first install and for one over an environment."""
-    for number, (step, event) in enumerate(records(field), start=1):
-        for over in (False, True):
-            name = f"SIGKILL after the {event} of {step}, {'over an environment' if over else 'first install'}"
-            yield name, _kill(name, number, step, event, over=over)
-    for when, code in SWAP.items():
-        name = f"SIGKILL in the swap, {when}"
-        yield name, _kill_in_swap(name, when, code)
+def kills(campaign: Campaign) -> Iterator[tuple[str, Fault]]:
+    """SIGKILL after each record of the journal, with and without an environment, and during the swap."""
+    for number, (step, event) in enumerate(journal_records(campaign), start=1):
+        for with_environment in (False, True):
+            kind = "over an environment" if with_environment else "first install"
+            name = f"SIGKILL after the {event} of {step}, {kind}"
+            yield name, _kill(name, number, step, event, with_environment=with_environment)
+    for moment, code in KILL_IN_SWAP.items():
+        name = f"SIGKILL in the swap, {moment}"
+        # Without an atomic exchange there is no environment between the renames; the next install restores it.
+        yield name, _kill_in_swap(name, code, environment_exists=moment != "between two renames")
 
 
-def _kill(name: str, number: int, step: str, event: str, *, over: bool) -> Fault:
-    def fault(field: Field) -> Row:
-        ground = field.ground(over=over)
-        killed = ground.complete(KILL.format(number=number))
-        if killed.code != -signal.SIGKILL:
-            return Row(name, message=f"it was not killed: {killed}")
-        whole = step == "install" and event == "end"
-        told = "unchanged" if whole else f"did not complete: its last record is the {event} of '{step}'"
-        row = ground.fault(None, name, told)
-        again = ground.complete()
-        if "did not complete" in again.said:
-            row.message = f"it is told again and again: {again.said[-300:]}"
-        return row
-
-    return fault
-
-
-def _kill_in_swap(name: str, when: str, code: str) -> Fault:
-    def fault(field: Field) -> Row:
-        ground = field.ground()
-        killed = ground.complete(code)
-        if killed.code != -signal.SIGKILL:
-            return Row(name, message=f"it was not killed: {killed}")
-        # Without an atomic exchange there is a moment with no environment: the next install gives it back.
-        ground.had = when != "between two renames"
-        return ground.fault(None, name, "ended without a word after the start of 'swap'")
+def _kill(name: str, number: int, step: str, event: str, *, with_environment: bool) -> Fault:
+    def fault(campaign: Campaign) -> FaultResult:
+        home = campaign.create_home(with_environment=with_environment)
+        killed = home.run_install(KILL_AFTER_RECORD.format(number=number))
+        if killed.exit_code != -signal.SIGKILL:
+            return FaultResult(name, message=f"the install was not killed: {killed}")
+        completed = step == "install" and event == "end"
+        result = home.check(None, name, "unchanged" if completed else _last_record(step, event))
+        repeated = home.run_install()
+        if "did not complete" in repeated.output:
+            result.message = f"the message is repeated: {repeated.output[-300:]}"
+        return result
 
     return fault
 
 
-def power_fails(field: Field) -> Row:
-    """Everything dies at once, in the middle of a download."""
-    ground = field.ground(cold=True)
-    with at_sync(ground) as (process, _):
-        for each in (process.pid, *children(process.pid)):
-            os.kill(each, signal.SIGKILL)
+def _kill_in_swap(name: str, code: str, *, environment_exists: bool) -> Fault:
+    def fault(campaign: Campaign) -> FaultResult:
+        home = campaign.create_home()
+        killed = home.run_install(code)
+        if killed.exit_code != -signal.SIGKILL:
+            return FaultResult(name, message=f"the install was not killed: {killed}")
+        home.had_environment = environment_exists
+        return home.check(None, name, _last_record("swap", "start"))
+
+    return fault
+
+
+def _last_record(step: str, event: str) -> str:
+    return f"did not complete: its last record is the {event} of '{step}'"
+
+
+def power_failure_in_download(campaign: Campaign) -> FaultResult:
+    """All processes are killed at once during a download."""
+    home = campaign.create_home(empty_cache=True)
+    with install_during_download(home) as (process, _):
+        for pid in (process.pid, *descendants(process.pid)):
+            os.kill(pid, signal.SIGKILL)
         process.wait()
-    return ground.fault(None, "power failure in the download", "without a word after the start of 'sync'")
+    return home.check(None, "power failure during the download", _last_record("sync", "start"))
 
 
-def power_fails_in_linking(field: Field) -> Row:
-    """Everything dies at once while uv writes the files of a large wheel."""
-    name = "power failure while files are written"
-    ground = field.ground()
+def power_failure_in_linking(campaign: Campaign) -> FaultResult:
+    """All processes are killed at once while uv writes the files of a large wheel."""
+    home = campaign.create_home()
+    wheels = home.home / "wheels"
+    shutil.copytree(home.wheels, wheels)
     files = {f"beta/part_{number}.py": b"" for number in range(6000)}
-    private = ground.home / "wheels"
-    shutil.copytree(ground.wheels, private)
-    beta = write_wheel(private, "beta", "2.0", files=files)
-    lock_this(ground, "beta", beta)
-    ground.extra = {"PIP_FIND_LINKS": str(private), "UV_LINK_MODE": "copy", "UV_CACHE_DIR": str(ground.home / "c")}
-    process = ground.begin()
-    written = ground.paths.building / "lib"
-    wait_until(lambda: sum(len(names) for _, _, names in os.walk(written)) > 500, 60)
-    for each in (process.pid, *children(process.pid)):
-        os.kill(each, signal.SIGKILL)
-    end(process)
-    return ground.fault(None, name, "without a word after the start of 'sync'")
+    set_locked_hash(home, "beta", write_wheel(wheels, "beta", "2.0", files=files))
+    home.extra_variables = {
+        "PIP_FIND_LINKS": str(wheels), "UV_LINK_MODE": "copy", "UV_CACHE_DIR": str(home.home / "c"),
+    }  # fmt: skip
+    process = home.start_install()
+    library = home.paths.building / "lib"
+    wait_until(lambda: sum(len(names) for _, _, names in os.walk(library)) > 500, 60)
+    for pid in (process.pid, *descendants(process.pid)):
+        os.kill(pid, signal.SIGKILL)
+    wait_for_exit(process)
+    return home.check(None, "power failure while files are written", _last_record("sync", "start"))
 
 
-def out_of_memory(field: Field) -> Row:
-    """The kernel takes uv alone."""
-    ground = field.ground(cold=True)
-    with at_sync(ground) as (process, web):
-        for each in children(process.pid):
-            os.kill(each, signal.SIGKILL)
-        web.stalled = False
-        said = end(process)
-    return ground.fault(said, "uv is killed (out of memory)", "uv was killed by SIGKILL")
+def out_of_memory(campaign: Campaign) -> FaultResult:
+    """The OOM killer of the kernel kills uv only."""
+    home = campaign.create_home(empty_cache=True)
+    with install_during_download(home) as (process, index):
+        for pid in descendants(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        index.stalled = False
+        failed = wait_for_exit(process)
+    return home.check(failed, "uv is killed (out of memory)", "uv was killed by SIGKILL")
 
 
-def faults(field: Field) -> Iterator[tuple[str, Fault]]:
-    """Every fault with its name."""
-    yield from kills(field)
-    yield "power failure in the download", power_fails
-    yield "power failure while files are written", power_fails_in_linking
+def faults(campaign: Campaign) -> Iterator[tuple[str, Fault]]:
+    """All faults with their names."""
+    yield from kills(campaign)
+    yield "power failure during the download", power_failure_in_download
+    yield "power failure while files are written", power_failure_in_linking
     yield "uv is killed (out of memory)", out_of_memory
     yield from disk_faults()
-    yield from servers()
-    yield from place_faults()
+    yield from server_faults()
+    yield from local_faults()
 
 
-def tried(name: str, fault: Fault, field: Field) -> tuple[Row, str]:
-    """One fault, and why it could not be tried; a campaign that falls over has found something, too."""
-    began = time.monotonic()
+def run_fault(name: str, fault: Fault, campaign: Campaign) -> tuple[FaultResult, str]:
+    """The result of one fault, and the reason if it cannot be injected. An exception counts as a failed check."""
+    started = time.monotonic()
     try:
-        row = fault(field)
+        result = fault(campaign)
     except PermissionError as error:
-        return Row(name), f"not tried: {error}"
+        return FaultResult(name), f"skipped: {error}"
     except Exception as error:
-        return Row(name, message=f"{type(error).__name__}: {error}"), ""
-    print(f"{time.monotonic() - began:5.1f} s  {'yes' if row.good else 'NO '}  {row.fault}", file=sys.stderr)
-    return row, ""
+        return FaultResult(name, message=f"{type(error).__name__}: {error}"), ""
+    print(
+        f"{time.monotonic() - started:5.1f} s  {'yes' if result.passed else 'NO '}  {result.fault}", file=sys.stderr
+    )
+    return result, ""
 
 
-def table(rows: list[tuple[Row, str]]) -> str:
-    """One line a fault, then what is behind each no."""
-    width = max(len(row.fault) for row, _ in rows)
-    lines = [f"{'fault':{width}}  current works  nothing half-made  next completes  message names the cause"]
-    for row, skipped in rows:
-        cells = ["no" if cell else "yes" for cell in (row.current, row.whole, row.next, row.message)]
-        shown = skipped or f"{cells[0]:13}  {cells[1]:17}  {cells[2]:14}  {cells[3]}"
-        lines.append(f"{row.fault:{width}}  {shown}")
-    for row, _ in rows:
-        columns = vars(row) if not row.good else ()
-        lines += [
-            f"\n{row.fault}: {name}: {getattr(row, name)}"
-            for name in columns
-            if name != "fault" and getattr(row, name)
-        ]
-    good = sum(row.good for row, skipped in rows if not skipped)
-    skipped_rows = sum(bool(skipped) for _, skipped in rows)
+def format_table(results: list[tuple[FaultResult, str]]) -> str:
+    """One line per fault, then the reason of each failed check."""
+    width = max(len(result.fault) for result, _ in results)
+    lines = [
+        f"{'fault':{width}}  environment works  complete, matches lock  next install completes  message names cause"
+    ]
+    for result, skipped in results:
+        checks = (result.environment, result.integrity, result.next_install, result.message)
+        cells = ["no" if reason else "yes" for reason in checks]
+        columns = f"{cells[0]:17}  {cells[1]:22}  {cells[2]:22}  {cells[3]}"
+        lines.append(f"{result.fault:{width}}  {skipped or columns}")
+    for result, _ in results:
+        reasons = {check: reason for check, reason in vars(result).items() if check != "fault" and reason}
+        lines += [f"\n{result.fault}: {check}: {reason}" for check, reason in reasons.items()]
+    skipped_count = sum(bool(skipped) for _, skipped in results)
+    passed = sum(result.passed for result, skipped in results if not skipped)
     return "\n".join(
-        [*lines, f"\n{good} of {len(rows) - skipped_rows} faults lost nothing; {skipped_rows} not tried"]
+        [*lines, f"\n{passed} of {len(results) - skipped_count} faults passed all checks; {skipped_count} skipped"]
     )
 
 
 def main() -> None:
-    """Prepare once, try all of them, print the table."""
+    """Prepare the campaign, run the faults, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="faults whose name holds this text")
-    parser.add_argument("--jobs", type=int, default=2, help="faults at the same time")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--table", action="store_true", help="a table for people (the default)")
-    form.add_argument("--json", action="store_true", help="rows as JSON")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only faults whose name contains TEXT")
+    parser.add_argument("--jobs", type=int, default=2, help="number of faults that run concurrently")
+    output_format = parser.add_mutually_exclusive_group()
+    output_format.add_argument("--table", action="store_true", help="print a table (the default)")
+    output_format.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "XDG_"))]:
         del os.environ[name]
-    began = time.monotonic()
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="envdoctor-faults-", ignore_cleanup_errors=True) as folder:
-        field = Field(Path(folder))
-        field.prepare()
-        wanted = [(name, fault) for name, fault in faults(field) if options.only in name]
+        campaign = Campaign(Path(folder))
+        campaign.prepare()
+        selected = [(name, fault) for name, fault in faults(campaign) if options.only in name]
         with ThreadPoolExecutor(options.jobs) as pool:
-            rows = list(pool.map(lambda each: tried(*each, field), wanted))
+            results = list(pool.map(lambda item: run_fault(*item, campaign), selected))
     if options.json:
-        print(json.dumps([vars(row) | {"not_tried": skipped} for row, skipped in rows], indent=1))
+        print(json.dumps([vars(result) | {"skipped": skipped} for result, skipped in results], indent=1))
     else:
-        print(table(rows))
-        print(f"{time.monotonic() - began:.0f} s, {options.jobs} at a time")
-    sys.exit(not all(row.good for row, _ in rows))
+        print(format_table(results))
+        print(f"{time.monotonic() - started:.0f} s, {options.jobs} concurrent faults")
+    sys.exit(not all(result.passed for result, _ in results))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The trainer's tests on every TRL that the profiles install: each profile from its lock, then pytest over all.
+"""Run the trainer's tests with the TRL version of each profile.
 
     python tests/campaigns/trl_versions.py FOLDER [PROFILE ...]
 
-FOLDER keeps the environments (20 GB with the three default profiles; seconds with a warm cache, no GPU needed).
+Installs each profile from its lock into FOLDER (20 GB for the default profiles; no GPU needed), then runs pytest.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ TESTS = Path(__file__).resolve().parents[1] / "train"
 
 
 def main() -> int:
-    """Install what is missing, then run the tests marked `stack`, but for a GPU's."""
+    """Install missing environments, then run the tests marked `stack` without those that need a GPU."""
     folder, profiles = Path(sys.argv[1]).resolve(), sys.argv[2:] or PROFILES
     for profile in profiles:
         install = [sys.executable, "-m", "envdoctor", "install", "--profile", profile, "--force"]
         subprocess.run([*install, "--venv", str(folder / profile)], check=True)
     pythons = [str(folder / profile / "bin" / "python") for profile in profiles]
-    named = {"ENVDOCTOR_STACK_PYTHONS": ":".join(pythons), "ENVDOCTOR_STACK_PYTHON": pythons[-1]}
+    variables = {"ENVDOCTOR_STACK_PYTHONS": ":".join(pythons), "ENVDOCTOR_STACK_PYTHON": pythons[-1]}
     pytest = [sys.executable, "-m", "pytest", "-q", "-m", "stack and not gpu", str(TESTS)]
-    return subprocess.run(pytest, env=os.environ | named, check=False).returncode
+    return subprocess.run(pytest, env=os.environ | variables, check=False).returncode
 
 
 if __name__ == "__main__":
