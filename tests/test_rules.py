@@ -153,4 +153,4 @@ def test_undeclared_severity_gives_a_crashed_finding() -> None:
 
 def test_duplicate_id_is_rejected() -> None:
     with pytest.raises(ValueError, match="DRV001 is registered twice"):
-        rule("DRV001", severity="error", cause="healthy")(RULES["DRV001"].check)
+        rule("DRV001", kind="machine", severity="error", cause="healthy")(RULES["DRV001"].check)

@@ -21,7 +21,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 
-@rule("PKG010", severity=("error", "warning"), cause="torch-companion-mismatch")
+@rule("PKG010", kind="environment", severity=("error", "warning"), cause="torch-companion-mismatch")
 def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchao's compiled kernels were built for another torch release, although its metadata does not require one.
 
@@ -55,7 +55,11 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
 
 
 @rule(
-    "PKG011", severity="error", cause="torch-companion-mismatch", url="https://github.com/pytorch/vision#installation"
+    "PKG011",
+    kind="environment",
+    severity="error",
+    cause="torch-companion-mismatch",
+    url="https://github.com/pytorch/vision#installation",
 )
 def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchvision or torchaudio was built for another CUDA version than torch, according to their local versions.
@@ -90,7 +94,7 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
         )
 
 
-@rule("FA001", severity="error", cause="torch-abi-mismatch")
+@rule("FA001", kind="environment", severity="error", cause="torch-abi-mismatch")
 def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The flash-attn wheel was built for another torch, CUDA or C++ ABI than the installed torch.
 
@@ -141,7 +145,7 @@ def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
     return ""
 
 
-@rule("FA002", severity="info", cause="flash-attn-no-wheel")
+@rule("FA002", kind="environment", severity="info", cause="flash-attn-no-wheel")
 def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed flash-attn release has no wheel for the installed torch.
 
@@ -173,7 +177,7 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
             return
 
 
-@rule("FA003", severity="error", cause="flash-attn-no-wheel")
+@rule("FA003", kind="environment", severity="error", cause="flash-attn-no-wheel")
 def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`flash-attn-3` 0.0.0 is the empty placeholder on PyPI, not FlashAttention 3.
 
@@ -196,7 +200,7 @@ def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator
         )
 
 
-@rule("BNB001", severity="error", cause="bnb-no-cuda-binary")
+@rule("BNB001", kind="environment", severity="error", cause="bnb-no-cuda-binary")
 def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """bitsandbytes has no native library for the CUDA version of the installed torch.
 
@@ -268,7 +272,7 @@ def _loads(version: str, cuda: str, available: tuple[str, ...], *, forced: bool)
     return bool(same_major) and cuda.partition(".")[0] in {other.partition(".")[0] for other in available}
 
 
-@rule("BNB002", severity=("warning", "info"), cause="bnb-no-cuda-binary")
+@rule("BNB002", kind="environment", severity=("warning", "info"), cause="bnb-no-cuda-binary")
 def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """BNB_CUDA_VERSION makes bitsandbytes load the library of another CUDA version than torch's.
 

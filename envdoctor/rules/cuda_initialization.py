@@ -21,7 +21,7 @@ UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04
                   "24.04": ((6, 8), (6, 17))}  # fmt: skip
 
 
-@rule("DRV007", severity="error", cause="no-nvidia-gpu")
+@rule("DRV007", kind="environment", severity="error", cause="no-nvidia-gpu")
 def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch is a CUDA build, but neither a GPU nor a driver was found.
 
@@ -46,7 +46,7 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
     )
 
 
-@rule("DRV008", severity=("error", "warning"), cause="container-no-gpu")
+@rule("DRV008", kind="environment", severity=("error", "warning"), cause="container-no-gpu")
 def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A container with a CUDA build of torch has no GPU.
 
@@ -84,6 +84,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
 
 @rule(
     "DRV009",
+    kind="environment",
     severity=("error", "warning"),
     cause="driver-not-loaded",
     url="https://docs.nvidia.com/deploy/xid-errors/index.html",
@@ -125,7 +126,7 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
         )
 
 
-@rule("DRV010", severity="error", cause="fabric-manager")
+@rule("DRV010", kind="environment", severity="error", cause="fabric-manager")
 def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """CUDA does not initialize on a machine with NVSwitch (HGX, DGX), although its GPUs are listed.
 
@@ -155,7 +156,7 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     )
 
 
-@rule("DRV011", severity=("error", "warning"), cause="wsl-multi-gpu-limit")
+@rule("DRV011", kind="environment", severity=("error", "warning"), cause="wsl-multi-gpu-limit")
 def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """CUDA does not initialize under WSL2 with many GPUs: error 2, "out of memory", regardless of the free memory.
 
@@ -184,7 +185,7 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
     )
 
 
-@rule("DRV012", severity="warning", cause="libcuda-not-found")
+@rule("DRV012", kind="environment", severity="warning", cause="libcuda-not-found")
 def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A CUDA build of torch finds no GPU under WSL2.
 
@@ -213,7 +214,7 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
         )
 
 
-@rule("DRV013", severity="warning", cause="cuda-compat-lib-conflict")
+@rule("DRV013", kind="environment", severity="warning", cause="cuda-compat-lib-conflict")
 def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """CUDA does not initialize in a container with GPUs and a driver.
 

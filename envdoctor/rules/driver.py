@@ -14,7 +14,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 UNKNOWN_ERROR = "NVML error 999"
 
 
-@rule("DRV001", severity="error", cause="nvml-driver-library-mismatch")
+@rule("DRV001", kind="machine", severity="error", cause="nvml-driver-library-mismatch")
 def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
     """The loaded kernel module and the installed driver libraries have different versions.
 
@@ -44,7 +44,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV002", severity="error", cause="driver-not-loaded", url="")
+@rule("DRV002", kind="machine", severity="error", cause="driver-not-loaded", url="")
 def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
     """The driver's libraries are installed, but the kernel module is not loaded (NVML error 9).
 
@@ -66,7 +66,7 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV003", severity="info", cause="no-nvidia-gpu", url="")
+@rule("DRV003", kind="machine", severity="info", cause="no-nvidia-gpu", url="")
 def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
     """The machine has no NVIDIA driver and no GPU, so a CUDA environment cannot run. The CPU profile can.
 
@@ -85,7 +85,7 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV004", severity="error", cause="container-no-gpu")
+@rule("DRV004", kind="machine", severity="error", cause="container-no-gpu")
 def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
     """A container that requests GPUs has none.
 
@@ -111,7 +111,7 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV005", severity="error", cause="driver-not-loaded", url="")
+@rule("DRV005", kind="machine", severity="error", cause="driver-not-loaded", url="")
 def nvml_fails(machine: Machine) -> Iterator[Problem]:
     """NVML fails for a reason that no other rule covers: missing permissions, a timeout, or an unknown error.
 
@@ -138,7 +138,7 @@ def nvml_fails(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV006", severity="error", cause="driver-too-old")
+@rule("DRV006", kind="machine", severity="error", cause="driver-too-old")
 def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
     """The driver is older than every CUDA 12 build of torch requires, and current torch has no wheels for CUDA 11.
 
@@ -162,7 +162,7 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("DRV014", severity=("error", "warning"), cause="container-no-gpu")
+@rule("DRV014", kind="machine", severity=("error", "warning"), cause="container-no-gpu")
 def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
     """NVML returns "Unknown Error" (999) in a container: the container has lost its GPUs.
 

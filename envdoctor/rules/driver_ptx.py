@@ -36,7 +36,7 @@ FIRST_PTX_TORCH = (2, 5)
 FIRST_PTX_GPU: Capability = (9, 0)
 
 
-@rule("TORCH005", severity="warning", cause="driver-ptx-too-old")
+@rule("TORCH005", kind="environment", severity="warning", cause="driver-ptx-too-old")
 def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A library contains only PTX for this GPU, from a newer CUDA release than the driver's compiler supports.
 
@@ -79,7 +79,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     )  # fmt: skip
 
 
-@rule("TORCH006", severity=("warning", "info"), cause="driver-ptx-too-old")
+@rule("TORCH006", kind="environment", severity=("warning", "info"), cause="driver-ptx-too-old")
 def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than torch's CUDA release, but of the same major version, which is supported.
 

@@ -25,7 +25,7 @@ CUDA_LIBRARY = re.compile(
 FILE_OF_A_RELEASE = re.compile(r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$")
 
 
-@rule("EXT001", severity="error", cause="torch-abi-mismatch")
+@rule("EXT001", kind="environment", severity="error", cause="torch-abi-mismatch")
 def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled extension requires C++ symbols that the installed torch does not have.
 
@@ -61,7 +61,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
         )
 
 
-@rule("EXT002", severity="error", cause="nccl-lib-mismatch")
+@rule("EXT002", kind="environment", severity="error", cause="nccl-lib-mismatch")
 def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled file requires NCCL functions that the loaded NCCL does not have.
 
@@ -96,7 +96,7 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         return
 
 
-@rule("EXT003", severity="error", cause="cudart-missing")
+@rule("EXT003", kind="environment", severity="error", cause="cudart-missing")
 def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled file needs a CUDA library in a version that the loader does not find.
 
@@ -126,7 +126,7 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
             break
 
 
-@rule("EXT004", severity="error", cause="ext-arch-not-in-build")
+@rule("EXT004", kind="environment", severity="error", cause="ext-arch-not-in-build")
 def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch supports the GPU, but a library's compiled kernels contain neither native code nor PTX for it.
 
@@ -149,7 +149,7 @@ def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterato
                 break
 
 
-@rule("EXT005", severity="warning", cause="ext-arch-not-in-build")
+@rule("EXT005", kind="environment", severity="warning", cause="ext-arch-not-in-build")
 def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """None of a package's compiled files has code for a GPU, although they have code for others.
 

@@ -28,7 +28,7 @@ def _shown(gpu: Gpu, name: str) -> Evidence:
     return evidence(f"gpus.{gpu.index}.{name}", fact)
 
 
-@rule("GPU001", severity="error", cause="ecc-or-xid")
+@rule("GPU001", kind="machine", severity="error", cause="ecc-or-xid")
 def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
     """A GPU has fallen off the bus or requires a reset (NVML errors 15 and 16, Xid 79).
 
@@ -52,7 +52,7 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU002", severity="error", cause="ecc-or-xid")
+@rule("GPU002", kind="machine", severity="error", cause="ecc-or-xid")
 def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
     """The GPU's memory has had errors since the last reset that ECC could not correct. Results are unreliable.
 
@@ -75,7 +75,7 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU003", severity=("error", "warning"), cause="ecc-or-xid")
+@rule("GPU003", kind="machine", severity=("error", "warning"), cause="ecc-or-xid")
 def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
     """Bad memory rows are remapped at the next reset (pending), or no spare rows are left for them (failed).
 
@@ -104,7 +104,7 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU004", severity="warning", cause="mig-or-compute-mode")
+@rule("GPU004", kind="machine", severity="warning", cause="mig-or-compute-mode")
 def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
     """MIG divides the GPU into instances. CUDA uses at most one instance, and none if none has been created.
 
@@ -129,7 +129,7 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU005", severity=("error", "warning"), cause="mig-or-compute-mode", url="")
+@rule("GPU005", kind="machine", severity=("error", "warning"), cause="mig-or-compute-mode", url="")
 def compute_mode_restricts_processes(machine: Machine) -> Iterator[Problem]:
     """The compute mode permits no process (`prohibited`) or only one (`exclusive-process`) on the GPU.
 
@@ -152,7 +152,7 @@ def compute_mode_restricts_processes(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU006", severity="warning", cause="gpu-throttled")
+@rule("GPU006", kind="machine", severity="warning", cause="gpu-throttled")
 def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
     """The hardware currently reduces the clocks because of heat or the power supply.
 
@@ -175,7 +175,7 @@ def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU007", severity=("warning", "info"), cause="gpu-oom", url="")
+@rule("GPU007", kind="machine", severity=("warning", "info"), cause="gpu-oom", url="")
 def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
     """Other processes use memory of the GPU. vLLM does not start if its share of the memory is not free.
 
@@ -200,7 +200,7 @@ def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU008", severity="error", cause="fabric-manager")
+@rule("GPU008", kind="machine", severity="error", cause="fabric-manager")
 def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
     """The GPU has not joined the NVSwitch fabric: CUDA fails with error 802, "system not yet initialized".
 
@@ -236,7 +236,7 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU009", severity="warning", cause="ecc-or-xid", url="")
+@rule("GPU009", kind="machine", severity="warning", cause="ecc-or-xid", url="")
 def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
     """Some NVLinks of a GPU are inactive, which reduces the speed of all-reduce.
 
@@ -257,7 +257,7 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU010", severity="info", cause="gpu-throttled", url="")
+@rule("GPU010", kind="machine", severity="info", cause="gpu-throttled", url="")
 def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
     """The PCIe link has fewer lanes than card and slot support. Unlike its speed, the width does not drop when idle.
 
@@ -278,7 +278,7 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU011", severity="unknown", cause="no-nvidia-gpu", url="")
+@rule("GPU011", kind="machine", severity="unknown", cause="no-nvidia-gpu", url="")
 def gpus_are_unreadable(machine: Machine) -> Iterator[Problem]:
     """The list of GPUs could not be read, so the rules on GPUs cannot be evaluated.
 

@@ -14,7 +14,7 @@ OPEN_FILES = 1024  # Linux's default; Ray and data loaders fail with less
 DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
 
 
-@rule("HOST001", severity=("error", "warning", "info"), cause="shm-too-small")
+@rule("HOST001", kind="machine", severity=("error", "warning", "info"), cause="shm-too-small")
 def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
     """/dev/shm is smaller than NCCL and data-loader workers need, which causes bus errors during a run.
 
@@ -35,7 +35,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST002", severity="warning", cause="ulimit-too-low", url="")
+@rule("HOST002", kind="machine", severity="warning", cause="ulimit-too-low", url="")
 def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
     """The limit of open files is lower than Linux's default. Ray, vLLM's server and data loaders exceed it.
 
@@ -55,7 +55,7 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST003", severity=("error", "warning"), cause="disk-full", url="")
+@rule("HOST003", kind="machine", severity=("error", "warning"), cause="disk-full", url="")
 def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
     """A filesystem for installations, caches or checkpoints is almost full.
 
@@ -80,7 +80,7 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST004", severity=("warning", "info"), cause="compiler-missing")
+@rule("HOST004", kind="machine", severity=("warning", "info"), cause="compiler-missing")
 def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
     """No C compiler is installed. Triton and torch.compile build a small launcher at run time and fail without one.
 
@@ -99,7 +99,7 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST005", severity="warning", cause="python-headers-missing")
+@rule("HOST005", kind="machine", severity="warning", cause="python-headers-missing")
 def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
     """No installed Python has its headers (Python.h). Triton compiles its launcher with them.
 
@@ -120,7 +120,7 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST006", severity="warning", cause="cuda-home-missing", url="")
+@rule("HOST006", kind="machine", severity="warning", cause="cuda-home-missing", url="")
 def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
     """CUDA_HOME is set to a folder without nvcc, so every source build of a CUDA extension fails.
 

@@ -87,4 +87,4 @@ def _documentation(row: KnownBreak) -> str:
 
 
 for _row in known_breaks():
-    rule(_row.id, severity=_row.status, cause=_row.cause)(make_check(_row))
+    rule(_row.id, kind="environment", severity=_row.status, cause=_row.cause)(make_check(_row))

@@ -14,6 +14,7 @@ SLOW_GENERATIONS = 2  # two generations lower is a quarter of the bandwidth
 
 @rule(
     "GPU012",
+    kind="machine",
     severity="info",
     cause="nccl-p2p-blocked",
     url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-disable",
@@ -45,7 +46,7 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("GPU013", severity=("warning", "info"), cause="cuda-device-selection")
+@rule("GPU013", kind="environment", severity=("warning", "info"), cause="cuda-device-selection")
 def gpu_order_is_ambiguous(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The machine has different GPU models, and CUDA_DEVICE_ORDER is not set.
 
@@ -71,7 +72,7 @@ def gpu_order_is_ambiguous(machine: Machine, stack: Stack) -> Iterator[Problem]:
     )
 
 
-@rule("GPU014", severity=("warning", "info"), cause="gpu-throttled")
+@rule("GPU014", kind="machine", severity=("warning", "info"), cause="gpu-throttled")
 def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
     """The PCIe link of a busy GPU runs at a lower generation than card and slot support.
 
@@ -95,7 +96,7 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU015", severity="info", cause="ecc-or-xid")
+@rule("GPU015", kind="machine", severity="info", cause="ecc-or-xid")
 def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
     """ECC is disabled on a data-centre GPU: bit errors in its memory can corrupt weights and gradients unnoticed.
 

@@ -26,7 +26,7 @@ REMOVED_FROM_VLLM = {
 PRELOADED = re.compile(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nvJitLink|nccl)\.so")
 
 
-@rule("ENV013", severity=("warning", "info"), cause="torch-cpu-build")
+@rule("ENV013", kind="machine", severity=("warning", "info"), cause="torch-cpu-build")
 def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
     """A variable selects PyTorch's CPU index for uv or pip, and this machine has a GPU.
 
@@ -61,7 +61,7 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV014", severity="info", cause="silent-slow-path")
+@rule("ENV014", kind="machine", severity="info", cause="silent-slow-path")
 def debugging_variable_reduces_speed(machine: Machine) -> Iterator[Problem]:
     """TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE or CUDA_LAUNCH_BLOCKING is set, which is only for debugging.
 
@@ -86,7 +86,7 @@ def debugging_variable_reduces_speed(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("ENV015", severity="info", cause="silent-slow-path")
+@rule("ENV015", kind="environment", severity="info", cause="silent-slow-path")
 def vllm_ignores_the_variable(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A variable that selected vLLM's engine or attention backend is set, but the installed vLLM no longer reads it.
 
@@ -111,7 +111,7 @@ def vllm_ignores_the_variable(machine: Machine, stack: Stack) -> Iterator[Proble
             )
 
 
-@rule("ENV016", severity=("warning", "info"), cause="cuda-lib-shadowed")
+@rule("ENV016", kind="environment", severity=("warning", "info"), cause="cuda-lib-shadowed")
 def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """LD_PRELOAD or VLLM_NCCL_SO_PATH replaces a CUDA library or NCCL of torch with another one.
 

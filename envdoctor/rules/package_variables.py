@@ -37,7 +37,7 @@ def _variables(machine: Machine) -> dict[str, str]:
     return machine.environment.value or {}
 
 
-@rule("ENV006", severity="warning", cause="cuda-device-selection")
+@rule("ENV006", kind="environment", severity="warning", cause="cuda-device-selection")
 def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """CUDA_VISIBLE_DEVICES contains UUIDs of GPUs or MIG instances, and the environment has vLLM.
 
@@ -66,7 +66,7 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     )
 
 
-@rule("ENV017", severity="warning", cause="cuda-device-selection")
+@rule("ENV017", kind="environment", severity="warning", cause="cuda-device-selection")
 def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch finds no GPU in a report, and CUDA_VISIBLE_DEVICES is empty, -1, or starts with another number than 0.
 
@@ -95,7 +95,7 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
     )  # fmt: skip
 
 
-@rule("ENV007", severity=("warning", "info"), cause="gpu-oom")
+@rule("ENV007", kind="environment", severity=("warning", "info"), cause="gpu-oom")
 def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The allocator uses expandable segments, which are incompatible with vLLM's sleep mode.
 
@@ -138,7 +138,7 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     )
 
 
-@rule("ENV008", severity=("warning", "info"), cause="nccl-interface")
+@rule("ENV008", kind="machine", severity=("warning", "info"), cause="nccl-interface")
 def nccl_fast_path_is_disabled(machine: Machine) -> Iterator[Problem]:
     """A variable disables a transport of NCCL that this machine has, so NVLink or InfiniBand is not used.
 
@@ -171,7 +171,7 @@ def nccl_fast_path_is_disabled(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV009", severity=("warning", "info"), cause="cuda-lib-shadowed")
+@rule("ENV009", kind="environment", severity=("warning", "info"), cause="cuda-lib-shadowed")
 def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """LD_LIBRARY_PATH places the CUDA libraries of a toolkit or of conda before those of torch.
 
@@ -218,7 +218,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     )
 
 
-@rule("ENV010", severity="info", cause="hub-offline")
+@rule("ENV010", kind="machine", severity="info", cause="hub-offline")
 def hub_is_offline(machine: Machine) -> Iterator[Problem]:
     """A variable sets the Hugging Face libraries to offline mode: only cached files can be loaded.
 
@@ -243,7 +243,7 @@ def hub_is_offline(machine: Machine) -> Iterator[Problem]:
             return
 
 
-@rule("ENV011", severity="info", cause="hub-auth")
+@rule("ENV011", kind="environment", severity="info", cause="hub-auth")
 def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """No Hugging Face token is set in the environment; a stored login is an alternative.
 
@@ -268,7 +268,7 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
         )
 
 
-@rule("ENV012", severity=("error", "info"), cause="cuda-compat-lib-conflict")
+@rule("ENV012", kind="environment", severity=("error", "info"), cause="cuda-compat-lib-conflict")
 def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """LD_LIBRARY_PATH of a report contains a forward-compatibility libcuda, which is found before the driver's.
 

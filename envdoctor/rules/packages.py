@@ -124,7 +124,7 @@ def _is_minor(violation: Violation) -> bool:
     return severity_of(violation) == "info"
 
 
-@rule("PKG001", severity=("error", "warning", "info"), cause="dependency-pin-violated")
+@rule("PKG001", kind="environment", severity=("error", "warning", "info"), cause="dependency-pin-violated")
 def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """An installed distribution requires a version of another one that is not the installed version.
 
@@ -159,7 +159,7 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
         )
 
 
-@rule("PKG002", severity=("error", "warning"), cause="torch-companion-mismatch")
+@rule("PKG002", kind="environment", severity=("error", "warning"), cause="torch-companion-mismatch")
 def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchvision, torchaudio or torchcodec is the release for another torch.
 
@@ -176,7 +176,7 @@ def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iter
     yield from version_conflicts(stack, "torch-companion-mismatch")
 
 
-@rule("PKG003", severity=("error", "warning"), cause="numpy2-abi")
+@rule("PKG003", kind="environment", severity=("error", "warning"), cause="numpy2-abi")
 def numpy_2_is_installed_but_numpy_1_is_required(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """NumPy 2 is installed, but a library of the environment requires NumPy 1.
 
@@ -194,6 +194,7 @@ def numpy_2_is_installed_but_numpy_1_is_required(machine: Machine, stack: Stack)
 
 @rule(
     "PKG004",
+    kind="environment",
     severity=("error", "warning"),
     cause="transformers-too-new",
     url="https://github.com/huggingface/transformers/releases",
@@ -212,7 +213,7 @@ def transformers_is_newer_than_declared(machine: Machine, stack: Stack) -> Itera
     yield from version_conflicts(stack, "transformers-too-new")
 
 
-@rule("PKG005", severity=("error", "warning"), cause="library-too-old")
+@rule("PKG005", kind="environment", severity=("error", "warning"), cause="library-too-old")
 def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torch, transformers, accelerate, peft, trl or datasets is older than another package requires.
 
@@ -227,7 +228,7 @@ def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[P
     yield from version_conflicts(stack, "library-too-old")
 
 
-@rule("PKG006", severity=("error", "warning"), cause="torch-abi-mismatch")
+@rule("PKG006", kind="environment", severity=("error", "warning"), cause="torch-abi-mismatch")
 def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """xformers or another compiled extension requires a torch release other than the installed one.
 
@@ -242,7 +243,7 @@ def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> I
     yield from version_conflicts(stack, "torch-abi-mismatch")
 
 
-@rule("PKG007", severity="warning", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("PKG007", kind="environment", severity="warning", cause="dependency-pin-violated", url=SPECIFIERS)
 def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A library of the environment requires a package that is not installed.
 
@@ -275,7 +276,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
         )
 
 
-@rule("PKG015", severity="warning", cause="dependency-pin-violated")
+@rule("PKG015", kind="environment", severity="warning", cause="dependency-pin-violated")
 def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Triton 3.1 or 3.2 imports setuptools, which is not installed.
 
@@ -304,7 +305,7 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
 CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), ("trl", "peft"))
 
 
-@rule("PKG008", severity="error", cause="library-too-old")
+@rule("PKG008", kind="environment", severity="error", cause="library-too-old")
 def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torch, accelerate or peft is older than the extras of transformers or TRL require.
 

@@ -29,7 +29,7 @@ NEEDS_TORCH = ("vllm", "trl", "accelerate", "peft", "bitsandbytes", "flash-attn"
                "torchaudio", "xformers", "unsloth", "verl")  # fmt: skip
 
 
-@rule("PY001", severity="error", cause="wrong-python-env")
+@rule("PY001", kind="environment", severity="error", cause="wrong-python-env")
 def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The examined Python has no torch, although the report is about torch.
 
@@ -59,7 +59,7 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     )
 
 
-@rule("PY002", severity=("warning", "info"), cause="wrong-python-env")
+@rule("PY002", kind="environment", severity=("warning", "info"), cause="wrong-python-env")
 def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A package is installed twice in different versions; Python imports the first one on its path.
 
@@ -87,7 +87,7 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
         )
 
 
-@rule("PY007", severity=("warning", "info"), cause="wrong-python-env")
+@rule("PY007", kind="environment", severity=("warning", "info"), cause="wrong-python-env")
 def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """conda's pytorch and PyPI's torch are installed in one environment, in different versions.
 
@@ -123,6 +123,7 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
 
 @rule(
     "PY003",
+    kind="environment",
     severity=("error", "warning"),
     cause="python-unsupported",
     url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md",
@@ -172,7 +173,7 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
         )
 
 
-@rule("PY004", severity="warning", cause="python-headers-missing")
+@rule("PY004", kind="environment", severity="warning", cause="python-headers-missing")
 def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The environment's Python has no Python.h, which Triton's launcher and every source build need.
 
@@ -195,7 +196,7 @@ def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stac
     )
 
 
-@rule("PY005", severity=("error", "warning", "info"), cause="platform-no-wheel")
+@rule("PY005", kind="environment", severity=("error", "warning", "info"), cause="platform-no-wheel")
 def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Libraries of this environment have no wheels for the platform: Jetson, Windows or macOS.
 

@@ -1,8 +1,8 @@
 """The rule engine: declares rules, runs them, and turns what they report into findings.
 
-A rule is one function. The decorator `rule` declares its id, severity and cause; its name is its title, its docstring
-its documentation, and the first reference of the docstring its URL. The function yields a `Problem` for each problem
-that it finds.
+A rule is one function. The decorator `rule` declares its id, kind, severity and cause; its name is its title, its
+docstring its documentation, and the first reference of the docstring its URL. The function yields a `Problem` for
+each problem that it finds.
 """
 
 from __future__ import annotations
@@ -92,19 +92,17 @@ GUIDE_RULES: dict[str, Rule] = {}
 
 
 def rule(
-    identifier: str, *, severity: Status | tuple[Status, ...], cause: str, url: str | None = None
+    identifier: str, *, kind: Kind, severity: Status | tuple[Status, ...], cause: str, url: str | None = None
 ) -> Callable[[Check], Check]:
     """Register a function as the rule `identifier` for a cause of causes.toml.
 
-    The function's parameters determine its kind. `url` is by default the first reference of the docstring.
+    `url` is by default the first reference of the docstring.
     """
     severities = (severity,) if isinstance(severity, str) else tuple(sorted(severity, key=SEVERITIES.index))
 
     def register(check: Check) -> Check:
         if identifier in RULES or identifier in GUIDE_RULES:
             raise ValueError(f"rule {identifier} is registered twice")
-        parameters = check.__code__.co_varnames[: check.__code__.co_argcount]
-        kind: Kind = "environment" if "stack" in parameters else "machine" if "machine" in parameters else "guide"
         address = next(iter((check.__doc__ or "").partition("References:")[2].split()), "") if url is None else url
         rules = GUIDE_RULES if kind == "guide" else RULES
         rules[identifier] = Rule(identifier, kind, severities, cause, address, check)

@@ -16,7 +16,7 @@ INFINIBAND = ("ib", "hsn", "mlx")
 SLOW_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "9p")
 
 
-@rule("HOST007", severity="warning", cause="ulimit-too-low")
+@rule("HOST007", kind="machine", severity="warning", cause="ulimit-too-low")
 def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Problem]:
     """The machine has InfiniBand, but the limit of locked memory is low: NCCL cannot register its buffers.
 
@@ -40,7 +40,7 @@ def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Prob
     )
 
 
-@rule("HOST008", severity="warning", cause="ulimit-too-low")
+@rule("HOST008", kind="machine", severity="warning", cause="ulimit-too-low")
 def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
     """The limit of processes and threads is low: "Resource temporarily unavailable", "can't start new thread".
 
@@ -62,7 +62,7 @@ def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST009", severity="info", cause="host-oom-build")
+@rule("HOST009", kind="machine", severity="info", cause="host-oom-build")
 def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
     """Host memory is small for a source build of CUDA code: the kernel kills the compiler without a message.
 
@@ -89,7 +89,7 @@ def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("HOST010", severity="info", cause="gpu-oom")
+@rule("HOST010", kind="environment", severity="info", cause="gpu-oom")
 def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Host memory is smaller than the GPUs' memory: the weights of a sleeping vLLM may not fit.
 
@@ -116,7 +116,7 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
         )
 
 
-@rule("HOST011", severity="info", cause="silent-slow-path")
+@rule("HOST011", kind="environment", severity="info", cause="silent-slow-path")
 def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The cache of the Hugging Face Hub, with the model weights, is on a slow network file system.
 

@@ -13,7 +13,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 
-@rule("NPY001", severity=("error", "warning"), cause="numpy2-abi")
+@rule("NPY001", kind="environment", severity=("error", "warning"), cause="numpy2-abi")
 def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """NumPy 2 is installed with a torch, pandas, pyarrow or other compiled package from before NumPy 2.
 
@@ -57,7 +57,7 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
         )
 
 
-@rule("MKL001", severity=("error", "warning"), cause="mkl-too-new")
+@rule("MKL001", kind="environment", severity=("error", "warning"), cause="mkl-too-new")
 def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A torch of PyTorch's conda channel is installed with MKL 2024.1 or newer, which lacks a symbol of torch.
 
@@ -90,7 +90,7 @@ def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[
         )
 
 
-@rule("NCCL001", severity=("error", "warning"), cause="nccl-lib-mismatch")
+@rule("NCCL001", kind="environment", severity=("error", "warning"), cause="nccl-lib-mismatch")
 def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Two nvidia-nccl packages are installed, or the only one is older than the NCCL that torch was built with.
 
@@ -145,7 +145,7 @@ def _older(version: str, pin: str) -> bool:
     return bool(pin) and minor_of(version) != minor_of(pin) and satisfies(version, f"<{pin}") is True
 
 
-@rule("NVML001", severity=("warning", "info"), cause="nvml-python-conflict")
+@rule("NVML001", kind="environment", severity=("warning", "info"), cause="nvml-python-conflict")
 def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`pynvml` below 12 is installed, whose module has the same name as that of nvidia-ml-py.
 
@@ -177,7 +177,7 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
     )  # fmt: skip
 
 
-@rule("CUDNN003", severity="warning", cause="cuda-lib-shadowed")
+@rule("CUDNN003", kind="environment", severity="warning", cause="cuda-lib-shadowed")
 def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, in the same folder.
 

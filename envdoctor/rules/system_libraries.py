@@ -22,7 +22,13 @@ VLLM_GLIBC = (
 )
 
 
-@rule("PY006", severity="error", cause="glibc-too-old", url="https://github.com/mayeut/pep600_compliance")
+@rule(
+    "PY006",
+    kind="environment",
+    severity="error",
+    cause="glibc-too-old",
+    url="https://github.com/mayeut/pep600_compliance",
+)
 def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The system's C library is older than compiled files of the environment require.
 
@@ -52,7 +58,7 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
         )  # fmt: skip
 
 
-@rule("PY008", severity="error", cause="libstdcxx-too-old")
+@rule("PY008", kind="environment", severity="error", cause="libstdcxx-too-old")
 def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Problem]:
     """The C++ library that this environment's Python loads is older than its compiled files require.
 

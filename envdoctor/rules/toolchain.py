@@ -24,7 +24,7 @@ AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
 FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
 
 
-@rule("CUDA001", severity=("warning", "info"), cause="nvcc-torch-mismatch")
+@rule("CUDA001", kind="environment", severity=("warning", "info"), cause="nvcc-torch-mismatch")
 def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc and torch have different CUDA major versions: torch refuses to build extensions with it.
 
@@ -52,7 +52,7 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     )
 
 
-@rule("CUDA002", severity=("warning", "info"), cause="nvcc-too-old")
+@rule("CUDA002", kind="environment", severity=("warning", "info"), cause="nvcc-too-old")
 def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc is too old for the GPU, or no longer supports it: "Unsupported gpu architecture 'compute_90'".
 
@@ -90,7 +90,7 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
         return
 
 
-@rule("CUDA003", severity=("warning", "info"), cause="gcc-too-new-for-nvcc")
+@rule("CUDA003", kind="environment", severity=("warning", "info"), cause="gcc-too-new-for-nvcc")
 def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The host compiler is newer than this nvcc supports: "unsupported GNU version! gcc versions later than ...".
 
@@ -118,7 +118,7 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
     )
 
 
-@rule("CUDA004", severity="info", cause="cuda-home-missing")
+@rule("CUDA004", kind="environment", severity="info", cause="cuda-home-missing")
 def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """nvcc is not installed, and the environment has a library that may compile CUDA code at run time.
 
@@ -148,7 +148,7 @@ def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterat
         )
 
 
-@rule("CUDA005", severity="warning", cause="ptxas-too-old")
+@rule("CUDA005", kind="machine", severity="warning", cause="ptxas-too-old")
 def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Problem]:
     """TRITON_PTXAS_PATH selects a ptxas that does not support the GPU.
 

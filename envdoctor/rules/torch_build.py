@@ -34,7 +34,7 @@ SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorc
 OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
-@rule("TORCH001", severity="error", cause="gpu-arch-not-in-build")
+@rule("TORCH001", kind="environment", severity="error", cause="gpu-arch-not-in-build")
 def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The installed torch has no code for a GPU that is newer than the build.
 
@@ -51,7 +51,7 @@ def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterato
     yield from _uncovered(machine, stack, newer=True)
 
 
-@rule("TORCH002", severity="error", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
+@rule("TORCH002", kind="environment", severity="error", cause="gpu-arch-dropped", url=SUPPORT_MATRIX)
 def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A GPU is older than the oldest one that the installed torch has code for.
 
@@ -71,6 +71,7 @@ def torch_dropped_an_older_gpu(machine: Machine, stack: Stack) -> Iterator[Probl
 
 @rule(
     "TORCH003",
+    kind="environment",
     severity=("error", "warning"),
     cause="torch-cpu-build",
     url="https://docs.astral.sh/uv/guides/integration/pytorch/",
@@ -118,7 +119,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("TORCH004", severity=("error", "info"), cause="driver-too-old")
+@rule("TORCH004", kind="environment", severity=("error", "info"), cause="driver-too-old")
 def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than the CUDA major version of torch requires.
 

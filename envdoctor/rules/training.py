@@ -13,7 +13,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 
-@rule("TRL001", severity=("error", "warning"), cause="trl-vllm-range")
+@rule("TRL001", kind="environment", severity=("error", "warning"), cause="trl-vllm-range")
 def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed vLLM is outside the range that the installed TRL supports.
 
@@ -60,7 +60,7 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     )
 
 
-@rule("HF020", severity=("error", "warning"), cause="silent-slow-path")
+@rule("HF020", kind="environment", severity=("error", "warning"), cause="silent-slow-path")
 def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """`kernels` is outside the range of versions that the installed transformers accepts.
 
@@ -109,7 +109,7 @@ def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> It
     )
 
 
-@rule("HF021", severity="info", cause="silent-slow-path")
+@rule("HF021", kind="environment", severity="info", cause="silent-slow-path")
 def mxfp4_would_be_dequantized(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """Triton is older than 3.4 or the GPU older than Turing: transformers dequantizes MXFP4 checkpoints.
 
@@ -141,7 +141,7 @@ def mxfp4_would_be_dequantized(machine: Machine, stack: Stack) -> Iterator[Probl
         )
 
 
-@rule("VERL001", severity=("warning", "info"), cause="dependency-pin-violated")
+@rule("VERL001", kind="environment", severity=("warning", "info"), cause="dependency-pin-violated")
 def vllm_is_outside_verls_range(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed vLLM is outside the range in verl's `vllm` extra.
 
@@ -170,7 +170,7 @@ def vllm_is_outside_verls_range(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("PKG012", severity="error", cause="dependency-pin-violated")
+@rule("PKG012", kind="environment", severity="error", cause="dependency-pin-violated")
 def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """flashinfer-python and its binary packages have different versions.
 
@@ -199,7 +199,13 @@ def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]
 SAME_TRITON = ("triton", "pytorch-triton", "triton-nightly", "pytorch-triton-rocm", "triton-windows")
 
 
-@rule("PKG013", severity="warning", cause="dependency-pin-violated", url="https://github.com/triton-lang/triton")
+@rule(
+    "PKG013",
+    kind="environment",
+    severity="warning",
+    cause="dependency-pin-violated",
+    url="https://github.com/triton-lang/triton",
+)
 def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """Two packages that contain the module `triton` are installed: triton, pytorch-triton, triton-nightly.
 

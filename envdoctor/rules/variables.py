@@ -17,7 +17,7 @@ def _shown(name: str, value: str | None) -> Evidence:
     return Evidence(name, value or "(empty)", "environment")
 
 
-@rule("ENV001", severity="error", cause="cuda-device-selection")
+@rule("ENV001", kind="machine", severity="error", cause="cuda-device-selection")
 def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
     """CUDA_VISIBLE_DEVICES hides all GPUs: it is empty, -1, or a number that does not exist.
 
@@ -42,7 +42,7 @@ def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV002", severity="warning", cause="rocr-visible-devices")
+@rule("ENV002", kind="machine", severity="warning", cause="rocr-visible-devices")
 def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
     """ROCR_VISIBLE_DEVICES is set on an NVIDIA machine: Ray and verl then refuse to choose between AMD and NVIDIA.
 
@@ -64,7 +64,7 @@ def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV003", severity="error", cause="nccl-interface")
+@rule("ENV003", kind="machine", severity="error", cause="nccl-interface")
 def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     """NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names a network interface that this machine does not have.
 
@@ -93,7 +93,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("ENV004", severity="warning", cause="cuda-compat-lib-conflict")
+@rule("ENV004", kind="machine", severity="warning", cause="cuda-compat-lib-conflict")
 def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
     """LD_LIBRARY_PATH places a forward-compatibility libcuda before the driver's.
 
@@ -117,7 +117,7 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
         )
 
 
-@rule("ENV005", severity=("warning", "info"), cause="wrong-python-env", url="")
+@rule("ENV005", kind="machine", severity=("warning", "info"), cause="wrong-python-env", url="")
 def python_variables_change_the_import_path(machine: Machine) -> Iterator[Problem]:
     """PYTHONHOME or PYTHONPATH is set: Python imports packages from elsewhere before those of the environment.
 

@@ -23,7 +23,7 @@ def _backend_of(stack: Stack) -> str:
     return f" --torch-backend=cu{cuda.replace('.', '')}" if cuda else " --torch-backend=auto"
 
 
-@rule("VLLM001", severity=("error", "warning", "info"), cause="vllm-torch-mismatch")
+@rule("VLLM001", kind="environment", severity=("error", "warning", "info"), cause="vllm-torch-mismatch")
 def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM and the installed torch are incompatible, or another package next to vLLM requires a different torch.
 
@@ -71,7 +71,7 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("VLLM002", severity="warning", cause="vllm-torch-mismatch")
+@rule("VLLM002", kind="environment", severity="warning", cause="vllm-torch-mismatch")
 def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM is installed with an alpha or nightly torch.
 
@@ -125,7 +125,7 @@ def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
     return "11", f"PyPI's wheel of {version} is for CUDA 11"
 
 
-@rule("VLLM003", severity=("error", "warning"), cause="vllm-cuda-variant")
+@rule("VLLM003", kind="environment", severity=("error", "warning"), cause="vllm-cuda-variant")
 def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The vLLM wheel is for another CUDA major version than torch, or for CUDA while torch is a CPU build.
 
@@ -177,7 +177,7 @@ def _is_rocm(stack: Stack) -> bool:
     return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
 
 
-@rule("VLLM008", severity=("warning", "info"), cause="vllm-torch-mismatch")
+@rule("VLLM008", kind="environment", severity=("warning", "info"), cause="vllm-torch-mismatch")
 def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """vLLM was installed from PyPI, and torch from conda.
 
@@ -210,7 +210,7 @@ FIRST_WITH_SM_120 = "0.9.2"
 FIRST_COMPLETE_ON_SM_120 = "0.10.0"
 
 
-@rule("VLLM004", severity=("error", "warning"), cause="ext-arch-not-in-build")
+@rule("VLLM004", kind="environment", severity=("error", "warning"), cause="ext-arch-not-in-build")
 def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The vLLM release has no kernels for this Blackwell GPU, even if torch supports it.
 
@@ -265,7 +265,7 @@ def _possible_releases(torch: str) -> list[str]:
     return releases_that_pin("vllm", "torch", public_part(torch))
 
 
-@rule("VLLM005", severity=("error", "warning"), cause="gpu-unsupported-by-library")
+@rule("VLLM005", kind="environment", severity=("error", "warning"), cause="gpu-unsupported-by-library")
 def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The GPU's compute capability is below the minimum of vLLM or FlashAttention; no build of them supports it.
 
@@ -314,7 +314,7 @@ def _too_old(
     )
 
 
-@rule("VLLM006", severity="info", cause="dtype-unsupported-gpu")
+@rule("VLLM006", kind="environment", severity="info", cause="dtype-unsupported-gpu")
 def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The GPU is older than Ampere and does not support bfloat16, the data type of most released models.
 
@@ -337,7 +337,7 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
         )
 
 
-@rule("VLLM007", severity=("warning", "info"), cause="silent-slow-path")
+@rule("VLLM007", kind="environment", severity=("warning", "info"), cause="silent-slow-path")
 def triton_kernels_is_an_unrelated_package(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """The installed `triton-kernels` is an unrelated package, not the one of the Triton repository.
 

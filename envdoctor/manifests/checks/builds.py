@@ -61,7 +61,7 @@ def _is_compiled(context: GuideContext, install: InstallStep, requirement: Insta
     return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform) is False
 
 
-@rule("RUN040", severity="error", cause="build-isolation-no-torch", url=ISOLATION)
+@rule("RUN040", kind="guide", severity="error", cause="build-isolation-no-torch", url=ISOLATION)
 def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
     """The build of flash-attn imports torch. In an isolated build it fails with ModuleNotFoundError."""
     for install, requirement, line in _possible_builds(context):
@@ -85,7 +85,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
         )
 
 
-@rule("RUN041", severity=("error", "warning"), cause="build-isolation-no-torch", url=ISOLATION)
+@rule("RUN041", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=ISOLATION)
 def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
     for install, requirement, line in _possible_builds(context):
@@ -122,6 +122,7 @@ def _missing_build_requirements(install: InstallStep) -> list[str]:
 
 @rule(
     "RUN042",
+    kind="guide",
     severity="warning",
     cause="flash-attn-no-wheel",
     url="https://github.com/Dao-AILab/flash-attention/releases",
@@ -154,6 +155,7 @@ def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Proble
 
 @rule(
     "RUN043",
+    kind="guide",
     severity=("error", "warning"),
     cause="cuda-home-missing",
     url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/",
@@ -176,7 +178,7 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
             )
 
 
-@rule("RUN044", severity="warning", cause="host-oom-build", url=FLASH)
+@rule("RUN044", kind="guide", severity="warning", cause="host-oom-build", url=FLASH)
 def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
     """A source build of flash-attn needs about 5 GB of memory for each job. MAX_JOBS limits the jobs."""
     for install, requirement, line in _possible_builds(context):
@@ -197,7 +199,7 @@ def _skips_cuda_build(install: InstallStep) -> bool:
     return install.variables.get("FLASH_ATTENTION_SKIP_CUDA_BUILD", "").upper() in ("TRUE", "1")
 
 
-@rule("RUN045", severity="error", cause="flash-attn-no-wheel", url=FLASH)
+@rule("RUN045", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
 def cuda_build_is_skipped_without_a_wheel(context: GuideContext) -> Iterator[Problem]:
     """If there is no wheel, FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE installs a package without kernels."""
     for install, requirement, line in _possible_builds(context):
@@ -220,6 +222,7 @@ def cuda_build_is_skipped_without_a_wheel(context: GuideContext) -> Iterator[Pro
 
 @rule(
     "RUN046",
+    kind="guide",
     severity="error",
     cause="nvcc-torch-mismatch",
     url="https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py",

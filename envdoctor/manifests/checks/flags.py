@@ -22,7 +22,7 @@ _LOGIN_NODE = re.compile(
 _CONTEXT_LINES = 12  # lines above a command that may describe it
 
 
-@rule("RUN020", severity="warning", cause="torch-cpu-build", url=UV_TORCH)
+@rule("RUN020", kind="guide", severity="warning", cause="torch-cpu-build", url=UV_TORCH)
 def config_setting_has_no_effect(context: GuideContext) -> Iterator[Problem]:
     """`--config-settings vllm:torch-backend=auto` is accepted but has no effect: torch still comes from PyPI."""
     for install in context.trace.installs:
@@ -48,7 +48,7 @@ def config_setting_has_no_effect(context: GuideContext) -> Iterator[Problem]:
                 )
 
 
-@rule("RUN021", severity=("error", "warning"), cause="torch-cpu-build", url=UV_TORCH)
+@rule("RUN021", kind="guide", severity=("error", "warning"), cause="torch-cpu-build", url=UV_TORCH)
 def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[Problem]:
     """`--torch-backend=auto` selects the CPU index if it detects no driver: on a login node, in a Docker build."""
     for install in context.trace.installs:
@@ -78,6 +78,7 @@ def _on_login_node(context: GuideContext, line: int) -> bool:
 
 @rule(
     "RUN022",
+    kind="guide",
     severity="warning",
     cause="silent-slow-path",
     url="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
@@ -116,6 +117,7 @@ def _assignments(context: GuideContext) -> Iterator[tuple[int, str, str]]:
 
 @rule(
     "RUN023",
+    kind="guide",
     severity=("error", "warning"),
     cause="dependency-pin-violated",
     url="https://www.gnu.org/software/bash/manual/html_node/Redirections.html",

@@ -26,7 +26,7 @@ _STATED_CUDA = re.compile(r"CUDA[ :=|*`/-]{0,6}(1[1-3]\.\d)\b", re.IGNORECASE)
 _VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
 
 
-@rule("RUN050", severity="error", cause="driver-ptx-too-old", url=NGC)
+@rule("RUN050", kind="guide", severity="error", cause="driver-ptx-too-old", url=NGC)
 def image_has_a_different_cuda_version_than_stated(context: GuideContext) -> Iterator[Problem]:
     """The image does not exist, or its CUDA version is not the one in the guide.
 
@@ -118,7 +118,7 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-@rule("RUN051", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY)
+@rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY)
 def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Problem]:
     """The driver in the guide is older than the CUDA build of torch, or the PTX code in vLLM, requires."""
     driver = context.trace.driver
@@ -172,6 +172,7 @@ def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str)
 
 @rule(
     "RUN052",
+    kind="guide",
     severity="warning",
     cause="cuda-compat-lib-conflict",
     url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
@@ -199,6 +200,7 @@ def compat_package_is_older_than_the_driver(context: GuideContext) -> Iterator[P
 
 @rule(
     "RUN053",
+    kind="guide",
     severity="warning",
     cause="nvcc-torch-mismatch",
     url="https://packages.ubuntu.com/search?keywords=nvidia-cuda-toolkit",
@@ -233,7 +235,7 @@ def distribution_toolkit_has_a_different_cuda_version(context: GuideContext) -> 
             )
 
 
-@rule("RUN054", severity="error", cause="platform-no-wheel", url=TORCH_MATRIX)
+@rule("RUN054", kind="guide", severity="error", cause="platform-no-wheel", url=TORCH_MATRIX)
 def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[Problem]:
     """The PyTorch index has no build of this torch release for the CUDA version or the CPU architecture."""
     for install in context.trace.installs:
@@ -264,6 +266,7 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
 
 @rule(
     "RUN055",
+    kind="guide",
     severity="error",
     cause="dependency-pin-violated",
     url="https://docs.astral.sh/uv/guides/integration/pytorch/",
@@ -296,7 +299,7 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
             )
 
 
-@rule("RUN056", severity=("error", "warning"), cause="platform-no-wheel", url=CONDA)
+@rule("RUN056", kind="guide", severity=("error", "warning"), cause="platform-no-wheel", url=CONDA)
 def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
     """The conda channel `pytorch` ended with torch 2.5.1, and `cudatoolkit` ended with CUDA 11.8."""
     for install in context.trace.installs:

@@ -74,7 +74,7 @@ _MISLEADING_NAMES = (
 )
 
 
-@rule("RUN060", severity=("error", "warning"), cause="dependency-pin-violated")
+@rule("RUN060", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated")
 def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Problem]:
     """The name on PyPI is an empty, unrelated or deprecated package. The guide means another one."""
     for _, requirement, line in iter_requirements(context):
@@ -102,7 +102,7 @@ def _major_version(specifier: str) -> int:
     return int(match[1]) if match else 0
 
 
-@rule("RUN061", severity=("error", "warning"), cause="hub-auth", url=HUB_CLI)
+@rule("RUN061", kind="guide", severity=("error", "warning"), cause="hub-auth", url=HUB_CLI)
 def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
     """huggingface-hub 1.x has no huggingface-cli. The commands are `hf auth login` and `hf download`."""
     hub = context.version("huggingface-hub")
@@ -128,7 +128,13 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
         )
 
 
-@rule("RUN062", severity="warning", cause="hub-auth", url="https://huggingface.co/docs/hub/security-tokens")
+@rule(
+    "RUN062",
+    kind="guide",
+    severity="warning",
+    cause="hub-auth",
+    url="https://huggingface.co/docs/hub/security-tokens",
+)
 def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
     """A token on a command line is visible in the shell history, in process lists and in the guide."""
     for command in context.guide.commands:
@@ -151,6 +157,7 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
 
 @rule(
     "RUN063",
+    kind="guide",
     severity="warning",
     cause="dependency-pin-violated",
     url="https://pip.pypa.io/en/stable/topics/vcs-support/",
@@ -171,7 +178,13 @@ def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
                 )
 
 
-@rule("RUN064", severity="error", cause="library-too-old", url="https://github.com/volcengine/verl/releases")
+@rule(
+    "RUN064",
+    kind="guide",
+    severity="error",
+    cause="library-too-old",
+    url="https://github.com/volcengine/verl/releases",
+)
 def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Problem]:
     """The guide runs a module that its release does not have, or a script of `examples/`, which no wheel contains."""
     is_cloned = any(isinstance(action, Clone) and "verl" in action.url for action in context.guide.actions)
@@ -242,6 +255,7 @@ _INEFFECTIVE_CHECKS = (
 
 @rule(
     "RUN065",
+    kind="guide",
     severity="warning",
     cause="silent-wrong-result",
     url="https://huggingface.co/docs/bitsandbytes/installation",

@@ -39,7 +39,9 @@ def iter_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, Inst
                 yield install, requirement, line_of(context, requirement.line, requirement.text)
 
 
-@rule("RUN001", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule(
+    "RUN001", kind="guide", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=SPECIFIERS
+)
 def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
     """A step requires a version that was never released or was yanked, or a range without a release."""
     for install, requirement, line in iter_requirements(context):
@@ -123,7 +125,7 @@ def _nearest_release(version: str, releases: tuple[PublishedRelease, ...]) -> Pu
     )
 
 
-@rule("RUN002", severity="error", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN002", kind="guide", severity="error", cause="dependency-pin-violated", url=SPECIFIERS)
 def requirements_conflict(context: GuideContext) -> Iterator[Problem]:
     """No release satisfies all requirements of a step and the requirements of its pinned releases."""
     for install in context.trace.installs:
@@ -162,7 +164,7 @@ def _cause_of_conflict(name: str, required_by: set[str]) -> str:
     return "transformers-too-new" if name == "transformers" else ""
 
 
-@rule("RUN003", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN003", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
 def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Iterator[Problem]:
     """A missing or open bound resolves today to a release that is incompatible with the other pins of the guide.
 
@@ -217,7 +219,7 @@ def _rule_evidence(violation: Violation) -> Evidence:
     return Evidence(violation.rule.id, violation.rule.title, violation.rule.url or "rules of envdoctor")
 
 
-@rule("RUN004", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN004", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
 def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]:
     """The guide pins releases that are known to be incompatible, although installers accept them."""
     conflicting = {conflict.name for install in context.trace.installs for conflict in install.resolution.conflicts}
@@ -248,6 +250,7 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
 
 @rule(
     "RUN005",
+    kind="guide",
     severity=("error", "warning"),
     cause="platform-no-wheel",
     url="https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",

@@ -51,7 +51,7 @@ def _parse_calls(lines: tuple[Line, ...]) -> Iterator[_Argument]:
                 break
 
 
-@rule("RUN070", severity=("error", "warning"), cause="dependency-pin-violated", url=TRL)
+@rule("RUN070", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=TRL)
 def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
     """GRPOConfig or GRPOTrainer is called with an argument that this TRL release does not accept, or ignores."""
     trl = context.version("trl")
@@ -85,7 +85,7 @@ def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
             )
 
 
-@rule("RUN071", severity="error", cause="library-too-old", url=TRL)
+@rule("RUN071", kind="guide", severity="error", cause="library-too-old", url=TRL)
 def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Problem]:
     """loss_type names a loss that was added in a later TRL release than the one in the guide."""
     trl = context.version("trl")
@@ -116,6 +116,7 @@ def _first(context: GuideContext, pattern: str) -> tuple[int, str] | None:
 
 @rule(
     "RUN072",
+    kind="guide",
     severity="error",
     cause="silent-wrong-result",
     url="https://huggingface.co/docs/transformers/model_doc/gpt_oss",
@@ -148,7 +149,13 @@ def flash_attention_drops_the_attention_sinks_of_gpt_oss(context: GuideContext) 
         )
 
 
-@rule("RUN073", severity="error", cause="silent-wrong-result", url="https://github.com/huggingface/trl/issues/5312")
+@rule(
+    "RUN073",
+    kind="guide",
+    severity="error",
+    cause="silent-wrong-result",
+    url="https://github.com/huggingface/trl/issues/5312",
+)
 def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iterator[Problem]:
     """With vllm_enable_sleep_mode, TRL 0.27 to 1.9 reloads the initial checkpoint at every wake-up of vLLM."""
     trl = context.version("trl")
@@ -181,6 +188,7 @@ def _line_and_value(argument: _Argument | None) -> tuple[int, str]:
 
 @rule(
     "RUN074",
+    kind="guide",
     severity=("error", "warning"),
     cause="silent-wrong-result",
     url="https://github.com/huggingface/trl/releases",
@@ -217,6 +225,7 @@ def liger_loss_ignores_the_importance_sampling_ratio(context: GuideContext) -> I
 
 @rule(
     "RUN075",
+    kind="guide",
     severity=("error", "warning"),
     cause="silent-slow-path",
     url="https://huggingface.co/docs/transformers/quantization/mxfp4",
@@ -255,6 +264,7 @@ def mxfp4_checkpoint_is_dequantized_or_rejected(context: GuideContext) -> Iterat
 
 @rule(
     "RUN076",
+    kind="guide",
     severity="error",
     cause="silent-wrong-result",
     url="https://github.com/huggingface/peft/releases/tag/v0.17.0",

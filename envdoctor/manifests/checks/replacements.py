@@ -30,7 +30,7 @@ _LIBRARIES = (
 )
 
 
-@rule("RUN010", severity=("error", "warning"), cause="dependency-pin-violated", url=UV_TORCH)
+@rule("RUN010", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=UV_TORCH)
 def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[Problem]:
     """A later step replaces torch, triton or another pinned package without a warning.
 
@@ -91,7 +91,7 @@ def _describe(package: ResolvedPackage) -> str:
     return f"{package.name} {package.version}{build}{origin}"
 
 
-@rule("RUN011", severity="error", cause="torch-cpu-build", url=ARM_TORCH)
+@rule("RUN011", kind="guide", severity="error", cause="torch-cpu-build", url=ARM_TORCH)
 def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator[Problem]:
     """On aarch64, torch on PyPI is a CPU build up to 2.10. Packages that need libtorch_cuda.so fail.
 
@@ -131,7 +131,13 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
         )
 
 
-@rule("RUN012", severity="warning", cause="dependency-pin-violated", url="https://pytorch.org/get-started/locally/")
+@rule(
+    "RUN012",
+    kind="guide",
+    severity="warning",
+    cause="dependency-pin-violated",
+    url="https://pytorch.org/get-started/locally/",
+)
 def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
     """The current nightly build of torch is not the one that the guide was written for. Old builds are deleted."""
     for install in context.trace.installs:

@@ -26,7 +26,7 @@ def _wheel_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, In
                 yield install, requirement
 
 
-@rule("RUN030", severity="error", cause="platform-no-wheel", url=NAMES)
+@rule("RUN030", kind="guide", severity="error", cause="platform-no-wheel", url=NAMES)
 def wheel_has_an_invalid_file_name(context: GuideContext) -> Iterator[Problem]:
     """Installers reject a wheel without version and tags in its name, such as `-O flash_attn_3.whl`."""
     reported: set[str] = set()
@@ -69,7 +69,7 @@ def _valid_name(name: str) -> str:
     return _KEEP_NAME
 
 
-@rule("RUN031", severity="error", cause="torch-abi-mismatch", url=FLASH)
+@rule("RUN031", kind="guide", severity="error", cause="torch-abi-mismatch", url=FLASH)
 def wheel_is_incompatible_with_the_environment(context: GuideContext) -> Iterator[Problem]:
     """The name of a wheel states another Python, CPU architecture, torch, CUDA or C++ ABI than the guide has."""
     for install, requirement in _wheel_requirements(context):
@@ -137,7 +137,7 @@ def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | 
     return None
 
 
-@rule("RUN032", severity="error", cause="flash-attn-no-wheel", url=FLASH)
+@rule("RUN032", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
 def wheel_url_does_not_exist(context: GuideContext) -> Iterator[Problem]:
     """The URL names a wheel that is not an asset of the release."""
     wheels = [

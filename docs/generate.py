@@ -1,0 +1,191 @@
+"""Write the generated pages and parts of the documentation: `python docs/generate.py`.
+
+Whole pages come from the command line, the trainer's settings and the rules. Parts between `<!-- generated: NAME -->`
+and `<!-- end -->` in the README and in docs/ come from the profiles, machines and recipes. A test compares the files
+with what this script would write.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+
+
+def rules_page() -> str:
+    """docs/rules.md: every rule and every cause."""
+    from envdoctor.rules.documentation import rules_page as page
+
+    return page()
+
+
+def commands_page() -> str:
+    """docs/reference/commands.md: every command with its arguments and options."""
+    lines = ["# Commands", "", "Generated from the command line's own declarations; `envdoctor COMMAND --help` prints the same."]
+    for name, command in _commands():
+        summary, _, rest = (command.help or "").partition("\n\n")
+        lines += ["", f"## {name}", "", " ".join(summary.split())]
+        examples = re.findall(r"Example: (.*)", rest)
+        if details := "\n\n".join(part for part in rest.split("\n\n") if part and not part.startswith("Example:")):
+            lines += ["", " ".join(details.split())]
+        if examples:
+            lines += ["", "```console", *(f"$ {example.strip()}" for example in examples), "```"]
+        rows = [_parameter_row(each) for each in command.params if each.name != "help"]
+        if rows:
+            lines += ["", "| argument or option | default | meaning |", "|---|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, groups before their commands."""
+    import typer
+
+    from envdoctor.cli import app
+
+    def walk(prefix: str, group: Any) -> Iterator[tuple[str, Any]]:
+        for name, command in group.commands.items():
+            full = f"{prefix} {name}"
+            if not hasattr(command, "commands") or command.callback:
+                yield full, command
+            if hasattr(command, "commands"):
+                yield from walk(full, command)
+
+    yield from walk("envdoctor", typer.main.get_command(app))
+
+
+def _parameter_row(parameter: Any) -> str:
+    names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name.upper()]
+    metavar = f" {parameter.metavar}" if parameter.param_type_name == "option" and parameter.metavar else ""
+    default = parameter.default
+    shown = "" if default in (None, "", False, ()) or callable(default) else f"`{getattr(default, 'value', default)}`"
+    return f"| {', '.join(f'`{_cell(name + metavar)}`' for name in names)} | {shown} | {_cell(parameter.help or '')} |"
+
+
+def settings_page(file: str, title: str) -> str:
+    """A page of the trainer's settings, from a TOML file of train/."""
+    table = tomllib.loads((ROOT / "train" / file).read_text(encoding="utf-8"))
+    lines = [f"# {title}", "", f"Generated from `train/{file}`. Change a setting with `envdoctor train RECIPE --set KEY=VALUE`.", ""]
+    lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {_value(row['default'])} | {_allowed(row)} | {_cell(row['help'])} |" for name, row in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _allowed(row: dict[str, Any]) -> str:
+    if "choices" in row:
+        return ", ".join(f"`{choice}`" if choice else "empty" for choice in row["choices"])
+    if isinstance(row["default"], bool):
+        return "`true`, `false`"
+    bounds = [f"{word} {_number(row[key])}" for key, word in (("minimum", "from"), ("maximum", "to")) if key in row]
+    return " ".join(bounds)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e12 else f"{value:g}"
+
+
+def _value(default: object) -> str:
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, list):
+        return f"`{','.join(map(str, default))}`" if default else ""
+    return f"`{default}`" if default != "" else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def profiles_part() -> str:
+    """Each profile with the machines it is for, its stack and its evidence."""
+    from envdoctor.profiles import read_profiles
+
+    lines = []
+    for profile in read_profiles():
+        when = profile.when
+        gpus = f"{when.gpus} or more GPUs of compute capability {when.compute_capability} or higher" if when.gpus else "no GPU needed"
+        cuda = f"CUDA {profile.cuda.build} build" if profile.cuda else "CPU build"
+        lines += [f"## {profile.id}", "", profile.summary, "", f"For {' or '.join(when.architectures)}, {gpus}; {cuda}.", ""]
+        lines += ["| shown | date | where |", "|---|---|---|"]
+        lines += [f"| {each.what} | {each.date} | {_cell(each.where.removeprefix('for '))} |" for each in profile.evidence]
+        lines += [""]
+    return "\n".join(lines).rstrip()
+
+
+def profile_names_part() -> str:
+    """Each profile in a line."""
+    from envdoctor.profiles import read_profiles
+
+    rows = ["| profile | stack |", "|---|---|"]
+    return "\n".join(rows + [f"| `{profile.id}` | {_cell(profile.summary)} |" for profile in read_profiles()])
+
+
+def machines_part() -> str:
+    """Each bundled machine and the profile that fits it."""
+    from envdoctor.machine.recorded import machine_names, read_recorded
+    from envdoctor.profiles import choose, read_profiles
+
+    rows = ["| machine | facts | profile that fits |", "|---|---|---|"]
+    for name in machine_names():
+        machine = read_recorded(name)
+        origin = "recorded" if machine.origin.startswith("recorded") else "written from sources"
+        rows.append(f"| `{name}` | {origin} | `{choose(machine, read_profiles()).profile}` |")
+    return "\n".join(rows)
+
+
+def recipes_part() -> str:
+    """Each recipe in a line."""
+    from envdoctor.training.recipes import read_recipe, recipe_names
+
+    rows = ["| recipe | what it trains |", "|---|---|"]
+    return "\n".join(rows + [f"| `{name}` | {_cell(read_recipe(name).summary)} |" for name in recipe_names()])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/rules.md": rules_page,
+    "docs/reference/commands.md": commands_page,
+    "docs/reference/settings.md": lambda: settings_page("settings.toml", "Trainer settings"),
+    "docs/reference/verl-settings.md": lambda: settings_page("verl_settings.toml", "verl settings"),
+}
+PARTS: dict[str, Callable[[], str]] = {
+    "profiles": profiles_part,
+    "profile-names": profile_names_part,
+    "machines": machines_part,
+    "recipes": recipes_part,
+}
+PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def with_parts(text: str) -> str:
+    """The text with each generated part written again, and with the current numbers of rules and wordings."""
+    from envdoctor.knowledge.symptoms import symptom_table
+    from envdoctor.rules import RULES
+
+    text = PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[3]}", text)
+    wordings = round(len(symptom_table().symptoms), -1)
+    text = re.sub(r"(?<=knows about )\d+(?= wordings)", str(wordings), text)
+    return re.sub(r"(?<=from )\d+(?= rules)", str(len(RULES)), text)
+
+
+def pages_with_parts() -> list[Path]:
+    """The README and the hand-written pages."""
+    generated = {ROOT / name for name in PAGES}
+    return [ROOT / "README.md", *(path for path in sorted(DOCS.rglob("*.md")) if path not in generated)]
+
+
+def generated_files() -> dict[Path, str]:
+    """Every file that this script writes, with its text."""
+    files = {ROOT / name: page() for name, page in PAGES.items()}
+    return files | {path: with_parts(path.read_text(encoding="utf-8")) for path in pages_with_parts()}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    for path, text in generated_files().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
