@@ -8,11 +8,19 @@ with what this script would write.
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import typer
+
+from envdoctor.cli import app
+from envdoctor.knowledge.symptoms import symptom_table
+from envdoctor.machine.recorded import machine_names, read_recorded
+from envdoctor.profiles import choose, read_profiles
+from envdoctor.rules import RULES, documentation
+from envdoctor.training.recipes import read_recipe, recipe_names
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -20,14 +28,16 @@ DOCS = ROOT / "docs"
 
 def rules_page() -> str:
     """docs/rules.md: every rule and every cause."""
-    from envdoctor.rules.documentation import rules_page as page
-
-    return page()
+    return documentation.rules_page()
 
 
 def commands_page() -> str:
     """docs/reference/commands.md: every command with its arguments and options."""
-    lines = ["# Commands", "", "Generated from the command line's own declarations; `envdoctor COMMAND --help` prints the same."]
+    lines = [
+        "# Commands",
+        "",
+        "Generated from the command line's own declarations; `envdoctor COMMAND --help` prints the same.",
+    ]
     for name, command in _commands():
         summary, _, rest = (command.help or "").partition("\n\n")
         lines += ["", f"## {name}", "", " ".join(summary.split())]
@@ -44,9 +54,6 @@ def commands_page() -> str:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     """Every command with its full name, groups before their commands."""
-    import typer
-
-    from envdoctor.cli import app
 
     def walk(prefix: str, group: Any) -> Iterator[tuple[str, Any]]:
         for name, command in group.commands.items():
@@ -64,15 +71,25 @@ def _parameter_row(parameter: Any) -> str:
     metavar = f" {parameter.metavar}" if parameter.param_type_name == "option" and parameter.metavar else ""
     default = parameter.default
     shown = "" if default in (None, "", False, ()) or callable(default) else f"`{getattr(default, 'value', default)}`"
-    return f"| {', '.join(f'`{_cell(name + metavar)}`' for name in names)} | {shown} | {_cell(parameter.help or '')} |"
+    return (
+        f"| {', '.join(f'`{_cell(name + metavar)}`' for name in names)} | {shown} | {_cell(parameter.help or '')} |"
+    )
 
 
 def settings_page(file: str, title: str) -> str:
     """A page of the trainer's settings, from a TOML file of train/."""
     table = tomllib.loads((ROOT / "train" / file).read_text(encoding="utf-8"))
-    lines = [f"# {title}", "", f"Generated from `train/{file}`. Change a setting with `envdoctor train RECIPE --set KEY=VALUE`.", ""]
+    lines = [
+        f"# {title}",
+        "",
+        f"Generated from `train/{file}`. Change a setting with `envdoctor train RECIPE --set KEY=VALUE`.",
+        "",
+    ]
     lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
-    lines += [f"| `{name}` | {_value(row['default'])} | {_allowed(row)} | {_cell(row['help'])} |" for name, row in table.items()]
+    lines += [
+        f"| `{name}` | {_value(row['default'])} | {_allowed(row)} | {_cell(row['help'])} |"
+        for name, row in table.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -103,33 +120,39 @@ def _cell(text: str) -> str:
 
 def profiles_part() -> str:
     """Each profile with the machines it is for, its stack and its evidence."""
-    from envdoctor.profiles import read_profiles
-
     lines = []
     for profile in read_profiles():
         when = profile.when
-        gpus = f"{when.gpus} or more GPUs of compute capability {when.compute_capability} or higher" if when.gpus else "no GPU needed"
+        gpus = (
+            f"{when.gpus} or more GPUs of compute capability {when.compute_capability} or higher"
+            if when.gpus
+            else "no GPU needed"
+        )
         cuda = f"CUDA {profile.cuda.build} build" if profile.cuda else "CPU build"
-        lines += [f"## {profile.id}", "", profile.summary, "", f"For {' or '.join(when.architectures)}, {gpus}; {cuda}.", ""]
+        lines += [
+            f"## {profile.id}",
+            "",
+            profile.summary,
+            "",
+            f"For {' or '.join(when.architectures)}, {gpus}; {cuda}.",
+            "",
+        ]
         lines += ["| shown | date | where |", "|---|---|---|"]
-        lines += [f"| {each.what} | {each.date} | {_cell(each.where.removeprefix('for '))} |" for each in profile.evidence]
+        lines += [
+            f"| {each.what} | {each.date} | {_cell(each.where.removeprefix('for '))} |" for each in profile.evidence
+        ]
         lines += [""]
     return "\n".join(lines).rstrip()
 
 
 def profile_names_part() -> str:
     """Each profile in a line."""
-    from envdoctor.profiles import read_profiles
-
     rows = ["| profile | stack |", "|---|---|"]
     return "\n".join(rows + [f"| `{profile.id}` | {_cell(profile.summary)} |" for profile in read_profiles()])
 
 
 def machines_part() -> str:
     """Each bundled machine and the profile that fits it."""
-    from envdoctor.machine.recorded import machine_names, read_recorded
-    from envdoctor.profiles import choose, read_profiles
-
     rows = ["| machine | facts | profile that fits |", "|---|---|---|"]
     for name in machine_names():
         machine = read_recorded(name)
@@ -140,8 +163,6 @@ def machines_part() -> str:
 
 def recipes_part() -> str:
     """Each recipe in a line."""
-    from envdoctor.training.recipes import read_recipe, recipe_names
-
     rows = ["| recipe | what it trains |", "|---|---|"]
     return "\n".join(rows + [f"| `{name}` | {_cell(read_recipe(name).summary)} |" for name in recipe_names()])
 
@@ -163,9 +184,6 @@ PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 def with_parts(text: str) -> str:
     """The text with each generated part written again, and with the current numbers of rules and wordings."""
-    from envdoctor.knowledge.symptoms import symptom_table
-    from envdoctor.rules import RULES
-
     text = PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[3]}", text)
     wordings = round(len(symptom_table().symptoms), -1)
     text = re.sub(r"(?<=knows about )\d+(?= wordings)", str(wordings), text)
@@ -185,7 +203,6 @@ def generated_files() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     for path, text in generated_files().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
