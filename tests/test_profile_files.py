@@ -110,6 +110,11 @@ def test_a_user_profile_is_found_by_name_and_listed_with_its_origin(home: Home) 
     assert "mine" not in {profile.id for profile in read_profiles()}
 
 
+def test_listed_bundled_profiles_are_valid(home: Home) -> None:
+    """The list omits the checks of bundled profiles, which `read_profile` performs."""
+    assert {p.id: p for p in read_candidates(home.environ)} == {name: home.read(name) for name in profile_names()}
+
+
 def test_a_bundled_name_is_refused_unless_the_file_extends_it(home: Home) -> None:
     path = home.write(BASE, bundled_text())
     error = home.refusal(BASE)

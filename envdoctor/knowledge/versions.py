@@ -100,7 +100,12 @@ def satisfies(version: str, specifier: str) -> bool | None:
 
 
 def _is_simple(clause: re.Match[str] | None) -> bool:
-    return clause is not None and clause[1] != "===" and "+" not in clause[2] and version_key(clause[2]) is not None
+    key = version_key(clause[2]) if clause else None
+    if clause is None or key is None or clause[1] == "===" or "+" in clause[2]:
+        return False
+    if clause[3]:  # a wildcard, valid only after the numbers of a release
+        return clause[1] in ("==", "!=") and _is_final(key)
+    return clause[1] != "~=" or "." in clause[2]
 
 
 def _clause_matches(key: Key, operator: str, bound: str, wildcard: str | None) -> bool:

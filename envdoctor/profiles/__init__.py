@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
-from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.records import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.torch_builds import known_build
 from envdoctor.profiles.files import (
     ListedProfile,
@@ -219,10 +219,13 @@ def _worst(conditions: list[Condition]) -> Condition:
 
 def _architecture_condition(machine: Machine, profile: Profile, build: str) -> Iterable[Condition]:
     """An unmet condition for a GPU that the profile's torch has no code for, according to the table of its builds."""
-    release = next((r for r in map(Requirement, (p.spec for p in profile.requirements)) if r.name == "torch"), None)
-    version = str(release.specifier).removeprefix("==").partition("+")[0] if release else ""
+    if not machine.gpus.value:
+        return  # without reading the table of builds
+    requirements = (parse_requirement(pin.spec) for pin in profile.requirements)
+    torch = next((r for r in requirements if r and r.name == "torch"), None)
+    version = torch.specifier.removeprefix("==").partition("+")[0] if torch else ""
     known = known_build(".".join(version.split(".")[:2]), build, machine.system.architecture.value or "")
-    for gpu in machine.gpus.value or ():
+    for gpu in machine.gpus.value:
         capability = capability_of(gpu)
         if known and capability:
             code = (*known.architectures, *known.ptx)

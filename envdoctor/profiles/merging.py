@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from packaging.utils import canonicalize_name
 
 from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.profiles.checks import ENTRY_CHECKS, Problem, distribution_names, escaped
 from envdoctor.profiles.records import Pin, Wheel
 from envdoctor.profiles.toml_lines import find_line
@@ -84,7 +84,7 @@ def _names(entries: Entries) -> dict[str, list[str]]:
     return {
         "requirements": distribution_names(entries.requirements),
         "constraints": distribution_names(entries.constraints),
-        "wheels": [canonicalize_name(wheel.name) for wheel in entries.wheels],
+        "wheels": [normalize_name(wheel.name) for wheel in entries.wheels],
     }
 
 
@@ -106,7 +106,7 @@ def _dropped_names(before: Entries, file: LoadedFile) -> set[str]:
     inherited_names = {name for names in _names(before).values() for name in names}
     own = {name for names in _names(file.entries).values() for name in names}
     found = set()
-    for name in map(canonicalize_name, file.entries.drop):
+    for name in map(normalize_name, file.entries.drop):
         if name in own:
             raise file.problem_error(
                 Problem("drop", f"drop has {escaped(name)}, which the same file requires", "one of the two")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
-from envdoctor.knowledge.versions import major_minor, public_part
+from envdoctor.knowledge.versions import major_minor, public_part, satisfies
 from envdoctor.rules.facts import (
     first_in_use,
     gpus_of,
@@ -150,7 +148,7 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
         for distribution in _distributions(stack)
     }
     unsupported = {
-        distribution: pythons for distribution, pythons in wanted.items() if not _python_allowed(pythons, str(python))
+        distribution: pythons for distribution, pythons in wanted.items() if satisfies(str(python), pythons) is False
     }
     if unsupported:
         names = ", ".join(f"{f'{distribution.name} {distribution.version}'.strip()} ({pythons})"
@@ -262,13 +260,6 @@ def _known_pythons(stack: Stack, distribution: Distribution) -> str:
     """
     pythons = supported_pythons(distribution.name, distribution.version) if is_from_report(stack) else ""
     return pythons if distribution.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
-
-
-def _python_allowed(pythons: str, python: str) -> bool:
-    try:
-        return SpecifierSet(pythons).contains(python, prereleases=True)
-    except InvalidSpecifier:
-        return True
 
 
 def _is_condas_torch(distribution: Distribution) -> bool:
