@@ -26,16 +26,16 @@ BUNDLED = [
     for profile in read_profiles()
     for path in sorted(lock_folder(profile.id).glob("*.txt"))
 ]
-WHOLE = [case for case in BUNDLED if not case.values[1].without]
-WITHOUT_BUILDS = [case for case in WHOLE if not case.values[1].built]
+COMPLETE = [case for case in BUNDLED if not case.values[1].without]
+WITHOUT_BUILDS = [case for case in COMPLETE if not case.values[1].built]
 TORCH = {
     "torch/__init__.py": b"from torch import version\n__version__ = '9.9.0'\n",
     "torch/version.py": b"cuda = None\n",
 }
 
 
-class Tiny:
-    """A stack of two packages in a folder, with its profile and lock."""
+class SmallStack:
+    """Two packages in a folder, with their profile and lock."""
 
     def __init__(
         self, folder: Path, *, torch: str = "9.9.0", files: dict[str, bytes] | None = None, requires: str = ""
@@ -67,25 +67,24 @@ class Tiny:
         return path
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+        """Run a command in the folder, offline."""
+        inherited = {name: value for name, value in os.environ.items()
+                     if not name.startswith(("PIP_", "UV_", "PYTHON"))}  # fmt: skip
         offline = {"PIP_FIND_LINKS": str(self.wheels), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull,
                    "UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never",
                    "UV_CACHE_DIR": str(self.folder / "cache"), "UV_NO_CONFIG": "1"}  # fmt: skip
         return subprocess.run(
             list(map(str, command)), cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
-            env=kept | offline | {"PATH": f"{Path(UV).parent}:{os.environ['PATH']}"} | variables,
+            env=inherited | offline | {"PATH": f"{Path(UV).parent}:{os.environ['PATH']}"} | variables,
         )  # fmt: skip
 
 
-class TinyBuild(Tiny):
-    """A stack with `fast`, a C extension that reports how it was compiled.
-
-    A wheel of it is available, too, which reports nothing.
-    """
+class SmallStackWithBuild(SmallStack):
+    """A stack with `fast`, a C extension that reports how it was compiled. Its wheel reports nothing."""
 
     def __init__(self, folder: Path, *, build: str = "", source: str = SOURCE) -> None:
-        super().__init__(folder, requires="fast")  # which is not there yet as the wheels are installed
-        self.counter = folder / "it's built; touch pwned"  # a value that must stay one
+        super().__init__(folder, requires="fast")  # installed after the wheels
+        self.counter = folder / "it's built; touch pwned"  # needs quoting
         archive = write_sdist(self.wheels, "fast", "1.0", source=source)
         write_wheel(self.wheels, "fast", "1.0")
         build += f'\nenvironment = {{ BUILD_COUNTER = "{self.counter}" }}'
@@ -95,8 +94,8 @@ class TinyBuild(Tiny):
         fast = Package("fast", "1.0", "", sha256_of(archive), LOCK_SOURCE, built=True)
         self.lock = msgspec.structs.replace(self.lock, packages=(fast, *self.lock.packages))
 
-    def seen(self, python: str | Path = ".venv/bin/python") -> str:
-        """MAX_JOBS and the torch of the build, as the extension reports them, and the number of builds."""
+    def build_report(self, python: str | Path = ".venv/bin/python") -> str:
+        """MAX_JOBS and the torch version of the build according to the extension, and a line per build."""
         done = self.run(self.folder / python, "-c", "import fast, trainer; print(fast.jobs(), fast.against())")
         return f"{done.stdout}{self.counter.read_text() if self.counter.exists() else ''}{done.stderr}"
 
@@ -113,5 +112,5 @@ def docker_words(text: str) -> str:
     """Parse a double-quoted value like a Dockerfile: a backslash escapes \" $ and \\."""
     assert text[0] == text[-1] == '"'
     inner = text[1:-1]
-    assert not re.search(r'(?<!\\)(\\\\)*["$]', inner), "an end or a variable within"
+    assert not re.search(r'(?<!\\)(\\\\)*["$]', inner), "an unescaped quote or variable"
     return re.sub(r'\\(["$\\])', r"\1", inner)

@@ -1,4 +1,4 @@
-"""`--adopt`: the environment of somebody else makes room, is kept whole, and comes back."""
+"""`install --adopt` over an environment that envdoctor did not create, and its restoration."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from envdoctor.environment.managed import EnvironmentPaths, is_foreign
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A venv as `python -m venv` makes it, with a package that has a command, at the path of its scripts."""
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of `python -m venv` with a package that has a console script."""
     home = tmp_path_factory.mktemp("foreign")
     wheel = write_wheel(home / "own", "gamma", "3.1", files={
         "gamma/__init__.py": b"import sys\ndef main(): print('gamma of', sys.prefix)\n",
@@ -33,23 +33,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def foreign(made: Path, place: Place) -> Place:
-    """A copy of it where the environment is to lie; its scripts name that place."""
+def foreign(original: Path, place: Place) -> Place:
+    """A home with a copy of the foreign environment, with adapted paths in its scripts."""
     place.venv.parent.mkdir()
-    shutil.copytree(made, place.venv, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(original, place.venv, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for path in place.venv.rglob("*"):
-        if path.is_file() and not path.is_symlink() and bytes(made) in (data := path.read_bytes()):
-            path.write_bytes(data.replace(bytes(made), bytes(place.venv)))
-    assert says(place) == f"gamma of {place.venv}"
+        if path.is_file() and not path.is_symlink() and bytes(original) in (data := path.read_bytes()):
+            path.write_bytes(data.replace(bytes(original), bytes(place.venv)))
+    assert run_gamma(place) == f"gamma of {place.venv}"
     return place
 
 
-def says(place: Place) -> str:
-    """What the foreign package's command prints."""
+def run_gamma(place: Place) -> str:
+    """The output of the console script of the foreign environment."""
     return subprocess.run([place.venv / "bin/gamma"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
+def test_foreign_environment_is_retained_with_adopt_and_an_error_without(foreign: Place) -> None:
     before = file_tree(foreign.venv)
     done = foreign.install()
     assert done.returncode == 2
@@ -70,15 +70,15 @@ def test_it_is_refused_without_and_kept_with(foreign: Place) -> None:
 
     command_data(foreign, "rollback")
     assert file_tree(foreign.venv) == before
-    assert says(foreign) == f"gamma of {foreign.venv}"
+    assert run_gamma(foreign) == f"gamma of {foreign.venv}"
     states = {row["path"]: (row["state"], row["profile"]) for row in command_data(foreign, "envs")["environments"]}
     assert states == {str(foreign.venv): ("current", ""), str(paths.previous): ("previous", "mine")}
-    assert foreign.install().returncode == 2  # it is a stranger's again
+    assert foreign.install().returncode == 2  # the current environment is foreign again
     command_data(foreign, "rollback")
     assert foreign.packages() == FIRST
 
 
-def test_clean_and_uninstall_keep_it_unless_told_otherwise(foreign: Place) -> None:
+def test_clean_and_uninstall_keep_the_adopted_environment_without_the_option(foreign: Place) -> None:
     foreign.install("--adopt")
     paths = EnvironmentPaths(foreign.venv)
     before = file_tree(paths.folder / "previous")
@@ -101,7 +101,7 @@ def test_clean_and_uninstall_keep_it_unless_told_otherwise(foreign: Place) -> No
     assert list(foreign.venv.parent.iterdir()) == []
 
 
-def test_the_next_install_does_not_remove_it_either(foreign: Place) -> None:
+def test_later_installs_keep_the_adopted_environment(foreign: Place) -> None:
     before = file_tree(foreign.venv)
     foreign.install("--adopt")
     offer_a_newer_one(foreign)
@@ -119,7 +119,7 @@ def test_the_next_install_does_not_remove_it_either(foreign: Place) -> None:
     assert foreign.left() == ["+adopted.txt", "mine"]
 
 
-def test_a_folder_that_is_no_environment_is_never_adopted(place: Place) -> None:
+def test_other_folders_are_not_adopted(place: Place) -> None:
     place.venv.mkdir(parents=True)
     (place.venv / "thesis.txt").write_text("mine")
     before = file_tree(place.venv.parent)
@@ -134,13 +134,14 @@ KILLS = {
     "after the swap": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between the renames": (
         "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
-        "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
-        "pathlib.Path.rename = die"
+        "def kill(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
+        "pathlib.Path.rename = kill"
     ),
 }
 
 
 def kill_install(place: Place, code: str, *options: str) -> None:
+    """Run an install that is killed by `code`."""
     imports = "import os, pathlib, envdoctor.install.install as i, envdoctor.install.swap as s"
     code = f"{imports}\n{code}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
@@ -154,14 +155,14 @@ def kill_install(place: Place, code: str, *options: str) -> None:
     "when",
     [
         "between the renames",
-        pytest.param("before the swap", marks=pytest.mark.long),  # test_install_killed.py has these two, too
+        pytest.param("before the swap", marks=pytest.mark.long),  # also tested in test_install_killed.py
         pytest.param("after the swap", marks=pytest.mark.long),
     ],
 )
-def test_killed_while_it_is_taken_over_nothing_is_lost(when: str, foreign: Place) -> None:
+def test_adoption_continues_after_a_kill(when: str, foreign: Place) -> None:
     before = file_tree(foreign.venv)
     kill_install(foreign, KILLS[when], "--adopt")
-    if when != "after the swap":  # it was asked for once, and has to be asked for again
+    if when != "after the swap":  # each install needs the option
         assert foreign.install().returncode == 2
         assert file_tree(foreign.venv) == before
     done = foreign.install("--adopt")
@@ -171,11 +172,10 @@ def test_killed_while_it_is_taken_over_nothing_is_lost(when: str, foreign: Place
     assert is_foreign(paths.previous)
     assert file_tree(paths.previous) == before
     command_data(foreign, "rollback")
-    assert says(foreign) == f"gamma of {foreign.venv}"
+    assert run_gamma(foreign) == f"gamma of {foreign.venv}"
 
 
-def test_killed_before_the_swap_another_lock_is_built_anew(place: Place) -> None:
-    """What a killed install had finished is for what it was asked; another lock since then is another environment."""
+def test_finished_build_of_a_killed_install_is_not_used_for_another_lock(place: Place) -> None:
     place.install()
     write_wheel(place.wheels, "beta", "2.0")
     kill_install(place, KILLS["before the swap"], "--upgrade")
@@ -185,8 +185,8 @@ def test_killed_before_the_swap_another_lock_is_built_anew(place: Place) -> None
     assert place.packages() == FIRST | {"beta": "3.0"}
 
 
-def test_a_rollback_between_a_kill_and_the_next_kill_loses_nothing(place: Place) -> None:
-    """Three environments: the one that is current when the swap is killed is found again, whatever came between."""
+def test_rollback_between_two_killed_installs(place: Place) -> None:
+    """Of three environments, the one that was current at the killed swap becomes the previous one."""
     place.install()
     offer_a_newer_one(place)
     place.install()

@@ -1,4 +1,4 @@
-"""Exported forms that other tools read: projects for uv, conda's environment.yml, images."""
+"""Export forms for other tools: projects for uv, environment.yml for conda, images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from export_stack import BUNDLED, UV, WHOLE, WITHOUT_BUILDS, Tiny
+from export_stack import BUNDLED, COMPLETE, UV, WITHOUT_BUILDS, SmallStack
 
 from envdoctor.core.errors import BadInput
 from envdoctor.export import export
@@ -23,40 +23,40 @@ from envdoctor.profiles import Profile, read_profile
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Tiny:
-    return Tiny(tmp_path)
+def stack(tmp_path: Path) -> SmallStack:
+    return SmallStack(tmp_path)
 
 
 # Projects and conda
 
 
-def test_uv_locks_and_syncs_the_project(tiny: Tiny) -> None:
-    tiny.write("uv-project")
-    done = tiny.run(UV, "sync", "--python", sys.executable)
+def test_uv_locks_and_syncs_the_project(stack: SmallStack) -> None:
+    stack.write("uv-project")
+    done = stack.run(UV, "sync", "--python", sys.executable)
     assert done.returncode == 0, done.stderr
-    assert tiny.run(".venv/bin/python", "-c", "import trainer, torch").returncode == 0
+    assert stack.run(".venv/bin/python", "-c", "import trainer, torch").returncode == 0
 
 
-def test_the_project_takes_a_marked_torch_from_the_index_that_the_user_names(tmp_path: Path) -> None:
-    tiny = Tiny(tmp_path, torch="9.9.0+cpu")
-    path = tiny.write("uv-project")
+def test_project_uses_the_configured_index_for_a_local_version_of_torch(tmp_path: Path) -> None:
+    stack = SmallStack(tmp_path, torch="9.9.0+cpu")
+    path = stack.write("uv-project")
     assert 'UV_INDEX="pytorch=$PYTORCH_INDEX" uv sync' in path.read_text()
     page = tmp_path / "index/torch/index.html"
     page.parent.mkdir(parents=True)
-    (wheel,) = tiny.wheels.glob("torch-*")
+    (wheel,) = stack.wheels.glob("torch-*")
     shutil.move(wheel, page.parent / wheel.name)
     page.write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
-    without = tiny.run(UV, "lock", "--python", sys.executable)
+    without = stack.run(UV, "lock", "--python", sys.executable)
     assert without.returncode != 0
     assert "pytorch" in without.stderr
-    done = tiny.run(UV, "lock", "--python", sys.executable, UV_INDEX=f"pytorch=file://{tmp_path}/index")
+    done = stack.run(UV, "lock", "--python", sys.executable, UV_INDEX=f"pytorch=file://{tmp_path}/index")
     assert done.returncode == 0, done.stderr
     locked = {p["name"]: p["version"] for p in tomllib.loads((tmp_path / "uv.lock").read_text())["package"]}
     assert locked["torch"] == "9.9.0+cpu"
 
 
 @pytest.mark.parametrize(("profile", "file"), BUNDLED)
-def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, file: Lock) -> None:
+def test_project_constrains_the_locked_versions(profile: Profile, file: Lock) -> None:
     project = tomllib.loads(export(profile, file, "uv-project").text)
     pinned = project["tool"]["uv"]["constraint-dependencies"]
     assert pinned == [f"{package.name}=={package.version}" for package in file.packages]
@@ -69,7 +69,7 @@ def test_every_project_is_toml_that_holds_the_locks_versions(profile: Profile, f
 
 
 @pytest.mark.parametrize(("profile", "file"), WITHOUT_BUILDS)
-def test_condas_file_is_plain_yaml_whose_pip_part_pip_reads(profile: Profile, file: Lock, tmp_path: Path) -> None:
+def test_conda_file_is_yaml_with_a_pip_section(profile: Profile, file: Lock, tmp_path: Path) -> None:
     data = _plain_yaml(export(profile, file, "conda").text)
     assert data["name"] == profile.id
     assert data["dependencies"][:2] == [f"python={file.python}", "pip"]
@@ -81,36 +81,36 @@ def test_condas_file_is_plain_yaml_whose_pip_part_pip_reads(profile: Profile, fi
     assert options[2:] == (["--extra-index-url ${PYTORCH_INDEX}"] if profile.id in ("cpu", "gh200") else [])
 
 
-def test_pip_installs_condas_pip_part(tiny: Tiny) -> None:
-    data = _plain_yaml(tiny.write("conda").read_text())
-    (tiny.folder / "part.txt").write_text("\n".join(data["pip"]))
-    assert tiny.run(sys.executable, "-m", "venv", ".venv").returncode == 0
-    done = tiny.run(".venv/bin/python", "-m", "pip", "install", "-r", "part.txt")
+def test_pip_installs_the_pip_section_of_the_conda_file(stack: SmallStack) -> None:
+    data = _plain_yaml(stack.write("conda").read_text())
+    (stack.folder / "part.txt").write_text("\n".join(data["pip"]))
+    assert stack.run(sys.executable, "-m", "venv", ".venv").returncode == 0
+    done = stack.run(".venv/bin/python", "-m", "pip", "install", "-r", "part.txt")
     assert done.returncode == 0, done.stderr
     assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
 
 
 def _plain_yaml(text: str) -> dict[str, object]:  # type: ignore[explicit-any]
-    """The few shapes of YAML that the form uses; any other line fails."""
+    """Parse the subset of YAML that the form uses; any other line fails."""
     data: dict = {"dependencies": [], "channels": [], "pip": []}
-    place = ""
+    section = ""
     for line in text.splitlines():
         if line.startswith("#"):
             continue
         if found := re.fullmatch(r"(channels|dependencies|variables):", line):
-            place = found[1]
-            data.setdefault(place, {})
+            section = found[1]
+            data.setdefault(section, {})
         elif found := re.fullmatch(r'name: (".*")', line):
             data["name"] = json.loads(found[1])
         elif line == "  - pip:":
-            place = "pip"
+            section = "pip"
         elif found := re.fullmatch(r'      - (".*")', line):
-            assert place == "pip"
+            assert section == "pip"
             data["pip"].append(json.loads(found[1]))
         elif found := re.fullmatch(r'  - (?:(".*")|([a-z-]+))', line):
-            data[place].append(json.loads(found[1]) if found[1] else found[2])
+            data[section].append(json.loads(found[1]) if found[1] else found[2])
         elif found := re.fullmatch(r'  ([A-Za-z_]\w*): (".*")', line):
-            assert place == "variables"
+            assert section == "variables"
             data["variables"][found[1]] = json.loads(found[2])
         else:
             raise AssertionError(line)
@@ -120,8 +120,8 @@ def _plain_yaml(text: str) -> dict[str, object]:  # type: ignore[explicit-any]
 # Images
 
 
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_the_base_image_fits_the_build(profile: Profile, file: Lock) -> None:
+@pytest.mark.parametrize(("profile", "file"), COMPLETE)
+def test_base_image_matches_the_cuda_build(profile: Profile, file: Lock) -> None:
     first = re.findall(r"^FROM (.*)$", export(profile, file, "dockerfile").text, re.MULTILINE)
     definition = export(profile, file, "apptainer").text
     assert first == [re.findall(r"^From: (.*)$", definition, re.MULTILINE)[1]]
@@ -136,7 +136,7 @@ def test_the_base_image_fits_the_build(profile: Profile, file: Lock) -> None:
     assert (found[2] == "devel") == bool(compiling)
 
 
-def test_a_newer_glibc_gets_a_newer_system_and_one_too_new_none() -> None:
+def test_base_image_has_the_required_glibc() -> None:
     profile, file = read_profile("x86-cu130"), read_lock(lock_folder("x86-cu130") / "x86_64-3.12.txt")
     assert file
     newer = msgspec.structs.replace(file, platform="x86_64-manylinux_2_38")
@@ -149,8 +149,8 @@ def test_a_newer_glibc_gets_a_newer_system_and_one_too_new_none() -> None:
 INSTRUCTIONS = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "ENV", "HEALTHCHECK", "CMD"}
 
 
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_the_dockerfile_keeps_the_rules(profile: Profile, file: Lock) -> None:
+@pytest.mark.parametrize(("profile", "file"), COMPLETE)
+def test_structure_of_the_dockerfile(profile: Profile, file: Lock) -> None:
     text = export(profile, file, "dockerfile").text
     assert text.startswith("# syntax=docker/dockerfile:1\n")  # here-documents and cache mounts
     steps = _instructions(text)
@@ -160,11 +160,11 @@ def test_the_dockerfile_keeps_the_rules(profile: Profile, file: Lock) -> None:
     assert words[-1] == "CMD"
     users = [step for step in steps if step.startswith("USER")]
     assert users == ["USER 10001:10001"]
-    made = next(i for i, step in enumerate(steps) if "useradd" in step)
+    create_user = next(i for i, step in enumerate(steps) if "useradd" in step)
     install = next(i for i, step in enumerate(steps) if "uv pip sync" in step)
     lock = next(i for i, step in enumerate(steps) if "<<'LOCK'" in step)
     check = next(i for i, step in enumerate(steps) if step.startswith("RUN ["))
-    assert made < steps.index(users[0]) < lock < install < check
+    assert create_user < steps.index(users[0]) < lock < install < check
     assert "--mount=type=cache,target=/home/stack/.cache/uv,uid=10001,gid=10001" in steps[install]
     assert "--require-hashes --only-binary :all:" in steps[install]
     images_used = re.findall(r"(?:FROM |--from=)(\S+)", text)
@@ -178,7 +178,7 @@ def test_the_dockerfile_keeps_the_rules(profile: Profile, file: Lock) -> None:
 
 
 def _instructions(text: str) -> list[str]:
-    """The instructions of a Dockerfile: continued lines joined, here-documents and comments left out."""
+    """The instructions of a Dockerfile, with joined lines, without here-documents and comments."""
     steps: list[str] = []
     end, joined = "", False
     for line in text.splitlines():
@@ -200,8 +200,8 @@ def _instructions(text: str) -> list[str]:
     return steps
 
 
-@pytest.mark.parametrize(("profile", "file"), WHOLE)
-def test_shells_read_the_sections_of_the_definition(profile: Profile, file: Lock) -> None:
+@pytest.mark.parametrize(("profile", "file"), COMPLETE)
+def test_sections_of_the_apptainer_definition_are_valid_shell(profile: Profile, file: Lock) -> None:
     text = export(profile, file, "apptainer").text
     parts = re.split(r"^(%\w+.*)$", text, flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))

@@ -1,4 +1,4 @@
-"""`export --format pylock`: a real uv installs what was locked from it; without addresses it is refused."""
+"""`export --format pylock`, and an install of the file with uv."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from envdoctor.locking.uv import find_uv
 from envdoctor.profiles import read_profile
 
 
-def locked(place: Place) -> None:
+def write_lock(place: Place) -> None:
     done = envdoctor("lock", "--profile", place.profile, home=place.home, **place.settings)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("by", ["folder", "index"])
-def test_uv_installs_what_was_locked(by: str, place: Place) -> None:
-    locked(place)
+@pytest.mark.parametrize("source", ["folder", "index"])
+def test_uv_installs_the_locked_packages(source: str, place: Place) -> None:
+    write_lock(place)
     file = place.home / "pylock.toml"
-    with serve(Index({"main": place.wheels}, user="user:secret")) as web:
-        web_settings = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url(user="user:secret")}
-        settings = place.settings | (web_settings if by == "index" else {})
+    with serve(Index({"main": place.wheels}, user="user:secret")) as index:
+        index_settings = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": index.url(user="user:secret")}
+        settings = place.settings | (index_settings if source == "index" else {})
         arguments = ("export", "--profile", place.profile, "--format", "pylock", "--output", file)
         done = envdoctor(*arguments, home=place.home, **settings)
         assert done.returncode == 0, done.stderr
@@ -37,20 +37,20 @@ def test_uv_installs_what_was_locked(by: str, place: Place) -> None:
         data = tomllib.loads(file.read_text())
         assert data["lock-version"] == "1.0"
         assert {p["name"]: p["version"] for p in data["packages"]} == FIRST
-        if by == "index":
-            web.user = ""  # who installs has a login of their own
-        uv, venv = find_uv(), place.home / "by-hand"
+        if source == "index":
+            index.user = ""  # the file contains no credentials
+        uv, venv = find_uv(), place.home / "synced"
         env = environment(place.home, **place.settings)
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, venv], check=True, env=env)
         subprocess.run(
             [uv, "pip", "sync", "-q", "--python", venv / "bin/python", file], check=True, env=env, cwd=place.home
         )
-    found = sorted(path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
-    assert found == [f"{name}-{version}.dist-info" for name, version in sorted(FIRST.items())]
+    installed = sorted(path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
+    assert installed == [f"{name}-{version}.dist-info" for name, version in sorted(FIRST.items())]
 
 
-def test_without_addresses_it_is_refused(place: Place) -> None:
-    locked(place)
+def test_missing_urls_are_an_error(place: Place) -> None:
+    write_lock(place)
     profile = read_profile(str(place.profile))
     path = next(p for p in (place.home / "mine.locks").glob("*.txt") if PYTHON in p.name)
     file = read_lock(path)

@@ -1,4 +1,4 @@
-"""Installs with the real uv from generated wheels: refusals, drift, progress."""
+"""Installs of generated wheels with uv: errors, drift, progress."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_install_then_unchanged_install_then_newer_lock(place: Place) -> None:
     assert place.left() == ["mine"]
 
     before = place.venv.stat()
-    again = envelope(place.install())["data"]
-    assert again["unchanged"] is True
-    assert again["installed"] == data["installed"]
+    repeated = envelope(place.install())["data"]
+    assert repeated["unchanged"] is True
+    assert repeated["installed"] == data["installed"]
     assert place.venv.stat().st_ino == before.st_ino
 
     write_wheel(place.wheels, "beta", "2.0")
-    assert envelope(place.install())["data"]["unchanged"] is True  # what is locked stays, until it is asked for
+    assert envelope(place.install())["data"]["unchanged"] is True  # --upgrade resolves again
     newer = envelope(place.install("--upgrade"))["data"]
     assert newer["unchanged"] is False
     assert place.packages() == SECOND
@@ -168,7 +168,7 @@ def test_an_invalid_path_is_a_clear_error(venv: str, place: Place) -> None:
 
 def test_a_small_disk_is_refused_unless_the_lock_is_installed(place: Place) -> None:
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", disk=10**6)
-    done = place.install(UV_LINK_MODE="copy")  # with hard links it takes no room beside uv's cache
+    done = place.install(UV_LINK_MODE="copy")  # hard links to uv's cache need no space
     assert done.returncode == 2
     assert "GiB are free" in envelope(done)["error"]["message"]
     assert not place.venv.parent.exists()
@@ -190,11 +190,11 @@ def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatc
     place.install()
     offer_a_newer_one(place)
     plan = place.plan()
-    write_wheel(place.wheels, "beta", "2.0", files={"beta/more.py": b"print('not what was locked')"})
-    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty cache"))  # else uv takes the wheel that it has seen
+    write_wheel(place.wheels, "beta", "2.0", files={"beta/more.py": b"print('not the locked file')"})
+    monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty cache"))  # uv prefers a cached wheel
     with pytest.raises(EnvdoctorError, match="beta") as caught:
         place.install_plan(plan)
-    assert "ash" in caught.value.message  # of the hash, in uv's words
+    assert "ash" in caught.value.message  # "hash" or "Hash" in the message of uv
     assert str(place.home / "log") in caught.value.hint
     assert place.packages() == FIRST
     assert place.left() == ["mine"]
@@ -205,9 +205,10 @@ def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatc
 def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
-    with serve(Index({"main": place.wheels}, user="user:secret")) as web:
-        plan = place.plan(PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL=web.url(user="user:secret"), PIP_TIMEOUT="2")
-        web.user = "user:changed"
+    with serve(Index({"main": place.wheels}, user="user:secret")) as index:
+        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index.url(user="user:secret"), "PIP_TIMEOUT": "2"}
+        plan = place.plan(**pip)
+        index.user = "user:changed"
         with pytest.raises(EnvdoctorError, match="returned 401 Unauthorized"):
             place.install_plan(plan)
     with pytest.raises(EnvdoctorError, match=r"127\.0\.0\.1.*Connection refused") as caught:
@@ -220,7 +221,7 @@ def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> No
     assert place.left() == ["mine"]
 
 
-def test_an_unmet_requirement_is_found_before_the_swap(place: Place) -> None:
+def test_unmet_requirement_is_an_error_before_the_swap(place: Place) -> None:
     place.install()
     plan = place.plan()
     without = tuple(package for package in plan.lock.packages if package.name != "beta")
@@ -236,7 +237,7 @@ def test_check_versions_refuses_missing_other_and_additional_packages(place: Pla
     lock = place.plan().lock
     check_versions(place.venv, lock)
     (site,) = place.venv.glob("lib/python*/site-packages")
-    (site / "beta-1.0.dist-info").rename(site / "beta-1.0.0.dist-info")  # the same version, as some wheels spell it
+    (site / "beta-1.0.dist-info").rename(site / "beta-1.0.0.dist-info")  # another spelling of the same version
     assert drift(place.venv, lock) == []
     (site / "beta-1.0.0.dist-info").rename(site / "Del.ta-1.0.dist-info")
     (site / "alpha-1.0.dist-info").rename(site / "alpha-1.1.dist-info")
@@ -251,11 +252,11 @@ def test_check_versions_refuses_missing_other_and_additional_packages(place: Pla
 
 def run_lines(lines: list[str], place: Place) -> None:
     """Run the printed commands in a shell that stops at the first error."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
     uv = Path(sys.executable).parent
     subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(lines)], check=True, capture_output=True, cwd=place.home,
-        env=clean | {"HOME": str(place.home), "PATH": f"{uv}:{os.environ['PATH']}"},
+        env=inherited | {"HOME": str(place.home), "PATH": f"{uv}:{os.environ['PATH']}"},
     )  # fmt: skip
 
 
@@ -264,9 +265,8 @@ def test_the_printed_commands_install_the_same(place: Place) -> None:
     assert not place.venv.exists()
     lines = envelope(dry)["data"]["commands"]
     run_lines(lines, place)
-    by_hand = place.packages()
-    assert by_hand == FIRST
-    run_lines(lines, place)  # over what is there, which is kept
+    assert place.packages() == FIRST
+    run_lines(lines, place)  # renames the existing environment
     assert place.left() == ["mine", "mine.~1~"]
     other = place.home / "envs/other"
     assert place.install("--venv", str(other)).returncode == 0
@@ -295,8 +295,8 @@ def test_downloaded_bytes_are_reported(place: Place) -> None:
     write_wheel(place.wheels, "beta", "2.0", files={"beta/data.bin": os.urandom(3 << 20)})
     write_profile(place.profile, "alpha", "beta")
     output: list[InstallProgress] = []
-    with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as web:
-        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": web.url()}
+    with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as index:
+        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index.url()}
         place.install_plan(place.plan(**pip), output.append)
     sync = [progress for progress in output if progress.step == 2]
     steps = sorted({(progress.downloaded >> 20, progress.to_download >> 20) for progress in sync})
@@ -309,12 +309,12 @@ def test_downloaded_bytes_are_reported(place: Place) -> None:
 
 
 def test_a_line_in_two_reads_counts_once() -> None:
-    meter = DownloadTracker()
+    tracker = DownloadTracker()
     for text in ("Downloading tor", "ch (182.9MiB)\nDown", "loading numpy (1.5GiB)\n Downl", "oaded torch\n", "Prep"):
-        meter.read(text)
-    assert meter.total == int(182.9 * 2**20) + int(1.5 * 2**30)
-    assert meter.done == int(182.9 * 2**20)
-    assert meter.current_line == "Downloaded torch"
+        tracker.read(text)
+    assert tracker.total == int(182.9 * 2**20) + int(1.5 * 2**30)
+    assert tracker.done == int(182.9 * 2**20)
+    assert tracker.current_line == "Downloaded torch"
 
 
 def test_temporary_files_are_removed(place: Place) -> None:
@@ -336,6 +336,6 @@ def test_python_path_is_not_passed_to_uv(place: Place) -> None:
 def test_the_locked_wheel_is_installed_from_the_cache(place: Place) -> None:
     """With the locked wheel in uv's cache, the modified wheel in the folder is not read."""
     plan = place.plan()
-    write_wheel(place.wheels, "beta", "1.0", files={"beta/more.py": b"print('not what was locked')"})
+    write_wheel(place.wheels, "beta", "1.0", files={"beta/more.py": b"print('not the locked file')"})
     place.install_plan(plan)
     assert list(place.venv.glob("lib/python*/site-packages/beta/more.py")) == []

@@ -23,43 +23,43 @@ from envdoctor.install.swap import exchange
 
 @contextlib.contextmanager
 def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index]]:
-    """An install that waits for a wheel from an index on loopback, until the index is released."""
-    asked = 0
-    with serve(Index({"main": place.wheels})) as web:
-        pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": web.url()}
+    """An install that waits for a wheel from an index on loopback, until `index.stalled` is false."""
+    earlier_requests = 0
+    with serve(Index({"main": place.wheels})) as index:
+        pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": index.url()}
         process = place.start(**pip)
         assert process.stdout
         for line in process.stdout:
             if line.startswith("• [1/3]"):
-                web.stalled, asked = True, len(web.requests)
+                index.stalled, earlier_requests = True, len(index.requests)
             if line.startswith("• [2/3]"):
                 break
-        wait_until(lambda: len(web.requests) > asked)  # uv waits for its answer
+        wait_until(lambda: len(index.requests) > earlier_requests)  # uv waits for the response
         try:
-            yield process, web
+            yield process, index
         finally:
-            web.stalled = False
+            index.stalled = False
             process.kill()
             process.stdout.close()
             process.wait()
 
 
-def wait_until(true, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "timeout"
+def wait_until(condition, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timeout"
         time.sleep(0.02)
 
 
 def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:
     place.install()
     offer_a_newer_one(place)
-    with stalled_install(place) as (first, web):
+    with stalled_install(place) as (first, index):
         second = place.install()
         assert second.returncode == 3
         assert f"is in progress: process {first.pid}, which is running" in envelope(second)["error"]["message"]
         assert place.packages() == FIRST
-        web.stalled = False
+        index.stalled = False
         assert first.stdout
         assert first.wait(60) == 0, first.stdout.read()
     assert place.packages() == SECOND
@@ -70,11 +70,11 @@ def test_after_a_kill_the_next_install_waits_for_uv(place: Place) -> None:
     """The uv of a killed install continues in its own session and still writes to the folder."""
     place.install()
     offer_a_newer_one(place)
-    with stalled_install(place) as (first, web):
+    with stalled_install(place) as (first, index):
         first.kill()
         first.wait()
         assert place.packages() == FIRST
-        web.stalled = False
+        index.stalled = False
         done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
@@ -119,8 +119,8 @@ KILLED = {
     "after": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between": (
         "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
-        "def die(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
-        "pathlib.Path.rename = die"
+        "def kill(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"
+        "pathlib.Path.rename = kill"
     ),
 }
 

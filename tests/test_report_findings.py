@@ -1,6 +1,6 @@
-"""What is concluded from pasted reports: the usual troubles as collect_env shows them; healthy ones are left alone.
+"""Findings from pasted collect_env reports with common problems, and none from healthy reports.
 
-Each case changes a few lines of a healthy report, in PyTorch's own layout and in vLLM's.
+Each case changes a few lines of a healthy report, in the format of PyTorch or of vLLM.
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ NO_TORCH = {
 
 
 def torch_report(lines: dict[str, str], packages: dict[str, str], before: str = "") -> str:
-    told = HEALTHY | lines
-    listed = "\n".join(f"[pip3] {name}=={version}" for name, version in (PACKAGES | packages).items() if version)
-    body = "\n".join(f"{name}: {value}" for name, value in told.items())
-    packages_part = f"Versions of relevant libraries:\n{listed}\n[conda] Could not collect\n"
-    return f"{before}Collecting environment information...\n{body}\n\n{packages_part}"
+    """A report of `python -m torch.utils.collect_env`."""
+    facts = "\n".join(f"{name}: {value}" for name, value in (HEALTHY | lines).items())
+    versions = "\n".join(f"[pip3] {name}=={version}" for name, version in (PACKAGES | packages).items() if version)
+    libraries = f"Versions of relevant libraries:\n{versions}\n[conda] Could not collect\n"
+    return f"{before}Collecting environment information...\n{facts}\n\n{libraries}"
 
 
 def vllm_report(lines: dict[str, str], packages: dict[str, str], vllm: str) -> str:
-    told = HEALTHY | lines
+    """A report of vLLM's collect_env."""
+    facts = HEALTHY | lines
     sections = {
         "System Info": ("OS", "GCC version", "Clang version", "CMake version", "Libc version"),
         "PyTorch Info": (
@@ -95,13 +96,13 @@ def vllm_report(lines: dict[str, str], packages: dict[str, str], vllm: str) -> s
     rule = "=" * 30
     text = ["Collecting environment information..."]
     for title, names in sections.items():
-        text += [rule, f"        {title}", rule, *(f"{name:28} : {told[name]}" for name in names), ""]
-    listed = PACKAGES | {"transformers": "4.57.1"} | packages
+        text += [rule, f"        {title}", rule, *(f"{name:28} : {facts[name]}" for name in names), ""]
+    versions = PACKAGES | {"transformers": "4.57.1"} | packages
     text += [
         rule,
         "Versions of relevant libraries",
         rule,
-        *(f"[pip3] {name}=={version}" for name, version in listed.items() if version),
+        *(f"[pip3] {name}=={version}" for name, version in versions.items() if version),
     ]
     text += [
         "[conda] Could not collect",
@@ -129,7 +130,8 @@ def vllm_report(lines: dict[str, str], packages: dict[str, str], vllm: str) -> s
     return "\n".join(text) + "\n"
 
 
-def named(text: str) -> set[str]:
+def reported_causes(text: str) -> set[str]:
+    """The causes of the findings with status error, warning or crashed."""
     return {f.cause for f in diagnose_report(parse_report(text)) if f.status in ("error", "warning", "crashed")}
 
 
@@ -143,17 +145,17 @@ def torch_of(
     lines: dict[str, str] | None = None,
     packages: dict[str, str] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """A report's lines and packages for a torch build, with what else is changed."""
-    told = {"PyTorch version": version, "CUDA used to build PyTorch": cuda} | (lines or {})
-    listed = {"torch": version, "torchvision": vision, "torchaudio": audio, "triton": triton} | (packages or {})
-    return told, listed
+    """The changed lines and packages of a report for a torch build."""
+    changed_lines = {"PyTorch version": version, "CUDA used to build PyTorch": cuda} | (lines or {})
+    versions = {"torch": version, "torchvision": vision, "torchaudio": audio, "triton": triton} | (packages or {})
+    return changed_lines, versions
 
 
 GPU, DRIVER, GPUS = "Is CUDA available", "Nvidia driver version", "GPU models and configuration"
 AVAILABLE, UNAVAILABLE = {GPU: "True"}, {GPU: "False"}
 
 
-TROUBLES: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
+PROBLEMS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     ("gpu-arch-dropped", "GTX 1080 on cu128", {GPUS: "GPU 0: NVIDIA GeForce GTX 1080"}, {}),
     ("gpu-arch-dropped", "P100 on cu128", {GPUS: "GPU 0: Tesla P100-PCIE-16GB"}, {}),
     (
@@ -182,13 +184,13 @@ TROUBLES: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     ),
     (
         "torch-cpu-build",
-        "+cpu beside a GPU",
+        "+cpu build with a GPU",
         {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "Could not collect", **UNAVAILABLE},
         {"torch": "2.8.0+cpu"},
     ),
     (
         "torch-cpu-build",
-        "ROCm beside a GPU",
+        "ROCm build with a GPU",
         {
             "PyTorch version": "2.4.0+rocm6.1",
             "CUDA used to build PyTorch": "N/A",
@@ -248,7 +250,7 @@ TROUBLES: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     ),
 ]
 
-VLLM_TROUBLES: list[tuple[str, str, str, dict[str, str], dict[str, str]]] = [
+VLLM_PROBLEMS: list[tuple[str, str, str, dict[str, str], dict[str, str]]] = [
     ("vllm-torch-mismatch", "vLLM 0.10.2 with torch 2.9", "0.10.2", *torch_of("2.9.0+cu128", "12.8")),
     (
         "vllm-torch-mismatch",
@@ -285,7 +287,7 @@ VLLM_TROUBLES: list[tuple[str, str, str, dict[str, str], dict[str, str]]] = [
     ("dependency-pin-violated", "huggingface-hub 1 with transformers 4", "0.10.2", {}, {"huggingface-hub": "1.2.3"}),
 ]
 
-SOUND: list[tuple[str, dict[str, str], dict[str, str]]] = [
+HEALTHY_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("H100", {}, {}),
     ("8 x A100", {GPUS: "\n".join(f"GPU {n}: NVIDIA A100-SXM4-80GB" for n in range(8)), DRIVER: "535.183.06"}, {}),
     ("RTX 4090 with a 12.2 driver", {GPUS: "GPU 0: NVIDIA GeForce RTX 4090", DRIVER: "535.171.04"}, {}),
@@ -304,7 +306,7 @@ SOUND: list[tuple[str, dict[str, str], dict[str, str]]] = [
             packages={"numpy": "1.26.4"},
         ),
     ),
-    ("nvcc 12.4 beside cu128", {"CUDA runtime version": "12.4.131"}, {}),
+    ("nvcc 12.4 with cu128", {"CUDA runtime version": "12.4.131"}, {}),
     (
         "conda",
         {"Python version": "3.11.9 | packaged by conda-forge | (main, Apr 19 2024, 18:36:13) [GCC 12.3.0]"},
@@ -349,23 +351,23 @@ SOUND: list[tuple[str, dict[str, str], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("cause", "what", "lines", "packages"), TROUBLES, ids=[row[1] for row in TROUBLES])
-def test_trouble_in_pytorchs_report(cause: str, what: str, lines: dict[str, str], packages: dict[str, str]) -> None:
-    assert cause in named(torch_report(lines, packages))
+@pytest.mark.parametrize(("cause", "case", "lines", "packages"), PROBLEMS, ids=[row[1] for row in PROBLEMS])
+def test_problem_in_a_torch_report(cause: str, case: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+    assert cause in reported_causes(torch_report(lines, packages))
 
 
 @pytest.mark.parametrize(
-    ("cause", "what", "vllm", "lines", "packages"), VLLM_TROUBLES, ids=[row[1] for row in VLLM_TROUBLES]
+    ("cause", "case", "vllm", "lines", "packages"), VLLM_PROBLEMS, ids=[row[1] for row in VLLM_PROBLEMS]
 )
-def test_trouble_in_vllms_report(
-    cause: str, what: str, vllm: str, lines: dict[str, str], packages: dict[str, str]
+def test_problem_in_a_vllm_report(
+    cause: str, case: str, vllm: str, lines: dict[str, str], packages: dict[str, str]
 ) -> None:
-    assert cause in named(vllm_report(lines, packages, vllm))
+    assert cause in reported_causes(vllm_report(lines, packages, vllm))
 
 
-@pytest.mark.parametrize(("what", "lines", "packages"), SOUND, ids=[row[0] for row in SOUND])
-def test_sound_machines_are_left_alone(what: str, lines: dict[str, str], packages: dict[str, str]) -> None:
-    assert named(torch_report(lines, packages)) == set()
+@pytest.mark.parametrize(("case", "lines", "packages"), HEALTHY_CASES, ids=[row[0] for row in HEALTHY_CASES])
+def test_healthy_torch_report_has_no_findings(case: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+    assert reported_causes(torch_report(lines, packages)) == set()
 
 
 @pytest.mark.parametrize(
@@ -383,25 +385,25 @@ def test_sound_machines_are_left_alone(what: str, lines: dict[str, str], package
     ],
     ids=["0.10.2", "0.11.0 on 8 GPUs", "0.10.2 on RTX 5090", "0.9.2"],
 )
-def test_sound_vllm_machines_are_left_alone(vllm: str, lines: dict[str, str], packages: dict[str, str]) -> None:
-    assert named(vllm_report(lines, packages, vllm)) == set()
+def test_healthy_vllm_report_has_no_findings(vllm: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+    assert reported_causes(vllm_report(lines, packages, vllm)) == set()
 
 
 @pytest.mark.parametrize("machine", ["h200", "h100x8", "gh200-480gb"])
-def test_our_own_output_is_no_error_text(machine: str, tmp_path: Path) -> None:
-    """People paste what `check` printed, with its facts and where each was read."""
+def test_pasted_output_of_check_has_no_text_findings(machine: str, tmp_path: Path) -> None:
+    """The output contains facts with their sources."""
     printed = envdoctor("check", "--machine", machine, home=tmp_path).stdout
     assert "RLIMIT_MEMLOCK" in printed or machine != "h200"
     assert not [f for f in diagnose_report(parse_report(printed)) if f.id.startswith("TEXT-") and f.status == "error"]
 
 
-def test_a_missing_report_is_told(tmp_path: Path) -> None:
+def test_missing_report_is_an_error(tmp_path: Path) -> None:
     done = envdoctor("check", "--from-report", "nothere.txt", home=tmp_path)
     assert done.returncode == 2
     assert "expected: a file with a pasted report" in done.stderr
     assert "hint: envdoctor check --from-report" in done.stderr
 
 
-def test_a_prompt_inside_a_container_tells_no_gpu_from_a_lost_one() -> None:
+def test_shell_prompt_of_a_container_gives_container_no_gpu() -> None:
     text = torch_report(NO_GPU, {}, before="root@3f2b1c9d8e7a:/workspace# python collect_env.py\n")
-    assert "container-no-gpu" in named(text)
+    assert "container-no-gpu" in reported_causes(text)

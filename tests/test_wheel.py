@@ -1,4 +1,4 @@
-"""A wheel built from the repository and installed into an empty environment does what the checkout does."""
+"""The wheel of the repository, installed into an empty environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from command import ROOT
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command of an empty environment that got the wheel; its dependencies come from this interpreter's."""
+    """The `envdoctor` command of an environment with the wheel. Dependencies come from the current interpreter."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
                    check=True, capture_output=True)  # fmt: skip
@@ -26,8 +26,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "env/lib").glob("python*/site-packages")
     subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--offline",
                     "--python", str(python), str(wheel)], check=True)  # fmt: skip
-    own = next(path for path in map(Path, sys.path) if (path / "msgspec").is_dir())
-    (site / "dependencies.pth").write_text(f"{own}\n")  # after the wheel's own packages
+    dependencies = next(path for path in map(Path, sys.path) if (path / "msgspec").is_dir())
+    (site / "dependencies.pth").write_text(f"{dependencies}\n")  # after site-packages on sys.path
     return folder / "env/bin/envdoctor"
 
 
@@ -36,7 +36,7 @@ def run(command: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProces
     return subprocess.run([command, *arguments], capture_output=True, text=True, cwd=cwd, env=environ, check=False)
 
 
-def test_it_carries_profiles_machines_recipes_and_probes(installed: Path, tmp_path: Path) -> None:
+def test_wheel_contains_profiles_machines_and_recipes(installed: Path, tmp_path: Path) -> None:
     from envdoctor.machine.recorded import machine_names
     from envdoctor.profiles import profile_names
     from envdoctor.training.recipes import recipe_names
@@ -49,22 +49,22 @@ def test_it_carries_profiles_machines_recipes_and_probes(installed: Path, tmp_pa
         assert run(installed, "check", "--machine", name, cwd=tmp_path).returncode == 0
 
 
-def test_it_checks_settings_by_its_own_trainer(installed: Path, tmp_path: Path) -> None:
+def test_settings_are_checked_with_the_installed_trainer(installed: Path, tmp_path: Path) -> None:
     done = run(installed, "train", "sort", "--dry-run", "--format", "json", cwd=tmp_path)
     command = json.loads(done.stdout)["data"]["run"]["command"]
     assert str(ROOT) not in " ".join(command)
     assert Path(command[1]).is_file()
 
 
-def test_its_probes_run(installed: Path, tmp_path: Path) -> None:
-    """Without torch the answer is no, probe by probe, and no traceback."""
+def test_bundled_probes_run(installed: Path, tmp_path: Path) -> None:
+    """Without torch, verify exits with 1 and prints no traceback."""
     done = run(installed, "verify", "--python", sys.executable, "--only", "torch_matmul", cwd=tmp_path)
     assert done.returncode == 1
     assert "torch_matmul" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_it_puts_nothing_else_into_site_packages(installed: Path) -> None:
+def test_wheel_installs_one_package(installed: Path) -> None:
     (site,) = (installed.parent.parent / "lib").glob("python*/site-packages")
     names = {path.name for path in site.iterdir()}
     assert {name for name in names if not name.endswith((".dist-info", ".pth", ".py", "__pycache__"))} == {
@@ -72,7 +72,7 @@ def test_it_puts_nothing_else_into_site_packages(installed: Path) -> None:
     }
 
 
-def test_the_wheel_holds_no_tests_and_is_typed(installed: Path) -> None:
+def test_wheel_has_type_information_and_no_tests(installed: Path) -> None:
     (wheel,) = installed.parent.parent.parent.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "envdoctor/py.typed" in names
