@@ -1,4 +1,4 @@
-"""A local hub: the protocol of huggingface_hub, datasets and transformers, and its failures.
+"""A local Hugging Face Hub: the protocol of huggingface_hub, datasets and transformers, with simulated failures.
 
 The responses follow huggingface_hub 0.35 to 1.33 (utils/_http.py, file_download.py, _commit_api.py, lfs.py):
 X-Error-Code distinguishes a missing repository, revision and file; the HEAD of a small file is redirected to a path
@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from loopback import Server, running_server
 
-LARGE = (".safetensors", ".bin", ".parquet")  # what a new repository's .gitattributes sends to LFS
+LARGE = (".safetensors", ".bin", ".parquet")  # stored in LFS by the .gitattributes of new repositories
 API = re.compile(r"/api/(models|datasets)/((?:[^/]+/)?[^/]+?)(?:/(revision|tree|paths-info|preupload|commit)/(.+))?$")
 RESOLVE = re.compile(r"/(datasets/)?((?:[^/]+/)?[^/]+)/resolve/([^/]+)/(.+)$")
 CACHED = re.compile(r"/api/resolve-cache/(models|datasets)/((?:[^/]+/)?[^/]+)/([0-9a-f]{40})/(.+)$")
@@ -32,7 +32,7 @@ BATCH = re.compile(r"/(datasets/)?((?:[^/]+/)?[^/]+)\.git/info/lfs/objects/batch
 
 @dataclass
 class Repository:
-    """One repository: its revisions by commit, and the names that stand for one."""
+    """One repository: files by commit, and commits by branch or tag."""
 
     kind: str  # models or datasets
     name: str
@@ -42,10 +42,10 @@ class Repository:
     names: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes], *tags: str) -> str:
-        """Add or replace files on top of main; the new commit's name."""
-        whole = self.commits.get(self.names.get("main", ""), {}) | files
-        sha = hashlib.sha1(f"{self.name}{len(self.commits)}{sorted(whole)}".encode()).hexdigest()
-        self.commits[sha] = whole
+        """Add or replace files on main. Returns the new commit."""
+        merged = self.commits.get(self.names.get("main", ""), {}) | files
+        sha = hashlib.sha1(f"{self.name}{len(self.commits)}{sorted(merged)}".encode()).hexdigest()
+        self.commits[sha] = merged
         self.names |= dict.fromkeys(("main", *tags), sha)
         return sha
 
@@ -94,11 +94,11 @@ class Hub:
         return repository
 
     def fail(self, request: str, response: int | str, **more: Any) -> None:
-        """Let matching requests fail from now on."""
+        """Fail matching requests from now on."""
         self.faults.append(Fault(request, response, **more))
 
     def find_fault(self, request: str) -> Fault | None:
-        """The fault of a request."""
+        """The first fault that applies to a request."""
         with self.lock:
             for fault in self.faults:
                 if re.search(fault.request, request):
@@ -113,7 +113,7 @@ class Hub:
         return [request for request, _ in self.requests if re.search(pattern, request)]
 
 
-class Refused(Exception):  # noqa: N818
+class HubError(Exception):
     """An error response."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -144,9 +144,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         try:
             self.route(urlsplit(self.path), token)
-        except Refused as refused:
-            headers = {"X-Error-Message": refused.message} | ({"X-Error-Code": refused.code} if refused.code else {})
-            self.respond(refused.status, {"error": refused.message}, headers)
+        except HubError as error:
+            headers = {"X-Error-Message": error.message} | ({"X-Error-Code": error.code} if error.code else {})
+            self.respond(error.status, {"error": error.message}, headers)
 
     do_GET = do_HEAD = do_POST = do_PUT = handle_request  # noqa: N815
 
@@ -154,9 +154,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Call the method for a path."""
         path, query = unquote(url.path), parse_qs(url.query)
         if token and token not in self.hub.tokens:
-            raise Refused(401, "", "Invalid credentials in Authorization header")
+            raise HubError(401, "", "Invalid credentials in Authorization header")
         if path == "/api/whoami-v2":
-            self.who(token)
+            self.whoami(token)
         elif path == "/api/repos/create":
             self.create(token)
         elif path == "/api/validate-yaml":
@@ -174,43 +174,43 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif found := API.fullmatch(path):
             self.api(self.find(found[1], found[2], token), found[3] or "", found[4] or "main", query, token)
         else:
-            raise Refused(404, "", "Sorry, we can't find the page you are looking for.")
+            raise HubError(404, "", "Sorry, we can't find the page you are looking for.")
 
     def find(self, kind: str, name: str, token: str) -> Repository:
-        """The repository; a private one looks missing, as on the real hub."""
+        """The repository. Private repositories give the error of missing ones, as on the real Hub."""
         repository = self.hub.repositories.get((kind, name))
         if repository is None or (repository.private and token not in self.hub.admitted):
-            raise Refused(404 if token else 401, "RepoNotFound", "Repository not found")
+            raise HubError(404 if token else 401, "RepoNotFound", "Repository not found")
         return repository
 
     def revision(self, repository: Repository, name: str) -> tuple[str, dict[str, bytes]]:
         """(commit, files)."""
         sha = repository.names.get(name, name)
         if sha not in repository.commits:
-            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {name}")
+            raise HubError(404, "RevisionNotFound", f"Invalid rev id: {name}")
         return sha, repository.commits[sha]
 
-    def who(self, token: str) -> None:
+    def whoami(self, token: str) -> None:
         if not token:
-            raise Refused(401, "", "Invalid username or password.")
+            raise HubError(401, "", "Invalid username or password.")
         role = {"displayName": "one", "role": self.hub.tokens[token]}
         self.respond(200, {"type": "user", "name": "me", "orgs": [], "auth": {"accessToken": role}})
 
     # --- Reading
 
-    def api(self, repository: Repository, what: str, rest: str, query: dict[str, list[str]], token: str) -> None:
-        if what in ("preupload", "commit"):
-            self.may_write(token)
-            self.preupload() if what == "preupload" else self.take_commit(repository)
+    def api(self, repository: Repository, endpoint: str, rest: str, query: dict[str, list[str]], token: str) -> None:
+        if endpoint in ("preupload", "commit"):
+            self.require_write_token(token)
+            self.preupload() if endpoint == "preupload" else self.create_commit(repository)
             return
         revision, _, folder = rest.partition("/")
         sha, files = self.revision(repository, revision)
-        if what == "tree":
+        if endpoint == "tree":
             recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
             self.respond(200, tree(files, folder, recursive))
-        elif what == "paths-info":
-            given = self.body.decode()
-            names = json.loads(given)["paths"] if given.startswith("{") else parse_qs(given)["paths"]
+        elif endpoint == "paths-info":
+            body = self.body.decode()
+            names = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body)["paths"]
             entries = {entry["path"]: entry for entry in tree(files, "", recursive=True)}
             self.respond(200, [entries[name] for name in names if name in entries])
         else:
@@ -224,10 +224,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def resolve(self, repository: Repository, revision: str, name: str, token: str) -> None:
         if repository.gated and token not in self.hub.admitted and name != "README.md":
             message = f"Access to {repository.name} is restricted."
-            raise Refused(403 if token else 401, "GatedRepo", message)
+            raise HubError(403 if token else 401, "GatedRepo", message)
         sha, files = self.revision(repository, revision)
         if name not in files:
-            raise Refused(404, "EntryNotFound", "Entry not found")
+            raise HubError(404, "EntryNotFound", "Entry not found")
         content = files[name]
         headers = {"X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
         if not name.endswith(LARGE):
@@ -247,34 +247,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def storage(self, digest: str, token: str) -> None:
         """The storage host, which must not get the hub's token."""
         if token:
-            raise Refused(400, "", "Only one auth mechanism allowed")
+            raise HubError(400, "", "Only one auth mechanism allowed")
         if self.command == "PUT":
             if hashlib.sha256(self.body).hexdigest() != digest:
-                raise Refused(400, "", "BadDigest")
+                raise HubError(400, "", "BadDigest")
             self.hub.stored[digest] = self.body
         self.respond(200, self.hub.stored[digest] if self.command != "PUT" else b"", {"ETag": f'"{digest}"'})
 
     # --- Writing
 
-    def may_write(self, token: str) -> None:
+    def require_write_token(self, token: str) -> None:
         if not token:
-            raise Refused(401, "", "Invalid username or password.")
+            raise HubError(401, "", "Invalid username or password.")
         if self.hub.tokens[token] != "write":
-            raise Refused(403, "", "Forbidden: you must use a write token to upload to a repository.")
+            raise HubError(403, "", "Forbidden: you must use a write token to upload to a repository.")
 
     def create(self, token: str) -> None:
-        self.may_write(token)
-        given = json.loads(self.body)
-        name = f"{given.get('organization') or 'me'}/{given['name']}"
+        self.require_write_token(token)
+        request = json.loads(self.body)
+        name = f"{request.get('organization') or 'me'}/{request['name']}"
         if not name.startswith("me/"):
-            raise Refused(403, "", f"You don't have the rights to create a model under the namespace {name}")
-        self.hub.created.append(given)
-        kind = f"{given.get('type', 'model')}s"
+            raise HubError(403, "", f"You don't have the rights to create a model under the namespace {name}")
+        self.hub.created.append(request)
+        kind = f"{request.get('type', 'model')}s"
         record = {"url": f"{self.hub.address}/{name}", "name": name}
         if (kind, name) in self.hub.repositories:
             self.respond(409, record | {"error": "You already created this model repo"})
             return
-        private = bool(given.get("private")) or given.get("visibility") == "private"
+        private = bool(request.get("private")) or request.get("visibility") == "private"
         self.hub.add(kind, name, {".gitattributes": "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"},
                      private=private)  # fmt: skip
         self.respond(200, record)
@@ -288,7 +288,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.respond(200, {"files": files})
 
     def lfs_batch(self, token: str) -> None:
-        self.may_write(token)
+        self.require_write_token(token)
         objects = [
             {"oid": item["oid"], "size": item["size"], "authenticated": True} | (
                 {} if item["oid"] in self.hub.stored
@@ -297,7 +297,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         ]  # fmt: skip
         self.respond(200, {"transfer": "basic", "objects": objects})
 
-    def take_commit(self, repository: Repository) -> None:
+    def create_commit(self, repository: Repository) -> None:
         files = {}
         for record in map(json.loads, self.body.splitlines()):
             value = record["value"]
@@ -307,7 +307,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif record["key"] == "lfsFile":
                 if value["oid"] not in self.hub.stored:
-                    raise Refused(400, "", f"LFS pointer to {value['oid']}, which was not uploaded")
+                    raise HubError(400, "", f"LFS pointer to {value['oid']}, which was not uploaded")
                 files[value["path"]] = self.hub.stored[value["oid"]]
         sha = repository.commit(files)
         self.respond(200, {
@@ -349,16 +349,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def blob(content: bytes) -> str:
-    """Git's name of a file's content."""
+    """The Git object id of a file's content."""
     return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
 
 
 def tree(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict[str, Any]]:
-    """Entries below a folder, as the hub lists them."""
+    """Entries below a folder, in the format of the Hub."""
     prefix = f"{folder.strip('/')}/" if folder.strip("/") else ""
     inside = {name: content for name, content in sorted(files.items()) if name.startswith(prefix)}
     if prefix and not inside:
-        raise Refused(404, "EntryNotFound", f"{folder} does not exist")
+        raise HubError(404, "EntryNotFound", f"{folder} does not exist")
     folders = {prefix + "/".join(parts[:depth]) for name in inside
                for parts in [name.removeprefix(prefix).split("/")] for depth in range(1, len(parts))}  # fmt: skip
     entries = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": name} for name in sorted(folders)]
@@ -373,7 +373,7 @@ def tree(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict[str
 
 @contextlib.contextmanager
 def serve_hub() -> Iterator[Hub]:
-    """A hub on a free port of this machine."""
+    """Serve an empty hub on a free loopback port."""
     hub = Hub()
     server = Server(Handler, hub=hub)
     hub.address = f"http://127.0.0.1:{server.port}"

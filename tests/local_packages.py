@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from loopback import Server, running_server
 
 TAG = "py3-none-any"
-PYTHON = "{}.{}".format(*sys.version_info)  # of the tests: uv finds it without a download
+PYTHON = "{}.{}".format(*sys.version_info)  # the Python of the tests, which uv need not download
 
 
 def write_wheel(
@@ -30,7 +30,7 @@ def write_wheel(
     requires_python: str = "",
     files: dict[str, bytes] | None = None,
 ) -> Path:
-    """Write a wheel with a module of its name and the content of `files`. Any tag is valid: nothing is compiled."""
+    """Write a wheel with a package of the same name and these files. The tag need not match its content."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = name.replace("-", "_")
     info = f"{stem}-{version}.dist-info"
@@ -57,12 +57,12 @@ def _record_hash(data: bytes) -> str:
 
 
 def write_cpu_torch(folder: Path) -> Path:
-    """torch as the PyTorch index names its CPU build."""
+    """Write torch with the version of the CPU build on the PyTorch index."""
     return write_wheel(folder, "torch", "9.9.0+cpu")
 
 
 def write_cuda_torch(folder: Path) -> None:
-    """torch as PyPI has its CUDA 12.8 build: no local version, but the CUDA runtime as a requirement."""
+    """Write torch like the CUDA 12.8 build on PyPI: no local version, and the CUDA runtime as a requirement."""
     write_wheel(folder, "torch", "9.9.0", requires=["nvidia-cuda-runtime-cu12==12.8.90"])
     write_wheel(folder, "nvidia-cuda-runtime-cu12", "12.8.90")
 
@@ -70,7 +70,7 @@ def write_cuda_torch(folder: Path) -> None:
 PROFILE = """
 id = "mine"
 title = "Mine"
-summary = "A profile of my own"
+summary = "A user profile"
 preference = 1
 requirements = [{requirements}]
 sources = [{sources}]
@@ -101,7 +101,7 @@ def write_profile(
     trial: str = "1",
     extra: str = "",
 ) -> Path:
-    """A user's own profile."""
+    """Write a user profile."""
     text = PROFILE.format(
         requirements=", ".join(f'{{ spec = "{spec}" }}' for spec in requirements),
         pythons=", ".join(f'"{version}"' for version in pythons),
@@ -117,23 +117,23 @@ def write_profile(
 
 @dataclass
 class Index:
-    """A simple index (PEP 503) over folders of wheels at /NAME/simple/, files at /NAME/files/, and what was asked."""
+    """A simple index (PEP 503): folders of wheels at /NAME/simple/, their files at /NAME/files/, and the requests."""
 
     folders: dict[str, Path]
-    user: str = ""  # "name:password" that every request must bring
-    status: int = 0  # answer everything with this status instead
-    stalled: bool = False  # take connections and never answer
-    hashes: str = "sha256"  # what the links carry; empty: nothing
-    bytes_per_second: int = 0  # of files; 0: as fast as can be
+    user: str = ""  # required credentials ("name:password")
+    status: int = 0  # status of all responses, if set
+    stalled: bool = False  # accept connections and do not respond
+    hashes: str = "sha256"  # hash algorithm of the links; empty: no hashes
+    bytes_per_second: int = 0  # download rate; 0: unlimited
     requests: list[str] = field(default_factory=list)
     port: int = 0
 
     def url(self, name: str = "main", user: str = "") -> str:
-        """The address of one of its indexes."""
+        """The URL of one of the indexes."""
         return f"http://{user + '@' if user else ''}127.0.0.1:{self.port}/{name}/simple/"
 
     def page(self, path: str) -> bytes | Path | None:
-        """What lies at a path: a page, a wheel, or nothing."""
+        """The index page or the wheel at a path, None if there is none."""
         name, kind, *rest = [unquote(part) for part in path.strip("/").split("/")]
         folder = self.folders.get(name)
         if folder is None:
@@ -154,16 +154,16 @@ def _project(wheel: Path) -> str:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers from the index."""
+    """Serves the index."""
 
     protocol_version = "HTTP/1.1"
-    index: Index  # of the class that Server makes
+    index: Index  # set by Server
 
     def log_message(self, *_: object) -> None:
-        """Keep the tests' output to themselves."""
+        """Print no log lines."""
 
     def do_HEAD(self) -> None:
-        self._answer(405)
+        self._respond(405)
 
     def do_GET(self) -> None:
         index = self.index
@@ -171,28 +171,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while index.stalled:
             time.sleep(0.05)
         if index.status:
-            self._answer(index.status)
+            self._respond(index.status)
         elif index.user and self.headers.get("Authorization") != _basic(index.user):
-            self._answer(401, {"WWW-Authenticate": 'Basic realm="packages"'})
+            self._respond(401, {"WWW-Authenticate": 'Basic realm="packages"'})
         else:
             self._send(index.page(self.path))
 
-    def _send(self, found: bytes | Path | None) -> None:
-        if isinstance(found, Path):
-            self._answer(200, {}, found.read_bytes(), self.index.bytes_per_second)
+    def _send(self, content: bytes | Path | None) -> None:
+        if isinstance(content, Path):
+            self._respond(200, {}, content.read_bytes(), self.index.bytes_per_second)
         else:
-            self._answer(404 if found is None else 200, {"Content-Type": "text/html"}, found or b"")
+            self._respond(404 if content is None else 200, {"Content-Type": "text/html"}, content or b"")
 
-    def _answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"", slow: int = 0) -> None:
+    def _respond(
+        self, status: int, headers: dict[str, str] | None = None, body: bytes = b"", bytes_per_second: int = 0
+    ) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        piece = slow // 20 or len(body) or 1
-        for start in range(0, len(body), piece):
-            self.wfile.write(body[start : start + piece])
-            time.sleep(0.05 if slow else 0)
+        chunk = bytes_per_second // 20 or len(body) or 1
+        for start in range(0, len(body), chunk):
+            self.wfile.write(body[start : start + chunk])
+            time.sleep(0.05 if bytes_per_second else 0)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The generated parts of the README. `python tests/readme_parts.py` writes them; a test holds the README to them."""
+"""The generated parts of the README. `python tests/readme_parts.py` writes them; a test compares them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _shown(profile: Profile) -> str:
 
 
 def with_parts(text: str) -> str:
-    """The README with each part between its marks made anew."""
+    """The README with all generated parts replaced by their current content."""
     for name, make in PARTS.items():
         head, begin, rest = text.partition(f"<!-- generated: {name} -->\n")
         _, end, tail = rest.partition("<!-- end -->")

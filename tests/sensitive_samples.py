@@ -201,7 +201,7 @@ Bus-Id 00000000:01:00.0 and 0000:3b:00.0
 MASTER_ADDR=127.0.0.1 init_method=tcp://localhost:29500 --host 0.0.0.0 netmask 255.255.255.0
 c10::add(at::Tensor) std::vector ace::face
 """
-# Typical lines of a training log, which identify nobody.
+# Typical lines of a training log without personal data.
 HARMLESS = """\
 {'loss': 0.123, 'num_tokens': 40960, 'completions/mean_length': 256.0, 'max_tokens': 1024, 'token': 5}
 tokenizer.pad_token = tokenizer.eos_token; pad_token='<|endoftext|>', eos_token: "<|im_end|>", pad_token_id=151643

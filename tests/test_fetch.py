@@ -150,7 +150,7 @@ def test_a_locked_profile_is_fetched_and_installed_without_a_network(place: Plac
     house = read_wheelhouse(place.dest, "mine")
     assert house.lock.text == lock.text
     place.files.responses = [(500, {})] * 99
-    asked = len(place.files.requests)
+    requests = len(place.files.requests)
     requirements = place.home / "requirements.txt"
     requirements.write_text(house.lock.text)
     done = run_uv(
@@ -159,7 +159,7 @@ def test_a_locked_profile_is_fetched_and_installed_without_a_network(place: Plac
         environment=uv_environment(house.sources), timeout=60,
     )  # fmt: skip
     assert done.ok, done.output
-    assert len(place.files.requests) == asked
+    assert len(place.files.requests) == requests
     assert (place.home / "installed/alpha/data.bin").stat().st_size == SIZES["alpha"]
 
 
@@ -271,7 +271,7 @@ def test_a_wrong_hash_is_an_error_without_a_manifest(place: Place) -> None:
 
 def test_the_password_of_the_index_is_not_written(place: Place) -> None:
     place.lock()
-    place.files.responses = [(503, {"Retry-After": "1"})] * 8  # the first four of them to the questions for sizes
+    place.files.responses = [(503, {"Retry-After": "1"})] * 8  # four of them for the size requests
     fetched = place.fetch()
     assert any("returned 503" in each.waits_for for each in place.heard.progress)
     place.files.user = "bob:another"
@@ -314,7 +314,7 @@ def test_a_folder_of_wheels_is_a_source_like_an_index(place: Place, monkeypatch:
 
 def test_a_small_disk_is_refused_first(place: Place) -> None:
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
-        pytest.skip("a tmpfs of one's own needs root and mount namespaces")
+        pytest.skip("mounting a tmpfs needs root and mount namespaces")
     place.lock()
     place.dest.mkdir()
     code = (

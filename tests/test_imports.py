@@ -154,7 +154,7 @@ def test_start_up_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -
     assert not loaded & heavy
 
 
-# The trainer's packages from the lowest layer to the highest. The trainer imports nothing of the tool.
+# The trainer's packages from the lowest layer to the highest. The trainer does not import envdoctor.
 TRAINER = PACKAGE.parent / "train"
 TRAINER_LAYERS = (
     "settings",

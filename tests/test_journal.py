@@ -262,11 +262,11 @@ def test_files_are_flushed_before_the_install_record_is_written(
     seen: list[tuple[Path, bool]] = []
     real = install.flush_file_system
 
-    def look(folder: Path) -> None:
+    def record_flush(folder: Path) -> None:
         seen.append((folder, (folder / "envdoctor.json").exists()))
         real(folder)
 
-    monkeypatch.setattr(install, "flush_file_system", look)
+    monkeypatch.setattr(install, "flush_file_system", record_flush)
     place.install_plan(place.plan())
     assert seen == [(EnvironmentPaths(place.venv).building, False)]
     assert (place.venv / "envdoctor.json").exists()

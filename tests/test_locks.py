@@ -156,8 +156,8 @@ def test_bundled_locks_are_coherent_with_profiles_and_rules(tmp_path: Path) -> N
     outcomes = {result["profile"]: result["outcome"] for result in data["data"]["results"]}
     assert outcomes.keys() == {profile.id for profile in read_profiles()}
     assert {result["outcome"] for result in data["data"]["results"]} == {"coherent"}
-    sized = {result["profile"] for result in data["data"]["results"] if result["download"]}
-    assert sized == outcomes.keys() - {"gh200"}  # the PyTorch index tells no sizes
+    with_download_size = {result["profile"] for result in data["data"]["results"] if result["download"]}
+    assert with_download_size == outcomes.keys() - {"gh200"}  # the PyTorch index has no sizes
 
 
 def test_the_matrix_needs_no_network(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_locks_of_a_user_profile_are_next_to_it(by: str, tmp_path: Path) -> None
     assert own.outcomes("--check", *named) == ["coherent", "coherent"]
     assert own.outcomes(*named) == ["unchanged", "unchanged"]
     write_wheel(tmp_path / "wheels", "alpha", "2.0")
-    assert own.outcomes(*named) == ["unchanged", "unchanged"]  # a lock holds until it is told to move
+    assert own.outcomes(*named) == ["unchanged", "unchanged"]  # a valid lock is kept without --upgrade
     assert own.outcomes(*named, "--upgrade") == ["changed", "changed"]
     assert "alpha==2.0" in (own.locks / "x86_64-3.11.txt").read_text()
 

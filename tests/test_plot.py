@@ -100,9 +100,9 @@ def test_trainer_draws_a_run(tmp_path: Path, stack_python: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path; from run.curves import draw_curves\n"
-        "looks = [{'step': 0, 'metrics': {'greedy_reward': 0.1}}, {'step': 10, 'metrics': {}}]\n"
+        "evaluations = [{'step': 0, 'metrics': {'greedy_reward': 0.1}}, {'step': 10, 'metrics': {}}]\n"
         "run = Path(sys.argv[2]); panels = [('reward', ['greedy_reward', 'other']), ('kl', []), ('missing', [])]\n"
-        "draw_curves(run / 'metrics.csv', looks, panels, 'sort, seed 1', run / 'curves.png')"
+        "draw_curves(run / 'metrics.csv', evaluations, panels, 'sort, seed 1', run / 'curves.png')"
     )
     command = [stack_python, "-B", "-W", "error::UserWarning", "-c", code, ROOT / "train", run]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -76,7 +76,7 @@ def test_a_profile_without_a_minimum_driver() -> None:
     assert DRIVER not in {condition.name for condition in candidate.conditions}
 
 
-# Bad input: what is added to a whole profile, what the error says, and the line that it names
+# Invalid profiles: lines added to a valid profile, and the expected error
 
 BAD = {
     "driver": ("", 'driver = "new"', "when.driver = 'new'"),

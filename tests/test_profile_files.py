@@ -220,7 +220,7 @@ def test_the_length_of_a_chain_is_limited(home: Home) -> None:
 
 DROPS = {
     "not there": ('drop = ["matplotlob"]', "did you mean 'matplotlib'"),
-    "asked for": ('drop = ["trl"]\nrequirements = [{ spec = "TRL==0.24.0" }]', "which the same file requires"),
+    "required again": ('drop = ["trl"]\nrequirements = [{ spec = "TRL==0.24.0" }]', "which the same file requires"),
 }
 
 
@@ -237,7 +237,7 @@ def test_drop_needs_a_base(home: Home) -> None:
     assert "drop without extends" in home.refusal("mine").message
 
 
-# Bad input: what is put into a whole profile in place of what, and what the error says
+# Invalid profiles: text of a valid profile, its replacement, and the expected error
 
 BAD = {
     "extends misspelt": ("schema = 1", 'schema = 1\nextend = "cpu"', "'extends'"),

@@ -165,7 +165,7 @@ def test_harmless_lines_are_kept(line: str) -> None:
 
 def test_names_found_once_are_redacted_everywhere() -> None:
     user, host = samples.USER, samples.HOST
-    text = f"/home/{user}/x\n{user} said hello to {host}\nroot@{host}:~# x\n/data/{user}_run"
+    text = f"/home/{user}/x\n{user} connected to {host}\nroot@{host}:~# x\n/data/{user}_run"
     redacted = redact(text)
     assert samples.USER not in redacted
     assert samples.HOST not in redacted

@@ -24,7 +24,7 @@ def replay(name: str, **settings: Any) -> list[Alarm]:
     """Every alarm that a recorded run raises, from evaluations and steps in their order."""
     about = json.loads((RECORDED / f"{name}.json").read_text())
     alarms = Alarms(about["settings"] | settings, about["held_out_rows"])
-    evaluations = {found["step"]: found for found in about["looks"]}
+    evaluations = {evaluation["step"]: evaluation for evaluation in about["evaluations"]}
     raised = list(alarms.check_evaluation("before", 0, evaluations[0]["metrics"]))
     with (RECORDED / f"{name}.csv").open(newline="") as file:
         for row in csv.DictReader(file):

@@ -112,7 +112,7 @@ def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
     assert [len(result.get("prompts", ())) for result in found] == [20, 20], found
 
 
-def test_without_an_answer_the_cache_is_used(python: Path, hub: Hub, tmp_path: Path) -> None:
+def test_cache_is_used_when_the_hub_does_not_respond(python: Path, hub: Hub, tmp_path: Path) -> None:
     for number, (fault, words) in enumerate({"hang": "did not respond within 2 s", 503: "HTTP 503"}.items()):
         hub.faults.clear()
         hub.fail(".", fault)

@@ -206,8 +206,8 @@ class Scheduler:
             cached.num_computed_tokens.append(one.num_computed_tokens)
             cached.num_output_tokens.append(one.num_output_tokens + one.num_output_placeholders)
             counts[one.request_id] = 1
-        room = -(-self.max_model_len // BLOCK)
-        while self.waiting and len(self.running) < self.most and len(self.pool.free) > room:
+        blocks = -(-self.max_model_len // BLOCK)
+        while self.waiting and len(self.running) < self.most and len(self.pool.free) > blocks:
             one = self.waiting.pop(0)
             self.running.append(one)
             self.grow(one, len(one.prompt))
