@@ -138,7 +138,11 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
         (["--help"], {"rich", "asyncio", "http", "ssl", "packaging", "msgspec", "pynvml", "torch", "pydantic"}),
         (
             ["check", "--format", "json", "--machine", "cpu-2core"],
-            {"rich", "asyncio", "http", "ssl", "torch", "pydantic"},
+            {
+                *("rich", "asyncio", "http", "ssl", "torch", "pydantic", "hashlib"),
+                *("packaging.requirements", "packaging.specifiers", "packaging.utils"),
+                *("envdoctor.environment.inspect", "envdoctor.explain", "envdoctor.manifests", "envdoctor.reports"),
+            },
         ),
     ],
 )
@@ -147,11 +151,24 @@ def test_start_up_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -
         "import sys; from envdoctor.cli import app\n"
         f"try: app({arguments!r})\n"
         "except SystemExit: pass\n"
-        "print('LOADED', *{name.split('.')[0] for name in sys.modules})"
+        "print('LOADED', *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
     assert not loaded & heavy
+
+
+def test_a_short_command_collects_no_garbage() -> None:
+    code = (
+        "import gc, sys; from envdoctor.__main__ import main\n"
+        "def collections(): return sum(generation['collections'] for generation in gc.get_stats())\n"
+        "before = collections(); sys.argv[1:] = ['check', '--format', 'json', '--machine', 'cpu-2core']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(collections() - before, gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 True"
 
 
 # The trainer's packages from the lowest layer to the highest. The trainer does not import envdoctor.

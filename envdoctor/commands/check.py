@@ -41,9 +41,7 @@ MAX_REPORT_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning
 ERROR_CONFIDENCE, WARNING_CONFIDENCE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this confidence on, lines that are mere warnings are not downgraded to info
 # A warning that reports a failure.
-FAILURE = re.compile(
-    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
-)
+FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -226,7 +224,7 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     """
     from envdoctor.explain.rank import WARNING_LINE
 
-    quiet = all(WARNING_LINE.search(line) and not FAILURE.search(line) for line in cause.lines)
+    quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     deprecated = all("deprecated" in line for line in cause.lines)
     if quiet and (deprecated or cause.confidence < NEAR_CERTAIN):
         return "info"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.paths import is_file
@@ -48,7 +49,7 @@ def read_nvcc_version(nvcc: Path) -> Fact[str]:
     """The version of nvcc, from the toolkit's version.json, otherwise from `nvcc --version`."""
     listing = nvcc.resolve().parent.parent / "version.json"
     try:
-        version = json.loads(listing.read_text())["cuda_nvcc"]["version"]
+        version = msgspec.json.decode(listing.read_bytes())["cuda_nvcc"]["version"]
         return known(str(version), str(listing))
     except (OSError, ValueError, KeyError, TypeError):
         return _read_tool_version([str(nvcc), "--version"], r"release [\d.]+, V([\d.]+)")

@@ -54,18 +54,18 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
     for versions in (pyenv / "versions", uv):
-        for folder in sorted(_entries(versions), key=lambda path: version_key(path.name), reverse=True):
-            yield from _interpreters_in(folder / "bin")
+        for folder in sorted(_entries(versions), key=version_key, reverse=True):
+            yield from _interpreters_in(versions / folder / "bin")
 
 
 def _interpreters_in(directory: Path) -> list[Path]:
-    return sorted(entry for entry in _entries(directory) if NAME.fullmatch(entry.name))
+    return [directory / name for name in sorted(_entries(directory)) if NAME.fullmatch(name)]
 
 
-def _entries(directory: Path) -> list[Path]:
-    """The entries of a folder; empty if it does not exist or cannot be read."""
+def _entries(directory: Path) -> list[str]:
+    """The names in a folder; empty if it does not exist or cannot be read."""
     try:
-        return list(directory.iterdir())
+        return os.listdir(directory)  # noqa: PTH208  a Path for each of 2,000 programs on PATH takes 3 ms
     except OSError:
         return []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -56,4 +55,6 @@ def json_bytes(data: object) -> bytes:
     try:
         return msgspec.json.encode(data, enc_hook=str)
     except UnicodeEncodeError:
+        import json
+
         return json.dumps(msgspec.to_builtins(data, enc_hook=str), ensure_ascii=False).encode("utf-8", "replace")

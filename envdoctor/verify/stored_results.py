@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,8 @@ StoredRecord = TypeVar("StoredRecord", bound=Record)
 
 def verification_path(interpreter: Path) -> Path:
     """The file of an interpreter's verification: inside a managed environment, otherwise in the state directory."""
+    import hashlib  # loads OpenSSL
+
     venv = interpreter.parent.parent
     if read_install_record(venv):
         return venv / VERIFICATION
