@@ -58,7 +58,7 @@ def of_driver(version: str) -> tuple[bool | None, str, str]:
 def test_a_minimum_driver_is_a_separate_condition(version: str, holds: bool) -> None:
     found, observed, expected = of_driver(version)
     assert (found, observed) == (holds, version)
-    assert expected.startswith(">= 570.148.08 (vLLM 0.10.2's FlashAttention 2 reaches Hopper as PTX")
+    assert expected.startswith(">= 570.148.08 (on Hopper, vLLM 0.10.2's FlashAttention 2 is PTX")
 
 
 def test_an_unreadable_driver_is_unknown() -> None:
