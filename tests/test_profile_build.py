@@ -211,6 +211,6 @@ def test_a_recommended_driver_gives_advice_only() -> None:
     assert [c.name for c in violations(candidate)] == ["disk"]
     (output,) = advice(candidate)
     assert (output.observed, output.expected[:9]) == ("550.90.07", ">= 570.26")
-    assert "recommended >= 570.26 (older ones, from 525 on, run CUDA 12.8" in choose(old, [profile]).reason
+    assert "recommended >= 570.26 (older drivers from 525 on run CUDA 12.8" in choose(old, [profile]).reason
     assert advice(choose(new, [profile]).candidates[0]) == []
     assert "recommended" not in choose(new, [profile]).reason

@@ -1,15 +1,15 @@
-"""`envdoctor install` as a whole process against bare uv with the same lock, alternating, in one run.
+"""Wall time of `envdoctor install` compared with uv and the same lock, measured alternately.
 
     python tests/benchmarks/install.py [--profile NAME] [--python 3.11] [--rounds 5] [--folder DIR] [--small]
 
-Bare is what a person would type: `uv venv`, then `uv pip sync --require-hashes`. The cache is warm for both, each
-target is new, and is removed before the next. DIR must be on the file system of uv's cache, else both copy.
-The second figure is an install of a profile that is installed already. Wheels by address are left out of the profile:
-bare uv does not install them.
-The least of several is compared: what else runs on a machine only adds. Exit code 1 where a goal is missed.
+The uv commands are `uv venv` and `uv pip sync --require-hashes`. Both use a warm cache and a new target, which is
+removed afterwards. DIR must be on the file system of uv's cache, otherwise files are copied instead of hard-linked.
+The last row is the install of a lock that is already installed. Direct wheels are removed from the profile, since
+`uv pip sync` of the lock does not install them. The goals apply to the minima, because other load on the machine only
+adds time. The exit code is 1 if a goal is missed.
 """
 
-# ruff: noqa: E402  the modules of the tests lie in the folder above
+# ruff: noqa: E402  the imported modules are in the parent folder
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from envdoctor.locking.uv import find_uv
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import profile_file, read_profile
 
-SECONDS, SHARE = 0.5, 1.03  # the goal: bare uv's time * 1.03 + 0.5 s
+SECONDS, SHARE = 0.5, 1.03  # goal: at most the time of uv * 1.03 + 0.5 s
 UNCHANGED_SECONDS = 1.0
 
 
@@ -65,38 +65,38 @@ def main() -> None:
 
 
 def compare(profile: str, python: str, home: Path, rounds: int) -> bool:
-    """Run both by turns and print what they took; whether the goals were met."""
+    """Run both alternately and print their times. Returns whether the goals are met."""
     lock = read_lock_of_profile(profile, python)
-    bare, offline, ours, unchanged = [], [], [], []
-    for turn in range(rounds + 1):
-        new, cached = run_bare(lock, home), run_bare(lock, home, "--offline")
-        mine, again = run_envdoctor(profile, python, home), run_envdoctor(profile, python, home)
-        for path in home.glob("envs/*"), home.glob("envs/.*"):
-            for each in path:
-                shutil.rmtree(each)
-        if turn:  # the first warms the caches
-            bare.append(new)
-            offline.append(cached)
-            ours.append(mine)
-            unchanged.append(again)
+    uv_times, offline_times, install_times, unchanged_times = [], [], [], []
+    for round_number in range(rounds + 1):
+        uv_seconds, offline_seconds = run_uv(lock, home), run_uv(lock, home, "--offline")
+        install_seconds = run_envdoctor(profile, python, home)
+        unchanged_seconds = run_envdoctor(profile, python, home)
+        for path in (*home.glob("envs/*"), *home.glob("envs/.*")):
+            shutil.rmtree(path)
+        if round_number:  # the first round warms the caches
+            uv_times.append(uv_seconds)
+            offline_times.append(offline_seconds)
+            install_times.append(install_seconds)
+            unchanged_times.append(unchanged_seconds)
     head = f"{Path(profile).stem}, Python {python}, {len(lock.packages)} packages, {rounds} rounds"
-    print(f"{head}: least (median) in seconds")
+    print(f"{head}: minimum (median) in seconds")
     for name, samples in (
-        ("uv venv + uv pip sync", bare),
-        ("the same, --offline", offline),
-        ("envdoctor install", ours),
-        ("the same again", unchanged),
+        ("uv venv + uv pip sync", uv_times),
+        ("uv, --offline", offline_times),
+        ("envdoctor install", install_times),
+        ("envdoctor, unchanged", unchanged_times),
     ):
         print(f"{name:22} {min(samples):6.2f} ({statistics.median(samples):.2f})")
-    goal = min(bare) * SHARE + SECONDS
-    print(
-        f"goal {goal:.2f} s: over bare uv {min(ours) - min(bare):+.2f} s, {(min(ours) / min(bare) - 1) * 100:+.0f} %"
-    )
-    return min(ours) <= goal and min(unchanged) <= UNCHANGED_SECONDS
+    fastest_uv, fastest_install = min(uv_times), min(install_times)
+    goal = fastest_uv * SHARE + SECONDS
+    difference, percent = fastest_install - fastest_uv, (fastest_install / fastest_uv - 1) * 100
+    print(f"goal {goal:.2f} s: compared with uv {difference:+.2f} s, {percent:+.0f} %")
+    return fastest_install <= goal and min(unchanged_times) <= UNCHANGED_SECONDS
 
 
 def without_wheels(profile: str, home: Path) -> str:
-    """A copy of a bundled profile and its locks, without the wheels that no index has."""
+    """Copy a bundled profile and its locks, without its direct wheels. Returns the path."""
     text = re.sub(r"(?ms)^(\[\[wheels\]\]|\[fallbacks\]).*?(?=^\[|\Z)", "", profile_file(profile).read_text())
     copy = home / f"{profile}.toml"
     copy.write_text(text)
@@ -105,51 +105,50 @@ def without_wheels(profile: str, home: Path) -> str:
 
 
 def read_lock_of_profile(profile: str, python: str) -> Lock:
-    """The lock that both will install."""
-    read = read_profile(profile)
-    target = target_for_machine(read_recorded("h200"), read)
+    """The lock that both commands install."""
+    target = target_for_machine(read_recorded("h200"), read_profile(profile))
     lock = find_lock(profile, target, python)
     if lock is None:
         sys.exit(f"{profile} has no lock for {target.platform} and Python {python}")
     return lock
 
 
-def run_bare(lock: Lock, home: Path, *more: str) -> float:
-    """Seconds of the two commands. With `--offline` uv does not ask the index whether its pages still hold."""
-    venv, file = home / "envs/bare", home / "lock.txt"
+def run_uv(lock: Lock, home: Path, *options: str) -> float:
+    """Seconds of both uv commands. Without `--offline`, uv revalidates the cached index pages."""
+    venv, file = home / "envs/uv", home / "lock.txt"
     file.write_text(lock.text)
     sources = read_sources()
     environment = clean_environment({"UV_NO_PROGRESS": "1"} | uv_environment(sources))
     shutil.rmtree(venv, ignore_errors=True)
-    began = time.perf_counter()
+    started = time.perf_counter()
     for arguments in (
         ("venv", "--quiet", "--python", lock.python, "--no-project", venv),
-        ("pip", "sync", "--quiet", "--python", venv / "bin/python", *sync_arguments(lock, sources), *more, file),
+        ("pip", "sync", "--quiet", "--python", venv / "bin/python", *sync_arguments(lock, sources), *options, file),
     ):
         run([find_uv(), *map(str, arguments)], home, environment)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def run_envdoctor(profile: str, python: str, home: Path) -> float:
-    """Seconds of one install as a whole process, with a home of its own."""
+    """Seconds of one install in its own process."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(home / "state")}
     command = [sys.executable, "-m", "envdoctor", "install", "--profile", profile, "--python", python, "--force"]
-    began = time.perf_counter()
-    run([*command, "--venv", str(home / "envs/ours"), "--format", "json"], home, environment)
-    return time.perf_counter() - began
+    started = time.perf_counter()
+    run([*command, "--venv", str(home / "envs/envdoctor"), "--format", "json"], home, environment)
+    return time.perf_counter() - started
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """One command, which must succeed."""
+    """Run a command, and exit if it fails."""
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(
-            f"{' '.join(command)} failed: its time would mean nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            f"{' '.join(command)} failed: its time would be meaningless\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
 
 
 def small_sources(home: Path) -> dict[str, str]:
-    """Three wheels in a folder, and nothing else."""
+    """Write three wheels into a folder. Returns pip settings for this folder only."""
     wheels = home / "wheels"
     write_wheel(wheels, "alpha", "1.0", requires=["beta"])
     write_wheel(wheels, "beta", "1.0")
@@ -158,11 +157,11 @@ def small_sources(home: Path) -> dict[str, str]:
 
 
 def make_small_profile(home: Path) -> str:
-    """A profile of them, with its lock."""
+    """Write a profile of these wheels, and its lock."""
     path = write_profile(home / "mine.toml", "alpha", "torch==9.9.0+cpu")
-    found = resolve(read_profile(str(path)), Target("x86_64", "2.35", (PYTHON,)), read_sources())
-    assert found.lock, found.attempts
-    write_lock(lock_path(str(path), found.lock.platform, PYTHON), found.lock)
+    resolution = resolve(read_profile(str(path)), Target("x86_64", "2.35", (PYTHON,)), read_sources())
+    assert resolution.lock, resolution.attempts
+    write_lock(lock_path(str(path), resolution.lock.platform, PYTHON), resolution.lock)
     return str(path)
 
 

@@ -1,11 +1,10 @@
-"""`envdoctor resolve` as a whole process against the very uv command that it runs, alternating, in one run.
+"""Wall time of `envdoctor resolve` compared with the uv command that it runs, measured alternately.
 
     python tests/benchmarks/resolve.py [ROUNDS]
 
-The uv command is caught where envdoctor starts it (argument list and environment), then run again by itself from a
-copy of the same input files. Warm means what it means for users: the index's pages and the wheels' metadata lie in
-uv's cache, and uv asks the index whether the pages still hold.
-Profiles whose first attempt fails by design are left out: gh200, since its torch is not on PyPI.
+The arguments and environment of the uv command are recorded when envdoctor starts it. The command is then run
+separately with a copy of its input files. uv's cache has the index pages and the metadata of the wheels; uv
+revalidates the pages. gh200 is not measured, because its first attempt fails: its torch is not on PyPI.
 """
 
 from __future__ import annotations
@@ -35,78 +34,78 @@ LIMIT = 1.3
 
 
 @dataclass(frozen=True)
-class Caught:
-    """A command as envdoctor starts it, over a copy of its input files."""
+class RecordedCommand:
+    """A uv command of envdoctor, with a copy of its input files."""
 
     argv: list[str]
     environment: dict[str, str]
     output: Path
 
     def seconds(self, folder: Path) -> float:
-        """One run of it by itself; what an earlier run wrote would steer uv, so it is taken away first."""
+        """The time of one run without envdoctor. The output of an earlier run would affect uv and is removed."""
         self.output.unlink(missing_ok=True)
         return timed(self.argv, self.environment, folder)
 
 
-def catch(profile_name: str, machine: str, folder: Path) -> list[Caught]:
-    """The uv commands of one resolution, as they are started."""
-    found: list[Caught] = []
+def record_commands(profile_name: str, machine: str, folder: Path) -> list[RecordedCommand]:
+    """The uv commands of one resolution."""
+    commands: list[RecordedCommand] = []
     start = uv.run
 
-    def recorded(argv: Any, *, env: Mapping[str, str], **options: Any) -> Any:
+    def record(argv: Any, *, env: Mapping[str, str], **options: Any) -> Any:
         inputs = next(Path(part).parent for part in map(str, argv) if part.endswith("requirements.in"))
-        copy = folder / f"{profile_name}-{len(found)}"
+        copy = folder / f"{profile_name}-{len(commands)}"
         shutil.copytree(inputs, copy)
-        words = [str(part).replace(str(inputs), str(copy)) for part in argv]
-        found.append(Caught(words, clean_environment(env), copy / "pylock.toml"))
+        arguments = [str(part).replace(str(inputs), str(copy)) for part in argv]
+        commands.append(RecordedCommand(arguments, clean_environment(env), copy / "pylock.toml"))
         return start(argv, env=env, **options)
 
     profile = read_profile(profile_name)
-    uv.run = recorded
+    uv.run = record
     try:
         resolution = resolve(profile, target_for_machine(read_recorded(machine), profile), read_sources())
     finally:
         uv.run = start
     if resolution.lock is None:
-        sys.exit(f"{profile_name} does not resolve: its time would mean nothing")
-    return found
+        sys.exit(f"{profile_name} does not resolve: its time would be meaningless")
+    return commands
 
 
 def timed(argv: list[str], environment: Mapping[str, str] | None, folder: Path) -> float:
-    """Wall seconds of one process, to its end."""
-    began = time.perf_counter()
+    """Wall time of one process in seconds."""
+    started = time.perf_counter()
     done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    spent = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if done.returncode:
         sys.exit(f"{shlex.join(argv)} ended with {done.returncode}: {done.stderr[-500:]}")
-    return spent
+    return seconds
 
 
 def main() -> None:
-    """For each profile: the command, then both ways in turn."""
+    """For each profile, print the uv command and measure both alternately."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     slow = []
-    with tempfile.TemporaryDirectory(prefix="envdoctor-benchmark-") as place:
+    with tempfile.TemporaryDirectory(prefix="envdoctor-benchmark-") as folder:
         for profile, machine in PAIRS.items():
-            commands = catch(profile, machine, Path(place))
+            commands = record_commands(profile, machine, Path(folder))
             if len(commands) != 1:
-                sys.exit(f"{profile} took {len(commands)} commands: there is no one command to compare with")
+                sys.exit(f"{profile} ran {len(commands)} uv commands, expected one")
             print(f"{profile} on {machine}:\n  {shlex.join(commands[0].argv)}")
-            ours = [sys.executable, "-m", "envdoctor", "resolve", "--profile", profile, "--machine", machine]
-            neutral = Path(place, "empty")
+            command = [sys.executable, "-m", "envdoctor", "resolve", "--profile", profile, "--machine", machine]
+            neutral = Path(folder, "empty")
             neutral.mkdir(exist_ok=True)
-            bare, whole = [], []
+            uv_times, envdoctor_times = [], []
             for _ in range(rounds):
-                bare.append(commands[0].seconds(neutral))
-                whole.append(timed(ours, None, neutral))
-            ratio = statistics.median(whole) / statistics.median(bare)
-            print(f"  uv         min {min(bare):.2f} s  median {statistics.median(bare):.2f} s")
-            print(f"  envdoctor  min {min(whole):.2f} s  median {statistics.median(whole):.2f} s")
-            print(f"  ratio of medians {ratio:.2f}, of minima {min(whole) / min(bare):.2f}")
+                uv_times.append(commands[0].seconds(neutral))
+                envdoctor_times.append(timed(command, None, neutral))
+            ratio = statistics.median(envdoctor_times) / statistics.median(uv_times)
+            print(f"  uv         min {min(uv_times):.2f} s  median {statistics.median(uv_times):.2f} s")
+            print(f"  envdoctor  min {min(envdoctor_times):.2f} s  median {statistics.median(envdoctor_times):.2f} s")
+            print(f"  ratio of medians {ratio:.2f}, of minima {min(envdoctor_times) / min(uv_times):.2f}")
             if ratio > LIMIT:
                 slow.append(profile)
     if slow:
-        sys.exit(f"above {LIMIT} times the bare command: {', '.join(slow)}")
+        sys.exit(f"slower than {LIMIT} times the uv command: {', '.join(slow)}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""vLLM's sampling alone, as TRL uses it in the trainer's process: plain, and with the trainer's patches one by one.
+"""Sampling time of vLLM in the trainer's process, without patches and with each of the trainer's patches.
 
     python tests/benchmarks/sampling_gpu.py PYTHON_OF_THE_STACK [--gpus N] [--seconds N]
 
-64 answers of 512 tokens to 8 prompts of 256 by trainer_gpu.py's Qwen2 of 387 M random parameters, with the
-log-probability of each token. "store" stores the log-probabilities per step, "multi-step" also plans several tokens
-at once, "cuda-graph" samples them with CUDA graphs. Every GPU has its own vLLM, and all start each sampling together.
-Printed: whether the tokens and numbers are vLLM's own, the seconds of each mode, also of the slowest GPU, and the
-ratios of consecutive samplings.
+The Qwen2 of trainer_gpu.py (387 M random parameters) samples 64 completions of 512 tokens for 8 prompts of 256,
+with the log-probability of each token. "store" stores the log-probabilities per step, "multi-step" also schedules
+several tokens at once, "cuda-graph" also samples them with CUDA graphs. Each GPU has its own vLLM instance; all
+instances start each sampling at the same time. The script prints whether tokens and log-probabilities equal those of
+unpatched vLLM, the seconds of each mode per GPU and for the slowest GPU, and the ratios to the unpatched mode.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device(f"cuda:{ran
 gloo = dist.new_group(backend="gloo")  # waiting in NCCL would keep a CPU core busy
 from vllm import LLM, SamplingParams
 
-llm = LLM(  # as TRL 1.16 makes it
+llm = LLM(  # with the arguments of TRL 1.16
     model=model, gpu_memory_utilization=0.3, max_model_len=768, max_num_seqs=64, max_num_batched_tokens=4096,
     distributed_executor_backend="external_launcher", seed=rank, logprobs_mode="processed_logprobs",
 )
@@ -127,10 +127,11 @@ def main() -> None:
     rounds: list[list[list[float]]] = found["rounds"]
     for mode, name in enumerate(MODES[1:]):
         same = all(gpu[0][mode] for gpu in found["alike"])
-        print(f"{name}: {'tokens and numbers are' if same else 'NOT'} vLLM's own for 64 greedy answers of 64 tokens")
+        verdict = "equal" if same else "DIFFER FROM"
+        print(f"{name}: 64 greedy completions of 64 tokens {verdict} those of unpatched vLLM")
         for alike, first, difference in (gpu[1][mode] for gpu in found["alike"]):
-            print(f"  with stop tokens, {alike} of 64 are the same; the first stops after {first}", end="")
-            print("" if alike == 64 else f", and none differs before {difference}: the batch has changed by then")
+            print(f"  with stop tokens, {alike} of 64 are equal; the shortest has {first} tokens", end="")
+            print("" if alike == 64 else f", the first difference is at token {difference}: the batch had changed")
     for mode, name in enumerate(MODES):
         medians = [statistics.median(times[gpu][mode] for times in rounds) for gpu in range(options.gpus)]
         slowest = statistics.median(max(gpu[mode] for gpu in times) for times in rounds)

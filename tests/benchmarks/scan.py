@@ -45,9 +45,9 @@ def clear_file(path: Path) -> None:
 
 def seconds(code: str, cache: str) -> float:
     """Wall time of one process."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"XDG_CACHE_HOME": cache}, check=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
-"""FSDP against DDP on two GPUs, by torchrun and the trainer's own program: the same weights, and what each takes.
+"""FSDP compared with DDP on two GPUs under torchrun: equality of the weights, time and memory.
 
     python tests/benchmarks/sharding_gpu.py PYTHON_OF_THE_STACK [--processes 2] [--only PART ...] [--cpu]
 
-First a tiny Qwen2 in float32 (the trainer's autocast switched off: two ways of rounding would soon sample two
-different answers): weights after three steps, the same after resuming from step 2, the saved model loaded again;
-whole, with a reference and checkpointed activations, and with an adapter. Then a Qwen2 of 387 M random parameters as
-it is trained, 8 prompts of 256 tokens with 8 answers of 128 tokens a step: seconds a step and each process's peak of
-memory over the steps but the first two. --cpu takes the tiny cases alone, with accelerate made to divide there
-(fsdp_on_cpu.py), to try the script.
+"tiny" compares the weights of a tiny Qwen2 after three steps, and after resuming from step 2, and loads the saved
+model: full fine-tuning, with a reference model and activation checkpointing, and with an adapter. It uses float32
+without autocast, because different rounding would lead to different completions. "big" trains a Qwen2 of 387 M random
+parameters, 8 prompts of 256 tokens with 8 completions of 128 tokens per step, and prints the seconds per step and the
+memory peak of each process, without the first two steps. --cpu runs only the tiny cases, with FSDP enabled on the CPU
+(fsdp_on_cpu.py), to test the script.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from trainer_gpu import MAKE
 
 TESTS = Path(__file__).resolve().parents[1]
 TRAIN = TESTS.parent / "train"
-FIRST = 2
-APART = 1e-4  # at a learning rate of 1e-3
+SKIPPED_STEPS = 2
+MAX_DIFFERENCE = 1e-4  # of the weights, at a learning rate of 1e-3
 TINY = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prompt": 8}
 BIG = {"words": 32000, "width": 896, "inner": 4864, "layers": 24, "heads": 14, "prompt": 256}
 LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
@@ -56,14 +56,14 @@ def keep_peaks(run):
 def compute_in_float32():
     from modeling import loading
     loading.choose_dtype = lambda *_, **__: ("float32", "float32", [])
-prepared = grpo.prepare_process
+original_prepare = grpo.prepare_process
 def prepare(*arguments):
-    prepared(*arguments)
+    original_prepare(*arguments)
     keep_peaks(sys.argv[1])
     if os.environ.get("EXACT"):
         compute_in_float32()
 grpo.prepare_process = prepare
-if os.environ.get("DIVIDE_ON_CPU"):
+if os.environ.get("FSDP_ON_CPU"):
     import fsdp_on_cpu
 sys.exit(grpo.main())
 """
@@ -77,15 +77,15 @@ if folder:
     from transformers import AutoModelForCausalLM
     report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)[1]
     assert not report["missing_keys"] and not report["unexpected_keys"], report
-apart = max((first[name].float() - second[name].float()).abs().max().item() for name in first)
-moved = max((first[name].float() - start[name].float() if name in start else first[name].float()).abs().max().item()
-            for name in first if "lora_A" not in name)  # lora_B begins at zero
-print(json.dumps([apart, moved]))
+difference = max((first[name].float() - second[name].float()).abs().max().item() for name in first)
+change = max((first[name].float() - start[name].float() if name in start else first[name].float()).abs().max().item()
+            for name in first if "lora_A" not in name)  # lora_B is initialized with zeros
+print(json.dumps([difference, change]))
 """
 
 
 class Bench:
-    """Where runs lie, and how they are started."""
+    """The folder of models and runs, and the functions that start runs."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options, self.folder = options, folder
@@ -93,11 +93,11 @@ class Bench:
         self.program.write_text(f"TRAIN, TESTS = {str(TRAIN)!r}, {str(TESTS)!r}\n{PROGRAM}")
 
     def make_model(self, name: str, size: dict[str, int]) -> None:
-        """A folder with a model, rows and a reward."""
+        """Create a folder with a model, rows and a reward function."""
         read_output([self.options.python, "-B", "-c", MAKE, str(self.folder / name), json.dumps(size)])
 
     def start(self, run: str, model: str, *options: str, exact: bool = True, **more: Any) -> subprocess.Popen[str]:
-        """One run under torchrun; `options` resume an existing one."""
+        """Start a run under torchrun. With `options`, resume an existing run."""
         folder, source = self.folder / run, self.folder / model
         if not options:
             folder.mkdir()
@@ -109,7 +109,7 @@ class Bench:
             }  # fmt: skip
             (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
         variables = {"HF_HUB_OFFLINE": "1"} | ({"EXACT": "1"} if exact else {})
-        variables |= {"DIVIDE_ON_CPU": "1", "CUDA_VISIBLE_DEVICES": ""} if self.options.cpu else {}
+        variables |= {"FSDP_ON_CPU": "1", "CUDA_VISIBLE_DEVICES": ""} if self.options.cpu else {}
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.options.processes}"]
         with (self.folder / f"{run}.log").open("w") as log:  # an unread pipe would fill up
             return subprocess.Popen(
@@ -118,22 +118,27 @@ class Bench:
             )  # fmt: skip
 
     def wait_for(self, run: str, process: subprocess.Popen[str]) -> None:
-        """Until a run is done."""
+        """Wait for the end of a run; RuntimeError if it failed."""
         if process.wait(timeout=170):
             raise RuntimeError(f"{run}: " + (self.folder / f"{run}.log").read_text()[-6000:])
 
     def compare(self, first: str, second: str, file: str) -> tuple[float, float]:
-        """The largest difference of two runs' weights, and of the first to its start; the first is loaded, too."""
+        """The largest difference between the weights of two runs, and of the first to its initial weights.
+
+        Also loads the model of the first run.
+        """
         if not list(self.folder.glob(f"{first}/checkpoints/checkpoint-2/pytorch_model_fsdp_0/*.distcp")):
-            raise RuntimeError(f"{first}: its checkpoint is not in parts, so the model was not divided")
+            raise RuntimeError(f"{first}: its checkpoint is not sharded, so FSDP was not used")
         files = [str(self.folder / run / "model" / file) for run in (first, second)]
         loaded = str(self.folder / first / "model") if file.startswith("model") else ""
         start = str(self.folder / "small" / "model.safetensors")
-        apart, moved = json.loads(read_output([self.options.python, "-B", "-c", COMPARE, *files, start, loaded]))
-        return apart, moved
+        difference, change = json.loads(
+            read_output([self.options.python, "-B", "-c", COMPARE, *files, start, loaded])
+        )
+        return difference, change
 
-    def forget_after_step_2(self, run: str, copy: str) -> None:
-        """A copy of the run as a kill after step 2 would have left it."""
+    def copy_without_later_steps(self, run: str, copy: str) -> None:
+        """Copy a run without the files written after step 2, as after a kill."""
         folder = self.folder / copy
         shutil.copytree(self.folder / run, folder)
         for path in [*folder.glob("checkpoints/checkpoint-[!2]*"), folder / "model"]:
@@ -142,45 +147,48 @@ class Bench:
 
 
 def read_output(argv: list[str]) -> str:
-    """The output of a process; RuntimeError where it failed."""
+    """The output of a process; RuntimeError if it failed."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-3000:])
     return done.stdout.strip()
 
 
-def tell(name: str, found: tuple[float, float]) -> bool:
-    """One case on a line."""
-    apart, moved = found
-    good = apart <= APART and moved >= 10 * APART
-    print(f"{name:52} weights moved {moved:.1e}, apart {apart:.1e} {'ok' if good else 'FAILED'}", flush=True)
-    return good
+def report(name: str, result: tuple[float, float]) -> bool:
+    """Print the result of a comparison. Returns whether the weights changed and are equal."""
+    difference, change = result
+    passed = difference <= MAX_DIFFERENCE and change >= 10 * MAX_DIFFERENCE
+    outcome = "ok" if passed else "FAILED"
+    print(f"{name:52} weights changed by {change:.1e}, difference {difference:.1e} {outcome}", flush=True)
+    return passed
 
 
 def run_tiny(bench: Bench) -> bool:
-    """Whether a divided tiny model learns what a whole one does, from a checkpoint, too."""
+    """Whether FSDP and DDP give equal weights for a tiny model, also after resuming from a checkpoint."""
     bench.make_model("small", TINY)
     started = {}
     for name, more in CASES.items():
         for sharding in ("none", "fsdp"):
             run = f"{name}, {sharding}"
             started[run] = bench.start(run, "small", sharding=sharding, **more)
-            if bench.options.cpu:  # one at a time, for a machine of few cores
+            if bench.options.cpu:  # sequentially, for a machine with few cores
                 bench.wait_for(run, started.pop(run))
     for run, process in started.items():
         bench.wait_for(run, process)
-    good = True
+    passed = True
     for name, more in CASES.items():
         file = "adapter_model.safetensors" if "lora_rank" in more else "model.safetensors"
-        good &= tell(f"{name}: FSDP and DDP", bench.compare(f"{name}, fsdp", f"{name}, none", file))
-        bench.forget_after_step_2(f"{name}, fsdp", f"{name}, again")
-        bench.wait_for(f"{name}, again", bench.start(f"{name}, again", "small", "--resume", "latest"))
-        good &= tell(f"{name}: from step 2, and at once", bench.compare(f"{name}, again", f"{name}, fsdp", file))
-    return good
+        passed &= report(f"{name}: FSDP and DDP", bench.compare(f"{name}, fsdp", f"{name}, none", file))
+        bench.copy_without_later_steps(f"{name}, fsdp", f"{name}, resumed")
+        bench.wait_for(f"{name}, resumed", bench.start(f"{name}, resumed", "small", "--resume", "latest"))
+        passed &= report(
+            f"{name}: resumed and uninterrupted", bench.compare(f"{name}, resumed", f"{name}, fsdp", file)
+        )
+    return passed
 
 
 def run_big(bench: Bench, sharding: str, **more: Any) -> None:
-    """Seconds a step and peaks of memory."""
+    """Print the seconds per step and the memory peak of each process."""
     run = f"387 M, {'FSDP' if sharding == 'fsdp' else 'DDP'}{', adapter' if more else ''}"
     settings = {
         "steps": 6, "prompts_per_step": 8, "num_generations": 8, "learning_rate": 1e-6, "max_completion_length": 128,
@@ -190,33 +198,33 @@ def run_big(bench: Bench, sharding: str, **more: Any) -> None:
     folder = bench.folder / run
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     steps = [event for event in events if event["event"] == "step"]
-    seconds = [after["t"] - before["t"] for before, after in itertools.pairwise(steps)][FIRST - 1 :]
+    seconds = [after["t"] - before["t"] for before, after in itertools.pairwise(steps)][SKIPPED_STEPS - 1 :]
     peaks = {path.name: path.read_text().split() for path in sorted(folder.glob("peaks-*"))}
-    shown = [f"{max(map(float, gib[FIRST:])):.1f}" for gib in peaks.values()]
+    shown = [f"{max(map(float, gib[SKIPPED_STEPS:])):.1f}" for gib in peaks.values()]
     result = json.loads((folder / "result.json").read_text())
     planned = (result["memory"] or {}).get("planned", 0) / 2**30
     shares = {name: f"{share:.0%}" for name, share in result["shares"].items()}
     print(
-        f"{run:44} {statistics.median(seconds):.2f} s a step (least {min(seconds):.2f}), peak GiB of each "
-        f"{', '.join(shown)} (planned {planned:.1f}), loss at 1 {steps[0]['metrics']['loss']:.4f}, {shares}",
+        f"{run:44} {statistics.median(seconds):.2f} s per step (minimum {min(seconds):.2f}), peak GiB "
+        f"{', '.join(shown)} (planned {planned:.1f}), loss of step 1 {steps[0]['metrics']['loss']:.4f}, {shares}",
         flush=True,
     )
 
 
 def main() -> int:
-    """Every case in turn, a line each; 1 when weights are apart."""
+    """Run all cases. Returns 1 if a run failed or weights differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=[], choices=["tiny", "big"])
     parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args()
-    good = True
+    passed = True
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, Path(folder))
         try:
             if "tiny" in (options.only or ["tiny"]):
-                good = run_tiny(bench)
+                passed = run_tiny(bench)
             if "big" in (options.only or ["big"]) and not options.cpu:
                 bench.make_model("big", BIG)
                 for more in ({}, LORA):
@@ -225,7 +233,7 @@ def main() -> int:
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"FAILED: {error}", flush=True)
             return 1
-    return 0 if good else 1
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Recipe `sort` over several seeds: held-out exact match before and after, and seconds, as a Markdown table.
+"""Recipe `sort` with several seeds: held-out exact match before and after, and seconds, as a Markdown table.
 
     python tests/benchmarks/sort_seeds.py PYTHON_OF_THE_STACK [SEEDS] [KEY=VALUE ...]
 
-Held-out prompts share no digit multiset with any training prompt (the task sees to it).
+Held-out prompts share no multiset of digits with training prompts (tasks/sort.py ensures this).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COLUMNS = ["greedy before", "greedy after", "sampled before", "sampled after", "
 
 
 def run(python: str, settings: dict[str, object]) -> list[float]:
-    """The numbers of one run, the whole process timed."""
+    """The values of COLUMNS for one run. The time is that of the whole process."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "run.json").write_text(json.dumps({"schema": 1, "recipe": "sort", "settings": settings}))
-        began = time.monotonic()
+        started = time.monotonic()
         done = subprocess.run([python, "-B", GRPO, folder], capture_output=True, text=True, check=False)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         result = json.loads(Path(folder, "result.json").read_text())
@@ -34,10 +34,10 @@ def run(python: str, settings: dict[str, object]) -> list[float]:
 
 
 def main() -> None:
-    """All seeds, one after the other."""
+    """Run all seeds and print the table."""
     python, seeds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    given = dict(pair.split("=", 1) for pair in sys.argv[3:])
-    settings = {key: json.loads(value) for key, value in given.items()}
+    assignments = dict(pair.split("=", 1) for pair in sys.argv[3:])
+    settings = {key: json.loads(value) for key, value in assignments.items()}
     print("| seed | " + " | ".join(COLUMNS) + " |\n|---" + "|---" * len(COLUMNS) + "|")
     rows = []
     for seed in range(1, seeds + 1):

@@ -1,9 +1,9 @@
-"""Recipe `tes`, leave one week out: held-out mean regret of the policy against simple ones, as a Markdown table.
+"""Recipe `tes`, cross-validated by week: mean regret of the policy and of baselines, as a Markdown table.
 
     python tests/benchmarks/tes_weeks.py DATA_FOLDER [SEEDS]
 
-Runs `envdoctor train tes` once for each week and seed in the verified environment, about half a minute each on a
-core. Greedy and sampled both: with few rows a sampled mean can hang on one bad draw.
+Runs `envdoctor train tes` for each held-out week and seed, about 30 s each on one core. With few rows, one sample can
+dominate the sampled mean, so greedy results are printed too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(data: Path, week: str, seed: int, folder: Path) -> dict[str, object]:
 
 
 def pick(result: dict[str, object], path: tuple[str, ...]) -> float:
-    """A number of a result by its path."""
+    """The number at a path of keys."""
     value: object = result
     for part in path:
         value = value[part]  # type: ignore[index]
@@ -49,7 +49,7 @@ def pick(result: dict[str, object], path: tuple[str, ...]) -> float:
 
 
 def main() -> None:
-    """All weeks and seeds, one after the other."""
+    """Run all weeks and seeds and print the table."""
     data, seeds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3
     weeks = [path.name for path in sorted(data.glob("*_q_dataset.csv"))]
     print("| held-out week | " + " | ".join(name for name, *_ in COLUMNS) + " |\n|---" + "|---" * len(COLUMNS) + "|")

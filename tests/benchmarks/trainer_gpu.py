@@ -1,17 +1,17 @@
-"""The bundled trainer against a bare TRL script on a GPU: seconds a step, its parts, the peak of memory, the floor.
+"""The bundled trainer and a plain TRL script on a GPU: seconds per step, parts of a step, memory peak, lower bound.
 
     python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--steps N] [--gpus N] [--small]
 
-The work: a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with 32,000 words, tied), 8 prompts of 256 tokens with 8
-completions of 512 tokens each per step, full fine-tuning, one optimizer step per generation. "gpt-oss" has 0.1 B
-parameters and 8 experts. Every case is its own process; the first two steps do not count. --gpus uses torchrun, with
-8 prompts per GPU; "ours, vLLM server" starts the server on the next GPU. "gap" is how far vLLM's log-probability
-of a token differs from the model's, on average: 0.1 or more shows that vLLM does not have the trained weights.
---small takes a tiny model and short texts, to try the script on a CPU.
+The model is a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with a vocabulary of 32,000, tied embeddings). Each step
+has 8 prompts of 256 tokens with 8 completions of 512 tokens, full fine-tuning and one optimizer step per generation.
+"gpt-oss" has 0.1 B parameters and 8 experts. Every case runs in its own process; the first two steps do not count.
+--gpus uses torchrun, with 8 prompts per GPU. "envdoctor, vLLM server" starts the server on the next GPU. "gap" is the
+mean difference between the log-probability of a token in vLLM and in the model; a gap of 0.1 or more shows that vLLM
+does not have the trained weights. --small uses a tiny model and short texts, to test the script on a CPU.
 
-The floor, printed after all cases, is what the work costs at the rates that this GPU reaches (products of 8192 x 8192
-in bfloat16, copies of 4 GiB): for sampling, the weights and the keys and values that each token must read; for
-learning, the products of one forward and one backward pass.
+The lower bound, printed after all cases, uses the measured rates of this GPU (bfloat16 products of 8192 x 8192,
+copies of 4 GiB). Sampling must read the weights and the KV cache for each token. Learning must compute the products of one
+forward and one backward pass.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 TRAIN = Path(__file__).resolve().parents[2] / "train"
 SIZE = {"words": 32000, "width": 896, "inner": 4864, "layers": 24, "heads": 14, "prompt": 256, "completion": 512}
 SMALL = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prompt": 16, "completion": 16}
-FIRST = 2
+SKIPPED_STEPS = 2
 PARTS = ("generate", "score", "update", "sync")
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
 COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
@@ -43,34 +43,34 @@ FUSED = COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}
 GRAPHS = {"generation": "transformers-graphs", "optimizer": "adamw_torch_fused"}
 LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
 EXPERTS = [f"{layer}.mlp.experts.{part}" for layer in (1, 6) for part in ("gate_up_proj", "down_proj")]
-GPT_OSS = {  # as the recipe vllm-colocate has it, on two layers of experts
+GPT_OSS = {  # settings of the recipe vllm-colocate, with experts of two layers
     "lora_rank": 4, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_target_parameters": EXPERTS,
     "max_completion_length": 128, "learning_rate": 1e-3,
 }  # fmt: skip
-# name: (bare or ours, settings of ours or arguments of GRPOConfig)
+# name: (program, settings of the trainer or arguments of GRPOConfig)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bare, transformers": ("bare", {}),
-    "ours, transformers": ("ours", {}),
-    "bare, vLLM": ("bare", VLLM),
-    "ours, vLLM": ("ours", COLOCATE),
-    "ours, vLLM, fused": ("ours", FUSED),
-    "ours, vLLM, fused, passes of 16": ("ours", FUSED | {"micro_batch": 16}),
-    "ours, vLLM, fused, compiled": ("ours", FUSED | {"compile": True}),
-    "ours, vLLM, fused, bfloat16": ("ours", FUSED | {"dtype": "bfloat16"}),
-    "ours, vLLM, as planned": ("ours", {"generation": "vllm-colocate"}),
-    "ours, vLLM, as planned, bfloat16": ("ours", {"generation": "vllm-colocate", "dtype": "bfloat16"}),
-    "ours, graphs": ("ours", GRAPHS | {"liger_kernels": "off"}),
-    "ours, graphs, fused": ("ours", GRAPHS | {"liger_kernels": "on"}),
-    "ours, graphs, LoRA": ("ours", GRAPHS | LORA),
-    "bare, transformers, 128 tokens": ("bare", {"max_completion_length": 128}),
-    "ours, transformers, 128 tokens": ("ours", {"max_completion_length": 128}),
-    "ours, vLLM, fused, uncorrected": ("ours", FUSED | {"vllm_correction": False}),
-    "ours, vLLM, LoRA": ("ours", COLOCATE | LORA),
-    "ours, vLLM server": ("ours", {"generation": "vllm-server", "optimizer": "adamw_torch_fused"}),
-    "ours, gpt-oss, LoRA": ("ours", GPT_OSS),
-    "ours, gpt-oss, LoRA, vLLM": ("ours", GPT_OSS | COLOCATE),
-    "ours, nf4, LoRA, 64 tokens": (
-        "ours",
+    "TRL, transformers": ("TRL", {}),
+    "envdoctor, transformers": ("envdoctor", {}),
+    "TRL, vLLM": ("TRL", VLLM),
+    "envdoctor, vLLM": ("envdoctor", COLOCATE),
+    "envdoctor, vLLM, fused": ("envdoctor", FUSED),
+    "envdoctor, vLLM, fused, micro-batch of 16": ("envdoctor", FUSED | {"micro_batch": 16}),
+    "envdoctor, vLLM, fused, compiled": ("envdoctor", FUSED | {"compile": True}),
+    "envdoctor, vLLM, fused, bfloat16": ("envdoctor", FUSED | {"dtype": "bfloat16"}),
+    "envdoctor, vLLM, as planned": ("envdoctor", {"generation": "vllm-colocate"}),
+    "envdoctor, vLLM, as planned, bfloat16": ("envdoctor", {"generation": "vllm-colocate", "dtype": "bfloat16"}),
+    "envdoctor, graphs": ("envdoctor", GRAPHS | {"liger_kernels": "off"}),
+    "envdoctor, graphs, fused": ("envdoctor", GRAPHS | {"liger_kernels": "on"}),
+    "envdoctor, graphs, LoRA": ("envdoctor", GRAPHS | LORA),
+    "TRL, transformers, 128 tokens": ("TRL", {"max_completion_length": 128}),
+    "envdoctor, transformers, 128 tokens": ("envdoctor", {"max_completion_length": 128}),
+    "envdoctor, vLLM, fused, uncorrected": ("envdoctor", FUSED | {"vllm_correction": False}),
+    "envdoctor, vLLM, LoRA": ("envdoctor", COLOCATE | LORA),
+    "envdoctor, vLLM server": ("envdoctor", {"generation": "vllm-server", "optimizer": "adamw_torch_fused"}),
+    "envdoctor, gpt-oss, LoRA": ("envdoctor", GPT_OSS),
+    "envdoctor, gpt-oss, LoRA, vLLM": ("envdoctor", GPT_OSS | COLOCATE),
+    "envdoctor, nf4, LoRA, 64 tokens": (
+        "envdoctor",
         LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_completion_length": 64},
     ),
 }
@@ -111,7 +111,7 @@ with open(folder + "/rows.jsonl", "w") as file:
 with open(folder + "/reward.py", "w") as file:
     file.write("def lucky(completions, **_):\\n    return [float(len(c) % 7) for c in completions]\\n")
 """
-BARE = """
+TRL_SCRIPT = """
 import json, sys, time
 folder, size, more = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 sys.path.insert(0, folder)
@@ -145,7 +145,7 @@ if trainer.accelerator.is_main_process:
 
 
 def run(argv: list[str]) -> str:
-    """The output of a process; exit with it where the process fails."""
+    """The stdout of a process; RuntimeError with its output if it failed."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-6000:])
@@ -154,17 +154,17 @@ def run(argv: list[str]) -> str:
 
 @contextmanager
 def serving(python: str, settings: dict[str, Any], size: dict[str, Any], gpus: int, folder: Path) -> Iterator[None]:
-    """Meanwhile the vLLM server that the settings name runs on the GPU after the trainer's; else nothing does."""
+    """Run the vLLM server of the settings, if any, on the GPU after those of the trainer."""
     if "vllm_server" not in settings:
         yield
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus + 1)))).split(",")
-    most = str(size["prompt"] + size["completion"])
+    max_length = str(size["prompt"] + size["completion"])
     port = settings["vllm_server"].rpartition(":")[2]
     server = [python, "-B", "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
-            [*server, "--max_model_len", most, "--gpu_memory_utilization", "0.5"],
+            [*server, "--max_model_len", max_length, "--gpu_memory_utilization", "0.5"],
             stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             env=os.environ | {"CUDA_VISIBLE_DEVICES": visible[gpus]},
         )  # fmt: skip
@@ -179,7 +179,7 @@ def serving(python: str, settings: dict[str, Any], size: dict[str, Any], gpus: i
 
 
 def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any], gpus: int = 1) -> dict[str, Any]:
-    """A run directory of ours to start from; its settings."""
+    """Create a run directory for the bundled trainer. Returns its settings."""
     settings: dict[str, Any] = {
         "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
         "steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
@@ -195,16 +195,16 @@ def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any],
 
 
 def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: int) -> dict[str, Any]:
-    """Times of the steps, peak in GiB, and the parts' seconds where they are known."""
+    """Time stamps of the steps, memory peak in GiB and, for the bundled trainer, seconds of the parts of a step."""
     kind, more = CASES[name]
     model = str(folder / "model")
     out = folder / "run"
     launch = [python, "-B"]
     if gpus > 1:
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
-    if kind == "bare":
-        (folder / "bare.py").write_text(BARE)
-        output = run([*launch, str(folder / "bare.py"), model, json.dumps(size), json.dumps(more), str(out)])
+    if kind == "TRL":
+        (folder / "trl_script.py").write_text(TRL_SCRIPT)
+        output = run([*launch, str(folder / "trl_script.py"), model, json.dumps(size), json.dumps(more), str(out)])
         return dict(json.loads(next(line for line in output.splitlines() if line.startswith('{"times"'))))
     settings = write_run(out, model, size, more, gpus)
     with serving(python, settings, size, gpus, folder):
@@ -213,23 +213,23 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
     result = json.loads((out / "result.json").read_text())
     steps = [event for event in events if event["event"] == "step"]
     peaks = [event["metrics"]["memory_gib"] or 0 for event in steps]
-    counted = [event["metrics"] for event in steps[FIRST:]]
+    measured = [event["metrics"] for event in steps[SKIPPED_STEPS:]]
     parts = (*PARTS, "wait") if gpus > 1 else PARTS
     planned = ((result["memory"] or {}).get("planned") or 0) / 2**30
     return {
         "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
-        "parts": {part: statistics.median(row[f"{part}_seconds"] for row in counted) for part in parts},
-        "gap": max((row["sampling_gap"] or 0 for row in counted), default=0) or None,
+        "parts": {part: statistics.median(row[f"{part}_seconds"] for row in measured) for part in parts},
+        "gap": max((row["sampling_gap"] or 0 for row in measured), default=0) or None,
     }  # fmt: skip
 
 
-FLOOR = """
+MEASURE_RATES = """
 import json, time, torch
 def best(work, tries=5):
     times = []
     for _ in range(tries):
-        torch.cuda.synchronize(); began = time.perf_counter(); work(); torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
+        torch.cuda.synchronize(); start = time.perf_counter(); work(); torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
     return min(times)
 a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
 b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
@@ -241,9 +241,9 @@ print(json.dumps({
 """
 
 
-def floor(python: str, size: dict[str, Any]) -> str:
-    """Seconds that no implementation of this step gets below, at the rates of this GPU."""
-    rates = json.loads(run([python, "-c", FLOOR]).strip().splitlines()[-1])
+def lower_bound(python: str, size: dict[str, Any]) -> str:
+    """Describe the minimum seconds of a step for any implementation, at the measured rates of this GPU."""
+    rates = json.loads(run([python, "-c", MEASURE_RATES]).strip().splitlines()[-1])
     head = size["width"] // size["heads"]
     attention = 2 * size["width"] ** 2 + 2 * size["width"] * 2 * head
     weights = size["layers"] * (attention + 3 * size["width"] * size["inner"]) + size["words"] * size["width"]
@@ -251,19 +251,19 @@ def floor(python: str, size: dict[str, Any]) -> str:
     # Per token: all weights once for the 64 completions, and the keys and values (2 heads) of the earlier tokens.
     cache = size["layers"] * 2 * 2 * head * 2 * completions * (size["prompt"] + size["completion"] / 2)
     sampling = size["completion"] * (2 * weights + cache) / rates["bytes"]
-    # Forward 2 and backward 4 operations a weight and token; attention 12 x half the square of the length.
+    # Per weight and token, 2 operations forward and 4 backward; attention: 12 x half of the squared length.
     operations = (
         6 * weights * completions * length + 12 * size["layers"] * size["width"] * completions * length**2 / 2
     )
     learning = operations / rates["flops"]
     return (
-        f"floor: sampling {sampling:.2f} s ({rates['bytes'] / 1e12:.2f} TB/s), learning {learning:.2f} s "
+        f"lower bound: sampling {sampling:.2f} s ({rates['bytes'] / 1e12:.2f} TB/s), learning {learning:.2f} s "
         f"({rates['flops'] / 1e12:.0f} TFLOP/s), together {sampling + learning:.2f} s"
     )
 
 
 def main() -> None:
-    """Every case in turn, a line each."""
+    """Run all cases and print one line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python")
     parser.add_argument("--small", action="store_true")
@@ -273,33 +273,33 @@ def main() -> None:
     options = parser.parse_args()
     size = (SMALL if options.small else SIZE) | {"steps": options.steps}
     if options.gpus == 1:
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL refuses several in one process
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL rejects several GPUs in one process
     with tempfile.TemporaryDirectory() as shared:
         for name in options.only or CASES:
             model = Path(shared, "gpt-oss" if "gpt-oss" in name else "qwen2")
             if not model.exists():
                 run([options.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
-            print(f"{name:34} {measure(options.python, name, size, model, options.gpus)}", flush=True)
+            print(f"{name:40} {measure(options.python, name, size, model, options.gpus)}", flush=True)
     if not options.small and not options.only:
-        print(floor(options.python, size))
+        print(lower_bound(options.python, size))
 
 
 def measure(python: str, name: str, size: dict[str, Any], model: Path, gpus: int) -> str:
-    """One case, as the rest of a line."""
+    """Run one case and describe its result."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "model").symlink_to(model)
         try:
-            found = run_case(python, name, size, Path(folder), gpus)
+            result = run_case(python, name, size, Path(folder), gpus)
         except RuntimeError as error:
             print(error, file=sys.stderr, flush=True)
             lines = [line for line in str(error).splitlines() if line.strip()]
             return "failed: " + next((line for line in reversed(lines) if "Error" in line), lines[-1])
-    seconds = [after - before for before, after in itertools.pairwise(found["times"])][FIRST - 1 :]
-    memory = [f"{what} {found[what]:.1f} GiB" for what in ("peak", "planned") if found.get(what)]
-    parts = [f"{part} {taken:.3f}" for part, taken in found.get("parts", {}).items()]
-    if found.get("gap"):
-        parts.append(f"gap {found['gap']:.4f}")
-    return f"{statistics.median(seconds):6.2f} s (least {min(seconds):.2f})  {', '.join(memory + parts)}"
+    seconds = [after - before for before, after in itertools.pairwise(result["times"])][SKIPPED_STEPS - 1 :]
+    memory = [f"{name} {result[name]:.1f} GiB" for name in ("peak", "planned") if result.get(name)]
+    parts = [f"{part} {part_seconds:.3f}" for part, part_seconds in result.get("parts", {}).items()]
+    if result.get("gap"):
+        parts.append(f"gap {result['gap']:.4f}")
+    return f"{statistics.median(seconds):6.2f} s (minimum {min(seconds):.2f})  {', '.join(memory + parts)}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What the bundled trainer costs over a bare TRL script with the same settings: seconds a step, runs taken in turns.
+"""Overhead of the bundled trainer over a plain TRL script with the same settings, in seconds per step.
 
     python tests/benchmarks/trainer_overhead.py PYTHON_OF_THE_STACK [ROUNDS] [KEY=VALUE ...]
 
-Both train the recipe `sort` from the same random weights and read the same clock: the time from one step's log to the
-next, in which ours writes its tables and events. The first three steps of each run do not count.
+Both train the recipe `sort` from the same random weights, in alternating runs. The time of a step is measured between
+two log calls, in which the bundled trainer writes its files. The first three steps of each run do not count.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SETTINGS = {
     "steps": 23, "warmup_steps": 0, "hidden_size": 256, "intermediate_size": 1024, "layers": 4, "heads": 8,
     "eval_every": 0, "eval_samples": 1, "save_every": 0,
 }  # fmt: skip
-FIRST = 3
-BARE = """
+SKIPPED_STEPS = 3
+TRL_SCRIPT = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
@@ -49,7 +49,7 @@ class Clock(TrainerCallback):
             times.append(time.monotonic())
 
 def reward(completions, answer, **_):
-    return [float(text == right) for text, right in zip(completions, answer)]
+    return [float(completion == expected) for completion, expected in zip(completions, answer)]
 
 arguments = GRPOConfig(
     output_dir=sys.argv[3], max_steps=settings["steps"], num_generations=settings["num_generations"],
@@ -67,17 +67,17 @@ print(json.dumps([after - before for before, after in zip(times, times[1:])]))
 """
 
 
-def run_bare(python: str, settings: dict[str, object], folder: Path) -> list[float]:
-    """Seconds a step of a bare script."""
+def run_trl(python: str, settings: dict[str, object], folder: Path) -> list[float]:
+    """Seconds of each step of the TRL script."""
     arguments = [str(TRAIN), json.dumps(settings), str(folder), os.environ["OMP_NUM_THREADS"]]
-    done = subprocess.run([python, "-B", "-c", BARE, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-B", "-c", TRL_SCRIPT, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     return list(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-def run_ours(python: str, settings: dict[str, object], folder: Path) -> list[float]:
-    """Seconds a step of the bundled trainer."""
+def run_envdoctor(python: str, settings: dict[str, object], folder: Path) -> list[float]:
+    """Seconds of each step of the bundled trainer."""
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": "sort", "settings": settings}))
     done = subprocess.run([python, "-B", TRAIN / "grpo.py", folder], capture_output=True, text=True, check=False)
@@ -89,23 +89,25 @@ def run_ours(python: str, settings: dict[str, object], folder: Path) -> list[flo
 
 
 def main() -> None:
-    """Both in turns; the medians and their ratio."""
+    """Run both alternately; print the medians and their ratio."""
     python, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
     settings = SETTINGS | {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in sys.argv[3:])}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    bare: list[float] = []
-    ours: list[float] = []
+    trl_times: list[float] = []
+    envdoctor_times: list[float] = []
     ratios = []
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            pair = run_bare(python, settings, Path(folder, "bare")), run_ours(python, settings, Path(folder, "ours"))
-        bare += pair[0][FIRST:]
-        ours += pair[1][FIRST:]
-        ratios.append(statistics.median(pair[1][FIRST:]) / statistics.median(pair[0][FIRST:]))
+            trl = run_trl(python, settings, Path(folder, "trl"))[SKIPPED_STEPS:]
+            envdoctor = run_envdoctor(python, settings, Path(folder, "envdoctor"))[SKIPPED_STEPS:]
+        trl_times += trl
+        envdoctor_times += envdoctor
+        ratios.append(statistics.median(envdoctor) / statistics.median(trl))
         print(f"round {number + 1}: {ratios[-1]:.3f}", flush=True)
-    print(f"bare TRL   {1000 * statistics.median(bare):8.1f} ms a step (least {1000 * min(bare):.1f})")
-    print(f"envdoctor  {1000 * statistics.median(ours):8.1f} ms a step (least {1000 * min(ours):.1f})")
-    print(f"ratio      {statistics.median(ours) / statistics.median(bare):8.3f} (least {min(ours) / min(bare):.3f})")
+    for name, times in (("TRL", trl_times), ("envdoctor", envdoctor_times)):
+        print(f"{name:10} {1000 * statistics.median(times):8.1f} ms per step (minimum {1000 * min(times):.1f})")
+    medians = statistics.median(envdoctor_times) / statistics.median(trl_times)
+    print(f"ratio      {medians:8.3f} (of the minima {min(envdoctor_times) / min(trl_times):.3f})")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The time that the bundled trainer's own code adds to a step of TRL, in milliseconds.
+"""The time that the code of the bundled trainer adds to a step of TRL, in milliseconds.
 
     python tests/benchmarks/trainer_own.py PYTHON_OF_THE_STACK [--steps N] [--batch N] [--completion N] [--words N]
 
-Where a step takes seconds, the noise of a machine hides the difference between two runs. So the code between TRL and
-the run's files is timed itself: the reward function (including the user's), the callbacks at the beginning, end and
-log of a step, and the timer around TRL's parts. The model is tiny; number and length of the completions are those of
-trainer_gpu.py. Medians of all steps but the first two; on a CPU the timer does not wait for a GPU.
+If a step takes seconds, noise hides the difference between two runs. This script therefore measures the functions of
+the trainer directly: the reward function (including the user's), the callbacks at the beginning, end and log of a
+step, and the step timer. The model is tiny; number and length of the completions are those of trainer_gpu.py. The
+results are medians without the first two steps. On a CPU, the timer does not synchronize with a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from trainer_gpu import FIRST, MAKE, TRAIN
+from trainer_gpu import MAKE, SKIPPED_STEPS, TRAIN
 from trainer_gpu import run as read_output
 
 OWN = ("reward", "on_step_begin", "on_step_end", "on_log")
@@ -36,7 +36,7 @@ def measure(owner, name):
             spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
     setattr(owner, name, measured)
 def measure_overhead(wrap):
-    # The timer's own share: a timed call without the call itself.
+    # The overhead of the timer: the time of a timed call without the call itself.
     @functools.wraps(wrap)
     def wrapped(self, method, *rest):
         def counted(*arguments, **named):
@@ -74,7 +74,7 @@ sys.exit(grpo.main())
 
 
 def main() -> None:
-    """Run once, and print the milliseconds of each part."""
+    """Run the trainer once, and print the milliseconds of each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python")
     parser.add_argument("--steps", type=int, default=10)
@@ -97,13 +97,13 @@ def main() -> None:
         head = f"TRAIN, OWN = {str(TRAIN)!r}, {OWN!r}\n"
         output = read_output([options.python, "-B", "-c", head + PROGRAM, str(out)])
         metrics = [json.loads(line)["metrics"] for line in (out / "events.jsonl").open() if '"step", "step"' in line]
-    rows = [json.loads(line[4:]) for line in output.splitlines() if line.startswith("OWN ")][FIRST:]
+    rows = [json.loads(line[4:]) for line in output.splitlines() if line.startswith("OWN ")][SKIPPED_STEPS:]
     parts = {name: 1000 * statistics.median(row.get(name, 0.0) for row in rows) for name in (*OWN, "timer")}
-    seconds = statistics.median(row["seconds"] for row in metrics[FIRST:])
-    tokens = statistics.median(row["tokens"] for row in metrics[FIRST:])
+    seconds = statistics.median(row["seconds"] for row in metrics[SKIPPED_STEPS:])
+    tokens = statistics.median(row["tokens"] for row in metrics[SKIPPED_STEPS:])
     shown = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
     total = sum(parts.values())
-    print(f"{options.batch} completions, {tokens:,.0f} tokens, {seconds:.2f} s a step; own code {total:.1f} ms")
+    print(f"{options.batch} completions, {tokens:,.0f} tokens, {seconds:.2f} s per step; trainer code {total:.1f} ms")
     print(f"in ms: {shown}")
 
 
