@@ -10,8 +10,8 @@ mean difference between the log-probability of a token in vLLM and in the model;
 does not have the trained weights. --small uses a tiny model and short texts, to test the script on a CPU.
 
 The lower bound, printed after all cases, uses the measured rates of this GPU (bfloat16 products of 8192 x 8192,
-copies of 4 GiB). Sampling must read the weights and the KV cache for each token. Learning must compute the products of
-one forward and one backward pass.
+copies of 4 GiB). Sampling must read the weights and the KV cache for each token. Learning must compute the products
+of one forward and one backward pass.
 """
 
 from __future__ import annotations
