@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from itertools import pairwise
 
@@ -70,7 +69,11 @@ def clean_text(text: str) -> str:
         text = ANSI.sub("", text)
     if "<" in text:
         text = TAGS.sub("", re.sub(r"<br ?/?>", "\n", text))
-    return html.unescape(text) if "&gt;" in text or "&lt;" in text or "&amp;" in text or "&nbsp;" in text else text
+    if any(entity in text for entity in ("&gt;", "&lt;", "&amp;", "&nbsp;")):
+        import html
+
+        text = html.unescape(text)
+    return text
 
 
 def split_lines(raw: list[str]) -> list[Line]:

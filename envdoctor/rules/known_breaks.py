@@ -6,7 +6,6 @@ Each row is one rule with the versions, the problem, its reason and its fix.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import fill
 from typing import Literal
 
 from envdoctor.core.records import Machine, Record, Stack
@@ -82,8 +81,7 @@ def _documentation(row: KnownBreak) -> str:
     references = "\n".join(
         dict.fromkeys((row.url, *(part for part in row.source.split() if part.startswith("http"))))
     )
-    paragraphs = [fill(part, 116) for part in (f"{row.title}.", f"{row.why} {condition}.", fix)]
-    return "\n\n".join([*paragraphs, f"References:\n{references}"])
+    return "\n\n".join((f"{row.title}.", f"{row.why} {condition}.", fix, f"References:\n{references}"))
 
 
 for _row in known_breaks():

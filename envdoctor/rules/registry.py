@@ -29,6 +29,7 @@ from envdoctor.core.records import (
 # The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide.
 Kind = Literal["machine", "environment", "guide"]
 SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
+LINE_LENGTH = 116  # characters of a line of documentation
 
 
 class Problem(Record, frozen=True):
@@ -74,8 +75,11 @@ class Rule(Record, frozen=True):
     def documentation(self) -> str:
         """The docstring: what the rule detects, why it matters, and the fix."""
         from inspect import cleandoc
+        from textwrap import fill
 
-        return cleandoc(self.check.__doc__ or "")
+        lines = cleandoc(self.check.__doc__ or "").split("\n")
+        # A rule of a table has one line per paragraph.
+        return "\n".join(fill(line, LINE_LENGTH) if len(line) > LINE_LENGTH else line for line in lines)
 
 
 class NotReadableError(Exception):
