@@ -54,7 +54,7 @@ def test_foreign_environment_is_retained_with_adopt_and_an_error_without(foreign
     done = foreign.install()
     assert done.returncode == 2
     error = envelope(done)["error"]
-    assert "is a virtual environment that envdoctor did not make" in error["message"]
+    assert "is a virtual environment that envdoctor did not create" in error["message"]
     assert f"envdoctor install --venv {foreign.venv} --adopt" in error["hint"]
     assert file_tree(foreign.venv) == before
     assert not EnvironmentPaths(foreign.venv).folder.exists()
@@ -125,7 +125,7 @@ def test_other_folders_are_not_adopted(place: Place) -> None:
     before = file_tree(place.venv.parent)
     done = place.install("--adopt")
     assert done.returncode == 2
-    assert "is a folder that envdoctor did not make" in envelope(done)["error"]["message"]
+    assert "is a directory that envdoctor did not create" in envelope(done)["error"]["message"]
     assert file_tree(place.venv.parent) == before
 
 

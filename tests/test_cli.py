@@ -128,8 +128,8 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     ),
     "fact without a value": (["check", "--machine", "cpu-2core", "--fact", "driver.version"], "NAME=VALUE"),
     "venv is a file": (["install", "--profile", "cpu", "--venv", "file"], "is a file"),
-    "foreign venv": (["install", "--profile", "cpu", "--venv", "foreign"], "did not make"),
-    "foreign folder": (["install", "--profile", "cpu", "--venv", "full"], "did not make"),
+    "foreign venv": (["install", "--profile", "cpu", "--venv", "foreign"], "did not create"),
+    "foreign folder": (["install", "--profile", "cpu", "--venv", "full"], "did not create"),
     "no environment": (["verify", "--venv", "nowhere"], "no environment at"),
     "no interpreter": (["verify", "--python", "nowhere/python"], "nowhere/python"),
     "no interpreter for a dry run": (
@@ -146,7 +146,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
     "home of an unknown user": (["train", "~no-such-user/x.toml"], "no-such-user"),
     "archs below an unknown home": (["archs", "~no-such-user/x"], "~no-such-user/x"),
-    "abi below an unknown home": (["abi", "~no-such-user"], "~no-such-user is not a folder"),
+    "abi below an unknown home": (["abi", "~no-such-user"], "~no-such-user is not a directory"),
     "venv below an unknown home": (["check", "--venv", "~no-such-user/v"], "--venv ~no-such-user/v: No such file"),
     "Python below unknown home": (
         ["check", "--python", "~no-such-user/p"],

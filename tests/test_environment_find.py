@@ -63,7 +63,7 @@ def test_interpreter_outside_of_environments() -> None:
         ("", "shim", "is a script", "sys.executable"),
         ("", "./shim", "is a script", "sys.executable"),
         ("", "./text", "is not an executable", "--python PATH"),
-        ("", ".", "is a folder", "--venv ."),
+        ("", ".", "is a directory", "--venv ."),
         ("text", "", "is a file", "--python text"),
         ("empty", "", "no pyvenv.cfg", "--venv PATH"),
         ("venv/bin", "", "is an environment", "/venv"),

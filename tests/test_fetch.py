@@ -394,7 +394,7 @@ def test_for_a_missing_direct_wheel_the_next_or_the_fallback_is_used(place: Plac
 def test_a_direct_wheel_with_paths_outside_is_refused(place: Place, direct: Files) -> None:
     add_direct(place, direct, ("py3-none-any", "", ""), contents={"../evil.pth": b"import os"})
     place.lock()
-    with pytest.raises(BadInput, match="leaves its folder"):
+    with pytest.raises(BadInput, match="leaves its directory"):
         place.fetch()
     assert not (place.dest / MANIFEST).exists()
 

@@ -137,8 +137,8 @@ FOREIGN = {
     make_a_file: "is a file",
     make_a_link: "is a link",
     make_a_dangling_link: "is a link",
-    make_a_foreign_environment: "is a virtual environment that envdoctor did not make (no envdoctor.json in it)",
-    make_a_full_folder: "is a folder that envdoctor did not make",
+    make_a_foreign_environment: "is a virtual environment that envdoctor did not create (no envdoctor.json in it)",
+    make_a_full_folder: "is a directory that envdoctor did not create",
     make_a_broken_marker: "its envdoctor.json cannot be read",
     make_the_parent_a_file: "envs is a file, and",
 }

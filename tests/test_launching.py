@@ -178,7 +178,7 @@ def test_unset_variables_are_removed_by_the_command() -> None:
 def test_wandb_names_are_set_only_with_report_to_wandb() -> None:
     reporting = msgspec.structs.replace(SPEC, settings={"report_to": ["tensorboard", "wandb"]})
     lines = lines_of(plan_launch(LaunchOptions(), reporting, CONTEXT))
-    assert lines["WANDB_NAME"] == "export WANDB_NAME=sort-1  # the run's folder"
+    assert lines["WANDB_NAME"] == "export WANDB_NAME=sort-1  # the run's directory"
     assert set(lines) == {"WANDB_NAME", "WANDB_PROJECT"}
     assert "WANDB_PROJECT" not in lines_of(
         plan_launch(LaunchOptions(), reporting, context_with(environ={"WANDB_PROJECT": "mine"}))

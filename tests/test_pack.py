@@ -236,7 +236,7 @@ def test_run_in_training_is_rejected(run: Path) -> None:
         ("missing", "metrics.csv: it is missing"),
         ("longer", "metrics.csv: it has more than 20 bytes"),
         ("added", "evil.sh: the manifest does not list it"),
-        ("outside", "../evil.sh: it would be unpacked outside of its folder"),
+        ("outside", "../evil.sh: it would be unpacked outside of its directory"),
     ],
 )
 def test_check_finds_changes(run: Path, change: str, fault: str) -> None:
@@ -364,10 +364,10 @@ def test_output_matches_the_schema(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("output", "message"),
-    [("a" * 300 + ".zip", "File name too long"), ("file/x.zip", "file is not a folder"),
-     ("nowhere/x.zip", "nowhere is not a folder"),
+    [("a" * 300 + ".zip", "File name too long"), ("file/x.zip", "file is not a directory"),
+     ("nowhere/x.zip", "nowhere is not a directory"),
      ("file", "exists and is not a zip of a run"), ("pipe", "exists and is not a zip of a run"),
-     ("runs", "is a folder"),
+     ("runs", "is a directory"),
      ("gone", "exists and is not a zip of a run")],
 )  # fmt: skip
 def test_invalid_target_is_an_error(run: Path, tmp_path: Path, output: str, message: str) -> None:

@@ -102,4 +102,4 @@ def test_an_unwritable_cache_is_named(command: str, variable: str, tmp_path: Pat
     done = envdoctor(*command.split(), "--profile", "./mine.toml", home=tmp_path, **{variable: str(file)})
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"error: uv cannot write its cache: failed to create directory `{file}" in done.stderr
-    assert "hint: export UV_CACHE_DIR=/path/to/a/writable/folder" in done.stderr
+    assert "hint: export UV_CACHE_DIR=/path/to/a/writable/directory" in done.stderr

@@ -53,9 +53,9 @@ def test_valid_wheel_has_no_problems(wheel: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "mode", "message"),
     [
-        ("../evil.py", 0, "leaves its folder"),
-        ("alpha/../../evil.py", 0, "leaves its folder"),
-        ("alpha-1.0.data/scripts/../../../evil", 0, "leaves its folder"),
+        ("../evil.py", 0, "leaves its directory"),
+        ("alpha/../../evil.py", 0, "leaves its directory"),
+        ("alpha-1.0.data/scripts/../../../evil", 0, "leaves its directory"),
         ("/etc/cron.d/evil", 0, "absolute"),
         ("C:/evil", 0, "absolute"),
         ("alpha\\..\\evil", 0, "backslash"),

@@ -147,7 +147,7 @@ def main() -> int:
 
 
 def _plan_request(content: bytes) -> dict[str, Any]:
-    expected = '{"model": "ID, folder or config.json", "settings": {}, "machine": {"gpus": 1, "memory": 85520809984}}'
+    expected = '{"model": "ID, DIR or config.json", "settings": {}, "machine": {"gpus": 1, "memory": 85520809984}}'
     try:
         request = json.loads(content)
         recipe, settings = ("", dict(request["settings"])) if "settings" in request else _resolve_recipe(request)
@@ -181,7 +181,7 @@ def _tiny_model(settings: dict[str, Any]) -> tuple[ModelShape, str]:
     if settings["task"] == "dataset":
         raise BadInput(
             "no model is given, and the task dataset has no model of its own",
-            expected="a folder, a config.json or a name on the Hub",
+            expected="a directory, a config.json or a name on the Hub",
             hint="envdoctor plan --model ID",
         )
     config = {

@@ -61,7 +61,7 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(
             f"{request['target']} cannot be written: {error.strerror or error}",
-            expected="a writable folder, with free disk space",
+            expected="a writable directory, with free disk space",
             hint="envdoctor plot RUN --output FILE.png",
         ) from None
     empty = [run.name for run in runs if not run.rows]

@@ -34,7 +34,7 @@ class LibrarySearch:
         self._found: dict[str, bool] = {}
 
     def can_find(self, name: str, origin: Path, search_path: Iterable[str]) -> bool:
-        """Whether a library is found for a file in the folder `origin` with this RUNPATH or RPATH."""
+        """Whether a library is found for a file in the directory `origin` with this RUNPATH or RPATH."""
         if name in self._provided or DRIVER_LIBRARY.fullmatch(name) or ("/" in name and exists(name)):
             return True
         if name not in self._found:
@@ -49,7 +49,7 @@ class LibrarySearch:
 def read_libstdcxx(prefix: Path, kind: str, environ: Mapping[str, str]) -> Fact[str]:
     """The highest GLIBCXX_ version of the libstdc++ that this environment's Python loads.
 
-    Order: LD_LIBRARY_PATH, then the lib folder of a conda environment, then the folders of the system.
+    Order: LD_LIBRARY_PATH, then the lib directory of a conda environment, then the directories of the system.
     """
     conda_folders = [prefix / "lib"] if kind == "conda" else []
     for folder in (*library_path_folders(environ), *conda_folders, *_standard_folders()):
@@ -60,7 +60,7 @@ def read_libstdcxx(prefix: Path, kind: str, environ: Mapping[str, str]) -> Fact[
             except OSError as error:
                 return unreadable(str(path), str(error.strerror))
             return known(version, str(path)) if version else unreadable(str(path), "no GLIBCXX version in it")
-    return absent("libstdc++.so.6", "in none of the folders that the loader searches")
+    return absent("libstdc++.so.6", "in none of the directories that the loader searches")
 
 
 def expand(entry: str, origin: Path) -> str:
@@ -104,7 +104,7 @@ def _string_at(data: bytes, offset: int) -> str:
 
 
 def library_path_folders(environ: Mapping[str, str]) -> list[Path]:
-    """The folders of LD_LIBRARY_PATH."""
+    """The directories of LD_LIBRARY_PATH."""
     return [Path(part) for part in environ.get("LD_LIBRARY_PATH", "").split(":") if part]
 
 

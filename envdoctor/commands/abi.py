@@ -75,11 +75,11 @@ def run(target: str) -> CommandResult:
 
 def _select_environment(target: str) -> tuple[Path, Stack]:
     if not expand_home(target).is_dir():
-        raise BadInput(f"{target} is not a folder", expected="the folder of an environment", hint=HINT)
+        raise BadInput(f"{target} is not a directory", expected="the directory of an environment", hint=HINT)
     path = find_environment(target, "", os.environ)
     stack = select_stack(target, "", search=False)
     if path is None or stack is None:
-        raise BadInput(f"{target} is not an environment", expected="the folder of an environment", hint=HINT)
+        raise BadInput(f"{target} is not an environment", expected="the directory of an environment", hint=HINT)
     return path, stack
 
 

@@ -40,7 +40,7 @@ class UnreadableFile(Record, frozen=True):
 
 
 class ArchsReport(Record, frozen=True, kw_only=True):
-    """GPU code of an environment, a folder or a file, and its coverage of each GPU."""
+    """GPU code of an environment, a directory or a file, and its coverage of each GPU."""
 
     origin: str
     gpus: tuple[TargetGpu, ...]
@@ -60,7 +60,7 @@ class ScanResult(Record, frozen=True):
 
 
 def run(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: bool = False) -> CommandResult:
-    """Scan a file, an environment or a folder for GPU code; exit code 1 if a GPU cannot run any code of a file."""
+    """Scan a file, an environment or a directory for GPU code; exit code 1 if a GPU cannot run any code of a file."""
     gpus = requested_gpus(cc, machine, facts)
     started = time.monotonic()
     path = expand_home(target)
@@ -146,14 +146,16 @@ def is_compiled_at_first_use(file: ScannedFile, coverage: Coverage) -> bool:
 
 
 def scan_target(path: Path, target: str) -> ScanResult:
-    """Read the GPU code of a file, of an environment's distributions, or of every compiled file below a folder."""
+    """Read the GPU code of a file, of an environment's distributions, or of every compiled file below a directory."""
     from envdoctor.environment.find import environment_of_interpreter
 
     try:
         if not path.is_dir():
             return _scan_file(path, target)
     except OSError as error:
-        raise BadInput(f"cannot read {target}: {error.strerror}", expected="a file or folder", hint=HINT) from error
+        raise BadInput(
+            f"cannot read {target}: {error.strerror}", expected="a file or directory", hint=HINT
+        ) from error
     is_venv = (path / "pyvenv.cfg").exists() or (path / "conda-meta").exists()
     if is_venv or environment_of_interpreter(path / "bin/python"):
         return _scan_environment(path)
@@ -166,7 +168,7 @@ def _no_compiled_file(target: str, unreadable: Sequence[UnreadableFile]) -> Envd
     first = f"; {unreadable[0].path}: {unreadable[0].reason}" if unreadable else ""
     return BadInput(
         f"{target} contains no compiled file that can be read{first}",
-        expected="an environment, or a folder with .so, .o, .a, .cubin or .fatbin files",
+        expected="an environment, or a directory with .so, .o, .a, .cubin or .fatbin files",
         hint=HINT,
     )
 
@@ -226,7 +228,7 @@ def _compiled_files_below(root: Path) -> Iterator[Path]:
         if entries > MAX_FOLDER_ENTRIES:
             raise BadInput(
                 f"{root} has more than {MAX_FOLDER_ENTRIES} files",
-                expected="an environment, or a smaller folder",
+                expected="an environment, or a smaller directory",
                 hint=HINT,
             )
         paths = (Path(folder, name) for name in sorted(names) if COMPILED_NAME.fullmatch(name))

@@ -22,7 +22,7 @@ from envdoctor.manifests import GuideAudit, Step, audit_guide
 from envdoctor.rules import evaluate
 
 GUIDE_SUFFIXES = {".md", ".markdown", ".mdx", ".rst", ".qmd"}
-EXPECTED = "a lock file, a requirements file, a setup guide in Markdown, or the folder of an environment"
+EXPECTED = "a lock file, a requirements file, a setup guide in Markdown, or the directory of an environment"
 HINT = "envdoctor audit SETUP.md"
 # A requirements file is audited as a guide that installs it. The lines of the file start after this header.
 REQUIREMENTS_HEADER = ("```bash", "cat > requirements.txt <<'EOF'")
@@ -41,7 +41,7 @@ class AuditResult(Record, frozen=True, kw_only=True):
 
 
 def run(target: str, recorded: str, facts: list[str], fix: str) -> CommandResult:
-    """Audit a file or folder. `fix` is a folder to write the corrected requirements and profile to."""
+    """Audit a file or directory. `fix` is a directory to write the corrected requirements and profile to."""
     machine = select_machine(recorded, facts) if recorded or facts else None
     result = _audit(target, machine, fix)
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
@@ -135,8 +135,8 @@ def _write_corrections(result: GuideAudit, source: Path, folder: Path) -> tuple[
     """Write the corrected pins as a requirements file and as a profile. Returns the paths."""
     if not is_folder(folder):
         raise BadInput(
-            f"--fix {folder}: not a folder",
-            expected="a folder to write the corrected files to",
+            f"--fix {folder}: not a directory",
+            expected="a directory to write the corrected files to",
             hint=f"mkdir -p {shlex.quote(str(folder))}",
         )
     requirements = folder / f"{source.stem}.requirements.txt"

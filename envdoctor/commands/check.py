@@ -176,7 +176,7 @@ def _read_report(name: str) -> str:
     with open_input(Path(name), expected=expected, hint=hint) as stream:
         try:
             return stream.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
-        except OSError as error:  # some systems open a folder and fail at the first read
+        except OSError as error:  # some systems open a directory and fail at the first read
             raise BadInput(f"cannot read {name}: {error.strerror}", expected="a file", hint=hint) from error
 
 

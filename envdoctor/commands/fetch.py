@@ -1,4 +1,4 @@
-"""`envdoctor fetch`: a folder filled with every wheel of a profile, for a machine that has no network."""
+"""`envdoctor fetch`: a directory filled with every wheel of a profile, for a machine that has no network."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(
     target = _target(profile, python, architecture, glibc)
     folder = expand_home(dest).absolute()
     if exists(folder) and not is_folder(folder):
-        raise BadInput(f"--dest {folder} is a file", expected="an existing or a new folder", hint=f"ls -ld {folder}")
+        raise BadInput(f"--dest {folder} is a file", expected="a new or existing directory", hint=f"ls -ld {folder}")
     old = read_manifest(folder)
     sources = read_sources()
     lock, located, own_lock = _locked(name, profile, target, sources, reporter)
@@ -230,7 +230,7 @@ def _missing(folder: Path, files: Sequence[PackageFile]) -> list[PackageFile]:
 
 
 def _check_folder(folder: Path, files: Sequence[PackageFile], old: Manifest | None, name: str) -> None:
-    """Refuse a folder with files that are neither of this lock nor of an earlier lock of this profile."""
+    """Refuse a directory with files that are neither of this lock nor of an earlier lock of this profile."""
     if not folder.is_dir():
         return
     own = [file.name for file in files] + [file.name for file in (old.files if old else ())]
@@ -239,7 +239,7 @@ def _check_folder(folder: Path, files: Sequence[PackageFile], old: Manifest | No
     if foreign:
         raise BadInput(
             f"{folder} contains {len(foreign)} files that are not part of {name}, such as {foreign[0].name}",
-            expected="an empty folder, or one that `envdoctor fetch` filled for this profile",
+            expected="an empty directory, or one that `envdoctor fetch` filled for this profile",
             hint=f"envdoctor fetch --profile {name} --dest {folder}-{Path(name).stem}",
         )
 
@@ -258,7 +258,7 @@ def _check_disk_space(folder: Path, missing: Sequence[PackageFile]) -> None:
         raise BadInput(
             f"{free / MIB:.0f} MiB are free where {folder} would be",
             expected=f"at least {needed / MIB:.0f} MiB for {len(missing)} files",
-            hint=f"df -h {place}; free some space, or use a folder on a larger disk",
+            hint=f"df -h {place}; free some space, or use a directory on a larger disk",
         )
 
 

@@ -106,7 +106,7 @@ def run(request: PackRequest) -> CommandResult:
     try:
         part.touch(exist_ok=False)
     except OSError as error:
-        raise write_error(target, error, expected="a file in a writable folder", hint=HINT) from error
+        raise write_error(target, error, expected="a file in a writable directory", hint=HINT) from error
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             redactor = RunFileRedactor()
@@ -132,11 +132,11 @@ def _target(output: str, run: Path) -> Path:
     target = Path(output).absolute() if output else run.with_name(f"{run.name}.zip")
     problem = ""
     if is_folder(target):
-        problem = "is a folder"
+        problem = "is a directory"
     elif target.is_relative_to(run):
         problem = "is inside the run"
     elif not is_folder(target.parent):
-        problem = f"cannot be created: {target.parent} is not a folder"
+        problem = f"cannot be created: {target.parent} is not a directory"
     elif (exists(target) or is_link(target)) and not _is_pack(target):
         problem = "exists and is not a zip of a run"
     if problem:
@@ -182,7 +182,7 @@ def choose_files(folder: Path, *, checkpoints: bool, optimizer: bool) -> tuple[l
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Yield the regular files below a folder, including symlinks inside it. A symlink that leaves it is an error."""
+    """Yield the regular files below a directory, including symlinks inside it. A symlink out of it is an error."""
     inside = folder.resolve()
     for root, folders, files in os.walk(folder):
         for name in [*files, *(name for name in folders if (Path(root) / name).is_symlink())]:
@@ -291,7 +291,7 @@ def _faults(archive: zipfile.ZipFile, manifest: Manifest) -> Iterator[str]:
         if name != MANIFEST and name not in listed:
             yield f"{name}: the manifest does not list it"
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            yield f"{name}: it would be unpacked outside of its folder"
+            yield f"{name}: it would be unpacked outside of its directory"
     for name, file in listed.items():
         if name not in members:
             yield f"{name}: it is missing"

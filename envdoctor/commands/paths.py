@@ -17,7 +17,7 @@ from envdoctor.profiles.files import user_folder
 
 
 class PathEntry(Record, frozen=True):
-    """One folder: its use, its size, and how to remove it."""
+    """One directory: its use, its size, and how to remove it."""
 
     path: str
     use: str
@@ -26,13 +26,13 @@ class PathEntry(Record, frozen=True):
 
 
 class PathList(Record, frozen=True):
-    """Every folder that envdoctor uses."""
+    """Every directory that envdoctor uses."""
 
     paths: tuple[PathEntry, ...]
 
 
 def run() -> CommandResult:
-    """List every folder on this machine."""
+    """List every directory on this machine."""
     return CommandResult(PathList(tuple(_entries())))
 
 

@@ -71,7 +71,7 @@ def _draw(interpreter: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def legend_names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each run: its folder's, with the parent folder where two are the same."""
+    """Return a name for each run: its directory's, with the parent directory where two are the same."""
     names = [folder.name for folder in folders]
     return [
         name if names.count(name) == 1 else f"{folder.parent.name}/{name}"
@@ -91,9 +91,9 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
                 f"--output {output} exists and is not a file", expected="a new file or an earlier figure", hint=HINT
             )
         if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
-            raise BadInput(f"--output {output}: {target.parent} is not writable", expected="a folder", hint=HINT)
+            raise BadInput(f"--output {output}: {target.parent} is not writable", expected="a directory", hint=HINT)
     except OSError as error:
-        raise write_error(target, error, expected="a file in a writable folder", hint=HINT) from error
+        raise write_error(target, error, expected="a file in a writable directory", hint=HINT) from error
     return target
 
 

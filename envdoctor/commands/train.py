@@ -151,7 +151,7 @@ def _require_utf8(request: TrainRequest) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            hint = "rename the file or folder"
+            hint = "rename the file or directory"
             raise BadInput(f"{word!a} is not UTF-8", expected="names in UTF-8", hint=hint) from None
 
 

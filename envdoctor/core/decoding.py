@@ -42,7 +42,7 @@ def write_file(path: Path, text: str, *, hint: str) -> None:
     try:
         path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise write_error(path, error, expected="a file in a writable folder", hint=hint) from error
+        raise write_error(path, error, expected="a file in a writable directory", hint=hint) from error
 
 
 def decode_toml(path: Path, *, expected: str, hint: str) -> dict[str, Any]:

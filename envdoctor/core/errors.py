@@ -79,8 +79,8 @@ def as_envdoctor_error(error: Exception) -> EnvdoctorError | None:
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # raised by pathlib
         return EnvdoctorError(
             "HOME is not set, and the user id of this process has no entry in the user database",
-            expected="a folder for logs and environments",
-            hint="export HOME=/path/to/a/writable/folder",
+            expected="a directory for logs and environments",
+            hint="export HOME=/path/to/a/writable/directory",
         )
     return None
 
@@ -98,7 +98,7 @@ def _system_error(error: OSError) -> EnvdoctorError:
     is_disk_error = error.errno in DISK_ERRORS
     return EnvdoctorError(
         f"{path}: {error.strerror}" if error.filename else str(error.strerror),
-        expected="a disk with free space" if is_disk_error else "accessible files and folders",
+        expected="a disk with free space" if is_disk_error else "accessible files and directories",
         hint=f"df -h {path}" if is_disk_error else f"ls -ld {path}",
     )
 

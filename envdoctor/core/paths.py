@@ -1,4 +1,4 @@
-"""Path tests that return False, where pathlib before Python 3.12 raises for an inaccessible folder."""
+"""Path tests that return False, where pathlib before Python 3.12 raises for an inaccessible directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def exists(path: Path | str) -> bool:
 
 
 def is_folder(path: Path | str) -> bool:
-    """Whether the path is an accessible folder."""
+    """Whether the path is an accessible directory."""
     return os.path.isdir(path)  # noqa: PTH112
 
 

@@ -258,8 +258,8 @@ def _output_file(log: Path | None) -> Iterator[BinaryIO]:
     except OSError as error:
         raise EnvdoctorError(
             f"cannot write the log {log}: {error.strerror}",
-            expected="a writable folder",
-            hint="export XDG_STATE_HOME=/path/to/a/writable/folder",
+            expected="a writable directory",
+            hint="export XDG_STATE_HOME=/path/to/a/writable/directory",
         ) from error
     with out:
         yield out

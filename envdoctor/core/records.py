@@ -230,7 +230,7 @@ class Distribution(Record, frozen=True, kw_only=True, omit_defaults=True):
     version: str
     requires: tuple[str, ...] = ()  # Requires-Dist lines whose markers apply, without extras
     requires_python: str = ""
-    location: str = ""  # its site-packages folder
+    location: str = ""  # its site-packages directory
     home: str = ""  # home page, which distinguishes packages of the same name
     source: str = ""  # pip, uv, conda, a direct URL's file name
 

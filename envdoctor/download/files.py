@@ -51,7 +51,7 @@ def download(
     on_bytes: OnBytes,
     on_wait: OnWait = lambda _: None,
 ) -> Path:
-    """Download a URL (http, https, file: or a path) to `target`, whose folder is created.
+    """Download a URL (http, https, file: or a path) to `target`, whose directory is created.
 
     Without `sha256`, plain http is permitted only from loopback or a trusted host.
     `size` is the length in bytes if it is known, `end` a deadline of time.monotonic().

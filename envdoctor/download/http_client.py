@@ -33,7 +33,7 @@ TIMEOUT_SECONDS = 10.0  # without a byte, where pip's settings have no timeout
 REDIRECT_STATUS = {301, 302, 303, 307, 308}
 RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 CHUNK = 1 << 16
-# The certificates of the distribution: a Python built elsewhere may look in a folder that does not exist.
+# The certificates of the distribution: a Python built elsewhere may look in a directory that does not exist.
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
 
 

@@ -46,14 +46,14 @@ def validate_target(target: Path) -> Path:
     if invalid or "\\" in name or is_partial(name) or len(name.encode()) > MAX_NAME_BYTES:
         raise BadInput(
             f"{str(target)!r} is not a valid download target",
-            expected=f"a folder and a plain file name of at most {MAX_NAME_BYTES} bytes, without ..",
+            expected=f"a directory and a plain file name of at most {MAX_NAME_BYTES} bytes, without ..",
             hint="envdoctor profiles",
         )
     return target.parent.absolute() / name
 
 
 def path_in_folder(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder; raises BadInput for a name with a slash or `..`."""
+    """Return the path of a file in a directory; raises BadInput for a name with a slash or `..`."""
     if "/" in name or name in ("", ".", ".."):
         raise BadInput(
             f"the file name {name!r} leads out of {folder}",
@@ -96,7 +96,7 @@ def _disk_error(error: OSError, target: Path, size: int | None) -> EnvdoctorErro
             hint=f"df -h {folder}, free some space, then run the same command again: the download resumes",
         )
     return EnvdoctorError(
-        f"cannot write {target}: {error.strerror or error}", expected="a writable folder", hint=f"ls -ld {folder}"
+        f"cannot write {target}: {error.strerror or error}", expected="a writable directory", hint=f"ls -ld {folder}"
     )
 
 

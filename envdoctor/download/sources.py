@@ -50,7 +50,7 @@ class Sources(Record, frozen=True):
     proxy: str = ""
     timeout: str = ""
     trusted_hosts: tuple[str, ...] = ()
-    missing_links: tuple[str, ...] = ()  # folders that do not exist: pip ignores them, uv fails
+    missing_links: tuple[str, ...] = ()  # directories that do not exist: pip ignores them, uv fails
     index_strategy: str = ""  # of uv
     origins: dict[str, str] = {}
 
@@ -216,7 +216,7 @@ def _uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, s
 
 
 def _absolute(link: str) -> str:
-    """Return a find-links folder as an absolute path, since uv runs in another directory; URLs stay unchanged."""
+    """Return a find-links directory as an absolute path, since uv runs in another directory; URLs stay unchanged."""
     return link if re.match(r"\w+://", link) else str(expand_home(link).absolute())
 
 

@@ -48,7 +48,7 @@ def _name_problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
         if name.startswith("/") or "\\" in name or parts[0].endswith(":"):
             yield f"{name!r} is an absolute path or has a backslash"
         elif ".." in parts:
-            yield f"{name!r} leaves its folder with .."
+            yield f"{name!r} leaves its directory with .."
         elif "" in parts or "." in parts or not name.isprintable():
             yield f"{name!r} is not a plain path"
         if kind and kind not in (stat.S_IFREG, stat.S_IFDIR):

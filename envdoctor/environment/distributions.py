@@ -27,7 +27,7 @@ class InstalledDistributions(NamedTuple):
 
 
 def read_distributions(layout: Layout) -> InstalledDistributions:
-    """Read distributions in the order of sys.path. Within one folder, the newest metadata takes precedence."""
+    """Read distributions in the order of sys.path. Within one directory, the newest metadata takes precedence."""
     markers = Markers(layout.version.value or "")
     active: dict[str, FoundDistribution] = {}
     roles: dict[str, str] = {}

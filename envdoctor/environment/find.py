@@ -15,7 +15,7 @@ EXPECTED_PYTHON = "a Python interpreter: a path, or a name on PATH such as pytho
 
 
 def find_environment(venv: str, python: str, environ: Mapping[str, str]) -> Path | None:
-    """The environment to examine: a folder (venv, conda environment), or an interpreter outside of any environment.
+    """The environment to examine: a directory (venv, conda environment), or an interpreter outside any environment.
 
     Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` in the current directory; None if there is none.
     BadInput only for a path that the user gave. A stale environment variable is ignored.
@@ -44,7 +44,7 @@ def environment_of_interpreter(interpreter: Path) -> Path | None:
 
 def _named_venv(text: str) -> Path:
     path = Path(os.path.abspath(expand_home(text)))  # noqa: PTH100  keep symlinks: the interpreter is a symlink
-    expected = "the folder of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
+    expected = "the directory of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
     if problem := _problem_of(path):
         raise BadInput(f"--venv {text}: {problem}", expected=expected, hint=HINT_VENV)
     if not is_folder(path):
@@ -83,7 +83,7 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
         return path  # uv accepts `--python .venv` as well
     if is_folder(path):
-        raise BadInput(f"--python {text} is a folder", expected=expected, hint=f"envdoctor check --venv {text}")
+        raise BadInput(f"--python {text} is a directory", expected=expected, hint=f"envdoctor check --venv {text}")
     if environment := environment_of_interpreter(path):
         return environment
     start = _first_bytes(path)

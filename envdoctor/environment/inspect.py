@@ -21,13 +21,13 @@ from envdoctor.environment.layout import Layout, read_layout
 from envdoctor.environment.metadata import compiled_files, editable_project
 from envdoctor.environment.torch_build import read_torch_build
 
-MAX_ENTRIES = 20_000  # folders and files to search in a distribution without a RECORD
+MAX_ENTRIES = 20_000  # directories and files to search in a distribution without a RECORD
 
 
 def read_stack(location: Path, cache: Path | None, environ: Mapping[str, str] = os.environ) -> Stack:
     """Read the environment at a path from `find_environment`. Unreadable files are notes on facts, never errors.
 
-    `cache`: folder for the cache of compiled files ($XDG_CACHE_HOME/envdoctor), None for no cache.
+    `cache`: directory for the cache of compiled files ($XDG_CACHE_HOME/envdoctor), None for no cache.
     """
     layout = read_layout(location, environ)
     installed = read_distributions(layout)
@@ -70,7 +70,7 @@ def _distributions_fact(layout: Layout, installed: InstalledDistributions) -> Fa
     if not installed.active and note:
         return unreadable(_source(layout), note)
     if not layout.folders:
-        return unreadable(_source(layout), "it has no site-packages folder")
+        return unreadable(_source(layout), "it has no site-packages directory")
     return known(installed.active, _source(layout), note)
 
 
@@ -154,7 +154,7 @@ def _recorded_by_conda(layout: Layout, conda_files: Mapping[str, tuple[str, ...]
 
 
 def _top_level(metadata: Path) -> list[str]:
-    """Module folders of a distribution without a RECORD (Debian packages, eggs)."""
+    """Module directories of a distribution without a RECORD (Debian packages, eggs)."""
     try:
         return [line for line in (metadata / "top_level.txt").read_text(errors="replace").split() if "/" not in line]
     except OSError:

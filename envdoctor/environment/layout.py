@@ -1,7 +1,7 @@
-"""The layout of an environment: kind, interpreter, version, package folders, headers.
+"""The layout of an environment: kind, interpreter, version, package directories, headers.
 
-The folders are in the order of sys.path (CPython's site.py and Debian's patch of it): PYTHONPATH first. In a venv,
-its own folder precedes the user site and the system's; in any other Python, the user site precedes its own.
+The directories are in the order of sys.path (CPython's site.py and Debian's patch of it): PYTHONPATH first. In a
+venv, its own directory precedes the user site and the system's; in any other Python, the user site precedes its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from envdoctor.core.records import Fact, absent, known, unreadable
 
 
 class Folder(NamedTuple):
-    """One package folder on sys.path."""
+    """One package directory on sys.path."""
 
     path: Path
     role: str  # own, user, system, PYTHONPATH
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
 
 
 def read_layout(location: Path, environ: Mapping[str, str]) -> Layout:
-    """The layout of an environment (a folder) or of an interpreter outside of any environment."""
+    """The layout of an environment (a directory) or of an interpreter outside of any environment."""
     if is_folder(location):
         settings = _read_pyvenv_cfg(location / "pyvenv.cfg")
         return (
@@ -117,7 +117,7 @@ def _full_version(text: str) -> str:
 
 
 def _minor_below(prefix: Path) -> str:
-    """The newest Python version among the folder names below lib."""
+    """The newest Python version among the directory names below lib."""
     names = [
         path.parent.name
         for path in (*prefix.glob("lib/python3.*/site-packages"), *prefix.glob("lib/python3.*/os.py"))
@@ -144,7 +144,7 @@ def _user_folder(minor: str, environ: Mapping[str, str]) -> list[Folder]:
 
 
 def _site_folders(prefix: Path, minor: str, role: str) -> list[Folder]:
-    """Package folders below a prefix without duplicates: Debian's dist-packages, Fedora's lib64, the common one."""
+    """Package directories below a prefix, without duplicates: Debian's, Fedora's lib64, the common one."""
     names = [f"lib/python{minor}/site-packages", f"lib64/python{minor}/site-packages"]
     if prefix == Path("/usr"):
         names = [f"local/lib/python{minor}/dist-packages", "lib/python3/dist-packages",

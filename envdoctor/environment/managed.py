@@ -1,10 +1,10 @@
 """Environments that envdoctor manages: their paths, their install record, and the check before one is replaced.
 
-The environment `mine` has a data folder next to it, `.mine.envdoctor`:
+The environment `mine` has a data directory next to it, `.mine.envdoctor`:
 
     building/      the new environment, until it is swapped in
     previous/      the environment before the current one, for `envdoctor rollback`; removed by `envdoctor clean`
-    outgoing/      exists only during a swap, on a file system that cannot exchange two folders atomically
+    outgoing/      exists only during a swap, on a file system that cannot exchange two directories atomically
     journal.jsonl  the log of all installs
     adopting       exists while an environment that envdoctor did not create is being replaced
     adopted.txt    the packages of that environment
@@ -32,13 +32,13 @@ VERIFICATION = "envdoctor-verification.json"
 
 
 class EnvironmentPaths(NamedTuple):
-    """The paths of an environment and of its data folder."""
+    """The paths of an environment and of its data directory."""
 
     venv: Path
 
     @property
     def folder(self) -> Path:
-        """The data folder. It is on the same file system as the environment, so that a swap only needs renames."""
+        """The data directory. It is on the same file system as the environment, so that a swap only needs renames."""
         return self.venv.with_name(f".{self.venv.name}.envdoctor")
 
     @property
@@ -89,7 +89,7 @@ class EnvironmentPaths(NamedTuple):
         return self.folder / "lock"
 
     def make_folder(self) -> None:
-        """Create the data folder, with a .gitignore for environments inside a project."""
+        """Create the data directory, with a .gitignore for environments inside a project."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ignore = self.folder / ".gitignore"
         if not ignore.exists():
@@ -97,12 +97,12 @@ class EnvironmentPaths(NamedTuple):
 
 
 def environment_paths(venv: Path) -> EnvironmentPaths:
-    """The paths of an environment; BadInput if the path cannot have a data folder next to it."""
+    """The paths of an environment; BadInput if the path cannot have a data directory next to it."""
     longest = NAME_BYTES - len("..envdoctor")
     if not venv.name or "\0" in str(venv) or len(os.fsencode(venv.name)) > longest:
         raise BadInput(
             f"{str(venv)[:80]!r} is not a valid path for an environment",
-            expected=f"a folder path whose name has 1 to {longest} bytes",
+            expected=f"a directory path whose name has 1 to {longest} bytes",
             hint="envdoctor envs",
         )
     return EnvironmentPaths(venv)
@@ -147,7 +147,7 @@ def read_install_record(venv: Path) -> InstallRecord | None:
 
 
 def write_install_record(venv: Path, record: InstallRecord) -> None:
-    """Write the install record atomically, since a folder without a readable record counts as foreign."""
+    """Write the install record atomically, since a directory without a readable record counts as foreign."""
     data = {"schema": record.schema} | msgspec.to_builtins(record)
     temporary = venv / f"{MARKER}.new"
     with temporary.open("wb") as file:
@@ -180,12 +180,12 @@ FOREIGN = "foreign"  # the id of an environment that envdoctor did not create
 
 
 def is_foreign(venv: Path) -> bool:
-    """Whether a non-empty folder was not created by envdoctor."""
+    """Whether a non-empty directory was not created by envdoctor."""
     return venv.is_dir() and any(venv.iterdir()) and read_install_record(venv) is None
 
 
 def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
-    """BadInput for a path that is a file or below one, and for a non-empty folder that envdoctor did not create.
+    """BadInput for a path that is a file or below one, and for a non-empty directory that envdoctor did not create.
 
     `adopt` permits any virtual environment; the install keeps it for `envdoctor rollback`.
     """
@@ -194,7 +194,7 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
     if not parent.is_dir():
         raise BadInput(
             f"{parent} is a file, and {venv} would lie below it",
-            expected="a path below a folder",
+            expected="a path below a directory",
             hint="envdoctor install --venv NEW_PATH",
         )
     if venv.is_symlink() or (venv.exists() and not venv.is_dir()):
@@ -209,11 +209,11 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
     is_venv = (venv / "pyvenv.cfg").exists()
     if adopt and is_venv:
         return
-    kind = "a virtual environment" if is_venv else "a folder"
+    kind = "a virtual environment" if is_venv else "a directory"
     marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
     adopt_hint = f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt"
     raise BadInput(
-        f"{venv} is {kind} that envdoctor did not make ({marker})",
+        f"{venv} is {kind} that envdoctor did not create ({marker})",
         expected="a new path, or an environment that envdoctor made",
         hint=f"envdoctor install --venv NEW_PATH{adopt_hint if is_venv else ''}",
     )
@@ -229,7 +229,7 @@ def installed_size(venv: Path) -> int:
 
 
 def size_on_disk(folder: Path) -> int:
-    """Bytes of the files below a folder. Links are not followed; unreadable and vanished files are skipped."""
+    """Bytes of the files below a directory. Links are not followed; unreadable and vanished files are skipped."""
     total, folders = 0, [str(folder)]
     while folders:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:

@@ -42,14 +42,14 @@ class FoundDistribution(NamedTuple):
 
 
 class FolderMetadata(NamedTuple):
-    """The distributions in one package folder, and notes on unreadable metadata."""
+    """The distributions in one package directory, and notes on unreadable metadata."""
 
     found: list[FoundDistribution]
     notes: list[str]
 
 
 def read_folder(folder: Path, markers: Markers) -> FolderMetadata:
-    """Read every distribution in a package folder."""
+    """Read every distribution in a package directory."""
     folder_metadata = FolderMetadata([], [])
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208  faster than iterdir, and this is the hot path
@@ -65,7 +65,7 @@ def read_folder(folder: Path, markers: Markers) -> FolderMetadata:
 
 
 def list_metadata(folder: Path) -> list[Path]:
-    """The metadata paths in a package folder; empty if it cannot be listed."""
+    """The metadata paths in a package directory; empty if it cannot be listed."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
@@ -183,7 +183,7 @@ def _read_source(path: Path) -> str:
     installer = _read_small(path / "INSTALLER").decode(errors="replace").strip()[:40]
     direct = (
         b"" if installer == "conda" else _read_small(path / "direct_url.json")
-    )  # conda's contains its build folder
+    )  # conda's contains its build directory
     return parse_direct_url(direct) if direct else installer
 
 
@@ -211,7 +211,7 @@ def parse_direct_url(data: bytes) -> str:
 
 
 def editable_project(metadata: Path) -> Path | None:
-    """The project folder of an editable distribution; None for any other."""
+    """The project directory of an editable distribution; None for any other."""
     data = _read_small(metadata / "direct_url.json") if metadata.name.endswith(".dist-info") else b""
     try:
         direct = msgspec.json.decode(data, type=DirectUrl)
@@ -225,7 +225,7 @@ def editable_project(metadata: Path) -> Path | None:
 
 
 def compiled_files(metadata: Path) -> Iterator[str] | None:
-    """Compiled files in a distribution's RECORD, relative to its folder; None without a RECORD."""
+    """Compiled files in a distribution's RECORD, relative to its directory; None without a RECORD."""
     name = "RECORD" if metadata.name.endswith(".dist-info") else "installed-files.txt"
     try:
         return parse_record((metadata / name).read_bytes(), relative_to=name)

@@ -17,7 +17,7 @@ OLD_ABI_STRING = "Ss"
 
 
 def read_torch_build(folder: Path, version: str, code: Mapping[str, KernelCode]) -> TorchBuild:
-    """The build of the torch in a package folder. `code`: the GPU code of its libraries by file name."""
+    """The build of the torch in a package directory. `code`: the GPU code of its libraries by file name."""
     file = folder / "torch/version.py"
     try:
         values = parse_version_file(file.read_text(errors="replace"))

@@ -49,9 +49,9 @@ glibc=${glibc#glibc }
 [[ -n $glibc ]] || stop "no glibc (getconf GNU_LIBC_VERSION prints nothing); the wheels need @@GLIBC@@ or newer"
 at_least "$glibc" @@GLIBC@@ || stop "glibc is $glibc; the wheels need @@GLIBC@@ or newer"
 @@DRIVER@@@@COMPILERS@@
-[[ ! -e $venv && ! -L $venv ]] || stop "$venv already exists; use another folder: bash $0 FOLDER"
+[[ ! -e $venv && ! -L $venv ]] || stop "$venv already exists; use another directory: bash $0 FOLDER"
 parent=$(dirname -- "$venv")
-[[ -d $parent && -w $parent ]] || stop "$parent is not a writable folder"
+[[ -d $parent && -w $parent ]] || stop "$parent is not a writable directory"
 free=$(df -Pk -- "$parent" | awk 'NR == 2 { print $4 }')
 ((free >= @@DISK_KIB@@)) || stop "$parent has $((free / 1048576)) GiB free; @@DISK@@ GiB are needed"
 if command -v uv > /dev/null; then
@@ -208,7 +208,7 @@ def _index(stack: LockedStack) -> dict[str, str]:
     if not stack.backend:
         return dict.fromkeys(("CHOICE", "INDEX", "UV_INDEX", "PIP_INDEX"), "")
     return {
-        # A folder of wheels or a mirror may replace the PyTorch index.
+        # A directory of wheels or a mirror may replace the PyTorch index.
         "CHOICE": f"backend=${{TORCH_BACKEND-{stack.backend}}}\n",
         "INDEX": _fill_template(INDEX, {"BACKEND": stack.backend, "VARIABLE": INDEX_VARIABLE}),
         "UV_INDEX": ' ${backend:+--torch-backend "$backend"}',

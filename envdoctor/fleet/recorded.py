@@ -1,4 +1,4 @@
-"""Recorded nodes: a folder of files from `check --format json`, `check --save` or `fleet check --save`."""
+"""Recorded nodes: a directory of files from `check --format json`, `check --save` or `fleet check --save`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HINT = "envdoctor check --format json > nodes/$(hostname).json"
 
 
 def recorded_files(folder: str) -> list[Path]:
-    """Return the JSON files of a folder, one for each node."""
+    """Return the JSON files of a directory, one for each node."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208  only names
     except OSError as error:
         raise BadInput(
-            f"cannot read {folder}: {error.strerror}", expected="a folder of JSON files", hint=HINT
+            f"cannot read {folder}: {error.strerror}", expected="a directory of JSON files", hint=HINT
         ) from error
     if not names:
         raise BadInput(f"{folder} has no .json file", expected="one file for each node", hint=HINT)
@@ -74,7 +74,7 @@ def _parse_saved_report(node: str, data: dict[str, Any]) -> NodeReport:
 
 
 def save_report(folder: Path, report: NodeReport) -> None:
-    """Save a node's report for `--recorded`. A slash in its name is replaced: the file stays in the folder."""
+    """Save a node's report for `--recorded`. A slash in its name is replaced: the file stays in the directory."""
     if report.failure:
         return
     data = {"probe": report.probe, "check": report.check or None, "clock": report.clock}
@@ -85,6 +85,6 @@ def save_report(folder: Path, report: NodeReport) -> None:
     except OSError as error:
         raise EnvdoctorError(
             f"cannot write to {folder}: {error.strerror}",
-            expected="a writable folder",
+            expected="a writable directory",
             hint="envdoctor fleet check --help",
         ) from error

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-# The folder names of build_step.py: a package and a digest of the inputs of its build. A folder that a killed `clean`
-# was removing has a longer name.
+# The directory names of build_step.py: a package and a digest of its build inputs. A directory that a killed `clean`
+# left half removed has a longer name.
 BUILD_FOLDER = re.compile(r"(?P<package>[a-z0-9.-]+)-[0-9a-f]{16}")
 
 
@@ -32,7 +32,7 @@ def unused_builds(folder: Path, environments: Sequence[Path]) -> list[Path]:
 def _builds_by_package(folder: Path) -> dict[str, list[Path]]:
     """The builds of each package, newest first."""
     found: dict[str, list[tuple[float, Path]]] = {}
-    with suppress(OSError):  # the folder does not exist, or is removed meanwhile
+    with suppress(OSError):  # the directory does not exist, or is removed meanwhile
         for path in folder.iterdir():
             if (match := BUILD_FOLDER.fullmatch(path.name)) and path.is_dir() and not path.is_symlink():
                 found.setdefault(match["package"], []).append((path.stat().st_mtime, path))

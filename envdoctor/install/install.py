@@ -142,7 +142,7 @@ def install(
     except OSError as error:
         raise EnvdoctorError(
             f"{error.filename or venv}: {error.strerror or error}",
-            expected=f"a writable folder with enough space for {venv}",
+            expected=f"a writable directory with enough space for {venv}",
             hint=f"envdoctor install --venv PATH; {UNCHANGED}",
         ) from error
     except KeyboardInterrupt:
@@ -260,7 +260,7 @@ def _record_adoption(paths: EnvironmentPaths) -> None:
         for info in paths.venv.glob("lib/python*/site-packages/*.dist-info")
     )
     paths.adopted_packages.write_text("".join(f"{package}\n" for package in packages))
-    paths.adoption_marker.write_text("the folder `building` may contain the adopted environment\n")
+    paths.adoption_marker.write_text("the directory `building` may contain the adopted environment\n")
 
 
 def _run_step(context: InstallContext, number: int, step: Step, outcomes: list[WheelOutcome]) -> StepRecord:

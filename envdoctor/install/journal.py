@@ -91,7 +91,7 @@ class Journal:
             os.close(handle)
 
     def _open(self) -> int:
-        """Open or create the file. A folder or a broken link at its path is renamed first."""
+        """Open or create the file. A directory or a broken link at its path is renamed first."""
         flags, mode = os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666
         try:
             return os.open(self.path, flags, mode)

@@ -15,7 +15,7 @@ from envdoctor.machine.storage import environments_directory
 
 
 def default_venv(profile: str) -> Path:
-    """The default folder of a profile's environment."""
+    """The default directory of a profile's environment."""
     return environments_directory(os.environ) / Path(profile).stem
 
 
@@ -25,7 +25,7 @@ def environments_file() -> Path:
 
 
 def register_environment(venv: Path) -> None:
-    """Add an environment to the list, so that `envs` finds it outside the default folder."""
+    """Add an environment to the list, so that `envs` finds it outside the default directory."""
     path = environments_file()
     with suppress(OSError):  # the environment works without the entry
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def register_environment(venv: Path) -> None:
 
 
 def known_environments() -> list[EnvironmentPaths]:
-    """Environments in the default folder, and listed ones elsewhere."""
+    """Environments in the default directory, and listed ones elsewhere."""
     home = environments_directory(os.environ)
     hidden = (path for path in sorted(home.glob(".*.envdoctor")) if path.is_dir())
     names = [home / path.name.removeprefix(".").removesuffix(".envdoctor") for path in hidden]

@@ -65,7 +65,7 @@ class Plan(Record, frozen=True, kw_only=True):
 
     @property
     def building(self) -> Path:
-        """The folder of the new environment until it is swapped in."""
+        """The directory of the new environment until it is swapped in."""
         return EnvironmentPaths(Path(self.venv)).building
 
 
@@ -91,7 +91,7 @@ def plan_install(
     interpreter = str(building / "bin/python")
     arguments = sync_arguments(lock, sources)
     steps = [
-        # Relocatable: scripts find their Python relative to their own path, so the folder can be renamed.
+        # Relocatable: scripts find their Python relative to their own path, so the directory can be renamed.
         Step(name="venv", title=f"Create an environment with Python {lock.python}", deadline=15 * MINUTE,
              arguments=("venv", "--python", lock.python, "--relocatable", "--no-project", str(building))),
         Step(name="sync", title=f"Install {len(lock.packages) - len(lock.built)} packages", deadline=120 * MINUTE,

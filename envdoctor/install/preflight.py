@@ -59,7 +59,7 @@ class Survey(Record, frozen=True, kw_only=True):
 
 
 class DiskSpace(Record, frozen=True):
-    """The needed and the free space of one folder, in bytes."""
+    """The needed and the free space of one directory, in bytes."""
 
     path: str
     use: str
@@ -83,7 +83,7 @@ def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str,
     parent = next(folder for folder in venv.parents if folder.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise BadInput(
-            f"{parent} cannot be written to", expected="a writable folder", hint="envdoctor install --venv PATH"
+            f"{parent} cannot be written to", expected="a writable directory", hint="envdoctor install --venv PATH"
         )
     cache = cache_folder(plan)
     links = link_mode(cache, parent, environ)
@@ -128,14 +128,14 @@ def cache_folder(plan: Plan) -> Path:
     """uv's cache according to uv itself (variables, uv.toml). An error if it is not writable."""
     result = run_uv(["cache", "dir"], environment=plan.environment, timeout=30)
     if not result.ok:
-        raise EnvdoctorError(f"uv cache dir: {summarize_error(result.output)}", expected="the folder of uv's cache")
+        raise EnvdoctorError(f"uv cache dir: {summarize_error(result.output)}", expected="uv's cache directory")
     folder = Path(result.output.strip().splitlines()[-1])
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise EnvdoctorError(
             f"uv's cache {folder} cannot be written to" + (f" ({existing})" if existing != folder else ""),
-            expected="a writable folder: uv unpacks downloads there",
-            hint="export UV_CACHE_DIR=/path/to/a/writable/folder, then run the command again",
+            expected="a writable directory: uv unpacks downloads there",
+            hint="export UV_CACHE_DIR=/path/to/a/writable/directory, then run the command again",
         )
     return folder
 
@@ -149,7 +149,7 @@ def link_mode(cache: Path, target: Path, environ: Mapping[str, str]) -> Literal[
         return "copies"
     try:
         with tempfile.NamedTemporaryFile(dir=source, prefix=".envdoctor-link-") as file:
-            linked = target / f"{Path(file.name).name}.linked"  # another name, since both may be the same folder
+            linked = target / f"{Path(file.name).name}.linked"  # another name, since both may be the same directory
             os.link(file.name, linked)
             linked.unlink()
     except OSError:

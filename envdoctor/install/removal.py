@@ -10,16 +10,16 @@ from envdoctor.install.swap import remove_environment
 
 
 class RemovalResult(Record, frozen=True):
-    """Folders that were removed; for a dry run, folders that would be removed."""
+    """Directories that were removed; for a dry run, directories that would be removed."""
 
     paths: tuple[str, ...]
     size: int  # bytes freed at most: files hard-linked to uv's cache are freed only with the cache
-    kept: tuple[str, ...] = ()  # folders that were kept, with the reason
+    kept: tuple[str, ...] = ()  # directories that were kept, with the reason
     dry_run: bool = False
 
 
 class Removal:
-    """Removes folders, or only counts them in a dry run."""
+    """Removes directories, or only counts them in a dry run."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
@@ -28,18 +28,18 @@ class Removal:
         self.size = 0
 
     def remove(self, path: Path) -> None:
-        """Remove a folder."""
+        """Remove a directory."""
         self.count(path)
         if not self.dry_run:
             remove_environment(path)
 
     def count(self, path: Path) -> None:
-        """Count a folder that the caller removes."""
+        """Count a directory that the caller removes."""
         self.paths.append(path)
         self.size += size_on_disk(path)
 
     def keep(self, path: Path, reason: str) -> None:
-        """Record why a folder is kept."""
+        """Record why a directory is kept."""
         self.kept.append(f"{path}: {reason}")
 
     def result(self) -> RemovalResult:

@@ -20,7 +20,7 @@ from envdoctor.environment.managed import (
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two folders atomically. False if the C library or the file system does not support it (musl, NFS)."""
+    """Swap two directories atomically. False if the C library or the file system does not support it (musl, NFS)."""
     at_working_directory, rename_exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: renameat2(2)
     try:
         rename = ctypes.CDLL(None).renameat2
@@ -49,7 +49,7 @@ def swap_in(paths: EnvironmentPaths) -> None:
     The replaced environment is then in `building` or in `outgoing`, until `retain_previous` moves it.
     """
     if not paths.venv.exists() or not any(paths.venv.iterdir()):
-        paths.building.rename(paths.venv)  # rename(2) replaces an empty folder
+        paths.building.rename(paths.venv)  # rename(2) replaces an empty directory
     elif not exchange(paths.building, paths.venv):
         paths.venv.rename(paths.outgoing)
         try:

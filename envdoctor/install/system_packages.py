@@ -57,7 +57,7 @@ def _is_provided(sign: Indicator, python: str, interpreter: Path | None, environ
 
 
 def _header_folders(interpreter: Path, python: str) -> Iterator[Path]:
-    """The folders of an interpreter's headers, below its prefix and below /usr."""
+    """The directories of an interpreter's headers, below its prefix and below /usr."""
     prefix = interpreter.resolve().parent.parent
     yield prefix / "include" / f"python{python}"
     yield Path("/usr/include") / f"python{python}"

@@ -27,7 +27,7 @@ class _Stopped(Exception):  # noqa: N818
 
 
 class Transfer:
-    """The downloads of one folder. The threads are daemons: one that hangs in a read does not delay the exit."""
+    """The downloads of one directory. The threads are daemons: one that hangs in a read does not delay the exit."""
 
     def __init__(self, client: HttpClient, folder: Path, files: Sequence[PackageFile]) -> None:
         self.client, self.folder, self.files = client, folder, files

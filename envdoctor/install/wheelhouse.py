@@ -1,4 +1,4 @@
-"""A wheelhouse: a folder with all wheels of a lock and a manifest, for an install without a network."""
+"""A wheelhouse: a directory with all wheels of a lock and a manifest, for an install without a network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 class Wheelhouse(Record, frozen=True, kw_only=True):
-    """A checked wheelhouse: its lock, package sources that use only this folder, and its direct wheels."""
+    """A checked wheelhouse: its lock, package sources that use only this directory, and its direct wheels."""
 
     folder: str
     lock: Lock
@@ -91,7 +91,7 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
     lock = _read_lock(folder, manifest)
     _check_names(folder, manifest, {package.sha256 for package in lock.packages if package.built})
     _check_files(folder, manifest.files, profile)
-    link = folder.as_uri() if "," in str(folder) else str(folder)  # uv separates folders by commas
+    link = folder.as_uri() if "," in str(folder) else str(folder)  # uv separates directories by commas
     return Wheelhouse(
         folder=str(folder),
         # Without a backend, since --torch-backend would make uv query the PyTorch index.
@@ -104,7 +104,7 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None if there is none."""
+    """The manifest of a directory; None if there is none."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -152,7 +152,7 @@ def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
         except BadInput as error:
             where = str(folder / MANIFEST)
             raise _damaged(
-                where, f"names {name!r}", "plain names of wheels in its folder", manifest.profile
+                where, f"names {name!r}", "plain names of wheels in its directory", manifest.profile
             ) from error
         installable = name.endswith(SOURCE_ARCHIVES if sha256 in sources else ".whl")
         if not installable or names.count(name) > 1:
@@ -167,7 +167,7 @@ def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
 
 
 def unlisted_files(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Installable files of a folder that are not among `names`. Partial downloads are ignored."""
+    """Installable files of a directory that are not among `names`. Partial downloads are ignored."""
     known = set(names)
     return sorted(
         path
@@ -204,12 +204,12 @@ def _check_file(folder: Path, file: WheelhouseFile, profile: str) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Refuse a wheel with files outside its folders or missing from its RECORD."""
+    """Refuse a wheel with files outside its directories or missing from its RECORD."""
     if faults := list(find_wheel_problems(path)):
         more = f" and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise BadInput(
             f"{path}: {'; '.join(faults[:FAULTS_SHOWN])}{more}",
-            expected="a wheel whose files stay in their folders and are listed in its RECORD",
+            expected="a wheel whose files stay in their directories and are listed in its RECORD",
             hint=f"python -m zipfile --list {path}",
         )
 
@@ -230,6 +230,6 @@ def _without_manifest(folder: Path, profile: str) -> BadInput:
         observed = f"cannot be read: {error.strerror}"
     return BadInput(
         f"{folder} {observed}",
-        expected=f"{FORMAT}; for a plain folder of wheels, set PIP_FIND_LINKS",
+        expected=f"{FORMAT}; for a plain directory of wheels, set PIP_FIND_LINKS",
         hint=f"envdoctor fetch --profile {profile} --dest {folder}",
     )

@@ -12,7 +12,7 @@ class Indicator(Record, frozen=True, kw_only=True):
     """A file that shows that the package is installed: exactly one of the three."""
 
     program: str = ""  # on PATH
-    header: str = ""  # in the include folder of the interpreter or the system
+    header: str = ""  # in the include directory of the interpreter or the system
     library: str = ""  # that the loader finds
 
 

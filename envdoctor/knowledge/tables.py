@@ -1,4 +1,4 @@
-"""Loads the built-in tables: TOML files of this folder, converted to records and cached."""
+"""Loads the built-in tables: TOML files of this directory, converted to records and cached."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ PIN = re.compile(
 
 
 def lock_folder(profile: str) -> Path:
-    """The folder of a profile's locks. The profile is given by name or file."""
+    """The directory of a profile's locks. The profile is given by name or file."""
     path = profile_file(profile)
     return (
         bundled_directory("profiles") / "locks" / path.stem
@@ -145,7 +145,7 @@ def is_partial(path: Path) -> bool:
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Write a lock file and create its folder."""
+    """Write a lock file and create its directory."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(format_lock(lock), encoding="utf-8")
@@ -153,8 +153,8 @@ def write_lock(path: Path, lock: Lock) -> None:
         raise write_error(
             path,
             error,
-            expected="a writable folder: the locks of a profile are next to its file",
-            hint=f"copy the profile to your own folder, then envdoctor lock --profile ./{lock.profile}.toml",
+            expected="a writable directory: the locks of a profile are next to its file",
+            hint=f"copy the profile to your own directory, then envdoctor lock --profile ./{lock.profile}.toml",
         ) from error
 
 

@@ -130,7 +130,7 @@ def resolution_error(resolution: Resolution, sources: Sources) -> EnvdoctorError
         hint = "name your network's certificate authority: export PIP_CERT=/path/to/ca.pem"
     elif unreachable:
         hint = (
-            "check the network or name a mirror: export PIP_INDEX_URL=ADDRESS or PIP_FIND_LINKS=/folder/of/wheels, "
+            "check the network or name a mirror: export PIP_INDEX_URL=ADDRESS or PIP_FIND_LINKS=/path/to/wheels, "
             f"then envdoctor resolve --profile {resolution.profile}"
         )
     error = EnvdoctorError(

@@ -1,4 +1,4 @@
-"""Run uv from a neutral folder and parse its error messages."""
+"""Run uv from a neutral directory and parse its error messages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run_uv(
     on_output: Callable[[str], None] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> CompletedProcess:
-    """Run uv in an empty folder, so that no pyproject.toml of the user changes its behaviour."""
+    """Run uv in an empty directory, so that no pyproject.toml of the user changes its behaviour."""
     fixed = {"UV_NO_COLOR": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as neutral:
         finished = run(
@@ -84,8 +84,8 @@ def check_cache_writable(output: str) -> None:
     if any(CANNOT_WRITE.search(message) for message in errors):
         raise EnvdoctorError(
             f"uv cannot write its cache: {errors[-1]}",
-            expected="a writable folder with free space: uv unpacks downloads there",
-            hint="export UV_CACHE_DIR=/path/to/a/writable/folder, then run the command again",
+            expected="a writable directory with free space: uv unpacks downloads there",
+            hint="export UV_CACHE_DIR=/path/to/a/writable/directory, then run the command again",
         )
 
 

@@ -63,7 +63,7 @@ def _interpreters_in(directory: Path) -> list[Path]:
 
 
 def _entries(directory: Path) -> list[str]:
-    """The names in a folder; empty if it does not exist or cannot be read."""
+    """The names in a directory; empty if it does not exist or cannot be read."""
     try:
         return os.listdir(directory)  # noqa: PTH208  a Path for each of 2,000 programs on PATH takes 3 ms
     except OSError:

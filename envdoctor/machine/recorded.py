@@ -64,7 +64,7 @@ def json_text(data: object) -> str:
 
 
 def anonymize(machine: Machine, *, name: str, origin: str, home: str) -> Machine:
-    """The machine without personal data: the home folder is replaced by `~`, GPU UUIDs are removed."""
+    """The machine without personal data: the home directory is replaced by `~`, GPU UUIDs are removed."""
     data = msgspec.to_builtins(machine)
     for gpu in data["gpus"].get("value", ()):
         gpu["uuid"] = {"state": "absent", "source": gpu["uuid"]["source"], "note": "removed when recorded"}

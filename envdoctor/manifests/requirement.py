@@ -1,4 +1,4 @@
-"""Parsers for the arguments of install commands: requirements, wheels, repositories, folders, conda packages."""
+"""Parsers for the arguments of install commands: requirements, wheels, repositories, directories, conda packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_NAME_LENGTH = 200  # the tables are looked up by file name
 
 
 class InstallRequirement(NamedTuple):
-    """A package to install. `specifier` is PEP 440; `url` is a wheel, an archive, `git+https://` or a folder."""
+    """A package to install. `specifier` is PEP 440; `url` is a wheel, an archive, `git+https://` or a directory."""
 
     name: str
     specifier: str = ""

@@ -38,7 +38,7 @@ class Command(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the program without its folder."""
+        """The name of the program without its directory."""
         return self.words[0].rpartition("/")[2] if self.words else ""
 
     def __str__(self) -> str:

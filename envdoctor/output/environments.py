@@ -83,7 +83,7 @@ def render_rollback(data: RollbackResult) -> list[RenderableType]:
 
 
 def render_removal(data: RemovalResult) -> list[RenderableType]:
-    """The removed and the kept folders."""
+    """The removed and the kept directories."""
     if not data.paths and not data.kept:
         return [Text("nothing to remove")]
     verb = "would be removed" if data.dry_run else "removed"
@@ -96,7 +96,7 @@ def render_removal(data: RemovalResult) -> list[RenderableType]:
 
 
 def render_paths(data: PathList) -> list[RenderableType]:
-    """All folders of envdoctor, with their use, their size, and how to remove them."""
+    """All directories of envdoctor, with their use, their size, and how to remove them."""
     rows = table("path", "use", "size", "to remove")
     for entry in data.paths:
         size = "does not exist" if entry.size is None else f"{entry.size / MIB:,.0f} MiB"

@@ -28,6 +28,6 @@ def render_fetch(data: FetchResult) -> list[RenderableType]:
             "" if data.own_lock else " (resolved now)",
         ),
         *(indent(Text(line, style="dim"), 2) for line in details),
-        Text("Copy the folder to the machine without a network and run there:"),
+        Text("Copy the directory to the machine without a network and run there:"),
         Text(f"$ {data.command}", style="command"),
     ]

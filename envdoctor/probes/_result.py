@@ -1,6 +1,6 @@
 """The report of a probe: one JSON object in the file named by its first argument.
 
-Probes import this module from their own folder (sys.path[0]). It uses only the standard library, since it runs in
+Probes import this module from their own directory (sys.path[0]). It uses only the standard library, since it runs in
 the interpreter under test. The report goes to a file because torch and vLLM print to stdout.
 """
 

@@ -36,7 +36,7 @@ OPTIONAL_URL = r"(https?://[^\s@\\]+)?"
 
 EXACT_PIN = r"[A-Za-z0-9._-]+ *== *[A-Za-z0-9.!+_-]+"  # only name==version
 
-# Valid distribution names that uv treats as files of the current folder (tried with uv 0.13.8:
+# Valid distribution names that uv treats as files of the current directory (tried with uv 0.13.8:
 # `six-1.0-py3-none-any.whl` and `six.tar.gz` in a requirements file).
 ARCHIVE_NAME = r"(?i:\.(whl|zip|egg|tgz|tbz|txz|tar(\.\w+)?)$)"
 
@@ -128,7 +128,7 @@ def check_profile(profile: Profile) -> Iterator[Problem]:
 def _formats(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
     """Texts with a required format: key, value, regular expression, and description of the format."""
     version = "a version such as {}"
-    yield "id", profile.id, NAME, "up to 64 letters, digits, dots and dashes, since it is used as a folder name"
+    yield "id", profile.id, NAME, "up to 64 letters, digits, dots and dashes, since it is used as a directory name"
     for architecture in profile.when.architectures:
         yield "when.architectures", architecture, r"[a-z0-9_]{2,16}", "the output of `uname -m`: x86_64, aarch64"
     yield "when.glibc", profile.when.glibc, r"2\.[0-9]{1,3}", version.format("2.28")
@@ -286,7 +286,7 @@ def check_wheel(wheel: Wheel, place: str) -> Iterator[Problem]:
         yield Problem(f"{place}.file", f"{place}.file: {escaped(str(error))}", "name-version-python-abi-platform.whl")
         return
     if "/" in wheel.file or "\\" in wheel.file:
-        yield Problem(f"{place}.file", f"{place}.file = {escaped(wheel.file)}", "a file name, without a folder")
+        yield Problem(f"{place}.file", f"{place}.file = {escaped(wheel.file)}", "a file name, without a directory")
     elif name != normalize_name(wheel.name):
         yield Problem(f"{place}.name", f"{place}.file is a wheel of {name}", f"a wheel of {escaped(wheel.name)}")
     elif url_name != wheel.file:

@@ -4,7 +4,7 @@ A name refers to a bundled profile or to a user profile in $XDG_CONFIG_HOME/envd
 Locks, evidence and bug reports refer to bundled names. A user profile with a bundled name is therefore only accepted
 if it has `extends = "that name"`. A path always refers to that file.
 
-`extends` names another profile, or a .toml file below the file's own folder:
+`extends` names another profile, or a .toml file below the file's own directory:
 
 - Tables (when, python, cuda, verify, train, environment, build, fallbacks) are merged key by key.
 - Requirements, constraints and wheels are replaced by distribution. A requirement also replaces the constraint, the
@@ -139,7 +139,7 @@ def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """The TOML files in the user's profile folder; empty if the folder cannot be listed."""
+    """The TOML files in the user's profile directory; empty if the directory cannot be listed."""
     try:
         files = sorted(user_folder(environ).glob("*.toml"))
     except (OSError, RuntimeError):
@@ -167,7 +167,7 @@ def _read_file(path: Path, environ: Mapping[str, str] = os.environ) -> Profile:
 
 
 def _read_user_file(path: Path, environ: Mapping[str, str]) -> tuple[Profile, list[LoadedFile]]:
-    """Read a profile from the user's folder. Its id must be the name of its file."""
+    """Read a profile from the user's directory. Its id must be the name of its file."""
     find_profile(path.stem, environ)  # an error if the name is already used
     chain = _read_chain(path, environ)
     profile = _merged_profile(chain)
@@ -206,7 +206,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def _base_file(file: LoadedFile, environ: Mapping[str, str]) -> Path:
-    """The file that `extends` refers to. A path must be a .toml file below the folder of the profile."""
+    """The file that `extends` refers to. A path must be a .toml file below the directory of the profile."""
     base_name = file.entries.extends
     if not _is_path(base_name):
         is_user_file = any(_is_same_file(file.path, path) for path in user_files(environ))

@@ -31,7 +31,7 @@ from envdoctor.machine.storage import storage_directories
 
 READ_BYTES = 8 << 20  # limit for each file
 LOCK_LINE = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})(?: # [0-9]+)?$", re.MULTILINE)
-# uv's pointer file to an unpacked wheel contains the name of a folder, and "Sha256" with the digest, as MessagePack.
+# uv's pointer file to an unpacked wheel contains a directory name, and "Sha256" with the digest, as MessagePack.
 UV_DIGEST = re.compile(rb"Sha256.{0,3}?([0-9a-f]{64})(?![0-9a-f])", re.DOTALL)
 UV_FOLDER = re.compile(rb"[A-Za-z0-9_-]{10,40}")
 NOT_IN_WHEEL = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json", "uv_build.json")
@@ -119,7 +119,7 @@ def _matches_record(installed: dict[str, str], wheel: dict[str, str]) -> bool:
 
 
 def _record_hashes(info: Path) -> dict[str, str]:
-    """The files and hashes of a RECORD, without files that installers add or rewrite (scripts, .data folders)."""
+    """The files and hashes of a RECORD, without files that installers add or rewrite (scripts, .data directories)."""
     rows = csv.reader(_read(info / "RECORD").decode(errors="replace").splitlines())
     return {
         row[0]: row[1]

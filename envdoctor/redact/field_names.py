@@ -49,7 +49,7 @@ def _ends_secret(before: str, last: str, *, uppercase: bool) -> bool:
     """Whether the last two parts of a name mark its values as secrets."""
     if last == "token":
         return before not in word_list("no_tokens")
-    if last == "pwd":  # PWD and OLDPWD are folders
+    if last == "pwd":  # PWD and OLDPWD are directories
         return before not in ("", "old")
     if last in ("pass", "auth", "pat"):
         return uppercase and before != ""

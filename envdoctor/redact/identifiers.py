@@ -77,7 +77,7 @@ def redact_identifiers(text: str, replace_value: ReplaceValue, public: AbstractS
 
 
 def _redact_known_patterns(text: str, replace_value: ReplaceValue) -> str:
-    """Redact names in home folders, in the output of `id`, and in lines of W&B and of the system log."""
+    """Redact names in home directories, in the output of `id`, and in lines of W&B and of the system log."""
     for literal, pattern in HOME_DIRECTORIES:
         if literal in text:
             text = pattern.sub(lambda found: _redact_groups(found, replace_value, "user"), text)

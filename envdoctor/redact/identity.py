@@ -37,7 +37,7 @@ def read_identity(environ: Mapping[str, str] = os.environ) -> Identity:
 
 
 def _users(environ: Mapping[str, str]) -> set[str]:
-    """The names of the account, and the name of the home folder, which may differ."""
+    """The names of the account, and the name of the home directory, which may differ."""
     import pwd
 
     users = {environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "SLURM_JOB_USER", "USERNAME")}

@@ -31,7 +31,7 @@ OWN_WORDS = word_list("ours") | {"not supported", "not started", "in progress"}
 LARGE_NUMBER = 10**6  # may be a serial number or a password; smaller numbers are counts
 PART_LENGTH = 32 << 10  # characters
 MIN_LEARNED_SECRET = 12  # characters of a secret with letters and digits that is redacted everywhere
-# The folder of a user whose name is also the name of a package.
+# The directory of a user whose name is also the name of a package.
 FOLDER_PATTERN = r"(?<!site-packages)(?<!dist-packages)/{}(?=[/:\s\"'),]|$)"
 WORD_BEFORE, WORD_AFTER = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 

@@ -192,7 +192,7 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
     libcuda of the Windows driver is not found, or a Linux driver hides it. The Windows driver installs libcuda.so.1
     in /usr/lib/wsl/lib. Do not install a Linux driver inside WSL.
 
-    Fix: add that folder to the loader's path, update the Windows driver, and remove Linux drivers from WSL.
+    Fix: add that directory to the loader's path, update the Windows driver, and remove Linux drivers from WSL.
 
     References:
     https://docs.nvidia.com/cuda/wsl-user-guide/index.html
@@ -222,7 +222,7 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     /usr/local/cuda/compat. If it is older than the host's driver, or the GPU is not a data-centre GPU, CUDA fails
     with error 803 or 804.
 
-    Fix: remove the compat folder from the loader's path.
+    Fix: remove the compat directory from the loader's path.
 
     References:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html

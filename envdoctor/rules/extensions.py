@@ -216,7 +216,7 @@ def _is_main(name: str, file: Extension) -> bool:
 
 
 def _runs(files: list[Extension], file: Extension, gpu: Capability) -> bool:
-    """Whether this file, or the same file in another folder (sm90 and sm100 of sgl-kernel), has code for the GPU."""
+    """Whether this file, or the same file in another directory (sgl-kernel: sm90, sm100), has code for the GPU."""
     siblings = [other for other in files if re.search(r"/sm\d+/", other.path)] if "/sm" in file.path else []
     return any(other.code and _supports(other.code, gpu) for other in (file, *siblings))
 

@@ -122,7 +122,7 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
 
 @rule("HOST006", kind="machine", severity="warning", cause="cuda-home-missing", url="")
 def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
-    """CUDA_HOME is set to a folder without nvcc, so every source build of a CUDA extension fails.
+    """CUDA_HOME is set to a directory without nvcc, so every source build of a CUDA extension fails.
 
     Fix: set CUDA_HOME to a toolkit with nvcc, or unset it.
 

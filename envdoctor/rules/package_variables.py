@@ -179,7 +179,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     libcublas.so.12, and the import fails with "undefined symbol: __nvJitLinkComplete_12_4", or cuDNN loads parts of
     another version. A newer toolkit of the same major version usually causes no problem.
 
-    Fix: remove the folder from LD_LIBRARY_PATH; wheels do not need it.
+    Fix: remove the directory from LD_LIBRARY_PATH; wheels do not need it.
 
     References:
     https://github.com/pytorch/pytorch/issues/134929
@@ -298,7 +298,7 @@ def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterat
 
 
 def _cuda_of(part: str, machine: Machine) -> tuple[int, int] | None:
-    """The CUDA release of a folder: that in its name for /usr/local/cuda-12.1/lib64, that of nvcc without one."""
+    """The CUDA release of a directory: that in its name for /usr/local/cuda-12.1/lib64, that of nvcc without one."""
     named = parse_major_minor(found[1]) if (found := re.search(r"cuda-(\d+\.\d+)", part)) else None
     plain = part.startswith("/usr/local/cuda/")
     return named or (parse_major_minor(machine.cuda.nvcc_version.value) if plain else None)

@@ -89,8 +89,8 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
 def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """conda's pytorch and PyPI's torch are installed in one environment, in different versions.
 
-    Both install to the same folder. `pip install` of a package that requires another torch overwrites conda's files
-    with PyPI's. conda's libtorch, MKL or torchvision is then combined with PyPI's files, or conda's next update
+    Both install to the same directory. `pip install` of a package that requires another torch overwrites conda's
+    files with PyPI's. conda's libtorch, MKL or torchvision is then combined with PyPI's files, or conda's next update
     overwrites them. PyTorch publishes no conda builds from torch 2.6 on.
 
     Fix: keep one of the two: remove conda's pytorch and reinstall torch with pip or uv.

@@ -179,11 +179,11 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
 
 @rule("CUDNN003", kind="environment", severity="warning", cause="cuda-lib-shadowed")
 def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, in the same folder.
+    """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, in the same directory.
 
     `nvidia-cudnn-cu12` and `nvidia-cudnn-cu13` both install to nvidia/cudnn/lib. torch loads the one installed last,
-    and removing one package removes the files of both. Most other libraries of CUDA 13 have a separate folder. NCCL
-    has the same problem, see NCCL001.
+    and removing one package removes the files of both. Most other libraries of CUDA 13 have a separate directory.
+    NCCL has the same problem, see NCCL001.
 
     Fix: remove the package that torch does not use, and reinstall the other.
 
@@ -198,7 +198,7 @@ def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stac
             right, wrong = (both[0], both[1]) if major == "12" else (both[1], both[0])
             yield Problem(
                 "warning",
-                f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} install to the same folder",
+                f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} install to the same directory",
                 version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
                 (

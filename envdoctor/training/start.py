@@ -78,7 +78,7 @@ def plan_run(
 
 
 def _environment_folders(python: Path) -> Iterator[Path]:
-    """Yield the environment's folder and its base Python's, except a system Python, which a container has itself."""
+    """Yield the environment's directory and its base Python's. A container has its own system Python."""
     yield python.parent.parent
     base = python.resolve().parent.parent
     if base not in (Path("/usr"), Path("/usr/local"), Path("/")):

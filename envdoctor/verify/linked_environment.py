@@ -27,7 +27,7 @@ class LinkedEnvironment(NamedTuple):
 
 
 def read_linked_environment(path: Path) -> LinkedEnvironment:
-    """Read every compiled file of an environment, given by its folder or its interpreter."""
+    """Read every compiled file of an environment, given by its directory or its interpreter."""
     from envdoctor.core.directories import cache_directory
     from envdoctor.environment.find import environment_of_interpreter
     from envdoctor.environment.inspect import read_compiled_files

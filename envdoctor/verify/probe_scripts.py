@@ -46,7 +46,7 @@ def bundled_benchmarks() -> tuple[Probe, ...]:
 
 
 def read_probes(folder: Path) -> tuple[Probe, ...]:
-    """Every script in a folder, without shared modules, whose names start with an underscore."""
+    """Every script in a directory, without shared modules, whose names start with an underscore."""
     files = sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
     probes = (parse_probe(path.read_text(encoding="utf-8"), path) for path in files)
     return tuple(sorted(probes, key=lambda probe: (probe.needs_gpu, probe.name)))

@@ -49,7 +49,7 @@ def write_record(path: Path, record: Record) -> None:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         temporary.replace(path)
     except OSError as error:
-        raise EnvdoctorError(f"cannot write {path}: {error.strerror}", expected="a writable folder") from error
+        raise EnvdoctorError(f"cannot write {path}: {error.strerror}", expected="a writable directory") from error
 
 
 def read_verification(path: Path) -> Verification:

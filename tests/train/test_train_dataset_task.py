@@ -66,7 +66,7 @@ def test_the_check_resolves_local_models(tmp_path: Path, sums: Path) -> None:
     assert check("./mine")["settings"]["model"] == str(tmp_path / "mine")
     assert check("Qwen/Qwen2.5-0.5B-Instruct")["settings"]["model"] == "Qwen/Qwen2.5-0.5B-Instruct"
     for missing in ("./nowhere", "~no-such-user/model"):
-        assert check(missing)["error"]["message"] == f"settings: model = {missing}: it is not a folder"
+        assert check(missing)["error"]["message"] == f"settings: model = {missing}: it is not a directory"
 
 
 def test_fewer_rows_than_a_step_needs_are_refused(sums: Path) -> None:

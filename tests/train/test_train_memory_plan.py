@@ -503,7 +503,7 @@ def test_sources_of_a_config(tmp_path: Path) -> None:
             read_shape(str(tmp_path))
     with pytest.raises(BadInput, match="cannot read"):
         read_shape(str(tmp_path / "other.json"))
-    with pytest.raises(BadInput, match=r"revision = v1 of .* which is a local folder"):
+    with pytest.raises(BadInput, match=r"revision = v1 of .* which is a local directory"):
         read_shape(str(tmp_path), revision="v1")
 
 

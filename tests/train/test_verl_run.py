@@ -63,7 +63,7 @@ def test_assignments_use_the_settings_of_verl() -> None:
         ({}, "'recipe'"),
         ({"recipe": "verl-sftt"}, "did you mean 'verl-sft'?"),
         ({"recipe": "verl-sft", "settings": []}, "[] (list)"),
-        ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "model = ./nowhere: it is not a folder"),
+        ({"recipe": "verl-sft", "settings": {"model": "./nowhere"}}, "model = ./nowhere: it is not a directory"),
         ({"recipe": "verl-ppo", "settings": {"reward_function": "nowhere.py:score"}}, "no such file"),
         ({"recipe": "verl-sft", "settings": {"data": "nowhere.jsonl"}}, "no such file"),
     ],

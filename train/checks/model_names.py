@@ -13,23 +13,23 @@ def is_local_path(name: str) -> bool:
 
 
 def resolve_local_folder(setting: str, given: str) -> str:
-    """The absolute path of a folder, since a run may be resumed elsewhere; a name on the hub unchanged."""
+    """The absolute path of a directory, since a run may be resumed elsewhere; a name on the hub unchanged."""
     path = expand_user(given)
     if given and path.is_dir():
         return str(path.resolve())
     if given and is_local_path(given):
         raise BadInput(
-            f"settings: {setting} = {given}: it is not a folder", expected="a folder or a hub name",
+            f"settings: {setting} = {given}: it is not a directory", expected="a directory or a hub name",
             hint=f"--set {setting}=FOLDER",
         )  # fmt: skip
     return given
 
 
 def check_revision(name: str, revision: str) -> None:
-    """Refuse a revision of a folder: transformers would ignore it."""
+    """Refuse a revision of a directory: transformers would ignore it."""
     if revision and is_local_path(name):
         raise BadInput(
-            f"revision = {revision} of {name}, which is a local folder",
+            f"revision = {revision} of {name}, which is a local directory",
             expected="a revision of a model on the hub",
             hint="--set revision=",
         )

@@ -1,4 +1,4 @@
-"""Find the source of the data: a file, a folder, a pattern, or a dataset on the Hub. Standard library only."""
+"""Find the source of the data: a file, a directory, a pattern, or a dataset on the Hub. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from settings import BadInput, expand_user
 KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?(?:@([\w./-]+))?")
 EXPECTED_DATA = (
-    "a CSV, JSONL or Parquet file, a folder of one of these kinds, or a Hub dataset NAME, NAME:CONFIG or "
+    "a CSV, JSONL or Parquet file, a directory of one of these kinds, or a Hub dataset NAME, NAME:CONFIG or "
     "NAME:CONFIG@REVISION"
 )
 EXPECTED_FILES = "CSV, JSONL or Parquet files, all of one kind"
@@ -37,7 +37,7 @@ class Source:
 
 
 def find_source(data: str, data_format: str) -> Source:
-    """Return the source that `data` names: a file, a folder, a pattern, or otherwise a dataset on the Hub."""
+    """Return the source that `data` names: a file, a directory, a pattern, or otherwise a dataset on the Hub."""
     source = _find_source(data, data_format)
     check_file_names(source.files)
     return source
@@ -60,17 +60,19 @@ def _find_source(data: str, data_format: str) -> Source:
             return _find_by_pattern(path.parent.resolve(), path.name)
     except OSError as error:
         raise BadInput(
-            f"settings: data = {data}: {error.strerror}", expected="a readable file or folder", hint="--set data=PATH"
+            f"settings: data = {data}: {error.strerror}",
+            expected="a readable file or directory",
+            hint="--set data=PATH",
         ) from None
     if _is_path(data):
         raise BadInput(
-            f"settings: data = {data}: no such file or folder", expected=EXPECTED_DATA, hint="--set data=PATH"
+            f"settings: data = {data}: no such file or directory", expected=EXPECTED_DATA, hint="--set data=PATH"
         )
     return Source("hub", data)
 
 
 def _find_by_pattern(folder: Path, pattern: str) -> Source:
-    """Find the files of a folder that match a pattern such as `weeks/*_harmony.csv`."""
+    """Find the files of a directory that match a pattern such as `weeks/*_harmony.csv`."""
     files = sorted(path for path in folder.glob(pattern) if path.is_file())
     kinds = {_kind_of(path) for path in files}
     if len(kinds) == 1:

@@ -1,4 +1,4 @@
-"""Find a model's config.json: a folder, a file, the Hugging Face cache, known_models.toml, or the Hub."""
+"""Find a model's config.json: a directory, a file, the Hugging Face cache, known_models.toml, or the Hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_shape(
 ) -> tuple[ModelShape, str]:
     """Return (the model's shape, where it was read).
 
-    Order: a folder or config.json, the Hugging Face cache, known_models.toml, and last the Hub, from which only
+    Order: a directory or config.json, the Hugging Face cache, known_models.toml, and last the Hub, from which only
     config.json is downloaded.
     """
     check_revision(model, revision)
@@ -46,8 +46,8 @@ def read_shape(
         return parse_config(row["config"], f"known_models.toml: {model}"), row["source"]
     matches = difflib.get_close_matches(model, list(known), 1)
     suggestion = f" (did you mean {matches[0]!r}?)" if matches else ""
-    expected = "a folder with config.json, a config.json, a model on the Hub, or one of " + ", ".join(sorted(known))
-    problem = f"the sizes of {model!r} are not known: no such folder, and not in the Hugging Face cache"
+    expected = "a directory with config.json, a config.json, a Hub model, or one of " + ", ".join(sorted(known))
+    problem = f"the sizes of {model!r} are not known: no such directory, and not in the Hugging Face cache"
     if not HUB_NAME.fullmatch(model):
         raise BadInput(f"{problem}{suggestion}", expected=expected, hint=CONFIG_HINT)
     if variable := hub.offline(environment):

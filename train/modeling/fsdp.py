@@ -10,7 +10,7 @@ import torch
 from patches.fsdp_generate import sharded_modules
 from settings import BadInput
 
-SHARDED_WEIGHTS = "pytorch_model_fsdp_0"  # accelerate's folder of sharded weights in a checkpoint
+SHARDED_WEIGHTS = "pytorch_model_fsdp_0"  # accelerate's directory of sharded weights in a checkpoint
 
 
 def configure_mixed_precision(config: Any, autocast: str) -> None:

@@ -13,7 +13,7 @@ import hub
 from checks.model_names import check_revision, is_local_path
 from settings import BadInput, expand_user
 
-EXPECTED = "a folder with config.json and the weights, or a name on the hub"
+EXPECTED = "a directory with config.json and the weights, or a name on the hub"
 HUB_NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 
 
@@ -25,7 +25,7 @@ def read_config(settings: dict[str, Any]) -> Any:
     folder = expand_user(name)
     if is_local_path(name) and not (folder / "config.json").is_file():
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) if folder.is_dir() else ""
-        seen = f"has no config.json ({names or 'it is empty'})" if folder.is_dir() else "is not a folder"
+        seen = f"has no config.json ({names or 'it is empty'})" if folder.is_dir() else "is not a directory"
         raise BadInput(f"model = {name}: it {seen}", expected=EXPECTED, hint="--set model=FOLDER")
     check_revision(name, settings["revision"])
     reach_hub(name, settings["revision"])
@@ -62,13 +62,13 @@ def reach_hub(name: str, revision: str, what: str = "model") -> None:
 
 
 def check_tokenizer_folder(name: str) -> None:
-    """Refuse a folder without a tokenizer: some versions of transformers raise AttributeError for it."""
+    """Refuse a directory without a tokenizer: some versions of transformers raise AttributeError for it."""
     folder = expand_user(name)
     if not is_local_path(name) or any(folder.glob("*token*")) or any(folder.glob("vocab*")):
         return
     raise BadInput(
-        f"tokenizer = {name}: it {'has no tokenizer' if folder.is_dir() else 'is not a folder'}",
-        expected="a folder with tokenizer.json, or a name on the hub",
+        f"tokenizer = {name}: it {'has no tokenizer' if folder.is_dir() else 'is not a directory'}",
+        expected="a directory with tokenizer.json, or a name on the hub",
         hint="--set tokenizer=FOLDER",
     )
 
@@ -97,7 +97,7 @@ def explain_failure(error: Exception, settings: dict[str, Any], what: str = "mod
         ("RevisionNotFoundError" in kinds, f"it has no revision {settings['revision']!r}", "--set revision="),
         ("RepositoryNotFoundError" in kinds, "it does not exist on the hub, or it is private and HF_TOKEN is not set",
          f"--set {what}=OWNER/NAME, or set HF_TOKEN"),
-        ("HFValidationError" in kinds, "there is no such folder, and it is not a name on the hub (OWNER/NAME)",
+        ("HFValidationError" in kinds, "there is no such directory, and it is not a name on the hub (OWNER/NAME)",
          f"--set {what}=FOLDER"),
         ("trust_remote_code" in text or "custom code" in text,
          "its repository contains code, which is not run by default",

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def use_snapshot_path(model: Any, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Replace the model's name by the cache folder of its revision while TRL's trainer is constructed.
+    """Replace the model's name by the cache directory of its revision while TRL's trainer is constructed.
 
     TRL loads the reference policy, and vLLM its weights, by a name without a revision. Afterwards the name is the
     one of the hub again, which the adapter's configuration and the model card contain.
@@ -27,7 +27,7 @@ def use_snapshot_path(model: Any, settings: Mapping[str, Any]) -> Iterator[None]
 
 
 def find_snapshot(name: str, revision: str) -> str:
-    """The cache folder of the revision that was loaded; empty without a revision."""
+    """The cache directory of the revision that was loaded; empty without a revision."""
     if not revision:
         return ""
     from huggingface_hub import try_to_load_from_cache

@@ -264,7 +264,7 @@ def public_value(value: Any) -> str:
 
 
 def push(folder: Path, repository: str, token: str) -> str:
-    """Upload a folder as a model repository, private where it is new; return its address.
+    """Upload a directory as a model repository, private where it is new; return its address.
 
     The token is HF_TOKEN. Every failure is BadInput: the run is saved locally.
     """
@@ -297,7 +297,7 @@ def push(folder: Path, repository: str, token: str) -> str:
 
 @contextlib.contextmanager
 def public_copy(folder: Path) -> Iterator[Path]:
-    """A copy of the folder by symlinks, with configurations without local paths."""
+    """A copy of the directory by symlinks, with configurations without local paths."""
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -1,4 +1,4 @@
-"""The folders checkpoint-STEP of a run: which are complete, and which one to resume from. Standard library only."""
+"""A run's checkpoint-STEP directories: which are complete, and which one to resume from. Standard library only."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def checkpoint_step(checkpoint: Path) -> int:
 def archive_later_files(run: Path, checkpoints: Path, step: int) -> Path | None:
     """Move the checkpoints after a step, and result.json, to checkpoints/aside-N, with copies of the tables.
 
-    Those steps are trained again. New checkpoints would otherwise be written into the old folders, a kill could leave
-    a mixture that looks complete, and an old checkpoint could count as the newest one.
+    Those steps are trained again. New checkpoints would otherwise be written into the old directories: a kill could
+    leave a mixture that looks complete, and an old checkpoint could count as the newest one.
     """
     later = [path for path in list_checkpoints(checkpoints) if checkpoint_step(path) > step]
     later += [path for path in [run / "result.json"] if path.exists()]

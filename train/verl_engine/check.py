@@ -19,7 +19,7 @@ def find_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
     conflicts: list[Conflict] = []
     if not settings["model"]:
         conflicts.append(
-            ("model is empty", "a folder or a name on the Hub", "--set model=Qwen/Qwen2.5-0.5B-Instruct")
+            ("model is empty", "a directory or a name on the Hub", "--set model=Qwen/Qwen2.5-0.5B-Instruct")
         )
     if settings["task"] != "sft":
         conflicts += _find_rl_conflicts(settings)

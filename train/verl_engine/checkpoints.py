@@ -1,4 +1,4 @@
-"""The checkpoints that verl writes into a run: folders named global_step_N."""
+"""The checkpoints that verl writes into a run: directories named global_step_N."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Checkpoints:
         )
 
     def shards(self, checkpoint: Path | None, task: str) -> Path:
-        """Return the folder with the shards of the model, which PPO and GRPO call the actor."""
+        """Return the directory with the shards of the model, which PPO and GRPO call the actor."""
         if checkpoint is None:
             raise BadInput(
                 f"{self.folder} has no complete checkpoint to merge", expected="save_every below the run's steps",

@@ -28,7 +28,7 @@ class Command:
 
     @property
     def program(self) -> str:
-        """Return the module or script without its folder: verl.model_merger, merge_adapter.py."""
+        """Return the module or script without its directory: verl.model_merger, merge_adapter.py."""
         return Path(self.argv[2]).name
 
     def shell(self) -> str:
@@ -92,8 +92,8 @@ def _torchrun(nodes: int) -> list[str]:
 def merge_command(python: str, checkpoint: Path, target: Path, trust_remote_code: bool, version: Version) -> Command:
     """Return verl's merger, which turns the shards of every rank into one Hugging Face model on the CPU.
 
-    `checkpoint` is the folder with model_world_size_N_rank_0.pt. The merger's upload to the Hub is not used, since it
-    needs a logged-in user.
+    `checkpoint` is the directory with model_world_size_N_rank_0.pt. The merger's upload to the Hub is not used, since
+    it needs a logged-in user.
     """
     argv = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(checkpoint)]
     argv += ["--target_dir", str(target)]

@@ -27,7 +27,7 @@ PREFIX = re.compile(r"^(\+\+|\+|~)?")
 
 
 def find_verl() -> tuple[Path, Version]:
-    """Return (folder of the package, version) in this interpreter, without importing it."""
+    """Return (directory of the package, version) in this interpreter, without importing it."""
     spec = importlib.util.find_spec("verl")
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         if spec and spec.submodule_search_locations:
@@ -42,7 +42,7 @@ def find_verl() -> tuple[Path, Version]:
 def compose_options(config: Path, name: str, overrides: list[str], module: str) -> dict[str, Any]:
     """Return the full configuration of verl's trainer, with all references resolved.
 
-    `config` is the folder verl/trainer/config, `name` the file without .yaml.
+    `config` is the directory verl/trainer/config, `name` the file without .yaml.
     """
     try:
         from hydra import compose, initialize_config_dir

@@ -26,7 +26,7 @@ def merge_checkpoint(
     run: RunDirectory, children: Children, shards: Path, settings: Mapping[str, Any], *, version: Version,
     environment: Mapping[str, str], result: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Write the merged model and its card into the folder `model`, and return a description of its tensors."""
+    """Write the merged model and its card into the directory `model`, and return a description of its tensors."""
     target = run.path / "model"
     readable = readable_shards(shards, run.path / "verl/shards")
     commands = [merge_command(sys.executable, readable, target, settings["trust_remote_code"], version)]

@@ -19,7 +19,7 @@ LORA_META = "lora_train_meta.json"
 
 
 def readable_shards(shards: Path, link_folder: Path) -> Path:
-    """Return a folder that verl's merger can read: `shards`, or symlinks to them with a changed metadata file.
+    """Return a directory that verl's merger can read: `shards`, or symlinks to them with a changed metadata file.
 
     The merger of 0.7.1 fails on the field task_type of that file ('str' object has no attribute 'value').
     """
@@ -50,7 +50,7 @@ def merge_adapter(folder: Path, rank: int, alpha: float, *, trust: bool) -> None
     # Computed in float32 and saved in bfloat16, to which verl's merger has rounded base and adapter.
     base = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32, trust_remote_code=trust)
     merged = PeftModel.from_pretrained(base, adapter).merge_and_unload().to(torch.bfloat16)
-    merged.save_pretrained(temporary)  # another folder, since the loaded weights are still mapped from the files
+    merged.save_pretrained(temporary)  # another directory, since the loaded weights are still mapped from the files
     for path in folder.glob("*.safetensors*"):
         path.unlink()
     for path in temporary.glob("*.safetensors*"):

@@ -42,7 +42,7 @@ class LaunchContext:
     cpus: int = 0  # per node, as Ray counts them; 0: unknown
     attention: str = "flash_attention_2"  # resolved, never "auto"
     tensor_parallel: int = 1
-    resume: str = ""  # folder of a checkpoint; empty: start from the beginning
+    resume: str = ""  # directory of a checkpoint; empty: start from the beginning
     rollout_folder: str = ROLLOUT_FOLDER
     metrics: str = "verl/metrics-0.jsonl"  # file of verl's JSON logger, from 0.6.0 on
     reward_file: str = "verl/reward.py"  # wrapper of the user's reward function, for versions that need it

@@ -53,7 +53,7 @@ class Recorder:
         steps: int, first_step: int, gpus: int, checkpoints: Checkpoints, held_out_rows: int,
         rollout_folder: Path | None = None,
     ) -> None:  # fmt: skip
-        """`rollout_folder` is the folder to which verl dumps each step's completions, if it does."""
+        """`rollout_folder` is the directory to which verl dumps each step's completions, if it does."""
         self.run, self.settings, self.steps, self.gpus = run, settings, steps, gpus
         self.task, self._version = settings["task"], version
         self.step = first_step

@@ -36,7 +36,7 @@ def make_report(
 ) -> IssueReport:
     """Collect everything and redact it.
 
-    `logs` contains install-*.log, `runs` one folder for each run. Neither has to exist.
+    `logs` contains install-*.log, `runs` one directory for each run. Neither has to exist.
     """
     notes: list[str] = []
     raw = IssueReport(
@@ -124,7 +124,7 @@ def read_install(logs: Path, notes: list[str]) -> LastInstall | None:
 
 
 def read_run(runs: Path, notes: list[str]) -> LastRun | None:
-    """The run in a folder that was written last; an old run may have been resumed."""
+    """The run in a directory that was written last; an old run may have been resumed."""
     newest = [_newest(runs, f"*/{name}", notes) for name in ("run.json", "train.log", "events.jsonl")]
     files = [path for path in newest if path and (path.parent / "run.json").is_file()]
     if not files:

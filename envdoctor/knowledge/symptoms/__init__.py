@@ -51,7 +51,7 @@ class SymptomTable(Record, frozen=True):
 
 
 class SymptomFile(Record, frozen=True):
-    """One file of this folder."""
+    """One file of this directory."""
 
     symptom: tuple[Symptom, ...] = ()
     signal: tuple[Signal, ...] = ()
@@ -59,7 +59,7 @@ class SymptomFile(Record, frozen=True):
 
 @cache
 def symptom_table() -> SymptomTable:
-    """The symptoms and signals of all files of this folder."""
+    """The symptoms and signals of all files of this directory."""
     names = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("symptoms/*.toml"))
     files = [load_table(name, SymptomFile) for name in names]
     symptoms = tuple(symptom for file in files for symptom in file.symptom)

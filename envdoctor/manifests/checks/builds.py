@@ -28,7 +28,7 @@ SourceBuild = tuple[InstallStep, InstallRequirement, int]  # with the line of th
 
 
 def _possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
-    """Requirements that are compiled if there is no wheel: flash-attn from PyPI, repositories and folders."""
+    """Requirements that are compiled if there is no wheel: flash-attn from PyPI, repositories and directories."""
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             if requirement.wheel:
@@ -51,7 +51,7 @@ def _flash_attn_version(install: InstallStep, requirement: InstallRequirement) -
 
 
 def _is_compiled(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:
-    """Whether the step compiles: a repository, a folder, or flash-attn without a release wheel for this torch."""
+    """Whether the step compiles: a repository, a directory, or flash-attn without a release wheel for this torch."""
     if requirement.url:
         return True
     torch = _torch(install)

@@ -60,7 +60,7 @@ def read(*parts):
 
 
 def entries(*parts):
-    """Return the names in a folder; empty where it does not exist."""
+    """Return the names in a directory; empty where it does not exist."""
     try:
         return sorted(os.listdir(os.path.join(*parts)))
     except OSError:

@@ -19,7 +19,7 @@ from envdoctor.training.launchers.records import Allocation, Disk, LaunchContext
 from envdoctor.training.launchers.slurm import parse_partitions
 
 SCHEDULER_SECONDS = 20.0  # a busy slurmctld responds late
-# Usual folders of large disks on clusters and rented machines. Variables first: they are set by the site.
+# Usual directories of large disks on clusters and rented machines. Variables first: they are set by the site.
 LARGE_FOLDERS = (
     "$SCRATCH", "$WORK", "$PROJECT", "/scratch/$USER", "/workspace", "/data", "/mnt/data", "/mnt/nvme",
     "/mnt/localdisk",
@@ -125,7 +125,7 @@ def read_partitions() -> tuple[Partition, ...]:
 
 
 def _read_disks(environ: Mapping[str, str]) -> dict[str, Disk]:
-    """Read the free space of the home directory and of each writable folder of LARGE_FOLDERS."""
+    """Read the free space of the home directory and of each writable directory of LARGE_FOLDERS."""
     mounts = parse_mounts(_read_text(Path("/proc/mounts")))
     disks: dict[str, Disk] = {}
     for role in ("home", *LARGE_FOLDERS):

@@ -53,7 +53,7 @@ def plan_reporters(spec: RunSpec, environ: Mapping[str, str]) -> list[Variable]:
     reason = "one project for the runs of a recipe; the default is huggingface"
     variables = (
         Variable("WANDB_PROJECT", f"envdoctor-{spec.recipe}", reason),
-        Variable("WANDB_NAME", name, "the run's folder"),
+        Variable("WANDB_NAME", name, "the run's directory"),
     )
     return [variable for variable in variables if variable.name not in environ]
 

@@ -269,7 +269,7 @@ def main() -> int:
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606  argv only
     except OSError as error:
-        hint = "this node needs the same folders as the first node"
+        hint = "this node needs the same directories as the first node"
         print(f"error: {node} cannot start {command[0]}: {error.strerror}\nhint: {hint}", file=sys.stderr, flush=True)
     return 127
 

@@ -63,7 +63,7 @@ class Partition(Record, frozen=True):
 
 
 class Disk(Record, frozen=True):
-    """A folder for large files and its free bytes."""
+    """A directory for large files and its free bytes."""
 
     path: str
     free: int

@@ -53,7 +53,7 @@ def header_rows(spec: RunSpec, job: JobOptions, *, nodes: int, gpus: int, partit
     """Return the #SBATCH lines; an option of the user replaces the generated one."""
     cpus = _cpus(gpus, partition)
     rows = [
-        ("job-name", spec.directory.rstrip("/").rpartition("/")[2], "the run's folder, for squeue"),
+        ("job-name", spec.directory.rstrip("/").rpartition("/")[2], "the run's directory, for squeue"),
         ("partition", job.partition, "as requested"),
         ("account", job.account, "as requested"),
         ("time", job.time, "as requested; the job is killed after it"),

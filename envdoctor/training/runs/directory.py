@@ -73,7 +73,7 @@ def find_run(run: str) -> Path:
 
 
 def require_run_directory(folder: Path) -> Path:
-    """Return a run directory; raise BadInput with the folder's content where it is not one."""
+    """Return a run directory; raise BadInput with the directory's content where it is not one."""
     expected = f"a run directory with {RUN_FILE}"
     try:
         if folder.is_file():

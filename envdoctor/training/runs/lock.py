@@ -61,7 +61,7 @@ def is_locked(lock: Path) -> bool:
 
 
 def is_network(folder: Path, mounts: str) -> bool:
-    """Whether a folder is on a network file system, by the content of /proc/self/mounts.
+    """Whether a directory is on a network file system, by the content of /proc/self/mounts.
 
     Sample: "server:/home /home nfs4 rw,relatime 0 0"
     """
@@ -77,7 +77,7 @@ def is_network(folder: Path, mounts: str) -> bool:
 
 
 def is_local(folder: Path) -> bool:
-    """Whether a folder is on a disk of this machine."""
+    """Whether a directory is on a disk of this machine."""
     try:
         mounts = Path("/proc/self/mounts").read_text(errors="replace")
     except OSError:
