@@ -307,9 +307,9 @@ def _file_fault(archive: zipfile.ZipFile, packed: PackedFile) -> str:
                 digest.update(chunk)
                 size += len(chunk)
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
-        return f"it is not readable: {error}"
+        return f"it cannot be read: {error}"
     except Exception as error:  # zlib.error, lzma.LZMAError and others for damaged data
-        return f"it is not readable: {type(error).__name__}: {error}"
+        return f"it cannot be read: {type(error).__name__}: {error}"
     if size > packed.size:
         return f"it has more than {packed.size} bytes"
     if size < packed.size:

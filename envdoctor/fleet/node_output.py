@@ -86,7 +86,7 @@ def decode_report(text: str, node: str, clock: Clock | None, command: str, secon
         report = msgspec.json.decode(data)
         probe, check = report["probe"], report["check"]
     except (binascii.Error, ValueError, zlib.error, RecursionError, TypeError, KeyError) as error:
-        return NodeReport(node=node, clock=clock, failure="garbage", message=f"its report is not readable: {error}")
+        return NodeReport(node=node, clock=clock, failure="garbage", message=f"its report cannot be read: {error}")
     return parse_report(node, probe, check, clock, command, seconds)
 
 
