@@ -216,7 +216,7 @@ def test_an_unmet_requirement_of_the_wheel_is_found_before_the_swap(place: Place
     assert place.left() == ["mine"]
 
 
-def test_a_server_that_requires_a_password_is_named(place: Place, web: Files) -> None:
+def test_error_names_a_server_that_requires_a_password(place: Place, web: Files) -> None:
     web.user = "robot:s3cr3t-token"
     ask_for(place, entry(web, "2.0"), fallback="sdpa")
     done = place.install()

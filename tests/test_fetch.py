@@ -514,7 +514,7 @@ def test_the_output_contains_the_install_command(place: Place, capsys: pytest.Ca
 
 
 @pytest.mark.network
-def test_a_real_index_gives_real_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_from_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small projects of the configured index for the other architecture, and torch from a folder."""
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))

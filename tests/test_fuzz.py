@@ -140,7 +140,7 @@ def test_samples_exist() -> None:
     assert len(MACHINES) > 5
 
 
-def test_unknown_field_of_a_record_is_named() -> None:
+def test_unknown_field_of_a_record_is_reported() -> None:
     text = machine_json(read_recorded("cpu-2core")).replace('"kind"', '"kynd"', 1)
     with pytest.raises(BadInput, match="kynd") as refused:
         parse_machine(text, where="machine.json")

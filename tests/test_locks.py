@@ -257,7 +257,7 @@ def test_user_profiles_are_in_the_matrix_with_their_locks(tmp_path: Path) -> Non
     assert "locked" in {cell["locked"] for cell in fitting}
 
 
-def test_an_unreadable_user_profile_is_named_in_the_matrix(tmp_path: Path) -> None:
+def test_unreadable_user_profile_is_reported_in_the_matrix(tmp_path: Path) -> None:
     own = Own(tmp_path, "config/envdoctor/profiles/mine.toml")
     own.file.write_text("id = ")
     done = own.run("resolve", "--all", "--machine", "all", "--format", "json")

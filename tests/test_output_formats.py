@@ -274,7 +274,7 @@ def test_fingerprints_identify_findings_independent_of_values() -> None:
     assert alone["partialFingerprints"]["primaryLocationLineHash"] == prints[0]
 
 
-def test_the_examined_file_is_named() -> None:
+def test_output_names_the_examined_file() -> None:
     run = sarif(FindingsResult((WORST,)), file="my machines/ä:1.json")
     place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert unquote(place) == "my machines/ä:1.json"

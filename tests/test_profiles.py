@@ -48,14 +48,14 @@ def test_every_candidate_has_every_reason() -> None:
     assert rejected["cpu"] == []
 
 
-def test_an_old_driver_is_named_with_the_required_version() -> None:
+def test_old_driver_is_reported_with_the_required_version() -> None:
     machine = override(read_recorded("a100"), ["driver.version=470.256.02"])
     choice = choose(machine, [read_profile("x86-cu128-vllm")])
     assert choice.profile is None
     assert "driver: 470.256.02, needed >= 525.60.13 for CUDA 12.8" in choice.reason
 
 
-def test_one_weak_gpu_among_strong_ones_rejects_and_is_named() -> None:
+def test_one_weak_gpu_rejects_the_profile_and_is_reported() -> None:
     machine = override(read_recorded("h100x8"), ["gpus.5.compute_capability=7.0"])
     (candidate,) = choose(machine, [read_profile("x86-cu128-vllm")]).candidates
     assert [(v.name, v.observed) for v in violations(candidate) if v.holds is False] == [

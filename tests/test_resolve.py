@@ -63,7 +63,7 @@ def lock_of(resolution: Resolution) -> dict[str, Package]:
     return {package.name: package for package in resolution.lock.packages}
 
 
-def test_a_lock_is_made_for_another_platform_and_python(wheels: Path, solve: Resolve) -> None:
+def test_lock_for_another_platform_and_python(wheels: Path, solve: Resolve) -> None:
     """On x86_64, for aarch64 and a Python version that is not installed."""
     for tag in ("cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_x86_64",
                 "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-manylinux_2_39_aarch64"):  # fmt: skip
@@ -89,7 +89,7 @@ TAGS = {
 
 @pytest.mark.parametrize("listed", ["folder", "index"])
 @pytest.mark.parametrize("case", TAGS)
-def test_of_several_wheels_the_lock_has_the_one_that_pip_selects(
+def test_lock_has_the_wheel_that_pip_selects(
     case: str, listed: str, tmp_path: Path, wheels: Path, solve: Resolve
 ) -> None:
     for tag in TAGS[case]:
@@ -215,7 +215,7 @@ def test_a_conflict_names_both_sides(wheels: Path, solve: Resolve) -> None:
     assert "error" not in reason.lower()
 
 
-def test_a_broken_wheel_is_named(wheels: Path, solve: Resolve) -> None:
+def test_broken_wheel_is_reported(wheels: Path, solve: Resolve) -> None:
     (wheels / "alpha-1.0-py3-none-any.whl").write_bytes(b"<html>not found</html>")
     attempt = solve("alpha")[0].attempts[0]
     assert attempt.outcome == "no solution"
@@ -238,9 +238,7 @@ def test_an_index_with_only_other_hashes_is_an_error(wheels: Path, solve: Resolv
     assert resolution.attempts[0].reason == "the source gives no SHA-256 of alpha-1.0-py3-none-any.whl"
 
 
-def test_a_cut_off_date_holds_where_the_source_has_upload_dates_and_is_left_out_aloud_where_not(
-    wheels: Path, solve: Resolve
-) -> None:
+def test_cut_off_date_is_ignored_with_a_note_without_upload_dates(wheels: Path, solve: Resolve) -> None:
     write_wheel(wheels, "alpha", "1.0")
     with serve(Index({"main": wheels})) as web:
         resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()}, extra='exclude_newer = "2025-10-28"')
@@ -280,7 +278,7 @@ def pip_for(url: str, **extra: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", ["refused", "stalled", "no such host", "500", "401", "403"])
-def test_an_unreachable_source_is_named_with_exit_code_3(how: str, tmp_path: Path, wheels: Path) -> None:
+def test_unreachable_source_is_reported_with_exit_code_3(how: str, tmp_path: Path, wheels: Path) -> None:
     profile = write_profile(tmp_path / "p.toml", "alpha", pythons=["3.11", "3.12"])
     status = int(how) if how.isdigit() else 0
     with serve(Index({"main": wheels}, stalled=how == "stalled", status=status)) as web:

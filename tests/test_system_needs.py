@@ -105,7 +105,7 @@ def test_root_runs_the_package_manager(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(tmp_path / "log") in caught.value.hint
 
 
-def test_an_install_names_what_is_missing_and_installs_it_only_with_system(place: Place) -> None:
+def test_install_reports_missing_packages_and_installs_them_with_system(place: Place) -> None:
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
     place.profile.write_text(place.profile.read_text().replace('id = "mine"', 'id = "mine"\nsystem = ["c-compiler"]'))
     calls = place.home / "calls"

@@ -82,7 +82,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("arguments", PLACES, ids=" ".join)
-def test_an_inaccessible_folder_is_named(arguments: list[str], unreadable_folder: Path, tmp_path: Path) -> None:
+def test_inaccessible_folder_is_reported(arguments: list[str], unreadable_folder: Path, tmp_path: Path) -> None:
     done = run_without_override(
         *(each.format(unreadable_folder=unreadable_folder) for each in arguments), home=tmp_path
     )

@@ -95,7 +95,7 @@ def test_a_full_cache_is_not_a_failed_resolution() -> None:
 
 @pytest.mark.parametrize("command", ["resolve", "install --venv ./venv", "lock", "fetch --dest wheels"])
 @pytest.mark.parametrize("variable", ["UV_CACHE_DIR", "HOME"])
-def test_an_unwritable_cache_is_named(command: str, variable: str, tmp_path: Path) -> None:
+def test_unwritable_cache_is_reported(command: str, variable: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     shutil.copy(ROOT / "profiles/cpu.toml", tmp_path / "mine.toml")

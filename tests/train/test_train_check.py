@@ -83,7 +83,7 @@ def test_integers_are_accepted_as_floats(tmp_path: Path) -> None:
         ({"digits": 2, "held_out_multisets": 53}, "(of 2 multisets of 2 digits), prompts_per_step = 32"),
     ],
 )
-def test_bad_settings_are_named(tmp_path: Path, settings: dict[str, Any], seen: str) -> None:
+def test_invalid_settings_are_reported(tmp_path: Path, settings: dict[str, Any], seen: str) -> None:
     assert seen in error_of(check("sort", tmp_path, **settings))["message"]
 
 
@@ -201,7 +201,7 @@ def _with(column: str, value: str) -> list[dict[str, Any]]:
         ("optimal_action", "1.0"),
     ],
 )
-def test_a_bad_cell_is_named_by_row_column_and_value(tmp_path: Path, column: str, value: str) -> None:
+def test_invalid_cell_is_reported_with_row_column_and_value(tmp_path: Path, column: str, value: str) -> None:
     write_weeks(tmp_path)
     write_rows(tmp_path / "week_05-12_q_dataset.csv", _with(column, value))
     message = error_of(check("tes", tmp_path, data="."))["message"]
@@ -220,7 +220,7 @@ def test_a_bad_cell_is_named_by_row_column_and_value(tmp_path: Path, column: str
         ("  - 12:00: load=", "  - 12:00: demand=", "the forecast hours are [10, 11, 13, 14, 15, 16, 17]"),
     ],
 )
-def test_a_prompt_with_a_missing_fact_is_named(tmp_path: Path, old: str, new: str, seen: str) -> None:
+def test_prompt_with_a_missing_fact_is_reported(tmp_path: Path, old: str, new: str, seen: str) -> None:
     write_weeks(tmp_path)
     rows = make_rows("2025-05-12", 3)
     assert old in rows[2]["prompt"]
@@ -231,7 +231,7 @@ def test_a_prompt_with_a_missing_fact_is_named(tmp_path: Path, old: str, new: st
     assert seen in message
 
 
-def test_missing_columns_are_named_with_those_found(tmp_path: Path) -> None:
+def test_missing_columns_are_reported_with_the_existing_ones(tmp_path: Path) -> None:
     write_rows(tmp_path / "w_q_dataset.csv", make_rows("2025-05-05"), [*HEADER, *Q[:2]])
     message = error_of(check("tes", tmp_path, data="."))["message"]
     assert "lacks the columns q_action_2, q_action_3; it has: timestep, timestamp, prompt" in message

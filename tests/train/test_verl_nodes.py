@@ -52,7 +52,7 @@ def start_head(folder: Path, port: int, names: str, wait: float, code: str) -> s
     )  # fmt: skip
 
 
-def test_a_missing_node_is_named_and_the_trainer_is_not_started(tmp_path: Path) -> None:
+def test_missing_node_is_reported_and_the_trainer_is_not_started(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     child = start_head(tmp_path, port, "n1,n2,n3", 60, "print('STARTED')")
     output, _ = child.communicate(timeout=200)
