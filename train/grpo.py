@@ -3,9 +3,8 @@
     PYTHON -B train/grpo.py RUN_DIR [--resume latest|CHECKPOINT]     # RUN_DIR/run.json has the recipe and settings
     echo '{"recipe": "tes", "settings": {"data": "..."}}' | PYTHON -B train/grpo.py --check
 
-It runs in the training stack's interpreter and imports nothing of the tool. `--check` needs the standard library
-alone.
-Exit status: 0 done, 1 crash, 2 bad input, 130 interrupted.
+It runs in the training stack's interpreter and does not import envdoctor. `--check` only needs the standard library.
+Exit status: 0 completed, 1 crash, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations

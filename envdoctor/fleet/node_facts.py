@@ -174,11 +174,7 @@ def probe_resources(probe: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "/dev/shm", format_gib(shm.get("total"))
     if home := probe.get("hf_home"):
         yield "disk space for models", format_model_space(home.get("free"))
-    if (hub := probe.get("hub")) not in (
-        None,
-        "not requested",
-        "not asked",
-    ):  # "not asked": saved by earlier versions
+    if (hub := probe.get("hub")) not in (None, "not requested", "not asked"):  # earlier versions saved "not asked"
         yield "hub", "reached" if hub == "reached" else "not reached"
     for peer, addresses in (probe.get("names") or {}).items():
         yield f"address of {peer}", ", ".join(addresses) or "none"

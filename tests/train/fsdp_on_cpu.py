@@ -1,7 +1,7 @@
-"""The trainer, with FSDP2 over gloo on CPUs: `python fsdp_on_cpu.py RUN_DIR [...]`, for tests alone.
+"""The trainer with FSDP2 over gloo on CPUs, for tests: `python fsdp_on_cpu.py RUN_DIR [...]`.
 
-accelerate makes DDP of FSDP on a CPU, and the trainer therefore refuses it there. Here accelerate is told otherwise;
-from there on everything is what a GPU would run: accelerate's fsdp2_prepare_model, torch's fully_shard, TRL's loop.
+On a CPU, accelerate replaces FSDP by DDP, so the trainer rejects FSDP there. This program restores FSDP in accelerate;
+the rest is the code that runs on GPUs: accelerate's fsdp2_prepare_model, torch's fully_shard and TRL's training loop.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from accelerate import state
 from accelerate.utils import DistributedType
 from checks import fsdp as fsdp_fields
 
-made = state.AcceleratorState.__init__
+original_init = state.AcceleratorState.__init__
 
 
-def make(self: Any, *arguments: Any, fsdp_plugin: Any = None, **named: Any) -> None:
-    made(self, *arguments, fsdp_plugin=fsdp_plugin, **named)
+def init_with_fsdp(self: Any, *arguments: Any, fsdp_plugin: Any = None, **named: Any) -> None:
+    original_init(self, *arguments, fsdp_plugin=fsdp_plugin, **named)
     if fsdp_plugin is not None and self.distributed_type != DistributedType.FSDP:
         self.distributed_type = state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
         self.fsdp_plugin = fsdp_plugin
@@ -29,7 +29,7 @@ def make(self: Any, *arguments: Any, fsdp_plugin: Any = None, **named: Any) -> N
             fsdp_plugin.set_mixed_precision(self._mixed_precision)
 
 
-state.AcceleratorState.__init__ = make
+state.AcceleratorState.__init__ = init_with_fsdp
 fsdp_fields.DEVICES = ("cuda", "cpu")
 if __name__ == "__main__":
     sys.exit(grpo.main())

@@ -1,4 +1,4 @@
-"""The interpreters that hold training stacks, code run in them, and tiny models made there."""
+"""Interpreters with training stacks, execution of code in them, and tiny models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAIN = Path(__file__).resolve().parents[2] / "train"
 
 
 def all_stacks(stack_python: Path) -> list[Path]:
-    """ENVDOCTOR_STACK_PYTHONS (separated by colons), else the one that the fixture gives."""
+    """The interpreters in ENVDOCTOR_STACK_PYTHONS (separated by colons), otherwise that of the fixture."""
     given = os.environ.get("ENVDOCTOR_STACK_PYTHONS", "")
     return [Path(name) for name in given.split(":") if name] or [stack_python]
 

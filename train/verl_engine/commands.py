@@ -79,7 +79,7 @@ def training_commands(
             variables,
         ),
         Command("head node", driver, "the driver, on the running Ray", {"RAY_ADDRESS": "auto"} | variables),
-        Command("every node", [ray, "stop"], "afterwards: a Ray that was started by hand outlives its driver"),
+        Command("every node", [ray, "stop"], "afterwards: a manually started Ray continues after its driver"),
     ]
 
 

@@ -15,7 +15,7 @@ from envdoctor.core.records import Record
 from envdoctor.training.launchers.slurm import JOB_FILE, NUMBER_FILE
 
 QUERY_SECONDS = 10.0  # a controller under load responds late
-# The states of slurm.schema in which a job has not ended for good.
+# The states of slurm.schema in which a job has not ended, or will be started again.
 ACTIVE_STATES = (
     "PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT",

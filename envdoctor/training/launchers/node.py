@@ -3,8 +3,8 @@
     PYTHON -B node.py [--toward HOST] [--interface NAME] [--processes N] [--several] [--ranked] -- COMMAND...
 
 A scheduler starts this program on each node with the stack's interpreter, since the interfaces and limits of a login
-node differ from those of the nodes. It needs only the standard library and imports nothing of envdoctor. envdoctor
-itself uses the same functions to read the interfaces of its own machine.
+node differ from those of the nodes. It needs only the standard library and does not import envdoctor. envdoctor uses
+the same functions to read the interfaces of this machine.
 """
 
 from __future__ import annotations
