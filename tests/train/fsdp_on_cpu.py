@@ -1,6 +1,6 @@
 """The trainer with FSDP2 over gloo on CPUs, for tests: `python fsdp_on_cpu.py RUN_DIR [...]`.
 
-On a CPU, accelerate replaces FSDP by DDP, so the trainer rejects FSDP there. This program restores FSDP in accelerate;
+On a CPU, accelerate replaces FSDP by DDP, so the trainer rejects it there. This program restores FSDP in accelerate;
 the rest is the code that runs on GPUs: accelerate's fsdp2_prepare_model, torch's fully_shard and TRL's training loop.
 """
 
