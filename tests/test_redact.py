@@ -56,11 +56,7 @@ def test_complete_and_truncated_private_keys(cut: int) -> None:
     body = samples.PRIVATE_KEY.splitlines()
     whole = f"before\n{samples.PRIVATE_KEY}\nafter it, a line."
     assert redact(whole).splitlines()[::2] == ["before", "after it, a line."] or "after it, a line." in redact(whole)
-    for text in (
-        whole,
-        f"before\n{samples.PRIVATE_KEY[: cut + 40]}",
-        samples.PRIVATE_KEY.replace("\n", "\\n"),
-    ):
+    for text in (whole, f"before\n{samples.PRIVATE_KEY[: cut + 40]}", samples.PRIVATE_KEY.replace("\n", "\\n")):
         redacted = redact(text)
         assert not any(line[:30] in redacted for line in body[1:-1]), redacted
 

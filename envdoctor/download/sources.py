@@ -117,10 +117,7 @@ def config_files(environ: Mapping[str, str]) -> list[Path]:
     system_files = [
         Path(base, "pip/pip.conf") for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base
     ]
-    user_files = [
-        home / ".pip/pip.conf",
-        Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf"),
-    ]
+    user_files = [home / ".pip/pip.conf", Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")]
     files = [
         *system_files,
         Path("/etc/pip.conf"),

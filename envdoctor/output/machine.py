@@ -116,11 +116,7 @@ def _gpu(gpu: Gpu) -> list[RenderableType]:
         ("temperature", gpu.temperature, lambda t: f"{t} °C"),
         ("power", gpu.power, lambda p: f"{p:.0f} W"),
         ("power limit", gpu.power_limit, lambda p: f"{p:.0f} W"),
-        (
-            "PCIe",
-            gpu.pcie,
-            lambda p: f"gen {p.generation} x{p.width} of gen {p.max_generation} x{p.max_width}",
-        ),
+        ("PCIe", gpu.pcie, lambda p: f"gen {p.generation} x{p.width} of gen {p.max_generation} x{p.max_width}"),
         ("NVLink", gpu.nvlink, lambda n: f"{n.active} of {n.links} links"),
         ("fabric", gpu.fabric, lambda f: f.state),
         ("C2C", gpu.c2c, _on),

@@ -38,14 +38,8 @@ HOST_PATTERNS = tuple(
     (literal, re.compile(pattern, re.MULTILINE))
     for literal, pattern in (
         (" NCCL ", r"^([A-Za-z][\w.-]{0,100}):\d{1,10}:\d{1,10} \[\d+\] NCCL "),
-        (
-            " kernel:",
-            SYSLOG_PREFIX + r"([\w.-]{1,100}) kernel:",
-        ),
-        (
-            "]: ",
-            SYSLOG_PREFIX + r"([\w.-]{1,100}) [\w./@-]{1,60}\[\d+\]: ",
-        ),
+        (" kernel:", SYSLOG_PREFIX + r"([\w.-]{1,100}) kernel:"),
+        ("]: ", SYSLOG_PREFIX + r"([\w.-]{1,100}) [\w./@-]{1,60}\[\d+\]: "),
         ("Linux ", r"Linux (?<![\w-]Linux )([\w.-]{1,100}) \d+\.\d+\.\d[\w.+-]* #\d"),
         ("tfevents.", r"tfevents\.\d{6,12}\.([\w.-]{1,100}?)\.\d"),
         ("srun: error: ", r"srun: error: ([\w.-]{1,100}): "),

@@ -31,11 +31,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
         yield Problem(
             "error",
             f"kernel module {module.value or 'unknown'}, driver libraries {library.value or 'another version'}",
-            (
-                evidence("driver.version", module),
-                evidence("driver.library", library),
-                evidence("gpus", machine.gpus),
-            ),
+            (evidence("driver.version", module), evidence("driver.library", library), evidence("gpus", machine.gpus)),
             "Reload the kernel module to match the libraries; if it is in use, reboot.",
             (
                 "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia nvidia_uvm",

@@ -68,10 +68,7 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: {gpu.ecc_uncorrected.value} uncorrectable ECC errors since the last reset",
                 (_shown(gpu, "ecc_uncorrected"),),
                 "Reset the GPU to remap the bad rows; replace it if errors return.",
-                (
-                    f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}",
-                    f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
-                ),
+                (f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
             )
 
 

@@ -201,8 +201,5 @@ def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stac
                 f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} install to the same directory",
                 version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
-                (
-                    f"uv pip uninstall {wrong}",
-                    f"uv pip install --reinstall --no-deps {right}=={versions[right]}",
-                ),
+                (f"uv pip uninstall {wrong}", f"uv pip install --reinstall --no-deps {right}=={versions[right]}"),
             )

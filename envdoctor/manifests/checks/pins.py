@@ -96,10 +96,7 @@ def _missing_release(
         "unknown" if is_outside_table else "error",
         f"{requirement.text}: {name} has {'no such release' if version else 'no release in this range'}; "
         f"the newest is {newest.version}, the nearest {nearest.version}",
-        (
-            guide_evidence(context, name, requirement.text, line),
-            table_evidence(name, table, PYPI, date_read(name)),
-        ),
+        (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
         f"Use {name}=={nearest.version}.",
         (f"uv pip install '{name}=={nearest.version}'",),
         line=line,

@@ -176,10 +176,7 @@ def start_rows(spec: RunSpec, job: JobOptions, *, nodes: int, processes: int, gp
     inner = shlex.join(wrapper) + " " if wrapper else ""
     line = f'{shlex.join(srun)} {inner}"${{node[@]}}" "${{start[@]}}" "${{trainer[@]}}"'
     rows += [
-        (
-            line,
-            f"{WAIT_SECONDS} s after one node's end srun kills the others: the first node saves and merges alone",
-        ),
+        (line, f"{WAIT_SECONDS} s after one node's end srun kills the others: the first node saves and merges alone"),
         ("status=$?", ""),
     ]
     return rows
