@@ -203,7 +203,8 @@ class SymbolDefinitions:
         checked = [name for name in file.undefined if self._is_checked(name, path)]
         missing = [name for name in checked if not self._defines(name)]
         if missing:
-            siblings = [elf for sibling in self._siblings(path) if (elf := self._map(sibling.full))]
+            others = (other for other in self._files if other.distribution == path.distribution and other != path)
+            siblings = [elf for other in others if (elf := self._map(other.full))]
             missing = [name for name in missing if not _any_defines(siblings, name)]
         return tuple(missing[:MAX_SYMBOLS])
 
@@ -216,9 +217,6 @@ class SymbolDefinitions:
         if name not in self._defined:
             self._defined[name] = _any_defines([*self._torch, *self._nccl], name)
         return self._defined[name]
-
-    def _siblings(self, path: CompiledPath) -> Iterator[CompiledPath]:
-        return (other for other in self._files if other.distribution == path.distribution and other != path)
 
     def _map(self, path: str) -> Elf | None:
         try:

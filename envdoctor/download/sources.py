@@ -114,9 +114,8 @@ def config_files(environ: Mapping[str, str]) -> list[Path]:
     if configured == os.devnull:
         return []
     home = Path(environ.get("HOME") or Path.home())
-    system_files = [
-        Path(base, "pip/pip.conf") for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base
-    ]
+    bases = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+    system_files = [Path(base, "pip/pip.conf") for base in bases if base]
     user_files = [home / ".pip/pip.conf", Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")]
     files = [
         *system_files,

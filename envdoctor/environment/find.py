@@ -86,7 +86,13 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
         raise BadInput(f"--python {text} is a directory", expected=expected, hint=f"envdoctor check --venv {text}")
     if environment := environment_of_interpreter(path):
         return environment
-    start = _first_bytes(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise BadInput(
+            f"--python {path}: {error.strerror}", expected="a readable Python interpreter", hint=HINT_PYTHON
+        ) from error
     if start[:2] == b"#!":  # a shim of pyenv: its Python is only known by running it
         raise BadInput(
             f"--python {text} is a script, not an interpreter",
@@ -98,16 +104,6 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
             f"--python {text} is not an executable (it starts with {start!r})", expected=expected, hint=HINT_PYTHON
         )
     return path
-
-
-def _first_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(4)
-    except OSError as error:
-        raise BadInput(
-            f"--python {path}: {error.strerror}", expected="a readable Python interpreter", hint=HINT_PYTHON
-        ) from error
 
 
 def _on_path(name: str, environ: Mapping[str, str]) -> Path | None:

@@ -68,7 +68,7 @@ def _read_pyvenv_cfg(path: Path) -> dict[str, str] | None:
 def _venv_layout(prefix: Path, settings: dict[str, str], environ: Mapping[str, str]) -> Layout:
     home = Path(settings.get("home") or "/nonexistent")
     interpreter = prefix / "bin/python"
-    base = _base_prefix(interpreter, home)
+    base = home.parent if is_folder(home) else resolve_links(interpreter).parent.parent
     minor = _minor_below(prefix) or _minor_version(settings.get("version_info") or settings.get("version", ""))
     folders = [*_python_path(environ), *_site_folders(prefix, minor, "own")]
     if settings.get("include-system-site-packages", "").lower() == "true":
@@ -118,18 +118,9 @@ def _full_version(text: str) -> str:
 
 def _minor_below(prefix: Path) -> str:
     """The newest Python version among the directory names below lib."""
-    names = [
-        path.parent.name
-        for path in (*prefix.glob("lib/python3.*/site-packages"), *prefix.glob("lib/python3.*/os.py"))
-    ]
+    paths = *prefix.glob("lib/python3.*/site-packages"), *prefix.glob("lib/python3.*/os.py")
+    names = [path.parent.name for path in paths]
     return max(map(_minor_version, names), key=lambda minor: int(minor[2:] or 0), default="")
-
-
-def _base_prefix(interpreter: Path, home: Path) -> Path:
-    """Prefix of the base Python: `home` of pyvenv.cfg, or the target of bin/python if `home` does not exist."""
-    if is_folder(home):
-        return home.parent
-    return resolve_links(interpreter).parent.parent
 
 
 def _python_path(environ: Mapping[str, str]) -> list[Folder]:

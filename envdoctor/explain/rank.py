@@ -140,14 +140,11 @@ def _confidence(symptoms: list[Symptom], findings: list[Finding], scanned: Scan,
     """The probability that at least one symptom or finding is right; lower if the cause is only a consequence."""
     doubt = 1.0
     for symptom in symptoms:
-        doubt *= 1 - symptom.weight / 100 * _warning_factor(scanned.symptoms[symptom.id])
+        only_warnings = all(WARNING_LINE.search(hit.text) for hit in scanned.symptoms[symptom.id])
+        doubt *= 1 - symptom.weight / 100 * (WARNING_FACTOR if only_warnings else 1)
     if findings:
         doubt *= 1 - max(FINDING_WEIGHTS[finding.status] for finding in findings)
     return min(1 - doubt, MAX_CONFIDENCE) * (CONSEQUENCE_FACTOR if outranked else 1)
-
-
-def _warning_factor(hits: tuple[Hit, ...]) -> float:
-    return WARNING_FACTOR if all(WARNING_LINE.search(hit.text) for hit in hits) else 1.0
 
 
 def _groups(hits: list[Hit]) -> dict[str, str]:

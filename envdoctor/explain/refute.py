@@ -25,18 +25,10 @@ def _cuda_torch(_: Machine, stack: Stack) -> str:
     return f"the installed torch is a CUDA {cuda} build" if cuda else ""
 
 
-def _torch_installed(_: Machine, stack: Stack) -> str:
-    return "torch is installed in this environment" if stack.torch.value else ""
-
-
 def _same_driver_versions(machine: Machine, _: Stack) -> str:
     module, library = machine.driver.version.value, machine.driver.library.value
     same = module and library and module == library
     return f"kernel module and libraries are both {module}" if same else ""
-
-
-def _native_linux(machine: Machine, _: Stack) -> str:
-    return "this is native Linux" if machine.system.wsl.state == "absent" else ""
 
 
 def _mig_off(machine: Machine, _: Stack) -> str:
@@ -48,13 +40,7 @@ def _mig_off(machine: Machine, _: Stack) -> str:
 def _fabric_completed(machine: Machine, _: Stack) -> str:
     gpus = machine.gpus.value or ()
     states = {gpu.fabric.value.state for gpu in gpus if gpu.fabric.value}
-    return (
-        f"the fabric state of every GPU is {', '.join(states)}" if gpus and states <= {"completed"} and states else ""
-    )
-
-
-def _headers_installed(_: Machine, stack: Stack) -> str:
-    return "the headers of this Python are installed" if stack.headers.value else ""
+    return f"the fabric state of every GPU is {', '.join(states)}" if states and states <= {"completed"} else ""
 
 
 def _extensions_compatible(_: Machine, stack: Stack) -> str:
@@ -79,11 +65,13 @@ CONTRADICTIONS: dict[str, Callable[[Machine, Stack], str]] = {
     "container-no-gpu": _has_gpus,
     "driver-not-loaded": _has_gpus,
     "torch-cpu-build": _cuda_torch,
-    "wrong-python-env": _torch_installed,
+    "wrong-python-env": lambda _, stack: "torch is installed in this environment" if stack.torch.value else "",
     "nvml-driver-library-mismatch": _same_driver_versions,
-    "wsl-multi-gpu-limit": _native_linux,
+    "wsl-multi-gpu-limit": lambda machine, _: "this is native Linux" if machine.system.wsl.state == "absent" else "",
     "mig-or-compute-mode": _mig_off,
     "fabric-manager": _fabric_completed,
-    "python-headers-missing": _headers_installed,
+    "python-headers-missing": lambda _, stack: (
+        "the headers of this Python are installed" if stack.headers.value else ""
+    ),
     "torch-abi-mismatch": _extensions_compatible,
 }

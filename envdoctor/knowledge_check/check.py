@@ -55,7 +55,12 @@ def check_facts(
     client = HttpClient(sources, end=start + seconds)
     index = client.store_credentials(index_address(sources)) if packages else ""
     pages = _read_pages(client, index, packages, report) if packages else {}
-    metadata = _read_metadata(client, _wheels(requested, pages), report)
+    wheels = _wheels(requested, pages)
+    if wheels:
+        report(f"reading METADATA of {len(wheels)} wheels")
+    metadata = run_parallel(
+        {url: partial(read_metadata, client, file) for url, file in wheels.items()}, end=client.end
+    )
     return FactsCheckResult(
         index=redact_variable("", index),
         day=today.isoformat(),
@@ -122,12 +127,6 @@ def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
             fits = file is not None and file.wheel is not None and platform in glibc_of(file.wheel.platform)
             if file and fits and not is_prerelease(version) and compare.cuda_row(guide_tables().pypi_torch, version):
                 yield version, platform, file
-
-
-def _read_metadata(client: HttpClient, files: dict[str, File], report: Callable[[str], None]) -> MetadataByUrl:
-    if files:
-        report(f"reading METADATA of {len(files)} wheels")
-    return run_parallel({url: partial(read_metadata, client, file) for url, file in files.items()}, end=client.end)
 
 
 def _check_table(
@@ -202,9 +201,7 @@ def _check_requires(
             comparison.add_row(compare.compare_requirements(package, version, row, rows.values(), read))
     new = compare.new_releases(page, rows, max(row.date for row in rows.values()))
     # Rows are derived from wheels: a release without one is not reported.
-    comparison.new += [
-        release for release in new if compare.select_wheel(compare.files_of_release(page, release.version))
-    ]
+    comparison.new += [row for row in new if compare.select_wheel(compare.files_of_release(page, row.version))]
 
 
 def _check_published(comparison: _TableComparison, package: str, pages: Pages) -> None:

@@ -62,11 +62,7 @@ def read_filesystem(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:
 
 def parse_mounts(text: str) -> dict[str, str]:
     """File system types by mount point, from lines such as `tmpfs /dev/shm tmpfs rw,nosuid 0 0`."""
-    return {
-        re.sub(r"\\040", " ", fields[1]): fields[2]
-        for line in text.splitlines()
-        if len(fields := line.split(" ")) >= 3
-    }
+    return {re.sub(r"\\040", " ", row[1]): row[2] for line in text.splitlines() if len(row := line.split(" ")) >= 3}
 
 
 def _stat(path: Path, mounts: Mapping[str, str]) -> Fact[Filesystem]:

@@ -30,7 +30,8 @@ def read_system(root: Path = Path("/")) -> System:
         cpu_model=_read_parsed(root / "proc/cpuinfo", parse_cpu_model),
         cpu_count=known(len(os.sched_getaffinity(0)), "sched_getaffinity"),
         container=read_container(root, os.environ),
-        wsl=_read_wsl(uname.release),
+        # WSL kernels have names such as 5.15.153.1-microsoft-standard-WSL2.
+        wsl=known(uname.release, "uname -r") if "microsoft" in uname.release.lower() else absent("uname -r"),
     )
 
 
@@ -90,8 +91,3 @@ def _read_glibc() -> Fact[str]:
     except (ValueError, OSError):
         return absent(source, "not glibc")
     return known(text.removeprefix("glibc "), source) if text else absent(source)
-
-
-def _read_wsl(release: str) -> Fact[str]:
-    """WSL kernels have names such as `5.15.153.1-microsoft-standard-WSL2`."""
-    return known(release, "uname -r") if "microsoft" in release.lower() else absent("uname -r")

@@ -46,7 +46,9 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
     """The actions of a command; none for commands that do not affect an environment."""
     words = command.words
     while words and words[0].rpartition("/")[2] in _WRAPPERS:
-        words = _after_wrapper(words)
+        words = words[1:]
+        while words and (words[0].startswith("-") or re.match(r"[A-Za-z_]\w*=", words[0])):
+            words = words[1:]
     if not words:
         return
     name = words[0].rpartition("/")[2]
@@ -59,13 +61,6 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
     parser = PARSERS.get(name) or (_pip if _PIP.fullmatch(name) else _python if _PYTHON.fullmatch(name) else None)
     if parser:
         yield from parser(command, files)
-
-
-def _after_wrapper(words: tuple[str, ...]) -> tuple[str, ...]:
-    words = words[1:]
-    while words and (words[0].startswith("-") or re.match(r"[A-Za-z_]\w*=", words[0])):
-        words = words[1:]
-    return words
 
 
 def _inner_script(command: Command) -> str:

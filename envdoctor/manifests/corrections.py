@@ -104,7 +104,7 @@ class _ReleaseSearch:
         requested = {
             name: package
             for name, package in self.state.requested.items()
-            if not _is_nightly(package) and name not in self.dropped
+            if name not in self.dropped and "nightly" not in package.origin and not is_prerelease(package.version)
         }
         for _ in range(_MAX_DROP_ROUNDS):
             fixed = {
@@ -191,10 +191,6 @@ class _ReleaseSearch:
 
     def _count(self, rule: Rule, packages: Packages) -> int:
         return sum(violation.rule.id == rule.id for violation in self.violations(packages))
-
-
-def _is_nightly(package: ResolvedPackage) -> bool:
-    return "nightly" in package.origin or is_prerelease(package.version)
 
 
 def _with_version(package: ResolvedPackage, version: str) -> ResolvedPackage:

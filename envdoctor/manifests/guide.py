@@ -90,7 +90,9 @@ class _GuideParser:
             yield from self._dockerfile(block)
         elif block.language in _PYTHON:
             self.python_blocks.append(block.lines)
-            yield from self._notebook(block)
+            # A line of a notebook cell such as `!pip install` or `%pip install` is a shell command.
+            cells = ((number, text.strip()[1:]) for number, text in block.lines if text.strip()[:1] in ("!", "%"))
+            yield from self._script(tuple(cells))
         elif block.language == "toml":
             yield from self._pyproject(block)
         elif block.language in ("yaml", "yml") or _file_name(block):
@@ -115,11 +117,6 @@ class _GuideParser:
             self.used_files.add(name)
         if name.endswith(".py") or command.name.startswith("python"):
             self.python_blocks.append(command.heredoc)
-
-    def _notebook(self, block: Block) -> Iterator[Action]:
-        """`!pip install` and `%pip install` in a notebook cell."""
-        lines = tuple((number, text.strip()[1:]) for number, text in block.lines if text.strip()[:1] in ("!", "%"))
-        yield from self._script(lines)
 
     def _dockerfile(self, block: Block) -> Iterator[Action]:
         for name, lines in parse_dockerfile(block.lines):

@@ -301,11 +301,8 @@ def image_state(action: UseImage) -> EnvironmentState:
     elif action.name.endswith("vllm-openai") and (release := re.match(r"v?(\d+\.\d+\.\d+\S*)", action.tag)):
         name, version = "vllm", release[1]
     package_cuda = cuda if name == "torch" else ""
-    packages = (
-        {name: ResolvedPackage(name, version, action.line, image, True, package_cuda, IMAGE_ORIGIN)}
-        if version
-        else {}
-    )
+    resolved = ResolvedPackage(name, version, action.line, image, True, package_cuda, IMAGE_ORIGIN)
+    packages = {name: resolved} if version else {}
     has_nvcc = "devel" in action.tag or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
     toolkit = cuda or "?" if has_nvcc else ""
     return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)

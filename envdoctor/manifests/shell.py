@@ -15,9 +15,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _PROMPT = re.compile(r"\s*(?:\([\w.\- ]+\)\s*)?(?:[\w.\-]+@[\w.\-]+[^$#%\s]*\s?)?[$%\u276f\u279c]\s+(.*)", re.DOTALL)
 # A comment with one of these words marks the next command as a bad example.
-_BAD_EXAMPLE = re.compile(
-    r"❌|✗|\b(?:wrong|bad|falsch|incorrect|do not run|don't run|do not do|don't do)\b|错误", re.IGNORECASE
-)
+_BAD_EXAMPLE = re.compile(r"(?i)❌|✗|\b(?:wrong|bad|falsch|incorrect|do not run|don't run|do not do|don't do)\b|错误")
 _SEPARATORS = ("&&", "||", ";;", ";", "|", "&")
 _KEYWORDS = frozenset(
     {"then", "do", "else", "elif", "if", "while", "until", "!", "{", "}", "(", ")", "fi", "done", "time"}

@@ -268,9 +268,7 @@ def _record_installation(section: Section, value: str) -> bool:
     if wheel:
         return section.add_distribution(wheel[1], wheel[2], wheel[0])
     pins = re.findall(r"\b([A-Za-z][\w.-]{1,40})(?:\[[\w,]{1,30}\])?==(\d[\w.+!]{0,40})", value)
-    recorded = [
-        section.add_distribution(name, version) for name, version in pins if distribution_name(name) in KNOWN_PACKAGES
-    ]
+    recorded = [section.add_distribution(*pin) for pin in pins if distribution_name(pin[0]) in KNOWN_PACKAGES]
     return any(recorded)
 
 

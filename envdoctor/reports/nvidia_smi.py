@@ -169,9 +169,8 @@ def _read_second_row(section: Section, index: int, cells: list[str]) -> None:
     section.set_gpu_fact(index, "memory_used", parse_size(used))
     section.set_gpu_fact(index, "memory_total", parse_size(total))
     lowered = cells[2].lower()
-    section.set_gpu_fact(
-        index, "compute_mode", next((mode for word, mode in COMPUTE_MODES.items() if word in lowered), None)
-    )
+    mode = next((mode for word, mode in COMPUTE_MODES.items() if word in lowered), None)
+    section.set_gpu_fact(index, "compute_mode", mode)
 
 
 def _read_process(table: _TableState, words: list[str]) -> bool:

@@ -181,7 +181,8 @@ def parse_pip_show(lines: list[Line]) -> Section | None:
             if name_line in section.consumed:
                 section.consumed.add(line.number)
                 if line.key == "location":
-                    _record_location(section, line.value)
+                    version = first_group(r"/python(3\.\d{1,2})/(?:site|dist)-packages", line.value)
+                    section.set_fact("stack.python_version", version, "from a path")
         elif line.text != "---" and line.key not in SHOW_KEYS:
             name = ""
     return section if section.distributions else None
@@ -191,12 +192,6 @@ SHOW_KEYS = frozenset({
     "summary", "home-page", "author", "author-email", "license", "location", "requires", "required-by",
     "editable project location", "license-expression",
 })  # fmt: skip
-
-
-def _record_location(section: Section, path: str) -> None:
-    section.set_fact(
-        "stack.python_version", first_group(r"/python(3\.\d{1,2})/(?:site|dist)-packages", path), "from a path"
-    )
 
 
 def parse_version_pairs(lines: list[Line]) -> Section | None:

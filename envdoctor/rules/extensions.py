@@ -227,10 +227,8 @@ def _supports(code: KernelCode, gpu: Capability) -> bool:
     vLLM 0.10.2's _C has 28 fatbin entries `sm_70 sm_75 sm_80 sm_89 sm_90 sm_100 sm_120`, and 18 with only `sm_90a`.
     A file with only the second kind for a chip does not support it.
     """
-    general = [
-        kinds.split() for kinds in code.containers if len(re.findall(r"sm_\d+\b", kinds)) >= GENERAL_ARCHITECTURES
-    ]
-    return any(runs_native(kinds, gpu) or runs_as_ptx(kinds, gpu) for kinds in general or [[*code.native, *code.ptx]])
+    rows = [row.split() for row in code.containers if len(re.findall(r"sm_\d+\b", row)) >= GENERAL_ARCHITECTURES]
+    return any(runs_native(kinds, gpu) or runs_as_ptx(kinds, gpu) for kinds in rows or [[*code.native, *code.ptx]])
 
 
 def _no_code_problem(stack: Stack, name: str, file: Extension, unsupported: list[Gpu]) -> Problem | None:

@@ -31,9 +31,7 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     https://github.com/NVIDIA/nccl-tests/issues/117
     """
-    gpus_without_peer_access = [
-        gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and not model.has_peer_access
-    ]
+    gpus_without_peer_access = [gpu for gpu in gpus_of(machine) if (row := model_of(gpu)) and not row.has_peer_access]
     linked = any(gpu.nvlink.value and gpu.nvlink.value.active for gpu in gpus_without_peer_access)
     p2p_disabled = (machine.environment.value or {}).get("NCCL_P2P_DISABLE") == "1"
     if len(gpus_without_peer_access) > 1 and not linked and not p2p_disabled:

@@ -188,22 +188,12 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     value, cuda = _variables(machine).get("LD_LIBRARY_PATH", ""), parse_major_minor(torch_cuda(stack))
     parts = [part for part in value.split(":") if re.search(r"/cuda(-[\d.]+)?(/|$)|/conda|/envs/|cudnn", part)]
     parts = [part for part in parts if not part.rstrip("/").endswith(("compat", "stubs"))]
-    if not parts or not cuda:
-        return
     imported = stack.cuda_available.value is not None  # torch of the report was imported, so its libraries were found
-    if imported:
+    if not parts or not cuda or imported:
         return
     releases = {part: _cuda_of(part, machine) for part in parts}
-    older = [
-        part
-        for part, folder_cuda in releases.items()
-        if folder_cuda and folder_cuda[0] == cuda[0] and folder_cuda < cuda
-    ]
-    unknown = [
-        part
-        for part, folder_cuda in releases.items()
-        if folder_cuda is None and not part.startswith("/usr/local/cuda")
-    ]
+    older = [part for part, found in releases.items() if found and found[0] == cuda[0] and found < cuda]
+    unknown = [part for part, found in releases.items() if not found and not part.startswith("/usr/local/cuda")]
     parts = older or unknown
     if not parts:
         return

@@ -209,9 +209,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     https://docs.vllm.ai/en/latest/getting_started/installation/
     """
     system, library = machine.system.os.value or "", first_in_use(stack, *LINUX_ONLY)
-    platform = (
-        "Windows" if re.search(r"windows", system, re.IGNORECASE) else "macOS" if "mac" in system.lower() else ""
-    )
+    platform = "Windows" if "windows" in system.lower() else "macOS" if "mac" in system.lower() else ""
     shown = (evidence("system.os", machine.system.os), evidence("system.kernel", machine.system.kernel))
     if platform and not machine.system.wsl.value:
         if library in ("", "triton") or (

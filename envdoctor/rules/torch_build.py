@@ -90,7 +90,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     https://docs.astral.sh/uv/guides/integration/pytorch/
     """
     build = stack.torch.value
-    if not build or not is_without_cuda(stack) or _macos(machine):
+    if not build or not is_without_cuda(stack) or "mac" in (machine.system.os.value or "").lower():
         return
     gpus, driver = gpus_of(machine), machine.driver.version.value
     hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
@@ -278,12 +278,13 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
         if advice
         else "No PyTorch build supports this GPU with this driver: upgrade the driver, or hide the GPU."
     )
+    visible = ",".join(str(gpu.index) for gpu in other_gpus) or "-1"
     return Problem(
         "error",
         f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}",
         shown,
         fix,
-        (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={_indices(other_gpus)}",),
+        (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={visible}",),
     )
 
 
@@ -301,9 +302,7 @@ def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> Know
 
 
 def _covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
-    return all(
-        runs_native(row.architectures, capability) or runs_as_ptx(row.ptx, capability) for capability in capabilities
-    )
+    return all(runs_native(row.architectures, gpu) or runs_as_ptx(row.ptx, gpu) for gpu in capabilities)
 
 
 def _forward_advice(machine: Machine, cuda: str) -> str:
@@ -312,11 +311,3 @@ def _forward_advice(machine: Machine, cuda: str) -> str:
         return "."
     package = f"cuda-compat-{cuda.replace('.', '-')}"
     return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."
-
-
-def _indices(gpus: list[Gpu]) -> str:
-    return ",".join(str(gpu.index) for gpu in gpus) or "-1"
-
-
-def _macos(machine: Machine) -> bool:
-    return "mac" in (machine.system.os.value or "").lower()

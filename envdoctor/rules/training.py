@@ -89,11 +89,7 @@ def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> It
         return
     if not accepted or satisfies(public_part(kernels), accepted) is not False:
         return
-    releases = [
-        release
-        for release in releases_that_accept("transformers", "kernels", kernels)
-        if satisfies(release, ">=5.15")
-    ]
+    releases = [row for row in releases_that_accept("transformers", "kernels", kernels) if satisfies(row, ">=5.15")]
     effect = "fails at import" if status == "error" else "ignores the package: MXFP4 is dequantized without an error"
     yield Problem(
         status,

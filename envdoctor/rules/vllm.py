@@ -232,11 +232,7 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
         return
     blackwell_gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
     releases = [version for version in [_vllm(stack)] if version] or _possible_releases(versions.get("torch", ""))
-    old = [
-        release
-        for release in releases
-        if satisfies(release, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(release)
-    ]
+    old = [row for row in releases if satisfies(row, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(row)]
     if blackwell_gpus and old and len(old) == len(releases):
         no_code = [release for release in old if satisfies(release, f"<{FIRST_WITH_SM_120}")]
         name = (

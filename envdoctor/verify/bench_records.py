@@ -107,15 +107,11 @@ def summarize_load(samples: Sequence[GpuSample]) -> LoadSummary | None:
 def expected_speed(measure: Measure, gpu: Gpu) -> ExpectedSpeed | None:
     """The expected speed: the GPU's table row, otherwise for host copies its PCIe link; None if unknown."""
     row = gpu_speeds(gpu.name.value or "").get(measure)
-    if measure in ("peer", "allreduce_64mb", "allreduce_1gb") and not _has_nvlink(gpu):
+    if measure in ("peer", "allreduce_64mb", "allreduce_1gb") and not (gpu.nvlink.value and gpu.nvlink.value.links):
         return None  # the rows are for NVLink; the speed of PCIe peers depends on the mainboard
     if row is None and measure in ("h2d", "d2h") and gpu.pcie.value:
         return pcie_speed(gpu.pcie.value.max_generation, gpu.pcie.value.max_width)
     return row.expected if row else None
-
-
-def _has_nvlink(gpu: Gpu) -> bool:
-    return bool(gpu.nvlink.value and gpu.nvlink.value.links)
 
 
 def grade(value: float | None, healthy: ExpectedSpeed | None) -> Grade:

@@ -56,7 +56,8 @@ def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[P
             continue
         line = line_of(context, install.action.line, "torch-backend")
         in_dockerfile = install.before.in_dockerfile
-        if in_dockerfile or _on_login_node(context, line):
+        text_above = context.guide.lines[max(0, line - _CONTEXT_LINES - 1) : line]
+        if in_dockerfile or any(_LOGIN_NODE.search(text) for text in text_above):
             location = "in a Docker build" if in_dockerfile else "on a login node"
             yield Problem(
                 "error" if in_dockerfile else "warning",
@@ -69,11 +70,6 @@ def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[P
                 (install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
                 line=line,
             )
-
-
-def _on_login_node(context: GuideContext, line: int) -> bool:
-    above = context.guide.lines[max(0, line - _CONTEXT_LINES - 1) : line]
-    return any(_LOGIN_NODE.search(text) for text in above)
 
 
 @rule(

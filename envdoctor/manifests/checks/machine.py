@@ -240,9 +240,7 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
     """The PyTorch index has no build of this torch release for the CUDA version or the CPU architecture."""
     for install in context.trace.installs:
         source = torch_source(install.action)
-        torch = next(
-            (requirement for requirement in install.action.requirements if requirement.name == "torch"), None
-        )
+        torch = next((package for package in install.action.requirements if package.name == "torch"), None)
         if not torch or not torch.pin or torch.url or source.cuda in ("", "cpu") or source.nightly:
             continue
         version = public_part(torch.pin)

@@ -102,16 +102,10 @@ def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[
             )
 
 
-def _code_lines(context: GuideContext) -> list[tuple[int, str]]:
-    """The lines of Python code and the commands of the guide."""
-    code = [line for block in context.guide.python_blocks for line in block]
-    return code + [(command.line, str(command)) for command in context.guide.commands]
-
-
 def _first(context: GuideContext, pattern: str) -> tuple[int, str] | None:
-    return next(
-        ((line, text) for line, text in _code_lines(context) if re.search(pattern, text.partition("#")[0])), None
-    )
+    lines = [line for block in context.guide.python_blocks for line in block]
+    lines += [(command.line, str(command)) for command in context.guide.commands]
+    return next(((line, text) for line, text in lines if re.search(pattern, text.partition("#")[0])), None)
 
 
 @rule(

@@ -142,9 +142,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
     """The current nightly build of torch is not the one that the guide was written for. Old builds are deleted."""
     for install in context.trace.installs:
         source = torch_source(install.action)
-        torch = next(
-            (requirement for requirement in install.action.requirements if requirement.name == "torch"), None
-        )
+        torch = next((package for package in install.action.requirements if package.name == "torch"), None)
         if not torch or not (source.nightly or "dev" in torch.specifier):
             continue
         line = line_of(context, install.action.line, torch.text)

@@ -35,11 +35,8 @@ def wheel_has_an_invalid_file_name(context: GuideContext) -> Iterator[Problem]:
         if isinstance(action, Download) and name.endswith(".whl") and not parse_wheel_name(name):
             reported.add(name)
             published_name = action.url.partition("?")[0].rpartition("/")[2]
-            fix = (
-                f"Keep the name {published_name}."
-                if parse_wheel_name(published_name)
-                else _valid_name(published_name)
-            )
+            is_valid = parse_wheel_name(published_name)
+            fix = f"Keep the name {published_name}." if is_valid else _valid_name(published_name)
             yield _invalid_name(context, action.file, line_of(context, action.line, action.file), fix, action.url)
     for _, requirement in _wheel_requirements(context):
         name = requirement.wheel
@@ -78,22 +75,21 @@ def wheel_is_incompatible_with_the_environment(context: GuideContext) -> Iterato
         if mismatch:
             line = line_of(context, requirement.line, requirement.wheel)
             description, cause = mismatch
+            torch = install.after.packages.get("torch")
+            contents = (
+                f"Python {install.before.python or '(not named)'}, torch {torch.version if torch else '(none)'}"
+            )
             yield Problem(
                 "error",
                 f"{requirement.wheel} is {description}",
                 (
                     guide_evidence(context, "wheel", requirement.wheel, line),
-                    guide_evidence(context, "environment", _describe_environment(install), install.action.line),
+                    guide_evidence(context, "environment", contents, install.action.line),
                 ),
                 "Use the wheel that is built for this environment, under its own name.",
                 line=line,
                 cause=cause,
             )
-
-
-def _describe_environment(install: InstallStep) -> str:
-    torch = install.after.packages.get("torch")
-    return f"Python {install.before.python or '(not named)'}, torch {torch.version if torch else '(none)'}"
 
 
 def _tag_mismatch(context: GuideContext, install: InstallStep, name: WheelName) -> tuple[str, str] | None:
@@ -140,9 +136,7 @@ def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | 
 @rule("RUN032", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
 def wheel_url_does_not_exist(context: GuideContext) -> Iterator[Problem]:
     """The URL names a wheel that is not an asset of the release."""
-    wheels = [
-        (requirement.wheel, requirement.url, requirement.line) for _, requirement in _wheel_requirements(context)
-    ]
+    wheels = [(package.wheel, package.url, package.line) for _, package in _wheel_requirements(context)]
     downloads = [action for action in context.guide.actions if isinstance(action, Download)]
     wheels += [(action.url.rpartition("/")[2], action.url, action.line) for action in downloads]
     for wheel, url, start in wheels:
