@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.records import Distribution
-from envdoctor.environment.metadata import normalise
+from envdoctor.knowledge.releases import normalize_name
 
 # conda's names of packages that have another name on PyPI. Python metadata takes precedence over these records.
 PIP_NAMES = {"pytorch": "torch", "pytorch-cpu": "torch", "pytorch-gpu": "torch"}
@@ -33,7 +33,7 @@ def read_packages(prefix: Path) -> tuple[dict[str, Distribution], dict[str, tupl
         except (OSError, msgspec.DecodeError, RecursionError) as error:
             notes.append(f"{path}: {getattr(error, 'strerror', None) or error}")
             continue
-        name = normalise(record.name)
+        name = normalize_name(record.name)
         name = PIP_NAMES.get(name, name)
         packages[name] = Distribution(
             name=name, version=record.version, location=str(prefix), source=f"conda {record.channel}".strip()

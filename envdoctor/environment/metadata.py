@@ -15,6 +15,7 @@ import msgspec
 
 from envdoctor.core.records import Distribution
 from envdoctor.environment.markers import Markers
+from envdoctor.knowledge.releases import normalize_name
 
 HEAD_BYTES = 1 << 16
 HEADER = re.compile(
@@ -75,7 +76,7 @@ def list_metadata(folder: Path) -> list[Path]:
 
 def name_from_metadata_path(metadata: Path) -> str:
     """The distribution name in a metadata path: `Flash_Attn-2.8.3.dist-info` is "flash-attn"."""
-    return normalise(METADATA_SUFFIX.sub("", metadata.name).partition("-")[0])
+    return normalize_name(METADATA_SUFFIX.sub("", metadata.name).partition("-")[0])
 
 
 def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadata: FolderMetadata) -> None:
@@ -93,7 +94,7 @@ def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadat
     version = re.sub(r"-py3\.\d+$", "", version)
     requires = fields["requires-dist"] or (_egg_requires(path) if name.endswith(".egg-info") else [])
     distribution = Distribution(
-        name=normalise(_first(fields, "name")) or name_from_metadata_path(path),
+        name=normalize_name(_first(fields, "name")) or name_from_metadata_path(path),
         version=_first(fields, "version") or version,
         requires=markers.applicable(requires),
         requires_python=_first(fields, "requires-python"),
@@ -116,11 +117,6 @@ def parse_head(head: bytes) -> dict[str, list[str]]:
     for key, value in HEADER.findall(head[: blank.start()] if blank else head):
         fields[key.decode().lower()].append(value.decode(errors="replace"))
     return fields
-
-
-def normalise(name: str) -> str:
-    """Normalise a distribution name (PEP 503): `Flash_Attn` is "flash-attn"."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def choose_home_page(home_page: str, project_urls: list[str]) -> str:

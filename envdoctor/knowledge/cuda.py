@@ -6,7 +6,7 @@ from functools import cache
 
 from envdoctor.core.records import Record
 from envdoctor.knowledge.tables import load_table
-from envdoctor.knowledge.versions import MajorMinor, major_minor
+from envdoctor.knowledge.versions import MajorMinor, dotted_numbers, major_minor
 
 # Minimum driver of a CUDA major version: CUDA toolkit release notes, table 2 (Linux and Windows). The Windows column
 # is empty from CUDA 13 on, because the toolkit contains no display driver there; 580 is required on both.
@@ -46,11 +46,6 @@ def cuda_releases() -> dict[str, CudaRelease]:
     return {row.version: row for row in load_table("cuda.toml", tuple[CudaRelease, ...], "release")}
 
 
-def driver_key(text: str) -> tuple[int, ...]:
-    """`570.124.06` as (570, 124, 6)."""
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
-
-
 def oldest_driver(cuda: str, *, windows: bool = False) -> tuple[int, ...]:
     """The oldest driver that runs native code of this CUDA's major version; empty if unknown."""
     return (WINDOWS_OLDEST_DRIVER if windows else OLDEST_DRIVER).get(major_minor(cuda)[0], ())
@@ -65,7 +60,7 @@ def driver_of_cuda(cuda: str) -> str:
 def cuda_of_driver(driver: str) -> str:
     """The newest CUDA release that a driver fully supports: 550.90.07 gives 12.4; empty below 11.0."""
     drivers = CUDA_11_DRIVERS | {name: row.bundled for name, row in cuda_releases().items()}
-    supported = [name for name, bundled in drivers.items() if driver_key(bundled) <= driver_key(driver)]
+    supported = [name for name, bundled in drivers.items() if dotted_numbers(bundled) <= dotted_numbers(driver)]
     return max(supported, key=major_minor, default="")
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from envdoctor.core.records import Record
 from envdoctor.knowledge.gpus import plain_gpu_name
-from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.tables import TableRow, load_table
 
 Measure = Literal["gemm", "memory", "h2d", "d2h", "peer", "allreduce_64mb", "allreduce_1gb"]
 
@@ -52,14 +52,12 @@ class GpuSpeed(ExpectedSpeed, frozen=True, kw_only=True):
         )
 
 
-class PcieSpeed(Record, frozen=True, kw_only=True):
+class PcieSpeed(TableRow, frozen=True, kw_only=True):
     """The speed of copies from and to pinned host memory over 16 lanes of a PCIe generation."""
 
     generation: int
     typical: float
     peak: float
-    source: str
-    date: str
 
 
 def gpu_speed_table() -> tuple[GpuSpeed, ...]:

@@ -5,38 +5,32 @@ from __future__ import annotations
 from functools import cache
 
 from envdoctor.core.records import Record
-from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import satisfies
 
 
-class PypiTorch(Record, frozen=True, kw_only=True):
+class PypiTorch(TableRow, frozen=True, kw_only=True):
     """The CUDA version of the torch wheels on PyPI, from one release on."""
 
     first: str
     x86_64: str
     aarch64: str
-    source: str
-    date: str
 
 
-class NgcContainer(Record, frozen=True, kw_only=True):
+class NgcContainer(TableRow, frozen=True, kw_only=True):
     """A release of NVIDIA's PyTorch container."""
 
     tag: str
     cuda: str
     torch: str
     python: str
-    source: str
-    date: str
 
 
-class FirstNgcContainer(Record, frozen=True, kw_only=True):
+class FirstNgcContainer(TableRow, frozen=True, kw_only=True):
     """The first of these containers with a CUDA release."""
 
     cuda: str
     tag: str
-    source: str
-    date: str
 
 
 class ImageSystem(Record, frozen=True, kw_only=True):
@@ -47,13 +41,11 @@ class ImageSystem(Record, frozen=True, kw_only=True):
     python: str
 
 
-class UbuntuCuda(Record, frozen=True, kw_only=True):
+class UbuntuCuda(TableRow, frozen=True, kw_only=True):
     """The CUDA version of Ubuntu's own toolkit package."""
 
     system: str
     cuda: str
-    source: str
-    date: str
 
 
 class TrlArgument(Record, frozen=True, kw_only=True):
@@ -73,24 +65,20 @@ class LossType(Record, frozen=True, kw_only=True):
     first: str
 
 
-class UnreadVariable(Record, frozen=True, kw_only=True):
+class UnreadVariable(TableRow, frozen=True, kw_only=True):
     """An environment variable that no library reads."""
 
     name: str
     instead: str
-    source: str
-    date: str
 
 
-class ModulePresence(Record, frozen=True, kw_only=True):
+class ModulePresence(TableRow, frozen=True, kw_only=True):
     """A module that only some releases of its package contain."""
 
     name: str
     package: str
     present: str
     instead: str
-    source: str
-    date: str
 
 
 class GuideTables(Record, frozen=True, kw_only=True):

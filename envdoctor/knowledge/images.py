@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from envdoctor.core.records import Record
-from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.tables import TableRow, load_table
 
 
-class CudaImage(Record, frozen=True, kw_only=True):
+class CudaImage(TableRow, frozen=True, kw_only=True):
     """A release of nvidia/cuda for one CUDA build and operating system."""
 
     build: str
     version: str
     system: str
-    source: str
-    date: str
 
 
-class PythonImage(Record, frozen=True, kw_only=True):
+class PythonImage(TableRow, frozen=True, kw_only=True):
     """A variant of the official Python image."""
 
     tag: str
     system: str
-    source: str
-    date: str
 
 
-class UvImage(Record, frozen=True, kw_only=True):
+class UvImage(TableRow, frozen=True, kw_only=True):
     """The images of uv: one that contains only the program, and one with an operating system."""
 
     program: str
     system: str
-    source: str
-    date: str
 
 
-class NvccUser(Record, frozen=True, kw_only=True):
+class NvccUser(TableRow, frozen=True, kw_only=True):
     """A package that compiles CUDA code at run time."""
 
     name: str
-    source: str
-    date: str
 
 
 class ImageTables(Record, frozen=True, kw_only=True):

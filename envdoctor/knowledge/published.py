@@ -6,7 +6,7 @@ from functools import cache
 
 from envdoctor.core.records import Record
 from envdoctor.knowledge.tables import read_table
-from envdoctor.knowledge.versions import is_prerelease, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, satisfies
 
 
 class PublishedRelease(Record, frozen=True):
@@ -28,20 +28,16 @@ class PublishedRelease(Record, frozen=True):
             return self.kind == "any"
         if platform and platform not in self.glibc:
             return False
-        if glibc and platform and _version_tuple(glibc) < _version_tuple(self.glibc[platform]):
+        if glibc and platform and dotted_numbers(glibc) < dotted_numbers(self.glibc[platform]):
             return False
         return not python or any(_supports_python(tag, python) for tag in self.pythons)
 
 
 def _supports_python(tag: str, python: str) -> bool:
-    minor = _version_tuple(python)[:2]
+    minor = dotted_numbers(python)[:2]
     if tag == "3":
         return True
-    return minor >= _version_tuple(tag[:-1]) if tag.endswith("+") else minor == _version_tuple(tag)
-
-
-def _version_tuple(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
+    return minor >= dotted_numbers(tag[:-1]) if tag.endswith("+") else minor == dotted_numbers(tag)
 
 
 @cache

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Record
-from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 
 
-class PythonRange(Record, frozen=True, kw_only=True):
+class PythonRange(TableRow, frozen=True, kw_only=True):
     """Releases of a package that support the same Python versions."""
 
     package: str
     versions: str  # specifier
     python: str  # specifier
-    source: str
-    date: str
 
 
 def python_ranges() -> tuple[PythonRange, ...]:

@@ -11,21 +11,18 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from envdoctor.core.records import Record
-from envdoctor.knowledge.tables import FOLDER, load_table
+from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
 from envdoctor.knowledge.versions import public_part, satisfies, version_key
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
 
 
-class Release(Record, frozen=True, kw_only=True, omit_defaults=True):
+class Release(TableRow, frozen=True, kw_only=True, omit_defaults=True):
     """Releases of a package with the same requirements."""
 
     versions: tuple[str, ...]
     requires: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    source: str
-    date: str
 
 
 class Requirement(NamedTuple):
@@ -35,33 +32,27 @@ class Requirement(NamedTuple):
     specifier: str
 
 
-class BitsandbytesLibraries(Record, frozen=True, kw_only=True):
+class BitsandbytesLibraries(TableRow, frozen=True, kw_only=True):
     """bitsandbytes releases and the CUDA versions of the native libraries in their Linux wheels."""
 
     versions: tuple[str, ...]
     x86_64: tuple[str, ...]
-    source: str
-    date: str
 
 
-class TorchPairing(Record, frozen=True, kw_only=True):
+class TorchPairing(TableRow, frozen=True, kw_only=True):
     """A release whose compiled code works with one torch release, although its metadata does not require it."""
 
     package: str
     versions: str  # specifier
     torch: str  # specifier
-    source: str
-    date: str
 
 
-class Numpy2Release(Record, frozen=True, kw_only=True):
+class Numpy2Release(TableRow, frozen=True, kw_only=True):
     """The first release of a package whose compiled modules support NumPy 2."""
 
     package: str
     first: str
     first_windows: str = ""
-    source: str
-    date: str
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from envdoctor.core.records import Record
-from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.tables import TableRow, load_table
 
 
 class Indicator(Record, frozen=True, kw_only=True):
@@ -16,7 +16,7 @@ class Indicator(Record, frozen=True, kw_only=True):
     library: str = ""  # that the loader finds
 
 
-class SystemPackage(Record, frozen=True, kw_only=True):
+class SystemPackage(TableRow, frozen=True, kw_only=True):
     """A requirement and its system packages. `{python}` in a package name is the Python version, 3.12."""
 
     name: str
@@ -26,8 +26,6 @@ class SystemPackage(Record, frozen=True, kw_only=True):
     dnf: tuple[str, ...] = ()
     apk: tuple[str, ...] = ()
     conda: tuple[str, ...] = ()
-    source: str
-    date: str
 
     def packages(self, manager: str, python: str) -> tuple[str, ...]:
         """The package names of apt, dnf, apk or conda for a Python version such as 3.12."""

@@ -9,9 +9,18 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from envdoctor.core.records import Record
+
 T = TypeVar("T")
 
 FOLDER = Path(__file__).parent
+
+
+class TableRow(Record, frozen=True, kw_only=True):
+    """A row with the source of its facts and the day on which they were read."""
+
+    source: str
+    date: str
 
 
 @cache

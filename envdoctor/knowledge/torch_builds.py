@@ -8,23 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from envdoctor.core.records import Record
-from envdoctor.knowledge.cuda import driver_key, driver_of_cuda, oldest_driver
-from envdoctor.knowledge.tables import load_table
-from envdoctor.knowledge.versions import MajorMinor, major_minor
+from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
+from envdoctor.knowledge.tables import TableRow, load_table
+from envdoctor.knowledge.versions import MajorMinor, dotted_numbers, major_minor
 
 
-class TorchRelease(Record, frozen=True, kw_only=True):
+class TorchRelease(TableRow, frozen=True, kw_only=True):
     """A release line of torch."""
 
     torch: str  # "2.9"
     latest: str  # "2.9.1"
     python: tuple[str, str] | None = None  # oldest and newest Python with wheels
-    source: str
-    date: str
 
 
-class KnownBuild(Record, frozen=True, kw_only=True):
+class KnownBuild(TableRow, frozen=True, kw_only=True):
     """One Linux build, with the native code and PTX of its libtorch_cuda."""
 
     torch: str
@@ -32,8 +29,6 @@ class KnownBuild(Record, frozen=True, kw_only=True):
     platform: str
     architectures: tuple[str, ...]
     ptx: tuple[str, ...] = ()
-    source: str
-    date: str
 
 
 @cache
@@ -61,12 +56,12 @@ def rank_builds(
     Builds that the driver fully supports come before those that need minor-version compatibility. Among them the
     torch release nearest to `near` comes first, newer before older, then the newest CUDA.
     """
-    installed = driver_key(driver)
+    installed = dotted_numbers(driver)
     supported = [row for row in builds if not installed or installed >= oldest_driver(row.cuda, windows=windows)]
     wanted = major_minor(near) if near else (99, 0)
 
     def rank(row: KnownBuild) -> tuple[bool, bool, int, MajorMinor]:
-        fully_supported = not installed or driver_key(driver_of_cuda(row.cuda)) <= installed
+        fully_supported = not installed or dotted_numbers(driver_of_cuda(row.cuda)) <= installed
         release = major_minor(row.torch)
         distance = abs((release[0] - wanted[0]) * 100 + release[1] - wanted[1])
         newest = major_minor(row.cuda)
@@ -86,7 +81,7 @@ def build_name(build: KnownBuild) -> str:
     return f"torch {torch_releases()[build.torch].latest} for CUDA {build.cuda}"
 
 
-class TorchWheel(Record, frozen=True, kw_only=True):
+class TorchWheel(TableRow, frozen=True, kw_only=True):
     """A wheel of torch's family on the PyTorch index, with its published hash."""
 
     name: str
@@ -96,19 +91,15 @@ class TorchWheel(Record, frozen=True, kw_only=True):
     architecture: str
     sha256: str
     size: int = 0  # bytes, 0 if unknown
-    source: str
-    date: str
 
 
-class TorchRequires(Record, frozen=True, kw_only=True):
+class TorchRequires(TableRow, frozen=True, kw_only=True):
     """The requirements of a release's wheels; `metadata` is the published SHA-256 of their METADATA."""
 
     name: str
     version: str
     metadata: str = ""
     requires: tuple[str, ...]
-    source: str
-    date: str
 
 
 def published_wheels(backend: str, python: str, architecture: str) -> list[TorchWheel]:

@@ -74,6 +74,11 @@ def major_minor(text: str) -> MajorMinor:
     return int(major), int(rest.partition(".")[0] or 0)
 
 
+def dotted_numbers(text: str) -> tuple[int, ...]:
+    """`570.124.06` as (570, 124, 6); parts that are not numbers are left out."""
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
 def cuda_of_local(text: str) -> str:
     """The CUDA version in a local version: "12.8" of "2.8.0+cu128", "cpu" of "2.5.1+cpu", else empty."""
     local = local_part(text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from envdoctor.knowledge.cuda import cuda_of_driver, driver_key
+from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds
-from envdoctor.knowledge.versions import cuda_of_local, major_minor, minor_of, satisfies
+from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, satisfies
 from envdoctor.manifests.actions import Install
 
 _INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]*)")
@@ -99,6 +99,6 @@ def aarch64_build(version: str, driver: str, vllm: str) -> KnownBuild | None:
     A driver before 580 and vLLM before 0.20 need a build for CUDA 12.
     """
     rows = [row for row in known_builds() if row.torch == minor_of(version) and row.platform == "aarch64"]
-    needs_cuda_12 = (driver and driver_key(driver) < (580,)) or (vllm and satisfies(vllm, "<0.20"))
+    needs_cuda_12 = (driver and dotted_numbers(driver) < (580,)) or (vllm and satisfies(vllm, "<0.20"))
     compatible = [row for row in rows if not needs_cuda_12 or row.cuda.startswith("12.")]
     return (compatible or rows)[-1] if rows else None

@@ -26,7 +26,7 @@ import msgspec
 
 from envdoctor.core.records import Record
 from envdoctor.environment.managed import LOCK_FILE
-from envdoctor.environment.metadata import normalise
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.machine.storage import storage_directories
 
 READ_BYTES = 8 << 20  # limit for each file
@@ -62,7 +62,7 @@ def find_wheel_hashes(venv: Path, environ: Mapping[str, str] = os.environ) -> di
     found = {}
     for info in sorted(venv.glob("lib/python3*/site-packages/*.dist-info")):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        name = normalise(name)
+        name = normalize_name(name)
         direct = _read(info / "direct_url.json")
         if direct_hash := parse_direct_hash(direct, version):
             found[name] = direct_hash

@@ -14,8 +14,8 @@ from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Distribution, Machine, Record, Stack
-from envdoctor.environment.metadata import normalise
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.profiles.checks import NAME, check_wheel
 from envdoctor.profiles.hashes import WheelHash
 from envdoctor.profiles.records import Wheel
@@ -247,7 +247,7 @@ def _dependencies(names: Iterable[str], requires: Mapping[str, set[str]]) -> set
 def _requirement_name(line: str) -> str:
     """The name in a Requires-Dist line: `Flash_Attn[x] >=2` is "flash-attn"."""
     found = re.match(r"[A-Za-z0-9._-]+", line)
-    return normalise(found[0]) if found else ""
+    return normalize_name(found[0]) if found else ""
 
 
 def _as_wheel(distribution: Distribution, found: WheelHash) -> Wheel | None:

@@ -39,11 +39,11 @@ class RunFileRedactor:
         elif path.suffix == ".csv":
             yield from self._table(source)
         elif path.suffix == ".jsonl":
-            yield from (self._json_line(line) for line in _lines(source))
+            yield from (self._redact_bytes(line, self._json_text) for line in _lines(source))
         elif path.suffix == ".json":
-            yield self._json(source.read())
+            yield self._redact_bytes(source.read(), self._json_text)
         elif path.suffix in LOGS:
-            yield from (self._log(block) for block in _blocks(source))
+            yield from (self._redact_bytes(block, self.text) for block in _blocks(source))
         else:
             yield from _chunks(source)
 
@@ -83,18 +83,8 @@ class RunFileRedactor:
         self.removed += 1
         return PLACEHOLDER
 
-    def _log(self, block: bytes) -> bytes:
-        return self._redact_bytes(block, self.text)
-
-    def _json_line(self, line: bytes) -> bytes:
-        """Redact one event. An incomplete line is redacted as plain text."""
-        return self._redact_bytes(line, self._json_text)
-
-    def _json(self, content: bytes) -> bytes:
-        return self._redact_bytes(content, self._json_text)
-
     def _json_text(self, text: str) -> str:
-        """Redact JSON. Text without a secret is returned unchanged, including its formatting."""
+        """Redact JSON, or an incomplete line of it as plain text. Text without a secret is returned unchanged."""
         try:
             before = json.loads(text)
         except (ValueError, RecursionError):

@@ -7,7 +7,8 @@ list, because prose and logs contain single ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.collect_env import record_platform, record_python_version
@@ -164,10 +165,10 @@ def _record_torch_cuda(section: Section, value: str) -> bool:
     if value.lower() in ("none", "null"):
         section.set_absent("stack.torch.cuda", f"a build without CUDA (torch.version.cuda: {value})")
         return True
-    return _record_match(section, "stack.torch.cuda", rf"^(?:cuda )?{RELEASE}", value.lower())
+    return _record_match("stack.torch.cuda", rf"^(?:cuda )?{RELEASE}", section, value.lower())
 
 
-def _record_match(section: Section, path: str, pattern: str, value: str) -> bool:
+def _record_match(path: str, pattern: str, section: Section, value: str) -> bool:
     text = first_group(pattern, value)
     section.set_fact(path, text)
     return bool(text)
@@ -176,15 +177,7 @@ def _record_match(section: Section, path: str, pattern: str, value: str) -> bool
 def _record_driver(section: Section, value: str) -> bool:
     """`570.124.06`, `580.105.08 / CUDA 13.0`, `NVIDIA driver 550.90.07 (open)`."""
     section.set_fact("driver.cuda", first_group(rf"(?i)cuda(?: version)?[: ]?{RELEASE}", value))
-    return _record_match(section, "driver.version", r"(?<![\d.])(\d{3}\.\d{1,4}(?:\.\d{1,4})?)(?![\d.])", value)
-
-
-def _record_driver_cuda(section: Section, value: str) -> bool:
-    return _record_match(section, "driver.cuda", rf"^v?{RELEASE}", value)
-
-
-def _record_toolkit(section: Section, value: str) -> bool:
-    return _record_match(section, "cuda.nvcc_version", r"(?:^|[Vv ])(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)(?![\d.])", value)
+    return _record_match("driver.version", r"(?<![\d.])(\d{3}\.\d{1,4}(?:\.\d{1,4})?)(?![\d.])", section, value)
 
 
 def _record_python(section: Section, value: str) -> bool:
@@ -232,14 +225,6 @@ def _record_wsl(section: Section, value: str) -> bool:
     return True
 
 
-def _record_glibc(section: Section, value: str) -> bool:
-    return _record_match(section, "system.glibc", r"(?:^|glibc[ -]?|[ )])(2\.\d{1,2})(?![\d.])", value)
-
-
-def _record_architecture(section: Section, value: str) -> bool:
-    return _record_match(section, "system.architecture", r"(?i)\b(x86_64|aarch64|arm64|ppc64le)\b", value)
-
-
 def _record_cuda_available(section: Section, value: str) -> bool:
     match = re.match(r"(true|false)\b", value, re.IGNORECASE)
     if match:
@@ -272,65 +257,66 @@ def _record_installation(section: Section, value: str) -> bool:
     return any(recorded)
 
 
-def _with_keys(recorder: Recorder, names: Iterable[str]) -> dict[str, Recorder]:
-    return dict.fromkeys(names, recorder)
-
-
-KEYS: dict[str, Recorder] = {
-    **_with_keys(record_gpus, (
+RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
+    (record_gpus, (
         "gpu", "gpus", "gpu model", "gpu models", "gpu type", "gpu name", "gpu card", "gpu device", "graphics card",
         "graphics cards", "video card", "graphics", "nvidia gpu", "nvidia gpus", "cuda device", "cuda devices",
         "cuda device(s)", "card", "cards", "device name", "accelerator", "hardware", "gpu hardware", "gpu info",
         "gpu(s)", "\u663e\u5361", "\u663e\u5361 version", "gpu version",
     )),
-    **_with_keys(record_mig, ("mig", "mig mode", "mig enabled", "mig profile")),
-    **_with_keys(record_compute_capability, (
+    (record_mig, ("mig", "mig mode", "mig enabled", "mig profile")),
+    (record_compute_capability, (
         "compute capability", "cuda capability", "gpu compute capability", "gpu arch", "gpu architecture",
         "compute cap", "sm", "cc",
     )),
-    **_with_keys(_record_driver, (
+    (_record_driver, (
         "driver", "drivers", "nvidia driver", "nvidia drivers", "nvidia-driver", "gpu driver", "cuda driver",
         "nvidia gpu driver", "graphics driver", "nvidia-smi", "nvidia-smi driver", "\u9a71\u52a8",
         "\u9a71\u52a8 version", "\u663e\u5361\u9a71\u52a8",
     )),
-    **_with_keys(_record_driver_cuda, (
+    (partial(_record_match, "driver.cuda", rf"^v?{RELEASE}"), (
         "cuda (nvidia-smi)", "nvidia-smi cuda", "cuda (driver)", "driver cuda", "cuda driver api",
     )),
-    **_with_keys(_record_toolkit, (
+    (partial(_record_match, "cuda.nvcc_version", r"(?:^|[Vv ])(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)(?![\d.])"), (
         "cuda toolkit", "cudatoolkit", "toolkit", "installed cuda", "installed cuda toolkit", "cuda installed",
         "system cuda", "system cuda toolkit", "local cuda", "nvcc", "cuda (nvcc)", "nvcc cuda", "cuda nvcc",
         "cuda toolkit (nvcc)",
     )),
-    **_with_keys(_record_torch, (
+    (_record_torch, (
         "torch", "pytorch", "torch.  version", "torch build", "pytorch build", "pytorch/cuda", "pytorch / cuda",
     )),
-    **_with_keys(_record_torch_cuda, (
+    (_record_torch_cuda, (
         "torch compiled with", "torch compiled with cuda", "torch cuda", "pytorch cuda", "torch.version.cuda",
         "pytorch compiled with", "pytorch compiled with cuda", "torch built with", "torch built with cuda",
         "pytorch built with cuda", "torch compiled for cuda", "cuda (torch)", "cuda (pytorch)", "cuda of torch",
         "torch was compiled with",
     )),
-    **_with_keys(_record_python, ("python", "cpython")),
-    **_with_keys(_record_system, (
+    (_record_python, ("python", "cpython")),
+    (_record_system, (
         "os", "operating system", "system", "platform", "host", "host os", "distro", "distribution", "linux distro",
         "environment", "os/platform", "os / platform", "\u7cfb\u7edf", "\u64cd\u4f5c\u7cfb\u7edf",
     )),
-    **_with_keys(_record_comma_list, (
+    (_record_comma_list, (
         "versions", "version info", "software", "env", "setup", "packages", "dependencies",
     )),
-    **_with_keys(_record_wsl, ("wsl", "wsl2")),
-    **_with_keys(_record_glibc, ("glibc", "libc", "gnu libc")),
-    **_with_keys(_record_architecture, ("arch", "architecture", "cpu architecture", "cpu arch", "machine")),
-    **_with_keys(_record_cuda_available, (
+    (_record_wsl, ("wsl", "wsl2")),
+    (partial(_record_match, "system.glibc", r"(?:^|glibc[ -]?|[ )])(2\.\d{1,2})(?![\d.])"), (
+        "glibc", "libc", "gnu libc",
+    )),
+    (partial(_record_match, "system.architecture", r"(?i)\b(x86_64|aarch64|arm64|ppc64le)\b"), (
+        "arch", "architecture", "cpu architecture", "cpu arch", "machine",
+    )),
+    (_record_cuda_available, (
         "torch.cuda.is available()", "torch.cuda.is available", "cuda.is available()", "cuda available",
         "is cuda available", "cuda is available",
     )),
-    **_with_keys(_record_container, (
+    (_record_container, (
         "image", "docker image", "container", "container image", "docker", "vllm image", "base image",
         "docker container",
     )),
-    **_with_keys(_record_installation, (
+    (_record_installation, (
         "wheel", "whl", "wheel file", "package", "install", "installation", "installed with", "install method",
         "installed via", "install command", "installation method",
     )),
-}  # fmt: skip
+)  # fmt: skip
+KEYS = {key: recorder for recorder, keys in RECORDERS for key in keys}

@@ -18,7 +18,7 @@ class Message(NamedTuple):
     """
 
     substring: str
-    pattern: re.Pattern[str]
+    pattern: str
     record: Callable[[Section, re.Match[str]], None]
 
 
@@ -90,112 +90,99 @@ MAX_MATCHES = 51  # per message
 # Each message is preceded by a sample of the project's output. The tests contain one for each.
 MESSAGES = (
     # The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.
-    Message(
-        "supports CUDA capabilities",
-        re.compile(r"supports CUDA capabilities ([a-z0-9_ ]{4,400})"),
-        _record_architectures,
-    ),
+    Message("supports CUDA capabilities", r"supports CUDA capabilities ([a-z0-9_ ]{4,400})", _record_architectures),
     # NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
     Message(
         "with CUDA capability sm_",
-        re.compile(r"^\W{0,4}([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})", re.MULTILINE),
+        r"(?m)^\W{0,4}([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})",
         lambda section, match: _record_gpu(section, match[1], dotted_version(match[2])),
     ),
     # Your Tesla V100-PCIE-32GB GPU has compute capability 7.0.
     Message(
         "GPU has compute capability",
-        re.compile(r"[Yy]our ([A-Z][\w /()-]{2,60}) GPU has compute capability (\d{1,2}\.\d)"),
+        r"[Yy]our ([A-Z][\w /()-]{2,60}) GPU has compute capability (\d{1,2}\.\d)",
         lambda section, match: _record_gpu(section, match[1], match[2]),
     ),
     # The NVIDIA driver on your system is too old (found version 12080).
     Message(
         "(found version ",
-        re.compile(r"\(found version (\d{1,2})0(\d)0\)"),
+        r"\(found version (\d{1,2})0(\d)0\)",
         lambda section, match: section.set_fact("driver.cuda", f"{match[1]}.{match[2]}"),
     ),
     # Initializing a V1 LLM engine (v0.11.0) with config: / vLLM API server version 0.9.2 / v0.6.4.post1
-    Message("LLM engine (v", re.compile(r"LLM engine \(v(\d[\w.+-]{1,50})\)"), _distribution_recorder("vllm")),
+    Message("LLM engine (v", r"LLM engine \(v(\d[\w.+-]{1,50})\)", _distribution_recorder("vllm")),
     Message(
-        "vLLM API server version ",
-        re.compile(r"vLLM API server version v?(\d[\w.+-]{1,50})"),
-        _distribution_recorder("vllm"),
+        "vLLM API server version ", r"vLLM API server version v?(\d[\w.+-]{1,50})", _distribution_recorder("vllm")
     ),
     Message(
         "You have version ",
-        re.compile(r"vLLM version.{0,120}You have version (\d[\w.+-]{1,40}) installed"),
+        r"vLLM version.{0,120}You have version (\d[\w.+-]{1,40}) installed",
         _distribution_recorder("vllm"),
     ),
     # vllm 0.6.3 requires torch==2.4.0, but you have torch 2.2.0 which is incompatible.
     Message(
         "which is incompatible",
-        re.compile(r"but you(?:'ll)? have ([\w.-]{2,60}) (\d[\w.+!-]{0,50}) which is incompatible"),
+        r"but you(?:'ll)? have ([\w.-]{2,60}) (\d[\w.+!-]{0,50}) which is incompatible",
         _record_distribution,
     ),
     Message(
         "which is incompatible",
-        re.compile(r"^(?:ERROR: )?([A-Za-z][\w.-]{1,60}) (\d[\w.+!-]{0,50}) requires ", re.MULTILINE),
+        r"(?m)^(?:ERROR: )?([A-Za-z][\w.-]{1,60}) (\d[\w.+!-]{0,50}) requires ",
         _record_distribution,
     ),
     # huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module, but found
     # huggingface-hub==1.2.3.
-    Message("but found ", re.compile(r"but found ([\w-]{2,60})==(\d[\w.+!-]{0,50})"), _record_distribution),
+    Message("but found ", r"but found ([\w-]{2,60})==(\d[\w.+!-]{0,50})", _record_distribution),
     # Skipping import of cpp extensions due to incompatible torch version 2.10.0+cu130 for torchao version 0.14.0
     Message(
         "for torchao version",
-        re.compile(r"torch version (\d[\w.+-]{2,50}) for torchao version (\d[\w.+-]{2,50})"),
+        r"torch version (\d[\w.+-]{2,50}) for torchao version (\d[\w.+-]{2,50})",
         _record_torchao,
     ),
     # PyTorch 2.6.0+cu124 with CUDA None (you have 2.5.1+cu121)
     Message(
         "(you have ",
-        re.compile(r"PyTorch \d[\w.+]{2,40} with CUDA .{0,12}\(you have (\d[\w.+]{2,40})\)"),
+        r"PyTorch \d[\w.+]{2,40} with CUDA .{0,12}\(you have (\d[\w.+]{2,40})\)",
         lambda section, match: _record_torch(section, match[1]),
     ),
     #     Python  3.11.0 (you have 3.11.5)
     Message(
         "(you have 3.",
-        re.compile(r"Python\s{1,4}3\.[\d.]{1,6} \(you have (3\.\d{1,2}\.\d{1,2})\)"),
+        r"Python\s{1,4}3\.[\d.]{1,6} \(you have (3\.\d{1,2}\.\d{1,2})\)",
         lambda section, match: section.set_fact("stack.python_version", match[1]),
     ),
     # Using Python 3.11.13 environment at: /home/user/miniconda3/envs/nano
     Message(
         "Using Python 3.",
-        re.compile(r"Using Python (3\.\d{1,2}\.\d{1,2}) environment at:? ([^\s:]{1,200})"),
+        r"Using Python (3\.\d{1,2}\.\d{1,2}) environment at:? ([^\s:]{1,200})",
         _record_uv_environment,
     ),
     # A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.0 as it may crash.
     Message(
-        "NumPy 1.x cannot be run in",
-        re.compile(r"cannot be run in\s{1,4}NumPy (\d[\d.]{1,10})"),
-        _distribution_recorder("numpy"),
+        "NumPy 1.x cannot be run in", r"cannot be run in\s{1,4}NumPy (\d[\d.]{1,10})", _distribution_recorder("numpy")
     ),
     # CUDA SETUP: PyTorch settings found: CUDA_VERSION=117, Highest Compute Capability: 7.5.
     Message(
         "PyTorch settings found",
-        re.compile(r"CUDA_VERSION=(\d{3}), Highest Compute Capability: \(?(\d{1,2})(?:\.|, )(\d)"),
+        r"CUDA_VERSION=(\d{3}), Highest Compute Capability: \(?(\d{1,2})(?:\.|, )(\d)",
         _record_bitsandbytes,
     ),
     # The detected CUDA version (11.8) mismatches the version that was used to compile PyTorch (12.4).
     Message(
         "The detected CUDA version",
-        re.compile(r"detected CUDA version \((\d{1,2}\.\d{1,2})\).{0,160}?PyTorch \((\d{1,2}\.\d{1,2})\)", re.DOTALL),
+        r"(?s)detected CUDA version \((\d{1,2}\.\d{1,2})\).{0,160}?PyTorch \((\d{1,2}\.\d{1,2})\)",
         _record_detected_cuda,
     ),
     # O^O/ \_/ \    Pytorch: 2.3.1+cu121. CUDA = 8.0. CUDA Toolkit = 12.1.
     Message(
         "CUDA Toolkit",
-        re.compile(
-            r"(?:Pytorch|Torch): (\d[\w.+]{2,40})\. CUDA(?: =|:) (\d{1,2}\.\d)\. CUDA Toolkit(?: =|:) (\d{1,2}\.\d)"
-        ),
+        r"(?:Pytorch|Torch): (\d[\w.+]{2,40})\. CUDA(?: =|:) (\d{1,2}\.\d)\. CUDA Toolkit(?: =|:) (\d{1,2}\.\d)",
         _record_unsloth,
     ),
     # Attempting uninstall ... Successfully installed torch-2.4.0 vllm-0.6.1
     Message(
         "Successfully installed ",
-        re.compile(
-            r"(?<=[ d] )(torch|vllm|transformers|trl|triton|xformers|numpy|flash-attn)-(\d[\w.+]{1,40})(?= |$)",
-            re.MULTILINE,
-        ),
+        r"(?m)(?<=[ d] )(torch|vllm|transformers|trl|triton|xformers|numpy|flash-attn)-(\d[\w.+]{1,40})(?= |$)",
         _record_distribution,
     ),
 )
@@ -229,7 +216,7 @@ def parse_log_messages(text: str) -> Section | None:
     section = Section("log lines")
     for message in MESSAGES:
         if message.substring in text:
-            for match in islice(message.pattern.finditer(text), MAX_MATCHES):
+            for match in islice(re.finditer(message.pattern, text), MAX_MATCHES):
                 message.record(section, match)
     for match in _site_packages(text):
         exact = first_group(r"[/\\]versions[/\\](3\.\d{1,2}\.\d{1,2})$", match[1])  # pyenv

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
-from envdoctor.knowledge.cuda import driver_key, oldest_driver
+from envdoctor.knowledge.cuda import oldest_driver
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_build import is_windows
@@ -271,7 +272,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
 
 
 def _driver_is_too_old(machine: Machine, stack: Stack) -> bool:
-    driver, cuda = driver_key(machine.driver.version.value or ""), torch_cuda(stack)
+    driver, cuda = dotted_numbers(machine.driver.version.value or ""), torch_cuda(stack)
     return bool(driver and cuda) and driver < oldest_driver(cuda, windows=is_windows(machine))
 
 

@@ -13,8 +13,8 @@ from envdoctor.knowledge.architectures import (
     runs_as_ptx,
     runs_native,
 )
-from envdoctor.knowledge.cuda import cuda_of_driver, driver_key, driver_of_cuda, oldest_driver
-from envdoctor.knowledge.versions import major_minor
+from envdoctor.knowledge.cuda import cuda_of_driver, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.versions import dotted_numbers, major_minor
 from envdoctor.rules.facts import (
     cuda_minor,
     first_in_use,
@@ -95,14 +95,14 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     if (
         not cuda
         or not driver_cuda
-        or not driver_key(driver)
+        or not dotted_numbers(driver)
         or next(driver_cannot_compile_the_ptx(machine, stack), None)
     ):
         return
     ptx_packages = [name for name in stack.distributions.value or {} if name.startswith(("cupy", "numba-cuda"))]
     if not ptx_packages and not is_from_report(stack):
         return
-    if major_minor(driver_cuda) < major_minor(cuda) and driver_key(driver) >= oldest_driver(
+    if major_minor(driver_cuda) < major_minor(cuda) and dotted_numbers(driver) >= oldest_driver(
         cuda, windows=is_windows(machine)
     ):
         yield Problem(

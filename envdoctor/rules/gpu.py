@@ -6,17 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from envdoctor.core.records import Evidence, Fact, Gpu, Machine
-from envdoctor.rules.facts import is_reported, require_value
+from envdoctor.rules.facts import gpus_of, is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
 
 GIB = 1 << 30
 BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}
 BUSY_SHARE = 0.05  # of a GPU's memory, used by other processes
-
-
-def _gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """The GPUs; none if NVML failed, which the rules on the driver report."""
-    return machine.gpus.value or ()
 
 
 def _label(gpu: Gpu) -> str:
@@ -40,7 +35,7 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         note = gpu.name.note or gpu.memory_total.note
         if any(f"NVML error {code}:" in note for code in (15, 16)):
             yield Problem(
@@ -61,7 +56,7 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         if gpu.ecc_uncorrected.value:
             yield Problem(
                 "error",
@@ -81,7 +76,7 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         rows = gpu.remapped_rows.value
         if rows and rows.failed:
             yield Problem(
@@ -114,7 +109,7 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
     https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
     https://github.com/vllm-project/vllm/issues/41848
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         if gpu.mig.value:
             shown = f" ({gpu.mig.note})" if gpu.mig.note else ""
             yield Problem(
@@ -137,7 +132,7 @@ def compute_mode_restricts_processes(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         mode = gpu.compute_mode.value
         if mode and mode != "default":
             yield Problem(
@@ -160,7 +155,7 @@ def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         reasons = sorted(BAD_THROTTLES.intersection(gpu.throttle_reasons.value or ()))
         if reasons:
             yield Problem(
@@ -181,7 +176,7 @@ def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.vllm.ai/en/latest/configuration/conserving_memory/
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         total, used = gpu.memory_total.value, gpu.memory_used.value
         processes = gpu.processes.value or ()
         if total and used and processes and used > BUSY_SHARE * total:
@@ -208,7 +203,7 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         fabric = gpu.fabric.value
         if fabric and fabric.state in ("not started", "in progress"):
             version = (machine.driver.version.value or "").split(".")[0]
@@ -242,7 +237,7 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         link = gpu.nvlink.value
         if link and link.active < link.links:
             yield Problem(
@@ -263,7 +258,7 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
-    for gpu in _gpus(machine):
+    for gpu in gpus_of(machine):
         link = gpu.pcie.value
         if link and 0 < link.width < link.max_width:
             yield Problem(

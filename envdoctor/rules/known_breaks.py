@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from envdoctor.core.records import Machine, Record, Stack
-from envdoctor.knowledge.tables import load_table
+from envdoctor.core.records import Machine, Stack
+from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.rules.facts import first_in_use
 from envdoctor.rules.registry import Check, Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 
-class KnownBreak(Record, frozen=True, kw_only=True, omit_defaults=True):
+class KnownBreak(TableRow, frozen=True, kw_only=True, omit_defaults=True):
     """Incompatible versions. `{trl}` in a text is replaced with the installed version of trl."""
 
     id: str
@@ -33,8 +33,6 @@ class KnownBreak(Record, frozen=True, kw_only=True, omit_defaults=True):
     fix: str
     commands: tuple[str, ...] = ()
     url: str
-    source: str
-    date: str
 
 
 def known_breaks() -> tuple[KnownBreak, ...]:

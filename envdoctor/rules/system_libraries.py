@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Extension, Machine, Stack
 from envdoctor.knowledge.kernel_files import is_optional
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import first_in_use, installed_version, parse_major_minor
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -71,11 +72,11 @@ def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Pro
     References:
     https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
     """
-    provided = _glibcxx_key(stack.libstdcxx.value or "")
+    provided = dotted_numbers(stack.libstdcxx.value or "")
     loaded = [extension for extension in stack.extensions.value or () if not is_optional(extension)]
-    incompatible = [extension for extension in loaded if provided and _glibcxx_key(extension.glibcxx) > provided]
+    incompatible = [extension for extension in loaded if provided and dotted_numbers(extension.glibcxx) > provided]
     if incompatible:
-        worst = max(incompatible, key=lambda extension: _glibcxx_key(extension.glibcxx))
+        worst = max(incompatible, key=lambda extension: dotted_numbers(extension.glibcxx))
         yield Problem(
             "error",
             f"{worst.path} needs GLIBCXX_{worst.glibcxx}, {stack.libstdcxx.source} has up to {stack.libstdcxx.value}"
@@ -84,11 +85,6 @@ def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Pro
             "Install a newer libstdcxx-ng from conda-forge, or remove the old copy from LD_LIBRARY_PATH.",
             ("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
         )
-
-
-def _glibcxx_key(version: str) -> tuple[int, ...]:
-    """`3.4.29` as a sort key; an empty text sorts first."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _message_of_files(files: list[Extension]) -> str:

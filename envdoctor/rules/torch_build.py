@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
-from envdoctor.knowledge.cuda import driver_key, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
 from envdoctor.knowledge.torch_builds import (
     KnownBuild,
     build_name,
@@ -16,7 +16,7 @@ from envdoctor.knowledge.torch_builds import (
     known_builds,
     rank_builds,
 )
-from envdoctor.knowledge.versions import major_minor
+from envdoctor.knowledge.versions import dotted_numbers, major_minor
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -135,10 +135,10 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
-    if not cuda or not driver_key(driver):
+    if not cuda or not dotted_numbers(driver):
         return
     needed = oldest_driver(cuda, windows=is_windows(machine))
-    if not needed or driver_key(driver) >= needed:
+    if not needed or dotted_numbers(driver) >= needed:
         return
     minimum = ".".join(f"{part:02}" for part in needed)
     shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.knowledge.cuda import cuda_releases, driver_key, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.versions import major_minor, public_part, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import InstallSystemPackages, UseImage
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_arguments
@@ -93,10 +93,8 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
             row.date,
         )
     else:
-        first = next(
-            (row for row in guide_tables().ngc_first if row.cuda in stated and _release(tag) < _release(row.tag)),
-            None,
-        )
+        rows = (row for row in guide_tables().ngc_first if row.cuda in stated)
+        first = next((row for row in rows if dotted_numbers(tag) < dotted_numbers(row.tag)), None)
         if not first or not re.fullmatch(r"\d\d\.\d\d", tag):
             return None
         mismatches, source, day = [first.cuda], first.source, first.date
@@ -114,21 +112,17 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
     )
 
 
-def _release(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
-
-
 @rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY)
 def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Problem]:
     """The driver in the guide is older than the CUDA build of torch, or the PTX code in vLLM, requires."""
     driver = context.trace.driver
-    if not driver_key(driver):
+    if not dotted_numbers(driver):
         return
     for environment in context.environments:
         torch = environment.state.packages.get("torch")
         cuda = torch.cuda if torch and torch.cuda not in ("", "cpu") else ""
         required = oldest_driver(cuda) if cuda else ()
-        if torch and required and driver_key(driver) < required[: len(driver_key(driver))]:
+        if torch and required and dotted_numbers(driver) < required[: len(dotted_numbers(driver))]:
             line = line_of(context, torch.line, torch.reason)
             minimum = ".".join(f"{part:02}" for part in required)
             yield Problem(
@@ -149,7 +143,7 @@ def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str)
         return
     cuda = next((cuda for release, cuda in _VLLM_PTX if satisfies(public_part(vllm.version), release)), "")
     required = driver_of_cuda(cuda) if cuda else ""
-    if not required or driver_key(driver) >= driver_key(required)[: len(driver_key(driver))]:
+    if not required or dotted_numbers(driver) >= dotted_numbers(required)[: len(dotted_numbers(driver))]:
         return
     yield Problem(
         "warning",
@@ -179,12 +173,12 @@ def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str)
 )
 def compat_package_is_older_than_the_driver(context: GuideContext) -> Iterator[Problem]:
     """A cuda-compat package must be newer than the driver. Otherwise CUDA fails with error 803."""
-    driver = driver_key(context.trace.driver)
+    driver = dotted_numbers(context.trace.driver)
     for action in context.guide.actions:
         for name in action.names if isinstance(action, InstallSystemPackages) else ():
             match = re.match(r"cuda-compat-(\d+)-(\d+)", name)
             library = driver_of_cuda(f"{match[1]}.{match[2]}") if match else ""
-            if library and driver and driver_key(library) <= driver:
+            if library and driver and dotted_numbers(library) <= driver:
                 line = line_of(context, action.line, name)
                 yield Problem(
                     "warning",
