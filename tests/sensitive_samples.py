@@ -29,60 +29,22 @@ PASSWORD = "hunter2!Zq9"
 WANDB_KEY = "0123456789abcdef0123456789abcdef01234567"
 # Contexts of a secret without a format of its own; {} is the secret.
 NAMED = (
-    "WANDB_API_KEY={}",
-    "export WANDB_API_KEY={}",
-    "export WANDB_API_KEY='{}'",
-    '"WANDB_API_KEY": "{}"',
-    "MY_TOKEN={}",
-    "wandb_api_key: {}",
-    "api_key = '{}'",
-    'os.environ["HF_TOKEN"] = "{}"',
-    "PASSWORD={}",
-    "password: {}",
-    "DB_PASS={}",
-    "--api-key {}",
-    "--api-key={}",
-    "--hf_token {}",
-    "AWS_SECRET_ACCESS_KEY={}",
-    "aws_secret_access_key = {}",
-    "Authorization: Bearer {}",
-    "authorization: token {}",
-    "Authorization: Basic {}",
-    "X-Api-Key: {}",
-    "SIGNING_KEY={}",
-    "https://alice:{}@mirror.acme.com/simple",
-    "postgresql://svc:{}@db/x",
-    "http_proxy=alice:{}@proxy:3128",
-    "KEY={}",
-    "curl -u alice:{} https://x",
-    "client_secret={}",
-    '\\"hub_token\\": \\"{}\\"',
-    "setenv HF_TOKEN {}",
-    "Cookie: session={}",
-    "hub_token={}",
-    "login(token='{}')",
-    "{{'password': '{}'}}",
-    "MYSQL_PWD={}",
-    "credentials: {}",
-    'passphrase = "{}"',
-)
+    "WANDB_API_KEY={}", "export WANDB_API_KEY={}", "export WANDB_API_KEY='{}'", '"WANDB_API_KEY": "{}"',
+    "MY_TOKEN={}", "wandb_api_key: {}", "api_key = '{}'", 'os.environ["HF_TOKEN"] = "{}"', "PASSWORD={}",
+    "password: {}", "DB_PASS={}", "--api-key {}", "--api-key={}", "--hf_token {}", "AWS_SECRET_ACCESS_KEY={}",
+    "aws_secret_access_key = {}", "Authorization: Bearer {}", "authorization: token {}", "Authorization: Basic {}",
+    "X-Api-Key: {}", "SIGNING_KEY={}", "https://alice:{}@mirror.acme.com/simple", "postgresql://svc:{}@db/x",
+    "http_proxy=alice:{}@proxy:3128", "KEY={}", "curl -u alice:{} https://x", "client_secret={}",
+    '\\"hub_token\\": \\"{}\\"', "setenv HF_TOKEN {}", "Cookie: session={}", "hub_token={}", "login(token='{}')",
+    "{{'password': '{}'}}", "MYSQL_PWD={}", "credentials: {}", 'passphrase = "{}"',
+)  # fmt: skip
 USER = "jdoe42"
 USERS = (
-    "/home/{}/x.py",
-    "/Users/{}/x",
-    "C:\\Users\\{}\\x",
-    "{}@gpu-node-07:~$ ls",
-    "(base) {}@box:~/src$ ls",
-    "[{}@login1 src]$ ls",
-    "uid=1000({}) gid=1000(x)",
-    "USER={}",
-    "LOGNAME={}",
-    "ssh {}@gpu-node-07",
-    "wandb: Currently logged in as: {} (acme)",
-    'File "/home/{}/a/b.py", line 3',
-    "PATH=/usr/bin:/home/{}/bin",
+    "/home/{}/x.py", "/Users/{}/x", "C:\\Users\\{}\\x", "{}@gpu-node-07:~$ ls", "(base) {}@box:~/src$ ls",
+    "[{}@login1 src]$ ls", "uid=1000({}) gid=1000(x)", "USER={}", "LOGNAME={}", "ssh {}@gpu-node-07",
+    "wandb: Currently logged in as: {} (acme)", 'File "/home/{}/a/b.py", line 3', "PATH=/usr/bin:/home/{}/bin",
     "'user': '{}'",
-)
+)  # fmt: skip
 HOST = "zeus-node-07"
 HOSTS = (
     "root@{}:~# ls",
@@ -103,35 +65,15 @@ HOSTS = (
     "'hostname': '{}'",
 )
 ADDRESSES = (
-    "10.20.30.40",
-    "192.168.178.23",
-    "172.16.5.4",
-    "8.8.4.4",
-    "131.159.24.35",
-    "100.64.3.2",
-    "2001:db8:85a3::8a2e:370:7334",
-    "fe80::1ff:fe23:4567:890a",
-    "fd12:3456:789a:1::1",
-    "2a02:8109:9c80:1b2c:d4f5:1:2:3",
-    "02:42:ac:11:00:02",
-    "00-1A-2B-3C-4D-5E",
+    "10.20.30.40", "192.168.178.23", "172.16.5.4", "8.8.4.4", "131.159.24.35", "100.64.3.2",
+    "2001:db8:85a3::8a2e:370:7334", "fe80::1ff:fe23:4567:890a", "fd12:3456:789a:1::1",
+    "2a02:8109:9c80:1b2c:d4f5:1:2:3", "02:42:ac:11:00:02", "00-1A-2B-3C-4D-5E",
     "80:00:02:08:fe:80:00:00:00:00:00:00:b8:59:9f:03:00:d4:1b:2e",
-)
+)  # fmt: skip
 ADDRESSED = (
-    "{}",
-    "eth0:{}<0>",
-    "inet {}/24 brd",
-    "MASTER_ADDR={}",
-    "connect to [{}]:29500 failed",
-    "from {} to",
-    "ip={}, pid=1",
-    "('{}', 29500)",
-    "node01  {}",
-    "tcp {} ESTABLISHED",
-    '"{}"',
-    "addr: {}",
-    "node:{}",
-)
+    "{}", "eth0:{}<0>", "inet {}/24 brd", "MASTER_ADDR={}", "connect to [{}]:29500 failed", "from {} to",
+    "ip={}, pid=1", "('{}', 29500)", "node01  {}", "tcp {} ESTABLISHED", '"{}"', "addr: {}", "node:{}",
+)  # fmt: skip
 EMAILS = ("jane.doe@acme.com", "j+spam@mail.uni-x.de", "ops@corp.internal")
 UUIDS = (
     "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
@@ -139,22 +81,15 @@ UUIDS = (
     "4c4c4544-0042-3510-8052-b4c04f4a4d32",
 )
 SERIALS = (
-    "Serial Number : {}",
-    "serial={}",
-    '"serial_number": "{}"',
-    "Board Serial: {}",
+    "Serial Number : {}", "serial={}", '"serial_number": "{}"', "Board Serial: {}",
     "Serial Number                   : {}",
-)
+)  # fmt: skip
 SERIAL = "1320220012345"
 MACHINE_ID = "machine-id: 9f86d081884c7d659a2feaa0c55ad015"
 JOBS = (
-    "SLURM_JOB_NAME={}",
-    "WANDB_ENTITY={}",
-    "wandb_project: {}",
-    "https://wandb.ai/{}/runs/x",
-    "run_name={}",
+    "SLURM_JOB_NAME={}", "WANDB_ENTITY={}", "wandb_project: {}", "https://wandb.ai/{}/runs/x", "run_name={}",
     "hub_model_id: {}",
-)
+)  # fmt: skip
 JOB = "acme-secret-project7"
 
 # Lists of pip, uv, conda and collect_env, and driver and kernel versions: none of them is an address.

@@ -23,26 +23,9 @@ from envdoctor.output.schema import DRAFT, NAMES, run, schema_of
 MACHINES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
 KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 KNOWN = {
-    "$schema",
-    "$defs",
-    "$ref",
-    "title",
-    "description",
-    "default",
-    "type",
-    "enum",
-    "const",
-    "anyOf",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "prefixItems",
-    "minItems",
-    "maxItems",
-    "minimum",
-    "maximum",
-}
+    "$schema", "$defs", "$ref", "title", "description", "default", "type", "enum", "const", "anyOf", "properties",
+    "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems", "minimum", "maximum",
+}  # fmt: skip
 
 
 def validate(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> list[str]:

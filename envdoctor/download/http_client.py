@@ -157,11 +157,8 @@ class HttpClient:
 
     def _get(self, url: str, limit: int, accept: str, byte_range: str) -> Response:
         headers = {"Accept": accept or "*/*"}
-        headers |= (
-            {"Range": f"bytes={byte_range}", "Accept-Encoding": "identity"}
-            if byte_range
-            else {"Accept-Encoding": "gzip"}
-        )
+        headers |= {"Range": f"bytes={byte_range}"} if byte_range else {}
+        headers["Accept-Encoding"] = "identity" if byte_range else "gzip"
         with closing(self.open(url, headers)) as stream:
             return Response(stream.url, stream.status, stream.headers, self._read(stream, limit))
 

@@ -40,11 +40,9 @@ def read_layout(location: Path, environ: Mapping[str, str]) -> Layout:
     """The layout of an environment (a directory) or of an interpreter outside of any environment."""
     if is_folder(location):
         settings = _read_pyvenv_cfg(location / "pyvenv.cfg")
-        return (
-            _venv_layout(location, settings, environ)
-            if settings is not None
-            else _installation_layout(location, "conda", environ)
-        )
+        if settings is None:
+            return _installation_layout(location, "conda", environ)
+        return _venv_layout(location, settings, environ)
     resolved = resolve_links(location)
     prefix = resolved.parent.parent
     return _installation_layout(prefix, "system", environ, interpreter=location, minor=_minor_version(resolved.name))
@@ -171,10 +169,8 @@ def _version_of(prefix: Path, minor: str) -> Fact[str]:
         pass
     for record in prefix.glob(f"conda-meta/python-{minor}.*.json"):
         return known(record.name.split("-")[1], str(record))
-    libraries = (
-        prefix / folder / f"libpython{minor}.so.1.0"
-        for folder in ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
-    )
+    folders = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
+    libraries = (prefix / folder / f"libpython{minor}.so.1.0" for folder in folders)
     for program in (prefix / f"bin/python{minor}", *libraries):
         if version := _version_in_binary(program, minor):
             return known(version, str(program))

@@ -10,23 +10,12 @@ from envdoctor.knowledge.versions import major_minor
 PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Distributions by the names of modules, files and builds in error texts.
 DISTRIBUTIONS = {
-    "flash_attn": "flash-attn",
-    "flash_attn_interface": "flash-attn-3",
-    "xformers": "xformers",
-    "vllm": "vllm",
-    "sgl_kernel": "sgl-kernel",
-    "bitsandbytes": "bitsandbytes",
-    "causal_conv1d": "causal-conv1d",
-    "mamba_ssm": "mamba-ssm",
-    "selective_scan_cuda": "mamba-ssm",
-    "torchvision": "torchvision",
-    "torchaudio": "torchaudio",
-    "apex": "apex",
-    "transformer_engine": "transformer-engine",
-    "deepspeed": "deepspeed",
-    "awq_ext": "autoawq-kernels",
-    "exllama": "exllama",
-}
+    "flash_attn": "flash-attn", "flash_attn_interface": "flash-attn-3", "xformers": "xformers", "vllm": "vllm",
+    "sgl_kernel": "sgl-kernel", "bitsandbytes": "bitsandbytes", "causal_conv1d": "causal-conv1d",
+    "mamba_ssm": "mamba-ssm", "selective_scan_cuda": "mamba-ssm", "torchvision": "torchvision",
+    "torchaudio": "torchaudio", "apex": "apex", "transformer_engine": "transformer-engine", "deepspeed": "deepspeed",
+    "awq_ext": "autoawq-kernels", "exllama": "exllama",
+}  # fmt: skip
 CUDA_BACKENDS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")  # CUDA versions on the PyTorch index
 
 

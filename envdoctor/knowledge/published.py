@@ -89,11 +89,8 @@ def releases_in_range(package: str, specifier: str, last_day: str = "9") -> tupl
 
     Pre-releases are included only if the specifier names one, yanked releases only if no other matches.
     """
-    rows = [
-        row
-        for row in published_releases(package)
-        if row.date <= last_day and satisfies(row.version, specifier) is not False
-    ]
+    recent = [row for row in published_releases(package) if row.date <= last_day]
+    rows = [row for row in recent if satisfies(row.version, specifier) is not False]
     prereleases = any(is_prerelease(part.lstrip("=<>~! ")) for part in specifier.split(","))
     rows = [row for row in rows if not row.yanked] or rows
     return tuple(row for row in rows if prereleases or not is_prerelease(row.version))

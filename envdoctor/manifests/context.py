@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from envdoctor.core.records import Machine
 from envdoctor.manifests.corrections import CorrectedEnvironment, correct_environment
@@ -10,6 +10,8 @@ from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
 from envdoctor.manifests.records import build_machine
 from envdoctor.manifests.resolver import ResolverTarget
+
+A = TypeVar("A")
 
 
 class GuideContext(NamedTuple):
@@ -23,6 +25,10 @@ class GuideContext(NamedTuple):
     def platform(self) -> str:
         """The CPU architecture that the guide is for."""
         return self.trace.platform
+
+    def actions(self, kind: type[A]) -> list[A]:
+        """The actions of one kind, in the order of the guide."""
+        return [action for action in self.guide.actions if isinstance(action, kind)]
 
     def version(self, name: str) -> str:
         """The version of a package in the last environment that contains it; empty if there is none."""

@@ -129,10 +129,8 @@ class _ReleaseSearch:
         if resolution.conflicts:
             return {}
         current = packages | self.state.packages | self.state.requested
-        return {
-            name: _with_version(current.get(name, package), package.version)
-            for name, package in resolution.packages.items()
-        }
+        resolved = resolution.packages.items()
+        return {name: current.get(name, package)._replace(version=package.version) for name, package in resolved}
 
     def substitute_contemporary(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
         """Resolve the guide with releases of its own time only. Used for the pins that the audit recommends."""
@@ -191,11 +189,6 @@ class _ReleaseSearch:
 
     def _count(self, rule: Rule, packages: Packages) -> int:
         return sum(violation.rule.id == rule.id for violation in self.violations(packages))
-
-
-def _with_version(package: ResolvedPackage, version: str) -> ResolvedPackage:
-    """The same package, with its origin and CUDA build, at another version."""
-    return package if package.version == version else package._replace(version=version)
 
 
 def _candidate_versions(name: str, specifier: str, current: str, target: ResolverTarget) -> list[str]:

@@ -138,13 +138,8 @@ class _GuideParser:
         if not project or not project.requirements:
             return
         index = project.indexes.get(project.sources.get("torch", ""), "")
-        yield Install(
-            block.lines[0][0],
-            "pyproject.toml",
-            "uv",
-            tuple(project.requirements),
-            extra_indexes=(index,) if index else (),
-        )
+        indexes = (index,) if index else ()
+        yield Install(block.lines[0][0], "pyproject.toml", "uv", tuple(project.requirements), extra_indexes=indexes)
 
     def _file(self, block: Block) -> Iterator[Action]:
         """Install a requirements file or environment.yml that no command of the guide reads."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from envdoctor.knowledge.published import PublishedRelease, published_releases, releases_in_range
-from envdoctor.knowledge.releases import optional_specifier, parse_requirement, requirements_of_release
+from envdoctor.knowledge.releases import Requirement, optional_specifier, parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.requirement import InstallRequirement
 from envdoctor.manifests.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
@@ -79,11 +79,6 @@ class _Reason(NamedTuple):
 
     def package(self, name: str, version: str) -> ResolvedPackage:
         return ResolvedPackage(name, version, self.line, self.text, self.pinned, specifier=self.specifier)
-
-
-class _Dependency(NamedTuple):
-    name: str
-    specifier: str
 
 
 class Resolver:
@@ -164,15 +159,12 @@ class Resolver:
                     queue.append(dependency.name)
         return resolved
 
-    def _dependencies_of(self, package: ResolvedPackage, requirement: InstallRequirement | None) -> list[_Dependency]:
-        dependencies = [
-            _Dependency(parsed.name, parsed.specifier)
-            for text in requirements_of_release(package.name, package.version)
-            if (parsed := parse_requirement(text))
-        ]
+    def _dependencies_of(self, package: ResolvedPackage, requirement: InstallRequirement | None) -> list[Requirement]:
+        texts = requirements_of_release(package.name, package.version)
+        dependencies = [dependency for text in texts if (dependency := parse_requirement(text))]
         extras = requirement.extras if requirement else ()
         version = public_part(package.version)
-        dependencies += [_Dependency(extra, optional_specifier(package.name, version, extra)) for extra in extras]
+        dependencies += [Requirement(extra, optional_specifier(package.name, version, extra)) for extra in extras]
         return [
             dependency
             for dependency in dependencies
@@ -181,7 +173,7 @@ class Resolver:
             and not self._is_for_x86_only(dependency)
         ]
 
-    def _is_for_x86_only(self, dependency: _Dependency) -> bool:
+    def _is_for_x86_only(self, dependency: Requirement) -> bool:
         """The tables contain the requirements of x86_64. On Arm, dependencies without a wheel are not required."""
         if self.target.platform != "aarch64" or dependency.name in _NEEDS_CUDA_BUILD:
             return False
@@ -263,7 +255,4 @@ def _pinned_version(specifier: str) -> str:
 
 def _accepts(version: str, specifiers: list[str]) -> bool:
     """Whether a version satisfies all ranges. `==2.8.0` accepts 2.8.0+cu128."""
-    return all(
-        satisfies(version if "+" in specifier else public_part(version), specifier) is not False
-        for specifier in specifiers
-    )
+    return all(satisfies(version if "+" in part else public_part(version), part) is not False for part in specifiers)

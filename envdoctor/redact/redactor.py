@@ -93,11 +93,8 @@ class Redactor:
         if isinstance(data, list | tuple):
             keys = [key, *(_option_name(item) or key for item in data[:-1])]
             return [self._walk(item, item_key, change) for item, item_key in zip(data, keys, strict=False)]
-        numbered = (
-            isinstance(data, int)
-            and abs(data) >= LARGE_NUMBER
-            and classify_name(key) in ("secret", "serial", "machine")
-        )
+        is_large = isinstance(data, int) and abs(data) >= LARGE_NUMBER
+        numbered = is_large and classify_name(key) in ("secret", "serial", "machine")
         return change(key, str(data)) if numbered else data
 
     def _redact_field(self, key: str, text: str) -> str:

@@ -49,11 +49,8 @@ REPORT_COMMANDS = (
 )  # fmt: skip
 MAX_LOG_CHARACTERS = 1 << 20  # log messages are searched in this much text; logs repeat what they report
 LIBRARY_OF_REPORT = {
-    "collect_env (vLLM)": "vllm",
-    "sglang check_env": "sglang",
-    "ds_report": "deepspeed",
-    "trl env": "trl",
-}
+    "collect_env (vLLM)": "vllm", "sglang check_env": "sglang", "ds_report": "deepspeed", "trl env": "trl",
+}  # fmt: skip
 
 
 class Report(Record, frozen=True):

@@ -134,15 +134,9 @@ def _record_limit(section: Section, path: str, shift: int, text: str) -> None:
 
 # Mount points that a GPU stack writes to -> the names that the rules use. Others, such as /boot, are ignored.
 MOUNT_POINTS = {
-    "/dev/shm": "shm",
-    "/tmp": "tmp",
-    "/home": "home",
-    "/root": "home",
-    "/": "root",
-    "/workspace": "workspace",
-    "/data": "data",
-    "/scratch": "scratch",
-}
+    "/dev/shm": "shm", "/tmp": "tmp", "/home": "home", "/root": "home", "/": "root", "/workspace": "workspace",
+    "/data": "data", "/scratch": "scratch",
+}  # fmt: skip
 
 
 DF_ROW = re.compile(

@@ -12,18 +12,8 @@ from envdoctor.reports.section import Line, Section
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
 # Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
 ADDITIONAL_PREFIXES = (
-    "CUDA_",
-    "NVIDIA_",
-    "CUDNN_",
-    "CUBLAS_",
-    "OMP_",
-    "MKL_",
-    "TORCHINDUCTOR_",
-    "NVSHMEM_",
-    "UCX_",
-    "GLOO_",
-    "HF_",
-)
+    "CUDA_", "NVIDIA_", "CUDNN_", "CUBLAS_", "OMP_", "MKL_", "TORCHINDUCTOR_", "NVSHMEM_", "UCX_", "GLOO_", "HF_",
+)  # fmt: skip
 PROGRAMS = re.compile(
     r"(?:\S*/)?(?:python[\d.]*|vllm|torchrun|accelerate|deepspeed|bash|sh|uv|pip3?|trl|llamafactory-cli|sudo|mpirun|srun"
     r"|docker|nohup|ray|swift|axolotl|lmdeploy|sglang|nvidia-smi)$"

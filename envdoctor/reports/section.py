@@ -15,19 +15,12 @@ MISSING_VALUES = frozenset({
     "", "n/a", "na", "none", "could not collect", "not installed", "not found", "no cuda", "unknown", "null",
     "module not found", "not installed (na)", "[n/a]", "[not supported]", "not set", "<fill in>", "not available",
 })  # fmt: skip
-# Names under which a package is known_packages of, and the distribution's.
+# Other names of packages, and the names of their distributions.
 DISTRIBUTION_ALIASES = {
-    "pytorch": "torch",
-    "hf-hub": "huggingface-hub",
-    "flash-attention": "flash-attn",
-    "flash-attention-2": "flash-attn",
-    "xformer": "xformers",
-    "liger": "liger-kernel",
-    "pil": "pillow",
-    "zmq": "pyzmq",
-    "multipart": "python-multipart",
-    "hugging-face-hub": "huggingface-hub",
-}
+    "pytorch": "torch", "hf-hub": "huggingface-hub", "flash-attention": "flash-attn",
+    "flash-attention-2": "flash-attn", "xformer": "xformers", "liger": "liger-kernel", "pil": "pillow",
+    "zmq": "pyzmq", "multipart": "python-multipart", "hugging-face-hub": "huggingface-hub",
+}  # fmt: skip
 
 
 class Line(NamedTuple):

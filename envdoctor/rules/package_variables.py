@@ -119,13 +119,8 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
     old = name == VLLM_READS and bool(vllm and (limit := parse_version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
     if not (old or unseen or (name == VLLM_READS and not vllm)):
         return
-    effect = (
-        "sleep mode fails"
-        if old
-        else f"vLLM reads only {VLLM_READS}, and frees no memory in sleep mode"
-        if unseen
-        else ""
-    )
+    reads_another = f"vLLM reads only {VLLM_READS}, and frees no memory in sleep mode"
+    effect = "sleep mode fails" if old else reads_another if unseen else ""
     yield Problem(
         "warning" if (old or unseen) and sleeper else "info",
         f"{name}={_variables(machine)[name]} with vLLM {vllm or ''}".rstrip()

@@ -143,13 +143,9 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
         return
     shown = (evidence("python_version", stack.python_version),)
     fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
-    wanted = {
-        distribution: distribution.requires_python or _known_pythons(stack, distribution)
-        for distribution in _distributions(stack)
-    }
-    unsupported = {
-        distribution: pythons for distribution, pythons in wanted.items() if satisfies(str(python), pythons) is False
-    }
+    packages = _distributions(stack)
+    wanted = {package: package.requires_python or _known_pythons(stack, package) for package in packages}
+    unsupported = {package: pythons for package, pythons in wanted.items() if satisfies(str(python), pythons) is False}
     if unsupported:
         names = ", ".join(f"{f'{distribution.name} {distribution.version}'.strip()} ({pythons})"
                           for distribution, pythons in list(unsupported.items())[:4])  # fmt: skip
@@ -267,7 +263,5 @@ def _is_condas_torch(distribution: Distribution) -> bool:
 def _removal(winner: Distribution, loser: Distribution, *, user_site: bool) -> tuple[str, ...]:
     if user_site:
         return (f"pip uninstall -y {loser.name}", "export PYTHONNOUSERSITE=1")
-    return (
-        f"python -m pip show -f {winner.name} | head -3",
-        f"rm -r {loser.location}/{loser.name.replace('-', '_')}*",
-    )
+    folder = f"{loser.location}/{loser.name.replace('-', '_')}*"
+    return f"python -m pip show -f {winner.name} | head -3", f"rm -r {folder}"

@@ -78,11 +78,8 @@ def requirements_of(stack: Stack) -> Requirements:
 
 def versions_of(stack: Stack) -> dict[str, str]:
     """Installed versions by name. torch's version is that of its build, which has the local part."""
-    versions = {
-        name: distribution.version
-        for name, distribution in (stack.distributions.value or {}).items()
-        if distribution.version
-    }
+    distributions = stack.distributions.value or {}
+    versions = {name: package.version for name, package in distributions.items() if package.version}
     if "pytorch" in versions:  # conda's name
         versions.setdefault("torch", versions["pytorch"])
     if torch_version(stack):

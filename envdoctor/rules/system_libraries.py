@@ -14,13 +14,9 @@ from envdoctor.rules.registry import Problem, evidence, rule
 # glibc that vLLM's wheels need, from their tags (aarch64 wheels, 2026-11-21). The tags before 0.12 are too low:
 # vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), and on CentOS 7 GLIBC_2.32 is missing.
 VLLM_GLIBC = (
-    ((0, 22), (2, 28)),
-    ((0, 21), (2, 28)),
-    ((0, 20), (2, 35)),
-    ((0, 12), (2, 31)),
-    ((0, 10), (2, 29)),
+    ((0, 22), (2, 28)), ((0, 21), (2, 28)), ((0, 20), (2, 35)), ((0, 12), (2, 31)), ((0, 10), (2, 29)),
     ((0, 0), (2, 28)),
-)
+)  # fmt: skip
 
 
 @rule(

@@ -41,11 +41,8 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     torch = versions.get("torch", "")
     if not torch or is_prerelease(torch):
         return
-    found = [
-        violation
-        for violation in requirements_of(stack).violations
-        if cause_of(violation, versions) == "vllm-torch-mismatch"
-    ]
+    violations = requirements_of(stack).violations
+    found = [violation for violation in violations if cause_of(violation, versions) == "vllm-torch-mismatch"]
     if not found:
         return
     vllm_violation = next((violation for violation in found if violation.requirer == "vllm"), None)
@@ -235,11 +232,8 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
     old = [row for row in releases if satisfies(row, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(row)]
     if blackwell_gpus and old and len(old) == len(releases):
         no_code = [release for release in old if satisfies(release, f"<{FIRST_WITH_SM_120}")]
-        name = (
-            f"vLLM {_vllm(stack)}"
-            if _vllm(stack)
-            else f"vLLM {version_range(releases)}, the releases for this torch,"
-        )
+        version = _vllm(stack)
+        name = f"vLLM {version}" if version else f"vLLM {version_range(releases)}, the releases for this torch,"
         yield Problem(
             "error" if no_code == old else "warning",
             f"{name} on {gpu_label(blackwell_gpus[0])}: no native code before {FIRST_WITH_SM_120}, in that release "

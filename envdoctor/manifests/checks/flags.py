@@ -96,9 +96,8 @@ def environment_variable_has_no_effect(context: GuideContext) -> Iterator[Proble
 
 def _assignments(context: GuideContext) -> Iterator[tuple[int, str, str]]:
     """Lines, names and values of the variables that commands and Python code of the guide set."""
-    for action in context.guide.actions:
-        if isinstance(action, SetVariables):
-            yield from ((line_of(context, action.line, name), name, value) for name, value in action.values)
+    for action in context.actions(SetVariables):
+        yield from ((line_of(context, action.line, name), name, value) for name, value in action.values)
     for command in context.guide.commands:
         if command.words != ("export",):
             yield from ((command.line, name, value) for name, value in command.assignments)

@@ -32,9 +32,7 @@ def image_has_a_different_cuda_version_than_stated(context: GuideContext) -> Ite
 
     NGC 24.10 has CUDA 12.6; 25.01 is the first release with CUDA 12.8.
     """
-    for action in context.guide.actions:
-        if not isinstance(action, UseImage):
-            continue
+    for action in context.actions(UseImage):
         line = line_of(context, action.line, action.tag)
         texts = [text.replace(action.tag, "") for text in _texts_about_cuda(context, line)]
         stated = {match[1] for text in texts for match in _STATED_CUDA.finditer(text)}
@@ -87,11 +85,8 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         mismatches = [cuda for cuda in stated if major_minor(cuda) != major_minor(row.cuda)]
         if not mismatches or len(mismatches) < len(stated):
             return None
-        contents, source, day = (
-            f"contains CUDA {row.cuda}, torch {row.torch}, Python {row.python}",
-            row.source,
-            row.date,
-        )
+        contents = f"contains CUDA {row.cuda}, torch {row.torch}, Python {row.python}"
+        source, day = row.source, row.date
     else:
         rows = (row for row in guide_tables().ngc_first if row.cuda in stated)
         first = next((row for row in rows if dotted_numbers(tag) < dotted_numbers(row.tag)), None)
@@ -174,8 +169,8 @@ def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str)
 def compat_package_is_older_than_the_driver(context: GuideContext) -> Iterator[Problem]:
     """A cuda-compat package must be newer than the driver. Otherwise CUDA fails with error 803."""
     driver = dotted_numbers(context.trace.driver)
-    for action in context.guide.actions:
-        for name in action.names if isinstance(action, InstallSystemPackages) else ():
+    for action in context.actions(InstallSystemPackages):
+        for name in action.names:
             match = re.match(r"cuda-compat-(\d+)-(\d+)", name)
             library = driver_of_cuda(f"{match[1]}.{match[2]}") if match else ""
             if library and driver and dotted_numbers(library) <= driver:
@@ -201,8 +196,8 @@ def compat_package_is_older_than_the_driver(context: GuideContext) -> Iterator[P
 )
 def distribution_toolkit_has_a_different_cuda_version(context: GuideContext) -> Iterator[Problem]:
     """Ubuntu's nvidia-cuda-toolkit has an old CUDA version (11.5 on 22.04) that cannot build torch extensions."""
-    for action in context.guide.actions:
-        if isinstance(action, InstallSystemPackages) and "nvidia-cuda-toolkit" in action.names:
+    for action in context.actions(InstallSystemPackages):
+        if "nvidia-cuda-toolkit" in action.names:
             line = line_of(context, action.line, "nvidia-cuda-toolkit")
             versions = ", ".join(
                 f"{row.cuda} on {row.system.replace('ubuntu', 'Ubuntu ')}" for row in guide_tables().ubuntu_cuda

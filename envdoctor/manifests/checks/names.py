@@ -187,11 +187,9 @@ def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
 )
 def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Problem]:
     """The guide runs a module that its release does not have, or a script of `examples/`, which no wheel contains."""
-    is_cloned = any(isinstance(action, Clone) and "verl" in action.url for action in context.guide.actions)
+    is_cloned = any("verl" in action.url for action in context.actions(Clone))
     is_installed = any(requirement.name == "verl" for _, requirement, _ in iter_requirements(context))
-    for action in context.guide.actions:
-        if not isinstance(action, Run):
-            continue
+    for action in context.actions(Run):
         for row in guide_tables().module:
             version = context.version(row.package) or _cloned_release(context, row.package)
             runs_module = row.name in " ".join((action.module, *action.words))
@@ -230,7 +228,7 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
 
 def _cloned_release(context: GuideContext, package: str) -> str:
     """The release of a cloned repository: its tag, or for the main branch the newest one; empty without a clone."""
-    clones = [action for action in context.guide.actions if isinstance(action, Clone)]
+    clones = context.actions(Clone)
     if not any(package in action.url.rpartition("/")[2] for action in clones):
         return ""
     tag = next((action.reference for action in clones if re.fullmatch(r"v?\d+(?:\.\d+)+\S*", action.reference)), "")
@@ -262,9 +260,7 @@ _INEFFECTIVE_CHECKS = (
 )
 def sanity_check_is_ineffective(context: GuideContext) -> Iterator[Problem]:
     """The check of the guide does not depend on working kernels."""
-    for action in context.guide.actions:
-        if not isinstance(action, Run):
-            continue
+    for action in context.actions(Run):
         for pattern, command, reason, replacement in _INEFFECTIVE_CHECKS:
             if pattern.search(action.code or action.module):
                 line = line_of(context, action.line, command.removeprefix("python "))

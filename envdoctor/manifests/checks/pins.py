@@ -63,11 +63,8 @@ def _yanked_release(
     context: GuideContext, requirement: InstallRequirement, line: int, release: PublishedRelease
 ) -> Problem:
     name = requirement.name
-    later = (
-        other
-        for other in reversed(published_releases(name))
-        if not other.yanked and satisfies(other.version, f">{release.version}")
-    )
+    newer = (other for other in reversed(published_releases(name)) if satisfies(other.version, f">{release.version}"))
+    later = (other for other in newer if not other.yanked)
     pin = f"{name}=={next(later, release).version}"
     return Problem(
         "warning",

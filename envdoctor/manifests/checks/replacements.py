@@ -18,16 +18,8 @@ ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
 _TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 _LIBRARIES = (
-    "vllm",
-    "transformers",
-    "trl",
-    "peft",
-    "numpy",
-    "xformers",
-    "flash-attn",
-    "accelerate",
-    "huggingface-hub",
-)
+    "vllm", "transformers", "trl", "peft", "numpy", "xformers", "flash-attn", "accelerate", "huggingface-hub",
+)  # fmt: skip
 
 
 @rule("RUN010", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=UV_TORCH)
@@ -146,11 +138,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
         if not torch or not (source.nightly or "dev" in torch.specifier):
             continue
         line = line_of(context, install.action.line, torch.text)
-        builds = [
-            row
-            for row in known_builds()
-            if row.platform == context.platform and (not source.cuda or row.cuda == source.cuda)
-        ]
+        builds = [row for row in known_builds() if row.platform == context.platform and source.cuda in ("", row.cuda)]
         stable = torch_releases()[builds[-1].torch].latest if builds else ""
         yield Problem(
             "warning",

@@ -30,9 +30,9 @@ def _wheel_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, In
 def wheel_has_an_invalid_file_name(context: GuideContext) -> Iterator[Problem]:
     """Installers reject a wheel without version and tags in its name, such as `-O flash_attn_3.whl`."""
     reported: set[str] = set()
-    for action in context.guide.actions:
-        name = action.file.rpartition("/")[2] if isinstance(action, Download) else ""
-        if isinstance(action, Download) and name.endswith(".whl") and not parse_wheel_name(name):
+    for action in context.actions(Download):
+        name = action.file.rpartition("/")[2]
+        if name.endswith(".whl") and not parse_wheel_name(name):
             reported.add(name)
             published_name = action.url.partition("?")[0].rpartition("/")[2]
             is_valid = parse_wheel_name(published_name)
@@ -137,8 +137,7 @@ def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | 
 def wheel_url_does_not_exist(context: GuideContext) -> Iterator[Problem]:
     """The URL names a wheel that is not an asset of the release."""
     wheels = [(package.wheel, package.url, package.line) for _, package in _wheel_requirements(context)]
-    downloads = [action for action in context.guide.actions if isinstance(action, Download)]
-    wheels += [(action.url.rpartition("/")[2], action.url, action.line) for action in downloads]
+    wheels += [(action.url.rpartition("/")[2], action.url, action.line) for action in context.actions(Download)]
     for wheel, url, start in wheels:
         name = parse_wheel_name(wheel.replace("%2B", "+"))
         if not name or name.name != "flash-attn" or "Dao-AILab/flash-attention/releases" not in url:
