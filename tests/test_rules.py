@@ -135,7 +135,6 @@ def test_every_rule_is_documented(rule: Rule) -> None:
 
 def test_rule_that_raises_gives_a_crashed_finding() -> None:
     def breaks(machine: Machine) -> Iterator[Problem]:
-        """Breaks."""
         raise RuntimeError("on purpose")
 
     (finding,) = run_rule(Rule("X001", "machine", ("error",), "healthy", "", breaks), healthy_machine())
@@ -144,7 +143,6 @@ def test_rule_that_raises_gives_a_crashed_finding() -> None:
 
 def test_undeclared_severity_gives_a_crashed_finding() -> None:
     def reports_a_warning(machine: Machine) -> Iterator[Problem]:
-        """Reports a warning."""
         yield Problem("warning", "message", (), "fix")
 
     (finding,) = run_rule(Rule("X002", "machine", ("error",), "healthy", "", reports_a_warning), healthy_machine())

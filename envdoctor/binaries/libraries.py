@@ -7,7 +7,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 from envdoctor.binaries.elf import highest_version
@@ -38,12 +38,8 @@ class LibrarySearch:
         if name in self._provided or DRIVER_LIBRARY.fullmatch(name) or ("/" in name and exists(name)):
             return True
         if name not in self._found:
-            self._found[name] = name in self._loader_cache or any(exists(folder / name) for folder in self._folders)
+            self._found[name] = name in read_loader_cache() or any(exists(folder / name) for folder in self._folders)
         return self._found[name] or any(exists(Path(expand(entry, origin), name)) for entry in search_path)
-
-    @cached_property
-    def _loader_cache(self) -> dict[str, str]:
-        return read_loader_cache()
 
 
 def read_libstdcxx(prefix: Path, kind: str, environ: Mapping[str, str]) -> Fact[str]:
@@ -70,6 +66,7 @@ def expand(entry: str, origin: Path) -> str:
     return entry
 
 
+@cache
 def read_loader_cache() -> dict[str, str]:
     """Path by name of the libraries in /etc/ld.so.cache; empty if it cannot be read."""
     try:

@@ -146,11 +146,7 @@ class Linkage:
     def find_system_library(self, name: str) -> str:
         """The path of a library outside of the environment; empty if there is none."""
         candidates = (str(folder / name) for folder in self._folders)
-        return next((path for path in candidates if is_file(path)), "") or self._loader_cache.get(name, "")
-
-    @cached_property
-    def _loader_cache(self) -> dict[str, str]:
-        return read_loader_cache()
+        return next((path for path in candidates if is_file(path)), "") or read_loader_cache().get(name, "")
 
 
 def _describe(path: str, elf: Elf) -> Library:

@@ -143,11 +143,6 @@ def parse_library_file(maps: str) -> str:
     return found[1] if found else ""
 
 
-def has_kernel_module(root: Path) -> bool:
-    """Whether the NVIDIA kernel module is loaded."""
-    return (root / "proc/driver/nvidia").exists() or (root / "sys/module/nvidia").exists()
-
-
 def _load_library(root: Path) -> Fact[Any] | None:
     """Load the library; on failure a fact with the reason. nvidia-ml-py reports a damaged file as "not found"."""
     import ctypes
@@ -157,7 +152,7 @@ def _load_library(root: Path) -> Fact[Any] | None:
     except OSError as error:
         if LIBRARY not in str(error) or "No such file" not in str(error):
             return unreadable(LIBRARY, str(error))
-        if has_kernel_module(root):
+        if (root / "proc/driver/nvidia").exists() or (root / "sys/module/nvidia").exists():
             return unreadable(LIBRARY, f"the NVIDIA kernel module is loaded, but {error}")
         return absent(LIBRARY, "no NVIDIA driver")
     return None

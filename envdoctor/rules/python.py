@@ -145,7 +145,9 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
     fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
     packages = _distributions(stack)
     wanted = {package: package.requires_python or _known_pythons(stack, package) for package in packages}
-    unsupported = {package: pythons for package, pythons in wanted.items() if satisfies(str(python), pythons) is False}
+    unsupported = {
+        package: pythons for package, pythons in wanted.items() if satisfies(str(python), pythons) is False
+    }
     if unsupported:
         names = ", ".join(f"{f'{distribution.name} {distribution.version}'.strip()} ({pythons})"
                           for distribution, pythons in list(unsupported.items())[:4])  # fmt: skip
