@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from envdoctor.core.records import (
     CudaToolkit,
@@ -12,6 +12,7 @@ from envdoctor.core.records import (
     Limits,
     Machine,
     Memory,
+    Record,
     Stack,
     Storage,
     System,
@@ -23,6 +24,8 @@ from envdoctor.core.records import (
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, GuideTrace
 from envdoctor.manifests.resolver import ResolvedPackage
+
+R = TypeVar("R", bound=Record)
 
 # Rules treat the source as a pasted list: versions are known, files are not.
 SOURCE = "report of a guide"
@@ -54,22 +57,15 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
 
 def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:
     version, cuda = torch.version, _NOT_IN_GUIDE
+    local = ""
     if torch.cuda == "cpu":
         local, cuda = "+cpu", absent(SOURCE)
     elif torch.cuda:
         local, cuda = f"+cu{torch.cuda.replace('.', '')}", known(torch.cuda, SOURCE)
-    else:
-        local = ""
     if "+" not in version:
         version += local
-    build = TorchBuild(
-        version=known(version, SOURCE),
-        cuda=cuda,
-        hip=absent(SOURCE),
-        cxx11_abi=_cxx11_abi(torch),
-        architectures=_NOT_IN_GUIDE,
-    )
-    return known(build, SOURCE)
+    facts = {"cuda": cuda, "hip": absent(SOURCE), "cxx11_abi": _cxx11_abi(torch)}
+    return known(_record(TorchBuild, version=known(version, SOURCE), **facts), SOURCE)
 
 
 def _cxx11_abi(torch: ResolvedPackage) -> Fact[bool]:
@@ -80,39 +76,23 @@ def _cxx11_abi(torch: ResolvedPackage) -> Fact[bool]:
 
 def build_machine(trace: GuideTrace) -> Machine:
     """The machine of a guide: its architecture and driver. All other facts are unreadable."""
+    driver = {"version": known(trace.driver, SOURCE)} if trace.driver else {}
     return Machine(
         origin=SOURCE,
-        system=System(
-            architecture=known(trace.platform, SOURCE),
-            os=_NOT_IN_GUIDE,
-            kernel=_NOT_IN_GUIDE,
-            glibc=_NOT_IN_GUIDE,
-            cpu_model=_NOT_IN_GUIDE,
-            cpu_count=_NOT_IN_GUIDE,
-            container=_NOT_IN_GUIDE,
-            wsl=absent(SOURCE),
-        ),
-        memory=Memory(total=_NOT_IN_GUIDE, available=_NOT_IN_GUIDE, cgroup_limit=_NOT_IN_GUIDE),
-        storage=Storage(places=_NOT_IN_GUIDE),
-        limits=Limits(
-            open_files=_NOT_IN_GUIDE, processes=_NOT_IN_GUIDE, locked_memory=_NOT_IN_GUIDE, stack=_NOT_IN_GUIDE
-        ),
+        system=_record(System, architecture=known(trace.platform, SOURCE), wsl=absent(SOURCE)),
+        memory=_record(Memory),
+        storage=_record(Storage),
+        limits=_record(Limits),
         pythons=_NOT_IN_GUIDE,
-        driver=Driver(
-            version=known(trace.driver, SOURCE) if trace.driver else _NOT_IN_GUIDE,
-            library=_NOT_IN_GUIDE,
-            cuda=_NOT_IN_GUIDE,
-            module=_NOT_IN_GUIDE,
-        ),
+        driver=_record(Driver, **driver),
         gpus=_NOT_IN_GUIDE,
-        cuda=CudaToolkit(
-            nvcc=_NOT_IN_GUIDE,
-            nvcc_version=_NOT_IN_GUIDE,
-            cuda_home=_NOT_IN_GUIDE,
-            ptxas_version=_NOT_IN_GUIDE,
-            compiler=_NOT_IN_GUIDE,
-        ),
+        cuda=_record(CudaToolkit),
         environment=_NOT_IN_GUIDE,
         interfaces=_NOT_IN_GUIDE,
         slurm=_NOT_IN_GUIDE,
     )
+
+
+def _record(kind: type[R], **facts: Any) -> R:
+    """A record with these facts. All others are not in the guide."""
+    return kind(**dict.fromkeys(kind.__struct_fields__, _NOT_IN_GUIDE) | facts)
