@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from envdoctor.core.records import Record
@@ -100,10 +101,15 @@ def guide_tables() -> GuideTables:
     return load_table("guides.toml", GuideTables)
 
 
+def cuda_row(rows: Sequence[PypiTorch], torch: str) -> PypiTorch | None:
+    """The row for a release of torch; None before the first row."""
+    return next((row for row in reversed(rows) if satisfies(torch, f">={row.first}")), None)
+
+
 @cache
 def cuda_on_pypi(torch: str, platform: str) -> str:
     """The CUDA version of a torch release's wheel on PyPI: "12.8", "cpu", or empty if unknown."""
-    row = next((row for row in reversed(guide_tables().pypi_torch) if satisfies(torch, f">={row.first}")), None)
+    row = cuda_row(guide_tables().pypi_torch, torch)
     return (row.aarch64 if platform == "aarch64" else row.x86_64) if row else ""
 
 

@@ -11,7 +11,7 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources
-from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
 from envdoctor.knowledge.releases import releases_of
@@ -125,7 +125,7 @@ def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
         for platform in PLATFORMS:
             file = compare.select_wheel(files, platform)
             fits = file is not None and file.wheel is not None and platform in glibc_of(file.wheel.platform)
-            if file and fits and not is_prerelease(version) and compare.cuda_row(guide_tables().pypi_torch, version):
+            if file and fits and not is_prerelease(version) and cuda_row(guide_tables().pypi_torch, version):
                 yield version, platform, file
 
 

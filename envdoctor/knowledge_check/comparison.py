@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from envdoctor.environment.markers import Markers
-from envdoctor.knowledge.guides import PypiTorch
+from envdoctor.knowledge.guides import PypiTorch, cuda_row
 from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.pythons import PythonRange
 from envdoctor.knowledge.releases import Release, parse_requirement
@@ -190,11 +190,6 @@ def compare_torch_cuda(rows: Sequence[PypiTorch], version: str, platform: str, m
     if expected != observed:
         field = f"CUDA of torch {version} on {platform}"
         yield Drift(f"pypi_torch {row.first}", field, expected, observed, metadata.file)
-
-
-def cuda_row(rows: Sequence[PypiTorch], version: str) -> PypiTorch | None:
-    """Return the row for a release of torch; None before the first row."""
-    return next((row for row in reversed(rows) if satisfies(version, f">={row.first}")), None)
 
 
 def cuda_of(metadata: Metadata, platform: str) -> str:

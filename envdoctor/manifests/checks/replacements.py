@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -96,9 +96,7 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
         is_unchanged = old and new and (old.version, old.cuda) == (new.version, new.cuda)
         if not new or is_unchanged or new.cuda != "cpu" or torch_source(install.action).backend.startswith("cpu"):
             continue
-        row = next(
-            (row for row in reversed(guide_tables().pypi_torch) if satisfies(new.version, f">={row.first}")), None
-        )
+        row = cuda_row(guide_tables().pypi_torch, new.version)
         build = aarch64_build(new.version, context.trace.driver, context.version("vllm"))
         latest = torch_releases()[build.torch].latest if build else ""
         command = (
