@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,12 @@ from command import ROOT
 from fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
 from install_place import place  # noqa: F401
 from slurm_cluster import cluster  # noqa: F401
+
+
+def pytest_configure() -> None:
+    """Handle SIGINT where it is ignored, as in background jobs: children inherit this, and tests send SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
