@@ -79,7 +79,7 @@ class Place:
         assert isinstance(found, dict)
         return found
 
-    def left(self) -> list[str]:
+    def remaining_files(self) -> list[str]:
         """The files next to the environment, and those of its data folder (+NAME) except journal and lock."""
         paths = EnvironmentPaths(self.venv)
         kept = (".gitignore", "journal.jsonl", "lock")
@@ -117,7 +117,7 @@ FIRST = {"alpha": "1.0", "beta": "1.0", "torch": "9.9.0+cpu"}
 SECOND = FIRST | {"beta": "2.0"}
 
 
-def offer_a_newer_one(place: Place) -> None:
+def offer_newer_version(place: Place) -> None:
     """Change the profile to require beta 2.0, and provide its wheel."""
     write_wheel(place.wheels, "beta", "2.0")
     write_profile(place.profile, "alpha", "beta==2.0", "torch==9.9.0+cpu")

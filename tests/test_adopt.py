@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import envelope, environment
-from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from install_place import FIRST, SECOND, Place, offer_newer_version
 from local_packages import write_wheel
 from test_environment_commands import command_data, command_error, file_tree, run
 
@@ -104,7 +104,7 @@ def test_clean_and_uninstall_keep_the_adopted_environment_without_the_option(for
 def test_later_installs_keep_the_adopted_environment(foreign: Place) -> None:
     before = file_tree(foreign.venv)
     foreign.install("--adopt")
-    offer_a_newer_one(foreign)
+    offer_newer_version(foreign)
     assert foreign.install().returncode == 0
     assert foreign.packages() == SECOND
     paths = EnvironmentPaths(foreign.venv)
@@ -116,7 +116,7 @@ def test_later_installs_keep_the_adopted_environment(foreign: Place) -> None:
     assert command_error(foreign, "uninstall", "--venv", foreign.venv)
     assert file_tree(paths.folder / "kept-1") == before
     command_data(foreign, "clean", "--adopted")
-    assert foreign.left() == ["+adopted.txt", "mine"]
+    assert foreign.remaining_files() == ["+adopted.txt", "mine"]
 
 
 def test_other_folders_are_not_adopted(place: Place) -> None:
@@ -188,7 +188,7 @@ def test_finished_build_of_a_killed_install_is_not_used_for_another_lock(place: 
 def test_rollback_between_two_killed_installs(place: Place) -> None:
     """Of three environments, the one that was current at the killed swap becomes the previous one."""
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     place.install()
     write_wheel(place.wheels, "beta", "3.0")
     text = place.profile.read_text()

@@ -85,57 +85,57 @@ def entry(web: Files, version: str, **more: str) -> str:
     return "[[wheels]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def ask_for(place: Place, *entries: str, fallback: str = "") -> None:
+def require_wheels(place: Place, *entries: str, fallback: str = "") -> None:
     """The profile with these wheels."""
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
     rest = f'[fallbacks]\nflash-attn = "{fallback}"\n' if fallback else ""
     place.profile.write_text(place.profile.read_text() + "\n".join(entries) + rest)
 
 
-def marker(place: Place) -> dict[str, Any]:
+def install_record(place: Place) -> dict[str, Any]:
     found = json.loads((place.venv / "envdoctor.json").read_text())
     assert isinstance(found, dict)
     return found
 
 
 def rejected(data: dict[str, Any]) -> list[str]:
-    return [why for outcome in data["wheels"] for why in outcome["rejected"]]
+    return [reason for outcome in data["wheels"] for reason in outcome["rejected"]]
 
 
 def test_the_first_compatible_wheel_is_installed_and_cached(place: Place, web: Files) -> None:
-    ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", torch="9.9", python=PYTHON))
+    require_wheels(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", torch="9.9", python=PYTHON))
     done = place.install()
     assert done.returncode == 0, done.stdout
     data = envelope(done)["data"]
     assert place.packages() == FIRST | {"flash-attn": "1.0"}
     assert rejected(data) == ["flash_attn-2.0-py3-none-any.whl: built for torch 2.8, here is 9.9"]
-    (used,) = marker(place)["wheels"]
+    (used,) = install_record(place)["wheels"]
     assert (used["name"], used["file"]) == ("flash-attn", "flash_attn-1.0-py3-none-any.whl")
-    assert marker(place)["packages"] == 4
-    assert (marker(place)["fallbacks"], "ATTN_IMPL" in marker(place)["environment"]) == ({}, False)
+    assert install_record(place)["packages"] == 4
+    assert (install_record(place)["fallbacks"], "ATTN_IMPL" in install_record(place)["environment"]) == ({}, False)
     assert [request.path for request in web.requests] == ["/flash_attn-1.0-py3-none-any.whl"]
     assert envelope(place.install())["data"]["unchanged"] is True
     assert len(web.requests) == 1
     again = place.install("--venv", str(place.home / "envs/other"))
     assert again.returncode == 0
-    assert len(web.requests) == 1, "the wheel is kept, and checked again by its hash"
+    assert len(web.requests) == 1, "the cached wheel is used after a check of its hash"
 
 
 def test_a_wheel_with_a_wrong_hash_is_rejected(place: Place, web: Files) -> None:
-    ask_for(place, entry(web, "2.0", sha256="0" * 64), entry(web, "1.0"))
+    require_wheels(place, entry(web, "2.0", sha256="0" * 64), entry(web, "1.0"))
     data = envelope(place.install())["data"]
     assert place.packages()["flash-attn"] == "1.0"
-    (why,) = rejected(data)
-    assert "flash_attn-2.0-py3-none-any.whl" in why
-    assert "has sha256" in why
+    (reason,) = rejected(data)
+    assert "flash_attn-2.0-py3-none-any.whl" in reason
+    assert "has sha256" in reason
     kept = [path for path in place.home.rglob("flash_attn-2.0*") if web.folder not in path.parents]
     assert kept == []
 
 
 def test_a_missing_wheel_and_an_available_one(place: Place, web: Files) -> None:
-    gone = entry(web, "2.0")
+    missing = entry(web, "2.0")
     (web.folder / "flash_attn-2.0-py3-none-any.whl").unlink()
-    ask_for(place, gone, entry(web, "1.0"))
+    require_wheels(place, missing, entry(web, "1.0"))
     data = envelope(place.install())["data"]
     assert "404" in rejected(data)[0]
     assert place.packages()["flash-attn"] == "1.0"
@@ -143,22 +143,22 @@ def test_a_missing_wheel_and_an_available_one(place: Place, web: Files) -> None:
 
 def test_an_interrupted_download_resumes(place: Place, web: Files) -> None:
     web.cut = [100]
-    ask_for(place, entry(web, "2.0"))
+    require_wheels(place, entry(web, "2.0"))
     assert place.install().returncode == 0
     assert place.packages()["flash-attn"] == "2.0"
     assert [request.byte_range for request in web.requests] == ["", "bytes=100-"]
 
 
 def test_without_a_compatible_wheel_the_fallback_is_used(place: Place, web: Files) -> None:
-    ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", cuda="12.8"), fallback="sdpa")
+    require_wheels(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", cuda="12.8"), fallback="sdpa")
     done = place.install()
     assert done.returncode == 0, done.stdout
     data = envelope(done)["data"]
     assert len(rejected(data)) == 2
     assert web.requests == []
     assert place.packages() == FIRST
-    assert marker(place)["fallbacks"] == {"flash-attn": "sdpa"}
-    assert marker(place)["environment"]["ATTN_IMPL"] == "sdpa"
+    assert install_record(place)["fallbacks"] == {"flash-attn": "sdpa"}
+    assert install_record(place)["environment"]["ATTN_IMPL"] == "sdpa"
     human = place.install("--format", "human", "--venv", str(place.home / "envs/other"))
     assert "no wheel of flash-attn could be used: attention implementation sdpa instead" in human.stdout
     assert "built for torch 2.8, here is 9.9" in " ".join(human.stdout.split())
@@ -166,17 +166,17 @@ def test_without_a_compatible_wheel_the_fallback_is_used(place: Place, web: File
 
 def test_an_unchanged_install_keeps_the_fallback(place: Place, web: Files) -> None:
     """An unchanged install updates the variables of the profile; the fallback is one of them."""
-    ask_for(place, entry(web, "2.0", torch="2.8"), fallback="sdpa")
+    require_wheels(place, entry(web, "2.0", torch="2.8"), fallback="sdpa")
     place.install()
     assert envelope(place.install())["data"]["unchanged"] is True
-    assert marker(place)["environment"] == {"TRIAL": "1", "ATTN_IMPL": "sdpa"}
+    assert install_record(place)["environment"] == {"TRIAL": "1", "ATTN_IMPL": "sdpa"}
     notes = [each["note"] for each in command_data(place, "envs")["environments"]]
     assert notes == ["no wheel of flash-attn fitted: sdpa instead"]
 
 
 def test_without_a_compatible_wheel_and_fallback_it_is_refused(place: Place, web: Files) -> None:
     place.install()
-    ask_for(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", sha256="0" * 64))
+    require_wheels(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", sha256="0" * 64))
     done = place.install()
     assert done.returncode == 1
     error = envelope(done)["error"]
@@ -185,7 +185,7 @@ def test_without_a_compatible_wheel_and_fallback_it_is_refused(place: Place, web
     assert "has sha256" in error["message"]
     assert '[fallbacks] flash-attn = "sdpa"' in error["hint"]
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["../../../../evil.py", "/tmp/evil.py", "flash_attn/../../evil.py"])
@@ -194,13 +194,13 @@ def test_an_archive_with_paths_outside_is_refused(name: str, place: Place, web: 
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr(name, b"print('evil')")
     place.install()
-    ask_for(place, entry(web, "2.0"))
+    require_wheels(place, entry(web, "2.0"))
     done = place.install()
     assert done.returncode == 1
     assert "the archive is refused" in envelope(done)["error"]["message"]
     assert place.packages() == FIRST
     assert not list(place.home.rglob("evil.py"))
-    ask_for(place, entry(web, "2.0"), entry(web, "1.0"))
+    require_wheels(place, entry(web, "2.0"), entry(web, "1.0"))
     assert place.install().returncode == 0
     assert place.packages()["flash-attn"] == "1.0"
 
@@ -208,28 +208,28 @@ def test_an_archive_with_paths_outside_is_refused(name: str, place: Place, web: 
 def test_an_unmet_requirement_of_the_wheel_is_found_before_the_swap(place: Place, web: Files) -> None:
     place.install()
     write_wheel(web.folder, "flash-attn", "2.0", requires=["einops"])
-    ask_for(place, entry(web, "2.0"))
+    require_wheels(place, entry(web, "2.0"))
     done = place.install()
     assert done.returncode == 3
     assert "einops" in envelope(done)["error"]["message"]
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 def test_error_names_a_server_that_requires_a_password(place: Place, web: Files) -> None:
     web.user = "robot:s3cr3t-token"
-    ask_for(place, entry(web, "2.0"), fallback="sdpa")
+    require_wheels(place, entry(web, "2.0"), fallback="sdpa")
     done = place.install()
     assert done.returncode == 0, done.stdout
-    (why,) = rejected(envelope(done)["data"])
-    assert "returned 401" in why
+    (reason,) = rejected(envelope(done)["data"])
+    assert "returned 401" in reason
 
 
 def test_ctrl_c_in_a_download_ends_the_install(place: Place, web: Files) -> None:
     """The downloaded part is kept, and the fallback is not used."""
     write_wheel(web.folder, "flash-attn", "2.0", files={"flash_attn/data.bin": bytes(200_000)})
     web.stall = [100_000]
-    ask_for(place, entry(web, "2.0"), fallback="sdpa")
+    require_wheels(place, entry(web, "2.0"), fallback="sdpa")
     process = subprocess.Popen(
         [sys.executable, "-m", "envdoctor", "install", "--profile", place.profile, "--venv", place.venv],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from command import envdoctor, envelope, snapshot
-from install_place import FIRST, SECOND, Place, make_place, offer_a_newer_one
+from install_place import FIRST, SECOND, Place, make_place, offer_newer_version
 from test_schema import validate
 
 from envdoctor.environment.managed import EnvironmentPaths
@@ -69,7 +69,7 @@ def updated_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         place = make_place(home, patch)
         assert place.install().returncode == 0
-        offer_a_newer_one(place)
+        offer_newer_version(place)
         assert place.install().returncode == 0
         assert place.packages() == SECOND
     return place.venv.parent
@@ -79,7 +79,7 @@ def updated_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def updated(updated_environment: Path, place: Place) -> Place:
     """A current and a previous environment."""
     shutil.copytree(updated_environment, place.venv.parent, symlinks=True)
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     listed = place.home / ".local/state/envdoctor/environments"
     listed.parent.mkdir(parents=True)
     listed.write_text(f"{place.venv}\n")
@@ -94,7 +94,7 @@ def test_rollback_and_a_second_rollback(updated: Place) -> None:
     assert data["now"].startswith("mine (lock ")
     assert updated.packages() == SECOND
     assert file_tree(updated.venv) == before
-    assert updated.left() == ["+previous", "mine"]
+    assert updated.remaining_files() == ["+previous", "mine"]
     assert updated.install().returncode == 0
 
 
@@ -118,7 +118,7 @@ def test_rollback_of_a_deleted_environment(updated: Place) -> None:
     data = command_data(updated, "rollback", "--venv", updated.venv)
     assert data["before"] == "none"
     assert updated.packages() == FIRST
-    assert updated.left() == ["mine"]
+    assert updated.remaining_files() == ["mine"]
 
 
 def test_rollback_to_an_environment_without_an_interpreter_is_refused(updated: Place) -> None:
@@ -136,7 +136,7 @@ def test_rollback_without_an_atomic_exchange(updated: Place) -> None:
     for expected in (FIRST, SECOND):
         subprocess.run(arguments, check=True, env=environment(updated.home), capture_output=True)
         assert updated.packages() == expected
-    assert updated.left() == ["+previous", "mine"]
+    assert updated.remaining_files() == ["+previous", "mine"]
 
 
 def test_envs_lists_both_environments(updated: Place) -> None:
@@ -230,7 +230,7 @@ def test_clean_removes_the_previous_environment_and_leftovers(updated: Place) ->
     data = command_data(updated, "clean")
     assert data["paths"] == [str(paths.previous), str(paths.building)]
     assert data["size"] > 0
-    assert updated.left() == ["mine"]
+    assert updated.remaining_files() == ["mine"]
     assert updated.packages() == SECOND
     assert "has no previous environment" in command_error(updated, "rollback")["message"]
     assert command_data(updated, "clean")["paths"] == []
@@ -319,7 +319,7 @@ def test_clean_and_rollback_work_on_a_full_disk(updated: Place, monkeypatch: pyt
     clean.run(str(updated.venv), dry_run=False, adopted=False)
     monkeypatch.undo()
     assert updated.packages() == FIRST
-    assert updated.left() == ["mine"]
+    assert updated.remaining_files() == ["mine"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

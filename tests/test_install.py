@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command import ROOT, envelope, snapshot
-from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from install_place import FIRST, SECOND, Place, offer_newer_version
 from local_packages import Index, serve, write_profile, write_wheel
 
 from envdoctor.core.errors import EnvdoctorError, Refused
@@ -31,7 +31,7 @@ def test_install_then_unchanged_install_then_newer_lock(place: Place) -> None:
     assert [step["name"] for step in data["steps"]] == ["venv", "sync", "check"]
     assert "+ alpha==1.0" in Path(data["log"]).read_text()
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
     before = place.venv.stat()
     repeated = envelope(place.install())["data"]
@@ -44,7 +44,7 @@ def test_install_then_unchanged_install_then_newer_lock(place: Place) -> None:
     newer = envelope(place.install("--upgrade"))["data"]
     assert newer["unchanged"] is False
     assert place.packages() == SECOND
-    assert place.left() == ["+previous", "mine"]
+    assert place.remaining_files() == ["+previous", "mine"]
     assert newer["previous"] == str(EnvironmentPaths(place.venv).previous)
 
 
@@ -100,47 +100,47 @@ def test_an_environment_without_its_interpreter_is_built_again(place: Place) -> 
     assert place.packages() == FIRST
 
 
-def make_a_file(venv: Path) -> None:
+def make_file(venv: Path) -> None:
     venv.write_text("mine")
 
 
-def make_a_link(venv: Path) -> None:
+def make_link(venv: Path) -> None:
     venv.with_name("real").mkdir()
     venv.symlink_to("real")
 
 
-def make_a_dangling_link(venv: Path) -> None:
+def make_dangling_link(venv: Path) -> None:
     venv.symlink_to("nowhere")
 
 
-def make_a_foreign_environment(venv: Path) -> None:
+def make_foreign_environment(venv: Path) -> None:
     (venv / "bin").mkdir(parents=True)
     (venv / "pyvenv.cfg").write_text("home = /usr")
 
 
-def make_a_full_folder(venv: Path) -> None:
+def make_full_folder(venv: Path) -> None:
     venv.mkdir()
     (venv / "thesis.txt").write_text("mine")
 
 
-def make_a_broken_marker(venv: Path) -> None:
+def make_broken_marker(venv: Path) -> None:
     venv.mkdir()
     (venv / "envdoctor.json").write_text("{")
 
 
-def make_the_parent_a_file(venv: Path) -> None:
+def make_parent_file(venv: Path) -> None:
     venv.parent.rmdir()
     venv.parent.write_text("mine")
 
 
 FOREIGN = {
-    make_a_file: "is a file",
-    make_a_link: "is a link",
-    make_a_dangling_link: "is a link",
-    make_a_foreign_environment: "is a virtual environment that envdoctor did not create (no envdoctor.json in it)",
-    make_a_full_folder: "is a directory that envdoctor did not create",
-    make_a_broken_marker: "its envdoctor.json cannot be read",
-    make_the_parent_a_file: "envs is a file, and",
+    make_file: "is a file",
+    make_link: "is a link",
+    make_dangling_link: "is a link",
+    make_foreign_environment: "is a virtual environment that envdoctor did not create (no envdoctor.json in it)",
+    make_full_folder: "is a directory that envdoctor did not create",
+    make_broken_marker: "its envdoctor.json cannot be read",
+    make_parent_file: "envs is a file, and",
 }
 
 
@@ -183,12 +183,12 @@ def test_a_log_that_cannot_be_written_is_a_clear_error(place: Place) -> None:
     done = place.install(XDG_STATE_HOME=str(place.home / "state"))
     assert done.returncode == 3
     assert "cannot write the log" in envelope(done)["error"]["message"]
-    assert place.left() == []
+    assert place.remaining_files() == []
 
 
 def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     plan = place.plan()
     write_wheel(place.wheels, "beta", "2.0", files={"beta/more.py": b"print('not the locked file')"})
     monkeypatch.setenv("UV_CACHE_DIR", str(place.home / "empty cache"))  # uv prefers a cached wheel
@@ -197,14 +197,14 @@ def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatc
     assert "ash" in caught.value.message  # "hash" or "Hash" in the message of uv
     assert str(place.home / "log") in caught.value.hint
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
     assert place.install().returncode == 0
     assert place.packages() == SECOND
 
 
 def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     with serve(Index({"main": place.wheels}, user="user:secret")) as index:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index.url(user="user:secret"), "PIP_TIMEOUT": "2"}
         plan = place.plan(**pip)
@@ -218,7 +218,7 @@ def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> No
     written = (path for path in place.venv.parent.rglob("*") if path.is_file() and "site-packages" not in path.parts)
     assert not [path for path in written if b"secret" in path.read_bytes()]
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 def test_unmet_requirement_is_an_error_before_the_swap(place: Place) -> None:
@@ -229,7 +229,7 @@ def test_unmet_requirement_is_an_error_before_the_swap(place: Place) -> None:
     with pytest.raises(EnvdoctorError, match=r"Check that every requirement is met.*beta"):
         place.install_plan(broken)
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 def test_check_versions_refuses_missing_other_and_additional_packages(place: Place) -> None:
@@ -267,7 +267,7 @@ def test_the_printed_commands_install_the_same(place: Place) -> None:
     run_lines(lines, place)
     assert place.packages() == FIRST
     run_lines(lines, place)  # renames the existing environment
-    assert place.left() == ["mine", "mine.~1~"]
+    assert place.remaining_files() == ["mine", "mine.~1~"]
     other = place.home / "envs/other"
     assert place.install("--venv", str(other)).returncode == 0
     files = {

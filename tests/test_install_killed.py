@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command import envelope, environment
-from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from install_place import FIRST, SECOND, Place, offer_newer_version
 from local_packages import Index, serve
 
 from envdoctor.core.errors import EnvdoctorError
@@ -53,7 +53,7 @@ def wait_until(condition, seconds: float = 15) -> None:  # type: ignore[no-untyp
 
 def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     with stalled_install(place) as (first, index):
         second = place.install()
         assert second.returncode == 3
@@ -63,13 +63,13 @@ def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:
         assert first.stdout
         assert first.wait(60) == 0, first.stdout.read()
     assert place.packages() == SECOND
-    assert place.left() == ["+previous", "mine"]
+    assert place.remaining_files() == ["+previous", "mine"]
 
 
 def test_after_a_kill_the_next_install_waits_for_uv(place: Place) -> None:
     """The uv of a killed install continues in its own session and still writes to the folder."""
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     with stalled_install(place) as (first, index):
         first.kill()
         first.wait()
@@ -78,26 +78,26 @@ def test_after_a_kill_the_next_install_waits_for_uv(place: Place) -> None:
         done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
-    assert place.left() == ["+previous", "mine"]
+    assert place.remaining_files() == ["+previous", "mine"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_install_keeps_only_the_current_environment(number: int, place: Place) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     with stalled_install(place) as (first, _):
         first.send_signal(number)
         assert first.wait(30) == 130
         assert first.stdout
         assert "Traceback" not in first.stdout.read()
-        assert place.left() == ["mine"]
+        assert place.remaining_files() == ["mine"]
     assert place.packages() == FIRST
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_after_a_kill_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     process = place.start()
     assert process.stdout
     for line in process.stdout:
@@ -110,7 +110,7 @@ def test_after_a_kill_in_any_step_the_next_install_completes(step: int, place: P
     done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
-    assert place.left() == ["+previous", "mine"]
+    assert place.remaining_files() == ["+previous", "mine"]
 
 
 # A kill before the swap, between the two renames without an atomic exchange, and after the swap.
@@ -128,7 +128,7 @@ KILLED = {
 @pytest.mark.parametrize("when", KILLED)
 def test_after_a_kill_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     modules = "import os, pathlib, sys, envdoctor.install.install as i, envdoctor.install.swap as s"
     code = f"{modules}\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
     killed = subprocess.run(
@@ -141,7 +141,7 @@ def test_after_a_kill_in_the_swap_the_next_install_completes(when: str, place: P
     done = place.install()
     assert done.returncode == 0, done.stdout
     assert place.packages() == SECOND
-    assert place.left() == ["+previous", "mine"]
+    assert place.remaining_files() == ["+previous", "mine"]
 
 
 def test_a_failing_install_restores_the_environment_of_a_killed_swap(place: Place) -> None:
@@ -150,21 +150,21 @@ def test_a_failing_install_restores_the_environment_of_a_killed_swap(place: Plac
     place.venv.rename(EnvironmentPaths(place.venv).outgoing)
     for wheel in place.wheels.iterdir():
         wheel.unlink()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=plan.lock.packages[:1]))
     with pytest.raises(EnvdoctorError):
         place.install_plan(broken)
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 def test_without_an_atomic_exchange_two_renames_are_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     monkeypatch.setattr("envdoctor.install.swap.exchange", lambda *_: False)
     place.install_plan(place.plan())
     assert place.packages() == SECOND
-    assert place.left() == ["+previous", "mine"]
+    assert place.remaining_files() == ["+previous", "mine"]
 
 
 def test_two_folders_are_exchanged_atomically(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_the_lock_file_of_a_dead_process_is_ignored(place: Place) -> None:
     EnvironmentPaths(place.venv).make_folder()
     EnvironmentPaths(place.venv).lock_file.write_text("4194999")
     assert place.install().returncode == 0
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]

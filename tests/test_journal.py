@@ -14,7 +14,7 @@ import pytest
 from command import envdoctor, envelope, environment
 from hypothesis import given
 from hypothesis import strategies as st
-from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from install_place import FIRST, SECOND, Place, offer_newer_version
 from local_packages import Index, serve
 
 from envdoctor.environment.managed import EnvironmentPaths
@@ -203,7 +203,7 @@ def test_index_credentials_are_not_written(place: Place) -> None:
         pip = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": address}
         done = place.install(**pip)
         assert done.returncode == 0, done.stderr
-        offer_a_newer_one(place)
+        offer_newer_version(place)
         web.user = "robot:changed"
         failed = place.install("--upgrade", **pip)
         assert failed.returncode
@@ -222,7 +222,7 @@ KILL = "import os, envdoctor.install.install as i\ni.retain_previous = lambda *a
 def test_a_killed_install_is_reported_once(place: Place) -> None:
     """The install was killed after the swap: nothing is left to do, which is reported once."""
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     code = f"{KILL}from envdoctor.cli import main\nmain()"
     killed = subprocess.run(
         [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
@@ -237,7 +237,7 @@ def test_a_killed_install_is_reported_once(place: Place) -> None:
 
 def test_a_rollback_is_not_a_killed_install(place: Place) -> None:
     place.install()
-    offer_a_newer_one(place)
+    offer_newer_version(place)
     place.install()
     assert envdoctor("rollback", "--venv", place.venv, home=place.home).returncode == 0
     assert place.packages() == FIRST

@@ -1,4 +1,4 @@
-"""Resolution with the real uv from generated wheels: other platforms, wrong builds, failing sources."""
+"""Resolution with uv from generated wheels: other platforms, wrong builds, failing sources."""
 
 from __future__ import annotations
 

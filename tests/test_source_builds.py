@@ -204,7 +204,7 @@ def test_for_an_unavailable_wheel_the_tools_are_checked_before_the_build(place: 
     assert done.returncode == 1, done.stdout
     assert "flash-attn cannot be compiled here: cxx-compiler is missing" in envelope(done)["error"]["message"]
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
     assert place.install().returncode == 0
     assert place.packages() == FIRST | {"flash-attn": "2.0"}
 
@@ -229,7 +229,7 @@ def test_a_modified_source_is_not_built(place: Place) -> None:
         place.install_plan(plan)
     assert "Hash mismatch" in caught.value.message
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 def test_a_compile_error_names_the_log_and_keeps_the_environment(place: Place) -> None:
@@ -244,7 +244,7 @@ def test_a_compile_error_names_the_log_and_keeps_the_environment(place: Place) -
     assert "fatal error: cuda_runtime.h: No such file or directory" in log.read_text()
     assert error["causes"], error
     assert place.packages() == FIRST
-    assert place.left() == ["mine"]
+    assert place.remaining_files() == ["mine"]
 
 
 def test_requirements_of_a_built_package_must_be_in_the_profile(place: Place) -> None:
@@ -253,7 +253,7 @@ def test_requirements_of_a_built_package_must_be_in_the_profile(place: Place) ->
     done = place.install()
     assert done.returncode == 3
     assert "gamma" in envelope(done)["error"]["message"]
-    assert place.left() == []
+    assert place.remaining_files() == []
 
 
 @pytest.mark.parametrize(

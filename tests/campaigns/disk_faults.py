@@ -117,7 +117,7 @@ def _check(home: FaultHome, failed: CommandResult, fault: str, expected: str) ->
     result = home.check(failed, fault, expected)
     if result.next_install.startswith("remaining files"):
         permitted = {"mine", "+previous", "cache", "ballast"}
-        result.next_install = "" if set(home.left()) <= permitted else result.next_install
+        result.next_install = "" if set(home.remaining_files()) <= permitted else result.next_install
     return result
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from command import environment
-from install_place import FIRST, SECOND, Place, offer_a_newer_one
+from install_place import FIRST, SECOND, Place, offer_newer_version
 from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
@@ -153,7 +153,9 @@ class FaultHome(Place):
             return error
         if (versions := self.imported_versions()) != SECOND:
             return f"it contains {versions}"
-        remaining = [name for name in self.left() if name not in ("mine", "+previous") and "damaged" not in name]
+        remaining = [
+            name for name in self.remaining_files() if name not in ("mine", "+previous") and "damaged" not in name
+        ]
         return f"remaining files: {remaining}" if remaining else ""
 
 
@@ -176,7 +178,7 @@ class Campaign:
         write_profile(base.profile, "alpha", "torch==9.9.0+cpu")
         self._lock_and_install(base)
         shutil.copytree(base.home / "envs", self.root / "first", symlinks=True)
-        offer_a_newer_one(base)
+        offer_newer_version(base)
         self._lock_and_install(base)
 
     def _home(self, name: str) -> FaultHome:
