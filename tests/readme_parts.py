@@ -42,7 +42,7 @@ PARTS: dict[str, Callable[[], str]] = {"profiles": profiles, "machines": machine
 
 def _machine(profile: Profile) -> str:
     when = profile.when
-    gpus = f"{when.gpus}+ GPU of compute capability {when.compute_capability}+" if when.gpus else "no GPU needed"
+    gpus = f"{when.gpus}+ GPU of compute capability {when.compute_capability}+" if when.gpus else "no GPU required"
     cuda = f", CUDA {profile.cuda.build} build" if profile.cuda else ""
     return f"{' or '.join(when.architectures)}, {gpus}{cuda}"
 

@@ -217,7 +217,7 @@ def test_an_error_finding_gives_exit_code_1(home: Path) -> None:
 def test_a_profile_that_does_not_fit_is_refused(home: Path) -> None:
     done = envdoctor("install", "--profile", "gh200", home=home, COLUMNS="400")
     assert done.returncode == 1
-    assert "architecture: x86_64, needed aarch64" in done.stderr or "GPUs: none" in done.stderr
+    assert "architecture: x86_64, required aarch64" in done.stderr or "GPUs: none" in done.stderr
     assert not (home / ".local").exists()
 
 

@@ -119,13 +119,13 @@ def test_profiles_that_do_not_resolve_or_fit() -> None:
     data = ResolveResult(
         (
             ProfileResolution("a", "this machine", None, (), None, "", error="no wheel of torch", hint="try b"),
-            ProfileResolution("b", "h200", False, ("driver: 535, needed >= 570",), None, "abc"),
+            ProfileResolution("b", "h200", False, ("driver: 535, required >= 570",), None, "abc"),
             ProfileResolution("c", "h200", True, (), None, "abc"),
         )
     )
     assert annotations(data) == [
         ("error", "a does not resolve", "no wheel of torch\nhint: try b"),
-        ("warning", "b does not fit h200", "driver: 535, needed >= 570"),
+        ("warning", "b does not fit h200", "driver: 535, required >= 570"),
     ]
     planned = InstallDryRun("a", "/venv", (), Lock("a", "x", "3.12", "", "cpu", ()), False, ("disk: 1, needed 20",))
     assert annotations(planned) == [("warning", "a does not fit this machine", "disk: 1, needed 20")]

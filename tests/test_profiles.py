@@ -52,7 +52,7 @@ def test_old_driver_is_reported_with_the_required_version() -> None:
     machine = override(read_recorded("a100"), ["driver.version=470.256.02"])
     choice = choose(machine, [read_profile("x86-cu128-vllm")])
     assert choice.profile is None
-    assert "driver: 470.256.02, needed >= 525.60.13 for CUDA 12.8" in choice.reason
+    assert "driver: 470.256.02, required >= 525.60.13 for CUDA 12.8" in choice.reason
 
 
 def test_one_weak_gpu_rejects_the_profile_and_is_reported() -> None:

@@ -244,7 +244,7 @@ def test_cut_off_date_is_ignored_with_a_note_without_upload_dates(wheels: Path, 
         resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()}, extra='exclude_newer = "2025-10-28"')
         assert lock_of(resolution)["alpha"].version == "1.0"
         label = resolution.attempts[0].source
-        assert label.endswith(", without the cut-off 2025-10-28 (a source gives no upload dates)")
+        assert label.endswith(", without exclude-newer 2025-10-28 (a source has no upload dates)")
         missing, _ = solve("alpha>=9", pip={"PIP_INDEX_URL": web.url()}, extra='exclude_newer = "2025-10-28"')
     assert missing.attempts[0].outcome == "no solution"
     assert "alpha>=9" in missing.attempts[0].reason

@@ -136,7 +136,7 @@ def test_changed_lock_makes_both_stale(venv: Path) -> None:
 def test_recorded_machine_has_no_stored_results(venv: Path, run_command: RunCommand) -> None:
     store(venv, verification(), bench(GOOD))
     output = run_command("check", "--venv", venv, "--machine", "h100x8")
-    assert "made by envdoctor" not in output
+    assert "created by envdoctor" not in output
     assert "verified 2026" not in output
     assert "Findings" in output
 

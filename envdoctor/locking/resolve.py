@@ -150,7 +150,7 @@ def _attempt(
     output, pylock = _compile(profile, target, source, python, sources, dated=True)
     if pylock is None and NO_UPLOAD_DATE.search(output):
         # Many mirrors give no upload dates. Then the requirements and constraints alone determine the versions.
-        label += f", without the cut-off {profile.exclude_newer} (a source gives no upload dates)"
+        label += f", without exclude-newer {profile.exclude_newer} (a source has no upload dates)"
         output, pylock = _compile(profile, target, source, python, sources, dated=False)
     if pylock is None:
         if is_unreachable(output):

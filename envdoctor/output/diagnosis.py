@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -24,7 +25,10 @@ FURTHER_CAUSES = 4  # shown after the first
 
 def render_explanation(data: Explanation) -> list[RenderableType]:
     """The causes with their evidence; the first one with commands, the others without."""
-    read = f"{data.lines} lines read" + (f"; {', '.join(data.facts)}" if data.facts else "")
+    read = f"{data.lines} {'line' if data.lines == 1 else 'lines'} read"
+    read += f"; {', '.join(data.facts)}" if data.facts else ""
+        f"; {', '.join(data.facts)}" if data.facts else ""
+    )
     if not data.causes:
         return [
             Text.assemble(("? ", "unknown"), "envdoctor recognizes no error in this text"),
@@ -87,16 +91,22 @@ def render_documentation(data: Documentation) -> list[RenderableType]:
     name = "" if data.cause == data.id else f"  [{data.cause}]"
     parts: list[RenderableType] = [
         Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")),
-        Text(data.text),
+        Text(_unwrap(data.text)),
     ]
     parts += [indent(Text(f"$ {command}", style="command")) for command in data.commands]
     if data.check:
         parts.append(Text.assemble(("verify: ", "dim"), data.check))
     if data.rules:
         parts.append(Text.assemble(("rules: ", "dim"), ", ".join(data.rules)))
-    if data.url:
+    if data.url and data.url not in data.text:
         parts.append(Text(data.url, style="dim"))
     return parts
+
+
+def _unwrap(text: str) -> str:
+    """A docstring with one line per paragraph and one line per reference."""
+    body, heading, references = text.partition("References:")
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", body.rstrip("\n")) + ("\n\n" if heading else "") + heading + references
 
 
 def stack_lines(data: CheckResult) -> list[RenderableType]:
@@ -122,7 +132,7 @@ def stack_lines(data: CheckResult) -> list[RenderableType]:
     if not data.report:
         rows.add_row("compiled", f"{len(extensions)} files, {coded} with GPU code", "")
     if made:
-        rows.add_row("made by envdoctor", made.profile, Text(f"lock {made.lock}", style="dim"))
+        rows.add_row("created by envdoctor", made.profile, Text(f"lock {made.lock}", style="dim"))
         for name, use in made.fallbacks.items():
             rows.add_row("attention", f"{use}: no wheel of {name} was compatible", "")
     from envdoctor.output.verification_status import status_lines

@@ -51,7 +51,7 @@ def render_install(data: InstallResult) -> list[RenderableType]:
 def render_environments(data: EnvironmentList) -> list[RenderableType]:
     """Each environment with its path on a separate line, so that it can be copied."""
     if not data.environments:
-        return [Text("no environment yet; next: envdoctor install")]
+        return [Text("no environments; create one with: envdoctor install")]
     parts: list[RenderableType] = []
     for entry in data.environments:
         parts += _environment(entry)
@@ -59,7 +59,7 @@ def render_environments(data: EnvironmentList) -> list[RenderableType]:
 
 
 def _environment(entry: EnvironmentEntry) -> list[RenderableType]:
-    title = entry.profile or "not made by envdoctor"
+    title = entry.profile or "not created by envdoctor"
     head = Text.assemble((title, "title"), "  ", (entry.state, STATES[entry.state]))
     facts = (
         f"Python {entry.python}" if entry.python else "",
@@ -97,7 +97,7 @@ def render_removal(data: RemovalResult) -> list[RenderableType]:
 
 def render_paths(data: PathList) -> list[RenderableType]:
     """All directories of envdoctor, with their use, their size, and how to remove them."""
-    rows = table("path", "use", "size", "to remove")
+    rows = table("path", "use", "size", "removed with")
     for entry in data.paths:
         size = "does not exist" if entry.size is None else f"{entry.size / MIB:,.0f} MiB"
         rows.add_row(Text(entry.path, overflow="fold"), entry.use, size, entry.remove)

@@ -19,7 +19,7 @@ GRADES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "un
 def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
     """Render the majority's facts, the groups, the findings, and a verdict."""
     head = Text.assemble(
-        ("Fleet", "title"), f"  {data.nodes} nodes by {data.method}, {data.answered} answered, {data.seconds} s"
+        ("Fleet", "title"), f"  {data.nodes} nodes ({data.method}), {data.answered} responded, {data.seconds} s"
     )
     common_facts = ", ".join(
         f"{fact} {data.common[fact]}" for fact in HEADLINE_FACTS if data.common.get(fact, "none") != "none"
@@ -69,7 +69,7 @@ def render_collective(data: CollectiveResult) -> list[RenderableType]:
     )
     head = Text.assemble(
         ("Collective", "title"),
-        f"  {data.ranks} ranks on {len(data.nodes)} nodes by {data.method}, {data.seconds} s",
+        f"  {data.ranks} ranks on {len(data.nodes)} nodes ({data.method}), {data.seconds} s",
         f"  {network}",
     )
     parts: list[RenderableType] = [head]

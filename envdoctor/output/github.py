@@ -66,7 +66,7 @@ def _finding(finding: Finding, location: str = "") -> str:
     from envdoctor.rules import RULES
 
     rule = RULES.get(finding.id)
-    name = rule.title.replace(" ", "-") if rule else finding.cause
+    name = rule.name.replace("_", "-") if rule else finding.cause
     return annotation(
         LEVELS[finding.status],
         finding.id if finding.id.endswith(name) else f"{finding.id} {name}",

@@ -80,7 +80,7 @@ def render_matrix(data: Matrix) -> list[RenderableType]:
     rows = table("machine", *profiles)
     for machine in dict.fromkeys(cell.machine for cell in data.cells):
         rows.add_row(Text(machine, style="title"), *(_cell(by_machine[machine, profile]) for profile in profiles))
-    reasons = table("machine", "profile", "why")
+    reasons = table("machine", "profile", "reason")
     for cell in data.cells:
         if cell.why:
             reasons.add_row(cell.machine, cell.profile, Text("; ".join(cell.why)))

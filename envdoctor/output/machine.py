@@ -66,8 +66,8 @@ def _host(machine: Machine) -> Table:
         ("SLURM", machine.slurm, _pairs),
         ("open files", machine.limits.open_files, _limit),
         ("processes", machine.limits.processes, _limit),
-        ("locked memory", machine.limits.locked_memory, _limit),
-        ("stack", machine.limits.stack, _limit),
+        ("locked memory", machine.limits.locked_memory, _memory_limit),
+        ("stack", machine.limits.stack, _memory_limit),
     ]
     for name, fact, render in rows:
         if fact.state == "absent" and name in ("cgroup limit", "container", "WSL", "SLURM"):
@@ -133,6 +133,10 @@ def _on(value: bool) -> str:
 
 def _limit(value: int) -> str:
     return "unlimited" if value < 0 else str(value)
+
+
+def _memory_limit(value: int) -> str:
+    return "unlimited" if value < 0 else gib(value)
 
 
 def _pairs(values: dict[str, str]) -> str:

@@ -29,7 +29,7 @@ def render_memory_plan(data: MemoryPlan) -> list[RenderableType]:
     )
     batch = f"{data.answers} completions per step and GPU, micro-batch of {data.micro_batch}"
     lengths = f"prompts of {data.prompt_tokens} and completions of {data.completion_tokens} tokens"
-    rows = table("at the peak, in " + PHASE_NAMES[data.peak_phase], "GiB", "why")
+    rows = table("at the peak, in " + PHASE_NAMES[data.peak_phase], "GiB", "details")
     for part in sorted(data.parts, key=lambda part: -part.bytes):
         if part.bytes >= SMALLEST_PART:
             rows.add_row(part.part, _gib(part.bytes), escape(part.why))
@@ -57,7 +57,7 @@ def _verdict(data: MemoryPlan) -> Text:
         return Text.assemble(("? ", "unknown"), "no verdict without a GPU; select one with --machine NAME or FILE")
     where = f"{data.gpu}: {_gib(data.free)} of {_gib(data.memory)} GiB free"
     if data.fits:
-        return Text.assemble(("✓ ", "ok"), ("fits", "title"), f"  {where}, {_gib(data.free - data.peak)} to spare")
+        return Text.assemble(("✓ ", "ok"), ("fits", "title"), f"  {where}, {_gib(data.free - data.peak)} GiB left")
     return Text.assemble(("✗ ", "error"), ("does not fit", "title"), f"  {where}, {_gib(data.peak)} needed")
 
 

@@ -59,7 +59,7 @@ def needs(profile: Profile) -> str:
 
 def _gpus(when: When) -> str:
     if not when.gpus:
-        return "no GPU needed"
+        return "no GPU required"
     parts = [f"{when.gpus}+ GPU"]
     parts += [f"cc {when.compute_capability}+"] if when.compute_capability else []
     parts += [f"{when.gpu_memory_gb:g} GiB"] if when.gpu_memory_gb else []
@@ -99,7 +99,7 @@ def _facts(data: ProfileDetails) -> Table:
         "driver": _driver(when),
         "Python": ", ".join(profile.python.versions),
         "sources": ", then ".join(map(_source, profile.sources)),
-        "cut-off": f"nothing uploaded after {profile.exclude_newer}" if profile.exclude_newer else "",
+        "exclude newer": f"packages uploaded after {profile.exclude_newer}" if profile.exclude_newer else "",
         "preference": f"{profile.preference}",
         "probes": ", ".join(profile.verify.required) or "none",
         "recipe": profile.train.recipe,
@@ -126,7 +126,7 @@ def _driver(when: When) -> str:
 
 def _pins(title: str, pins: tuple[Pin, ...]) -> Parts:
     if pins:
-        rows = table(title, "why")
+        rows = table(title, "reason")
         for pin in pins:
             # as Text, since Rich would parse the extra in `verl[vllm]` as markup
             rows.add_row(Text(pin.spec), Text(" ".join(part for part in (pin.why, pin.url) if part)))

@@ -68,7 +68,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     summary, _, rest = text.partition("\n\n")
     described = {
         "id": rule.id,
-        "name": rule.title.title().replace(" ", ""),
+        "name": rule.name.title().replace("_", ""),
         "shortDescription": {"text": " ".join(summary.split())},
         "fullDescription": {"text": rest or text},
         "help": {"text": rule.documentation, "markdown": rule.documentation},

@@ -90,7 +90,7 @@ def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
     others = [candidate.profile for candidate in fitting if candidate is not best]
     unknown = ", ".join(f"{c.name} {c.observed}" for c in violations(best))
     reason = f"fits as far as known: {unknown}" if unknown else "every condition is met"
-    reason += f"; preferred to {', '.join(others)}" if others else ""
+    reason += f"; preferred over {', '.join(others)}" if others else ""
     reason += "".join(f"; {c.name} is {c.observed}, recommended {c.expected}" for c in advice(best))
     return Choice(best.profile, reason, candidates)
 
@@ -103,7 +103,7 @@ def violations(candidate: Candidate) -> list[Condition]:
 def violation_texts(candidate: Candidate, *, ignore: str = "") -> tuple[str, ...]:
     """The violated conditions with observed and required values, without the condition named `ignore`."""
     violated = (condition for condition in violations(candidate) if condition.name != ignore)
-    return tuple(f"{c.name}: {c.observed}, needed {c.expected}" for c in violated)
+    return tuple(f"{c.name}: {c.observed}, required {c.expected}" for c in violated)
 
 
 def advice(candidate: Candidate) -> list[Condition]:
@@ -115,7 +115,7 @@ def _nearest_reason(candidates: Sequence[Candidate]) -> str:
     if not candidates:
         return "there are no profiles"
     near = min(candidates, key=lambda candidate: len(violations(candidate)))
-    missing = "; ".join(f"{c.name}: {c.observed}, needed {c.expected}" for c in violations(near))
+    missing = "; ".join(f"{c.name}: {c.observed}, required {c.expected}" for c in violations(near))
     return f"no profile fits; nearest is {near.profile} ({missing})"
 
 
@@ -239,6 +239,6 @@ def _architecture_condition(machine: Machine, profile: Profile, build: str) -> I
 def _driver_condition(machine: Machine, build: str) -> Condition:
     release = cuda_releases()[build]
     expected = (
-        f">= {release.minimum} for CUDA {build} (minor-version compatibility; {release.bundled} runs all of it)"
+        f">= {release.minimum} for CUDA {build} (minor-version compatibility; full support from {release.bundled})"
     )
     return check_fact("driver", machine.driver.version, expected, lambda v: Version(v) >= Version(release.minimum))

@@ -29,6 +29,13 @@ from envdoctor.core.records import (
 # The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide.
 Kind = Literal["machine", "environment", "guide"]
 SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
+# Names and abbreviations in titles, whose spelling a function's name cannot have.
+SPELLINGS = (
+    "AutoAWQ Blackwell BNB conda's CUDA cuDNN DAPO driver's ECC environment's GPU GPUs InfiniBand Liger MIG MKL "
+    "MXFP4 NCCL NumPy NVLink NVML NVSwitch PCIe PEFT PTX PyPI Python QLoRA SGLang torch's Triton TRL UUIDs verl's "
+    "vLLM WSL"
+)
+SPELLING = {word.lower().replace("'", ""): word for word in SPELLINGS.split()}
 LINE_LENGTH = 116  # characters of a line of documentation
 
 
@@ -63,8 +70,14 @@ class Rule(Record, frozen=True):
 
     @property
     def title(self) -> str:
-        """The problem in words: the function's name."""
-        return self.check.__name__.replace("_", " ")
+        """The problem in words: the function's name, with the usual spelling of names and abbreviations."""
+        words = (SPELLING.get(word, word) for word in self.name.split("_"))
+        return " ".join(words).replace("flash attn", "flash-attn")
+
+    @property
+    def name(self) -> str:
+        """The name of the rule's function."""
+        return self.check.__name__
 
     @property
     def needs_environment(self) -> bool:

@@ -178,7 +178,7 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
 
 
 @rule("CUDNN003", kind="environment", severity="warning", cause="cuda-lib-shadowed")
-def library_of_two_cuda_versions_shares_one_folder(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+def libraries_of_two_cuda_versions_share_one_directory(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """cuDNN or NVSHMEM is installed twice, for CUDA 12 and for CUDA 13, in the same directory.
 
     `nvidia-cudnn-cu12` and `nvidia-cudnn-cu13` both install to nvidia/cudnn/lib. torch loads the one installed last,

@@ -170,7 +170,7 @@ def resolve_workload(
         *_lora_notes(shape, settings),
     ]
     if not trl and logits != "fused":
-        notes.append("unknown TRL version: counted as TRL before 1.15, which holds all logits; --python selects it")
+        notes.append("unknown TRL version: estimated as TRL before 1.15, which keeps all logits; --python selects it")
     if (shape.bitsandbytes_type or settings["quantization"]) != "none" and shape.model_type == "gpt_oss":
         notes.append("bitsandbytes quantises linear layers only: gpt-oss's experts stay in bfloat16")
     if settings["generation"] == "transformers-paged":
