@@ -67,7 +67,7 @@ def test_interpreter_outside_of_environments() -> None:
         ("text", "", "is a file", "--python text"),
         ("empty", "", "no pyvenv.cfg", "--venv PATH"),
         ("venv/bin", "", "is an environment", "/venv"),
-        ("venv", "./shim", "both", "--venv PATH"),
+        ("venv", "./shim", "cannot be combined with --python", "--venv PATH"),
     ],
 )
 def test_wrong_path(  # noqa: PLR0917

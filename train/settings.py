@@ -230,7 +230,7 @@ def _check_value(setting: Setting, value: Any, source: str) -> None:
         raise BadInput(
             f"{source}: {setting.name} = {shorten(str(value))}",  # also NaN, which is in no range
             expected=f"{setting.name} is {limit}",
-            hint=f"change --set {setting.name}=...",
+            hint=f"--set {setting.name}={setting.default}",
         )
 
 

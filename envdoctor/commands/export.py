@@ -31,7 +31,7 @@ def run(request: ExportRequest) -> CommandResult:
     """Print the exported text, or write it to `output`."""
     if request.form not in FORMS:
         hint = "envdoctor export --profile cpu --format requirements"
-        raise unknown_name("form", request.form, list(FORMS), hint=hint)
+        raise unknown_name("format", request.form, list(FORMS), hint=hint)
     profile = read_profile(request.profile)
     target = _target(profile, request.python, request.architecture)
     file = locks.find_lock(request.profile, target, target.pythons[0])

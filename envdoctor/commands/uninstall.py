@@ -22,7 +22,9 @@ def run(venv: str, *, everything: bool, dry_run: bool) -> CommandResult:
     All environments are checked before the first is removed. Those that envdoctor did not create are kept.
     """
     if everything and venv:
-        raise BadInput("--all and --venv are both given", expected="one of them", hint="envdoctor uninstall --help")
+        raise BadInput(
+            "--all cannot be combined with --venv", expected="one of them", hint="envdoctor uninstall --help"
+        )
     environments = known_environments() if everything else [find_environment(venv)]
     removal = Removal(dry_run=dry_run)
     removable = [each for each in environments if _is_removable(each, removal, everything=everything)]

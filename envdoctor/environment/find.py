@@ -21,7 +21,9 @@ def find_environment(venv: str, python: str, environ: Mapping[str, str]) -> Path
     BadInput only for a path that the user gave. A stale environment variable is ignored.
     """
     if venv and python:
-        raise BadInput(f"both --venv {venv} and --python {python}", expected="one of them", hint=HINT_VENV)
+        raise BadInput(
+            f"--venv {venv} cannot be combined with --python {python}", expected="one of them", hint=HINT_VENV
+        )
     if venv:
         return _named_venv(venv)
     if python:

@@ -170,7 +170,7 @@ def interpreter_of(venv: Path) -> Path:
             reason = f"bin/python is a link to {python.readlink()}, which does not exist"
         raise BadInput(
             f"there is no environment at {venv} ({reason})",
-            expected="an environment made by `envdoctor install`",
+            expected="an environment created by `envdoctor install`",
             hint="envdoctor install",
         ) from error
     return python
@@ -201,7 +201,7 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
         kind = "a link" if venv.is_symlink() else "a file"
         raise BadInput(
             f"{venv} is {kind}",
-            expected="a new path, or an environment that envdoctor made",
+            expected="a new path, or an environment that envdoctor created",
             hint="envdoctor install --venv NEW_PATH",
         )
     if not is_foreign(venv):
@@ -214,7 +214,7 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
     adopt_hint = f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt"
     raise BadInput(
         f"{venv} is {kind} that envdoctor did not create ({marker})",
-        expected="a new path, or an environment that envdoctor made",
+        expected="a new path, or an environment that envdoctor created",
         hint=f"envdoctor install --venv NEW_PATH{adopt_hint if is_venv else ''}",
     )
 

@@ -33,7 +33,7 @@ FORMS = tuple(WRITERS)
 def export(profile: Profile, lock: Lock, form: str, files: tuple[PackageFile, ...] = ()) -> ExportedFile:
     """The lock in one of FORMS; BadInput if the format does not support it. Only pylock needs `files`."""
     if form not in WRITERS:
-        raise unknown_name("form", form, list(FORMS), hint="envdoctor export --help")
+        raise unknown_name("format", form, list(FORMS), hint="envdoctor export --help")
     return WRITERS[form](check_stack(profile, lock, files))
 
 

@@ -69,7 +69,7 @@ def find_environment(venv: str) -> EnvironmentPaths:
         return environment_paths(found[0].venv)
     names = ": " + ", ".join(str(environment.venv) for environment in found) if found else ""
     raise BadInput(
-        f"{len(found)} environments are known{names}",
+        f"{len(found) or 'no'} environments are known{names}",
         expected="--venv PATH to select one",
         hint="envdoctor envs" if found else "envdoctor install",
     )

@@ -21,7 +21,7 @@ from envdoctor.locking.lock_files import parse_lock
 
 MANIFEST = "envdoctor-wheelhouse.json"
 MANIFEST_SCHEMA = 1
-FORMAT = "a wheelhouse as `envdoctor fetch` writes it"
+FORMAT = "a wheelhouse created by `envdoctor fetch`"
 SOURCE_ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 INSTALLABLE = (".whl", *SOURCE_ARCHIVES)  # files that an installer would use
 FAULTS_SHOWN = 3

@@ -30,7 +30,7 @@ def read_recorded(name_or_file: str) -> Machine:
     if path.suffix == ".json" or "/" in name_or_file or is_file(path):
         return parse_machine(read_text(path, expected=FILE_DESCRIPTION, hint=HINT), where=name_or_file)
     if name_or_file not in machine_names():
-        raise unknown_name("machine", name_or_file, machine_names(), hint="or give the path of a machine file")
+        raise unknown_name("machine", name_or_file, machine_names(), hint="envdoctor check --machine h200")
     bundled_file = bundled_directory("profiles") / "machines" / f"{name_or_file}.json"
     return parse_machine(bundled_file.read_text(), where=name_or_file)
 
@@ -85,7 +85,11 @@ def override(machine: Machine, settings: list[str]) -> Machine:
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator:
-            raise BadInput(f"--fact {setting}", expected="NAME=VALUE, such as driver.version=570.26", hint=HINT)
+            raise BadInput(
+                f"--fact {setting}: no value is given",
+                expected="NAME=VALUE, such as driver.version=570.26",
+                hint=HINT,
+            )
         parsed = _parse_value(text)
         for value in (parsed, text, parsed) if isinstance(parsed, int | float) else (parsed,):
             _replace(data, path, value)

@@ -27,8 +27,6 @@ def render_explanation(data: Explanation) -> list[RenderableType]:
     """The causes with their evidence; the first one with commands, the others without."""
     read = f"{data.lines} {'line' if data.lines == 1 else 'lines'} read"
     read += f"; {', '.join(data.facts)}" if data.facts else ""
-        f"; {', '.join(data.facts)}" if data.facts else ""
-    )
     if not data.causes:
         return [
             Text.assemble(("? ", "unknown"), "envdoctor recognizes no error in this text"),

@@ -51,7 +51,9 @@ class BenchmarkStatus(Record, frozen=True, kw_only=True):
 def resolve_interpreter(venv: str, python: str) -> Path:
     """The interpreter of --python or --venv, otherwise of the only environment that envdoctor manages."""
     if python and venv:
-        raise BadInput("--python and --venv are both given", expected="one of them", hint="envdoctor verify --help")
+        raise BadInput(
+            "--venv cannot be combined with --python", expected="one of them", hint="envdoctor verify --help"
+        )
     if python:
         path = resolve_python_argument(python, os.environ, hint="envdoctor verify --python PATH")
         return interpreter_of(path) if path.is_dir() else path
@@ -63,7 +65,7 @@ def resolve_interpreter(venv: str, python: str) -> Path:
         return interpreter_of(managed[0])
     names = ": " + ", ".join(path.name for path in managed) if managed else ""
     raise BadInput(
-        f"{directory} contains {len(managed)} environments{names}",
+        f"{directory} contains {len(managed) or 'no'} environments{names}",
         expected="--venv PATH or --python PATH to select one",
         hint="envdoctor install" if not managed else f"envdoctor verify --venv {managed[0]}",
     )

@@ -46,7 +46,7 @@ def check_alarm_names(names: list[str]) -> list[str]:
         if name not in NAMES:
             raise BadInput(
                 f"settings: stop_on = {name!r}{suggest(name, list(NAMES))}",
-                expected=f"some of {', '.join(NAMES)}",
+                expected=f"one or more of {', '.join(NAMES)}",
                 hint=f"--set stop_on={NAMES[0]},{NAMES[3]}",
             )
     return names
