@@ -274,7 +274,9 @@ def test_uninstall_all_removes_everything_but_profiles(updated: Place) -> None:
     assert updated.profile.exists()
     assert command_data(updated, "envs") == {"environments": []}
     assert command_data(updated, "uninstall", "--all")["paths"] in ([], [str(updated.home / ".cache/envdoctor")])
-    assert "are both given" in command_error(updated, "uninstall", "--all", "--venv", updated.venv)["message"]
+    assert (
+        "cannot be combined with" in command_error(updated, "uninstall", "--all", "--venv", updated.venv)["message"]
+    )
 
 
 def test_uninstall_rejects_foreign_paths(place: Place) -> None:

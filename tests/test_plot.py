@@ -128,7 +128,7 @@ def test_python_without_matplotlib_is_an_error(tmp_path: Path) -> None:
         ([], "the run's interpreter is not on this machine (/gone/python)"),
         (["--python", "/bin/true"], "it printed nothing"),
         (["--python", "/no/such/python"], "--python /no/such/python: No such file or directory"),
-        (["--venv", "a", "--python", "b"], "are both given"),
+        (["--venv", "a", "--python", "b"], "cannot be combined with"),
     ],
 )
 def test_invalid_options_are_rejected(tmp_path: Path, arguments: list[str], message: str) -> None:

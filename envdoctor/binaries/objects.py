@@ -12,7 +12,7 @@ from envdoctor.binaries.fatbin import MAGIC, Code, read_containers, scan_contain
 from envdoctor.core.records import KernelCode
 
 ARCHIVE, THIN_ARCHIVE = b"!<arch>\n", b"!<thin>\n"
-MAX_MEMBERS = 1 << 16  # of one archive; libcublasLt_static.a has some thousand
+MAX_MEMBERS = 1 << 16  # of one archive; libcublasLt_static.a has several thousand
 ARCH_OPTION = re.compile(rb"-arch[ =](sm_\d+[af]?)\b")
 
 
@@ -47,7 +47,7 @@ def archive_members(data: Buffer) -> Iterator[bytes]:
             return
         size = header[48:58].strip()
         if header[58:] != b"`\n" or not size.isdigit() or offset + 60 + int(size) > len(data):
-            raise ElfError(f"truncated: its member at byte {offset} has no end")
+            raise ElfError(f"truncated: the member at byte {offset} extends past the end of the file")
         start, offset = offset + 60, offset + 60 + int(size) + int(size) % 2
         if data[start : start + 4] == b"\x7fELF":
             yield data[start : start + int(size)]

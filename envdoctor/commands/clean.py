@@ -43,7 +43,8 @@ def _clean_environment(environment: EnvironmentPaths, removal: Removal, *, adopt
         if is_foreign(path) and path != environment.building and not adopted:
             restore = restore_command(environment, path)
             removal.keep(
-                path, f"not created by envdoctor; restore it with {restore}, or remove it with clean --adopted"
+                path,
+                f"not created by envdoctor; restore it with {restore}, or remove it with envdoctor clean --adopted",
             )
         elif path.is_dir():
             removal.remove(path)

@@ -131,7 +131,7 @@ def _is_unreachable(result: ProfileResolution) -> bool:
 
 
 def run_matrix(names: Sequence[str]) -> CommandResult:
-    """Which profile fits which recorded machine, and whether it has a lock for it. No network is used."""
+    """Check each profile against each recorded machine, and whether it has a lock for it, without a network."""
     profiles = named_profiles(names)
     unusable = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)
     cells = tuple(

@@ -1,4 +1,4 @@
-"""Speed of a copy from each GPU to the next, one way, in GB/s."""
+"""One-way copy bandwidth from each GPU to the next, in GB/s."""
 
 from _bench import find_gpus, measure
 from _needs import need_cuda, read_device
@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 30
 
 
 def probe(result: Result) -> str:
-    """Copy from each GPU to the next, and from the last to the first."""
+    """Measure copies from each GPU to the next, and from the last to the first."""
     need_cuda()
     import torch
 
@@ -38,7 +38,7 @@ def probe(result: Result) -> str:
 
 
 def copy(result: Result, index: int, device, other, size: int, **times) -> float:
-    """Copy `size` bytes from one device to another."""
+    """Measure the bandwidth of copying `size` bytes from one device to another."""
     import torch
 
     times = {"warm": 0.3, "seconds": 1.0} | times
