@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from envdoctor.cli import app
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
@@ -63,7 +61,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
             if hasattr(command, "commands"):
                 yield from walk(full, command)
 
-    yield from walk("envdoctor", typer.main.get_command(app))
+    yield from walk("envdoctor", app.build_all())
 
 
 def _parameter_row(parameter: Any) -> str:

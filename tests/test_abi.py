@@ -18,7 +18,7 @@ from envdoctor.binaries.elf import ElfError, open_elf
 from envdoctor.binaries.libraries import parse_loader_cache
 from envdoctor.binaries.linkage import Linkage
 from envdoctor.binaries.objects import read_object
-from envdoctor.commands.abi import AbiReport, LinkedFile
+from envdoctor.commands.abi import AbiReport, AbiRequest, LinkedFile
 from envdoctor.commands.abi import run as abi
 from envdoctor.core.errors import BadInput
 from envdoctor.environment.select import select_stack
@@ -53,7 +53,7 @@ def add_extension(site: Path, name: str, code: str, *options: str) -> Path:
 
 
 def run_abi(site: Path) -> tuple[dict[str, LinkedFile], int]:
-    result = abi(str(site.parents[2]))
+    result = abi(AbiRequest(venv=str(site.parents[2])))
     assert isinstance(result.data, AbiReport)
     return {file.distribution: file for file in result.data.files}, result.exit_code
 
@@ -167,7 +167,7 @@ def test_rejects_a_path_that_is_not_an_environment(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file", tmp_path / "nowhere"):
         with pytest.raises(BadInput):
-            abi(str(path))
+            abi(AbiRequest(venv=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_real_environment_agrees_with_the_rules() -> None:
     if not interpreter:
         pytest.skip("ENVDOCTOR_CUDA_PYTHON is not set to an interpreter with CUDA wheels")
     prefix = Path(interpreter).parent.parent
-    files = {(file.distribution, file.path): file for file in abi(str(prefix)).data.files}
+    files = {(file.distribution, file.path): file for file in abi(AbiRequest(venv=str(prefix))).data.files}
     stack = select_stack(str(prefix), "", search=False)
     assert stack is not None
     for each in stack.extensions.value or ():

@@ -16,7 +16,7 @@ from sample_environments import add_distribution, compile_with_fatbin, fatbin_co
 from envdoctor.binaries.coverage import Coverage, cuda_of_ptx
 from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.objects import read_object
-from envdoctor.commands.archs import ArchsReport, ScannedFile, parse_capabilities
+from envdoctor.commands.archs import ArchsReport, ArchsRequest, ScannedFile, parse_capabilities
 from envdoctor.commands.archs import run as archs
 from envdoctor.core.errors import BadInput
 from envdoctor.environment.inspect import read_compiled_files
@@ -38,7 +38,7 @@ def compile_with_containers(path: Path, *containers: bytes) -> Path:
 
 
 def scan(target: Path, cc: str, machine: str = "", facts: tuple[str, ...] = ()) -> tuple[ArchsReport, int]:
-    result = archs(str(target), cc, machine, facts)
+    result = archs(ArchsRequest(target=str(target), cc=cc, machine=machine, facts=tuple(facts)))
     return result.data, result.exit_code
 
 
@@ -189,7 +189,7 @@ def test_the_table_fits_80_columns(venv: Path, monkeypatch: pytest.MonkeyPatch, 
     console.out.cache_clear()
     try:
         with console.out().capture() as captured:
-            result = archs(str(venv), "8.0,9.0,12.0", "", (), verbose=verbose)
+            result = archs(ArchsRequest(target=str(venv), cc="8.0,9.0,12.0", verbose=verbose))
             for part in render_archs(result.data):
                 console.out().print(part)
     finally:
@@ -305,7 +305,7 @@ def without_cuobjdump_bugs(names: Counter[str]) -> Counter[str]:
 
 def test_scan_for_given_capabilities_imports_no_rules(venv: Path) -> None:
     """The imports would take as long as a scan of a large environment with a warm cache."""
-    code = "import sys\nfrom envdoctor.commands.archs import run as archs\narchs(sys.argv[1], '9.0', '', ())\n"
+    code = "import sys\nfrom envdoctor.commands.archs import *\nrun(ArchsRequest(target=sys.argv[1], cc='9.0'))\n"
     code += "print([m for m in sys.modules if m.startswith(('envdoctor.rules', 'packaging', 'rich'))])"
     done = subprocess.run([sys.executable, "-c", code, venv], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

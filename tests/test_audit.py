@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import ROOT, envdoctor, envelope
 
-from envdoctor.commands.audit import run
+from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.profiles import read_profiles
 
 REQUIREMENTS = "torch==2.8.0\nvllm==0.10.2\ntransformers{transformers}\ntrl==0.23.1\n"
@@ -62,7 +62,7 @@ def test_incompatible_release_is_detected_in_each_kind(kind: str, tmp_path: Path
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_bundled_locks_have_no_finding(path: Path) -> None:
-    result = run(str(path), "", [], "")
+    result = run(AuditRequest(target=str(path)))
     assert (result.data.kind, result.data.findings, result.exit_code) == ("lock", (), 0)
 
 

@@ -317,8 +317,8 @@ def test_clean_and_rollback_work_on_a_full_disk(updated: Place, monkeypatch: pyt
 
     monkeypatch.setattr(os, "write", full)
     monkeypatch.setenv("HOME", str(updated.home))
-    rollback.run(str(updated.venv))
-    clean.run(str(updated.venv), dry_run=False, adopted=False)
+    rollback.run(rollback.RollbackRequest(venv=str(updated.venv)))
+    clean.run(clean.CleanRequest(venv=str(updated.venv)))
     monkeypatch.undo()
     assert updated.packages() == FIRST
     assert updated.remaining_files() == ["mine"]

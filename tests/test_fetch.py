@@ -21,7 +21,7 @@ from command import ROOT, snapshot
 from local_packages import PYTHON, write_profile, write_wheel
 from wheel_server import Files, make_certificate, serving
 
-from envdoctor.commands.fetch import FetchResult
+from envdoctor.commands.fetch import FetchRequest, FetchResult
 from envdoctor.commands.fetch import run as fetch
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.reporter import DownloadProgress, ResolveAttempt
@@ -70,7 +70,7 @@ class Place:
         return self.home / "house"
 
     def fetch(self, **options: str) -> FetchResult:
-        data = fetch(str(self.profile), str(self.dest), self.heard, **options).data
+        data = fetch(FetchRequest(profile=str(self.profile), dest=str(self.dest), **options), self.heard).data
         assert isinstance(data, FetchResult)
         return data
 
@@ -88,11 +88,12 @@ class Place:
     def start(self) -> subprocess.Popen[str]:
         """The same in a separate process."""
         code = (
-            "import sys; from envdoctor.cli.shared import Format, finish\n"
-            "import typer; from envdoctor.commands.fetch import run as fetch\n"
+            "import sys; from envdoctor.cli.finish import Format, finish\n"
+            "import typer; from envdoctor.commands.fetch import FetchRequest, run\n"
             "class Quiet:\n"
             "    def __getattr__(self, name): return lambda *_: None\n"
-            "try: finish('fetch', Format.json, lambda r: fetch(sys.argv[1], sys.argv[2], Quiet()))\n"
+            "request = FetchRequest(profile=sys.argv[1], dest=sys.argv[2])\n"
+            "try: finish('fetch', Format.json, lambda _: run(request, Quiet()))\n"
             "except typer.Exit as end: sys.exit(end.exit_code)\n"
         )
         return subprocess.Popen(
@@ -319,8 +320,8 @@ def test_a_small_disk_is_refused_first(place: Place) -> None:
     place.dest.mkdir()
     code = (
         "import sys, os; from unittest.mock import MagicMock\n"
-        "from envdoctor.core.errors import EnvdoctorError; from envdoctor.commands.fetch import run as fetch\n"
-        "try: fetch(sys.argv[1], sys.argv[2], MagicMock())\n"
+        "from envdoctor.core.errors import EnvdoctorError; from envdoctor.commands.fetch import FetchRequest, run\n"
+        "try: run(FetchRequest(profile=sys.argv[1], dest=sys.argv[2]), MagicMock())\n"
         "except EnvdoctorError as error: print(error.message, error.expected, os.listdir(sys.argv[2]))\n"
     )
     done = subprocess.run(
@@ -521,9 +522,11 @@ def test_fetch_from_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write_wheel(tmp_path / "wheels", "torch", "9.9.0+cpu")
     profile = write_profile(tmp_path / "mine.toml", "msgspec==0.19.0", "packaging==24.2", "torch==9.9.0+cpu",
                             pythons=["3.12"])  # fmt: skip
-    fetched = fetch(str(profile), str(tmp_path / "house"), Heard(), architecture="aarch64", glibc="2.28").data
+    dest = str(tmp_path / "house")
+    request = FetchRequest(profile=str(profile), dest=dest, architecture="aarch64", glibc="2.28")
+    fetched = fetch(request, Heard()).data
     assert fetched.files == 3
     house = read_wheelhouse(tmp_path / "house", read_profile(str(profile)).id)
     assert any("aarch64" in path.name for path in (tmp_path / "house").iterdir())
-    assert fetch(str(profile), str(tmp_path / "house"), Heard(), architecture="aarch64", glibc="2.28").data.kept == 3
+    assert fetch(request, Heard()).data.kept == 3
     assert house.files == 3

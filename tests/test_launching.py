@@ -126,7 +126,7 @@ def test_default_launcher_and_processes(options: LaunchOptions, launcher: str, p
         (LaunchOptions("ray"), SFT, CONTEXT, "which torchrun starts, not Ray", "--launcher slurm"),
         (LaunchOptions(nodes=2), SFT, CONTEXT, "--launcher local --nodes 2", "--launcher slurm --nodes 2"),
         (
-            LaunchOptions("slurm", 3),
+            LaunchOptions("slurm", nodes=3),
             SPEC,
             context_with(allocation=Allocation("7", 2, "n1", 8)),
             "job 7 has 2",

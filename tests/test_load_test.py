@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sample_environments import add_distribution, compile_library
 
+from envdoctor.commands.abi import AbiRequest
 from envdoctor.commands.abi import run as run_abi
 from envdoctor.core.errors import BadInput
 from envdoctor.output.load_test import render_load_test
@@ -216,6 +217,8 @@ def test_failing_compiler_is_reported(tmp_path: Path, prefix: Path) -> None:
 
 
 def test_abi_and_load_test_agree_on_missing_dependencies(prefix: Path, results: dict[str, LoadResult]) -> None:
-    incomplete = {file.distribution for file in run_abi(str(prefix)).data.files if file.outcome == "missing"}
+    incomplete = {
+        file.distribution for file in run_abi(AbiRequest(venv=str(prefix))).data.files if file.outcome == "missing"
+    }
     assert incomplete == {"symbol", "library"}
     assert {name for name, each in results.items() if each.outcome.startswith("missing")} == incomplete

@@ -1,40 +1,87 @@
-"""The registry of commands: complete, resolvable, and the only source of summaries."""
+"""The registry of commands: complete, resolvable, and the only source of the command line."""
 
 from __future__ import annotations
 
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
-from typer.main import get_command
+from msgspec.structs import fields
 
 from envdoctor.cli import app
-from envdoctor.commands.registry import COMMANDS, GROUPS, Command, load, renderer_name, result_types
+from envdoctor.cli.application import build
+from envdoctor.commands.registry import (
+    COMMANDS,
+    GROUPS,
+    Command,
+    load,
+    load_run,
+    renderer_name,
+    request_type,
+    result_types,
+)
+from envdoctor.core.options import Argument, Option
+from envdoctor.core.records import Record
 
 MAX_SUMMARY = 50
 
+every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 
-def cli_commands() -> dict[str, str]:
-    """The summary of every command of the command line by its full name."""
-    root = get_command(app)
+
+def declarations(record: type[Record]) -> Iterator[tuple[str, Any]]:
+    """The declaration of every option and argument of a request record, also of nested records."""
+    for field in fields(record):
+        if isinstance(field.type, type) and issubclass(field.type, Record):
+            yield from declarations(field.type)
+        else:
+            yield field.name, getattr(field.type, "__metadata__", (None,))[0]
+
+
+def test_the_complete_application_has_every_command_of_the_registry() -> None:
     summaries = {}
-    for name, command in root.commands.items():  # type: ignore[attr-defined]
+    for name, command in app.build_all().commands.items():
         subcommands = getattr(command, "commands", {})
-        if not subcommands or command.invoke_without_command:
+        if not subcommands or command.invoke_without_command:  # type: ignore[attr-defined]
             summaries[name] = command.short_help
         summaries |= {f"{name} {sub}": each.short_help for sub, each in subcommands.items()}
-    return summaries
+    expected = {command.name: command.summary for command in COMMANDS}
+    assert summaries == expected | {name: GROUPS[name].summary for name in GROUPS if name in expected}
 
 
-def test_every_cli_command_is_in_the_registry() -> None:
-    summaries = {command.name: GROUPS.get(command.name, command.summary) for command in COMMANDS}
-    assert cli_commands() == summaries
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@every_command
 def test_every_record_and_renderer_resolves(command: Command) -> None:
     for record in result_types(command.name):
         assert callable(load(renderer_name(record)))
 
 
-@pytest.mark.parametrize("summary", [*(command.summary for command in COMMANDS), *GROUPS.values()])
+@every_command
+def test_every_option_of_a_request_has_a_help_text(command: Command) -> None:
+    run = load_run(command.name)
+    request = request_type(run)
+    assert issubclass(request, Record)
+    assert list(inspect.signature(run).parameters)[1:] in ([], ["reporter"])
+    for name, declaration in declarations(request):
+        assert isinstance(declaration, Option | Argument), name
+        assert declaration.help.endswith("."), name
+
+
+@every_command
+def test_a_command_accepts_its_examples(command: Command) -> None:
+    examples = re.findall(r"Example: envdoctor (.*)", inspect.getdoc(request_type(load_run(command.name))) or "")
+    assert examples
+    for example in examples:
+        words = shlex.split(example)
+        name, arguments = words[0], words[1:]
+        if name in GROUPS:
+            name, arguments = f"{name} {words[1]}", words[2:]
+        built: Any = build(name)
+        built.make_context(name, arguments)
+
+
+@pytest.mark.parametrize("summary", [entry.summary for entry in (*COMMANDS, *GROUPS.values())])
 def test_summaries_are_short_phrases(summary: str) -> None:
     assert len(summary) <= MAX_SUMMARY
     assert summary[0].isupper()

@@ -18,7 +18,7 @@ from envdoctor.explain import explain
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_json, parse_machine, read_recorded
 from envdoctor.output.envelope import envelope as make_envelope
-from envdoctor.output.schema import DRAFT, NAMES, run, schema_of
+from envdoctor.output.schema import DRAFT, NAMES, SchemaRequest, run, schema_of
 
 MACHINES = sorted((Path(__file__).parent.parent / "profiles" / "machines").glob("*.json"))
 KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
@@ -99,9 +99,9 @@ def test_every_schema_is_complete(name: str) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    assert run("machine").data.schema == schema_of("machine")
+    assert run(SchemaRequest(name="machine")).data.schema == schema_of("machine")
     with pytest.raises(BadInput, match="did you mean 'machine'"):
-        run("machines")
+        run(SchemaRequest(name="machines"))
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)

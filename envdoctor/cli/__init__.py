@@ -1,25 +1,21 @@
-"""The command line: parse arguments, call a command, render its result. It contains no logic.
-
-Importing a module of this package adds its commands to the application.
-"""
+"""The command line: parse arguments, call a command, render its result. It contains no logic."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated
 
 import typer
 
-from envdoctor.cli import diagnosis, environments, fleet, profiles, training
-from envdoctor.cli.shared import app
+from envdoctor.cli.application import build_group
 from envdoctor.core.errors import EXIT_FAILED
 from envdoctor.core.paths import expand_home
 
-__all__ = ["app", "diagnosis", "environments", "fleet", "main", "profiles", "training"]
+__all__ = ["app", "main"]
 
 
-@app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Diagnose, install, verify and train in GPU environments.
 
     Example: envdoctor quickstart
@@ -31,6 +27,16 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+app = build_group(
+    "envdoctor",
+    _root,
+    help=inspect.getdoc(_root),
+    invoke_without_command=True,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
 def main() -> None:
     """Run the command line. An unexpected exception is reported without a traceback."""
     from envdoctor.output import streams
@@ -38,7 +44,6 @@ def main() -> None:
     streams.prepare()
     try:
         try:
-            app.select_command(sys.argv[1:2])
             app([_expand_home(argument) for argument in sys.argv[1:]])
         finally:
             sys.stdout.flush()  # here, where an error on a full disk can still be reported

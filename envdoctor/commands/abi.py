@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.extensions import CompiledPath, find_variants
 from envdoctor.binaries.linkage import Linkage, UnresolvedDependencies
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.options import Argument
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, Record, Stack
 from envdoctor.core.results import CommandResult
@@ -58,17 +59,26 @@ class AbiReport(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-def run(target: str) -> CommandResult:
+class AbiRequest(Record, frozen=True):
+    """Compares the libraries and symbols that the files need with the installed ones. Nothing is loaded.
+
+    Example: envdoctor abi .venv
+    """
+
+    venv: Annotated[str, Argument("The folder of the environment.", "VENV")]
+
+
+def run(request: AbiRequest) -> CommandResult:
     """Check every compiled file against torch, CUDA and the system; exit code 1 if a dependency is missing."""
     started = time.monotonic()
-    path, stack = _select_environment(target)
+    path, stack = _select_environment(request.venv)
     files = _with_demangled_names(tuple(_check_files(path, stack)))
     if not files:
         raise BadInput(
-            f"{target} contains no compiled file", expected="an environment with compiled packages", hint=HINT
+            f"{request.venv} contains no compiled file", expected="an environment with compiled packages", hint=HINT
         )
     report = AbiReport(
-        origin=target, torch=torch_version(stack), files=files, seconds=round(time.monotonic() - started, 3)
+        origin=request.venv, torch=torch_version(stack), files=files, seconds=round(time.monotonic() - started, 3)
     )
     return CommandResult(report, EXIT_NO if any(file.outcome == "missing" for file in files) else EXIT_OK)
 

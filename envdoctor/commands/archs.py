@@ -7,9 +7,11 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.options import Argument, FactOption, MachineOption, Option
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, KernelCode, Record
 from envdoctor.core.results import CommandResult
@@ -59,9 +61,23 @@ class ScanResult(Record, frozen=True):
     unreadable: tuple[UnreadableFile, ...]
 
 
-def run(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: bool = False) -> CommandResult:
+class ArchsRequest(Record, frozen=True, kw_only=True):
+    """Prints which GPUs the files have code for, natively or as PTX. No GPU is needed.
+
+    Example: envdoctor archs .venv --cc 9.0,12.0
+    """
+
+    target: Annotated[str, Argument("A compiled file, an environment, or a folder.", "FILE|VENV")]
+    cc: Annotated[str, Option("--cc", "Compute capabilities to use instead of a machine's GPUs.", "X.Y,...")] = ""
+    machine: MachineOption = ""
+    facts: FactOption = ()
+    verbose: Annotated[bool, Option("--verbose", "List each file with its architectures.", short="-v")] = False
+
+
+def run(request: ArchsRequest) -> CommandResult:
     """Scan a file, an environment or a directory for GPU code; exit code 1 if a GPU cannot run any code of a file."""
-    gpus = requested_gpus(cc, machine, facts)
+    gpus = requested_gpus(request.cc, request.machine, request.facts)
+    target = request.target
     started = time.monotonic()
     path = expand_home(target)
     scan = scan_target(path, target)
@@ -84,7 +100,7 @@ def run(target: str, cc: str, machine: str, facts: Sequence[str], *, verbose: bo
         files=files,
         without_gpu_code=scan.without_gpu_code,
         unreadable=scan.unreadable,
-        verbose=verbose,
+        verbose=request.verbose,
         seconds=round(time.monotonic() - started, 3),
     )
     not_covered = any(not coverage.runs for file in files if not file.exempt_reason for coverage in file.coverage)

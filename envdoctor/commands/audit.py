@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.options import Argument, FactOption, MachineOption, Option
 from envdoctor.core.paths import is_folder
 from envdoctor.core.records import Finding, Machine, Record
 from envdoctor.core.results import CommandResult
@@ -40,10 +41,23 @@ class AuditResult(Record, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()  # files that --fix wrote
 
 
-def run(target: str, recorded: str, facts: list[str], fix: str) -> CommandResult:
-    """Audit a file or directory. `fix` is a directory to write the corrected requirements and profile to."""
-    machine = select_machine(recorded, facts) if recorded or facts else None
-    result = _audit(target, machine, fix)
+class AuditRequest(Record, frozen=True, kw_only=True):
+    """Finds conflicts that package metadata does not state: breaking releases, replaced builds, unsuitable wheels.
+
+    Example: envdoctor audit SETUP.md --machine gh200-480gb
+    """
+
+    target: Annotated[str, Argument("A lock, requirements file, setup guide (.md) or environment.", "FILE|FOLDER")]
+    machine: MachineOption = ""
+    facts: FactOption = ()
+    fix: Annotated[str, Option("--fix", "Write corrected requirements and a profile here.", "FOLDER")] = ""
+
+
+def run(request: AuditRequest) -> CommandResult:
+    """Audit a file or directory."""
+    has_machine = request.machine or request.facts
+    machine = select_machine(request.machine, request.facts) if has_machine else None
+    result = _audit(request.target, machine, request.fix)
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
     return CommandResult(result, EXIT_NO if failed else EXIT_OK)
 

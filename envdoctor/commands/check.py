@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.decoding import open_input, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
+from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvOption
 from envdoctor.core.records import Choice, Finding, Machine, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record
@@ -45,17 +46,27 @@ FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
-class CheckRequest(Record, frozen=True):
-    """Arguments of `check`."""
+class CheckRequest(Record, frozen=True, kw_only=True):
+    """Prints facts, findings with fixes, and the install profile that fits the machine.
 
-    machine: str = ""  # a recorded machine
-    facts: tuple[str, ...] = ()
-    venv: str = ""
-    python: str = ""
-    report: str = ""  # a file, or - for standard input
-    save: str = ""
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    The environment is the one of --venv or --python, else the active one, else .venv. It is read without
+    importing any of its packages.
+
+    Example: envdoctor check --venv ./venv
+    """
+
+    machine: MachineOption = ""
+    facts: FactOption = ()
+    venv: VenvOption = ""
+    python: PythonOption = ""
+    report: Annotated[
+        str, Option("--from-report", "Use pasted output of collect_env, nvidia-smi, pip freeze ...", "FILE|-")
+    ] = ""
+    select: Annotated[
+        tuple[str, ...], Option("--select", "Show only rules with this id or prefix, such as DRV or GPU001.", "ID")
+    ] = ()
+    ignore: Annotated[tuple[str, ...], Option("--ignore", "Hide rules with this id or prefix.", "ID")] = ()
+    save: Annotated[str, Option("--save", "Record this machine's facts to a file for --machine.", "FILE")] = ""
 
 
 class ManagedEnvironment(Record, frozen=True, kw_only=True):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from envdoctor.core.directories import cache_directory
+from envdoctor.core.options import DryRunRemovalOption, Option, VenvOption
 from envdoctor.core.paths import expand_home
+from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
 from envdoctor.install.build_cache import try_lock_build, unused_builds
@@ -16,23 +19,35 @@ from envdoctor.install.removal import Removal, restore_command
 from envdoctor.install.swap import recover_swap
 
 
-def run(venv: str, *, dry_run: bool, adopted: bool) -> CommandResult:
-    """Clean one environment, or all of them and the cache of builds.
+class CleanRequest(Record, frozen=True, kw_only=True):
+    """Also removes leftovers of killed installs.
 
-    With `adopted`, replaced environments that envdoctor did not create are removed as well.
+    Example: envdoctor clean --dry-run
     """
+
+    venv: VenvOption = ""
+    dry_run: DryRunRemovalOption = False
+    adopted: Annotated[
+        bool,
+        Option("--adopted", "Also remove replaced environments not created by envdoctor."),
+    ] = False
+
+
+def run(request: CleanRequest) -> CommandResult:
+    """Clean one environment, or all of them and the cache of builds."""
+    venv = request.venv
     environments = [environment_paths(expand_home(venv).absolute())] if venv else known_environments()
-    removal = Removal(dry_run=dry_run)
+    removal = Removal(dry_run=request.dry_run)
     for environment in environments:
         with file_system_errors(environment):
             if not environment.folder.is_dir():
                 continue
-            if dry_run:
-                _clean_environment(environment, removal, adopted=adopted)
+            if request.dry_run:
+                _clean_environment(environment, removal, adopted=request.adopted)
                 continue
             with environment_lock(environment):
                 recover_swap(environment)
-                _clean_environment(environment, removal, adopted=adopted)
+                _clean_environment(environment, removal, adopted=request.adopted)
     if not venv:
         _clean_builds([environment.venv for environment in environments], removal)
     return CommandResult(removal.result())

@@ -50,7 +50,14 @@ class EnvironmentList(Record, frozen=True):
     environments: tuple[EnvironmentEntry, ...]
 
 
-def run() -> CommandResult:
+class EnvsRequest(Record, frozen=True):
+    """Prints profile, lock, size and verification of each, and of the environments that they replaced.
+
+    Example: envdoctor envs
+    """
+
+
+def run(_request: EnvsRequest) -> CommandResult:
     """List every environment with its content and its verification on the present driver."""
     entries = (entry for environment in known_environments() for entry in _entries_of(environment))
     return CommandResult(EnvironmentList(tuple(entries)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 from envdoctor.core.decoding import open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
 from envdoctor.core.paths import exists
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
@@ -20,14 +21,22 @@ from envdoctor.machine.select import select_machine
 LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
 
 
-class ExplainRequest(Record, frozen=True):
-    """Arguments of `explain`."""
+class ExplainRequest(Record, frozen=True, kw_only=True):
+    """Prints the likely causes of an error, the most likely first, each with its fix.
 
-    text: str = ""  # an error text, a file, -, a rule id or a cause
-    machine: str = ""
-    facts: tuple[str, ...] = ()
-    venv: str = ""
-    python: str = ""
+    For a rule id or a cause, prints its documentation.
+
+    Example: envdoctor explain train.log --venv ./venv
+    """
+
+    text: Annotated[
+        str,
+        Argument("An error text, a log file, a rule id or a cause.", "[TEXT|FILE|-|RULE|CAUSE]"),
+    ] = ""
+    venv: VenvOption = ""
+    python: PythonOption = ""
+    machine: MachineOption = ""
+    facts: FactOption = ()
 
 
 def run(request: ExplainRequest) -> CommandResult:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import Refused, unknown_name
+from envdoctor.core.options import Option, OutputOption, PythonVersionOption
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
@@ -17,14 +19,20 @@ from envdoctor.locking.wheel_urls import locate_files
 from envdoctor.profiles import Profile, read_profile
 
 
-class ExportRequest(Record, frozen=True):
-    """Arguments of `export`."""
+class ExportRequest(Record, frozen=True, kw_only=True):
+    """The exported file can be used without envdoctor.
 
-    profile: str
-    form: str
-    python: str = ""
-    architecture: str = ""
-    output: str = ""
+    Example: envdoctor export --profile x86-cu124-hf --format dockerfile --output Dockerfile
+    """
+
+    profile: Annotated[str, Option("--profile", "A profile with locks.", "NAME|FILE")]
+    form: Annotated[
+        str,
+        Option("--format", "requirements, pylock, dockerfile, apptainer, conda, script or uv-project.", "FORMAT"),
+    ] = "requirements"
+    python: PythonVersionOption = ""
+    architecture: Annotated[str, Option("--arch", "x86_64 or aarch64; default: the first one of the profile.")] = ""
+    output: OutputOption = ""
 
 
 def run(request: ExportRequest) -> CommandResult:

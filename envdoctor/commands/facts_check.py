@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Annotated
 
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.core.options import Option
+from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import read_sources
 from envdoctor.knowledge_check import check_facts
 
 
-def run(only: Sequence[str], reporter: Reporter) -> CommandResult:
+class FactsCheckRequest(Record, frozen=True):
+    """Prints table entries that differ from the metadata of published wheels, and new releases.
+
+    Example: envdoctor facts check --only vllm
+    """
+
+    only: Annotated[
+        tuple[str, ...],
+        Option("--only", "Check only this table or package, such as torch.", "TABLE|PACKAGE"),
+    ] = ()
+
+
+def run(request: FactsCheckRequest, reporter: Reporter) -> CommandResult:
     """Compare all tables, or those named in `only`, with the metadata of published wheels."""
-    found = check_facts(only, read_sources(), reporter.phase, today=datetime.now(UTC).date())
+    found = check_facts(request.only, read_sources(), reporter.phase, today=datetime.now(UTC).date())
     return CommandResult(found, EXIT_NO if found.has_drifted else EXIT_FAILED if found.is_incomplete else EXIT_OK)

@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
+from envdoctor.core.options import Option, ProfileOption, PythonVersionOption
 from envdoctor.core.paths import exists, expand_home, is_folder
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
@@ -77,13 +79,29 @@ class FetchResult(Record, frozen=True, kw_only=True):
     command: str
 
 
-def run(
-    name: str, dest: str, reporter: Reporter, *, python: str = "", architecture: str = "", glibc: str = ""
-) -> CommandResult:
-    """Download all wheels of a profile's lock for a platform to `dest`, and then write the manifest."""
+class FetchRequest(Record, frozen=True, kw_only=True):
+    """`envdoctor install --from DIR` then installs on a machine without network access.
+
+    Example: envdoctor fetch --profile cpu --dest ./wheels --arch aarch64
+    """
+
+    profile: ProfileOption
+    dest: Annotated[str, Option("--dest", "The folder to fill.", "DIR")]
+    python: PythonVersionOption = ""
+    architecture: Annotated[
+        str, Option("--arch", "x86_64 or aarch64; default: this machine's, if the profile supports it.")
+    ] = ""
+    glibc: Annotated[
+        str, Option("--glibc", "glibc of the target machine; default: the profile's oldest.", "2.NN")
+    ] = ""
+
+
+def run(request: FetchRequest, reporter: Reporter) -> CommandResult:
+    """Download all wheels of a profile's lock for a platform, and then write the manifest."""
     begin = time.monotonic()
+    name, dest = request.profile, request.dest
     profile = read_profile(name)
-    target = _target(profile, python, architecture, glibc)
+    target = _target(profile, request.python, request.architecture, request.glibc)
     folder = expand_home(dest).absolute()
     if exists(folder) and not is_folder(folder):
         raise BadInput(f"--dest {folder} is a file", expected="a new or existing directory", hint=f"ls -ld {folder}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
+from envdoctor.core.options import Option, ProfileOption, PythonVersionOption, VenvOption, reject_combination
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Choice, Machine, Record
 from envdoctor.core.reporter import Reporter
@@ -27,18 +29,30 @@ from envdoctor.machine.select import select_machine
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
 
 
-class InstallRequest(Record, frozen=True):
-    """Arguments of `install`."""
+class InstallRequest(Record, frozen=True, kw_only=True):
+    """Without --profile, the profile that fits this machine is installed.
 
-    profile: str = ""
-    venv: str = ""
-    python: str = ""  # "3.12"
-    wheels: str = ""  # a directory that `fetch` filled
-    dry_run: bool = False
-    force: bool = False  # ignore that the machine does not meet the profile's conditions
-    adopt: bool = False  # replace an environment that envdoctor did not create
-    system: bool = False  # also install missing system packages
-    upgrade: bool = False  # resolve again instead of using a lock
+    Example: envdoctor install --profile cpu --venv ./venv
+    """
+
+    profile: ProfileOption = ""
+    venv: VenvOption = ""
+    python: PythonVersionOption = ""
+    dry_run: Annotated[bool, Option("--dry-run", "Print the plan as shell commands and stop.")] = False
+    force: Annotated[
+        bool, Option("--force", "Install even if the machine does not meet the profile's conditions.")
+    ] = False
+    adopt: Annotated[
+        bool,
+        Option("--adopt", "Replace a venv not created by envdoctor; rollback can restore it."),
+    ] = False
+    upgrade: Annotated[bool, Option("--upgrade", "Resolve again instead of using the locked versions.")] = False
+    wheels: Annotated[
+        str, Option("--from", "Install offline from a folder that `envdoctor fetch` filled.", "DIR")
+    ] = ""
+    system: Annotated[
+        bool, Option("--system", "Also install missing system packages (compiler, headers), as root.")
+    ] = False
 
 
 class InstallDryRun(Record, frozen=True):
@@ -54,6 +68,9 @@ class InstallDryRun(Record, frozen=True):
 
 def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
     """Install the requested profile, or the one that fits this machine best."""
+    if request.wheels:
+        ignored = {"--upgrade": request.upgrade}
+        reject_combination("--from", ignored, reason="it uses the folder's lock", hint="envdoctor install -h")
     machine = select_machine("", ())
     named = request.profile
     profile = read_profile(named) if named else chosen_profile(choose(machine, read_candidates()))

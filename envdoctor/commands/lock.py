@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 import msgspec
 
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.core.options import Option, reject_combination
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -45,24 +46,46 @@ class LockResult(Record, frozen=True):
     checked: bool  # the locks were only checked, nothing was written
 
 
-def run(names: Sequence[str], reporter: Reporter, *, check: bool, upgrade: bool) -> CommandResult:
-    """Create or check the locks of the named profiles, by default of all.
+class LockRequest(Record, frozen=True, kw_only=True):
+    """A profile has one lock with hashes for each platform and Python version. Changes are printed.
 
-    The locks of a user's own `mine.toml` are in `mine.locks` next to it.
+    The locks of your own mine.toml are in mine.locks next to it.
+
+    Example: envdoctor lock --check
     """
-    sources = None if check else read_sources()
+
+    profiles: Annotated[
+        tuple[str, ...], Option("--profile", "Lock this profile; may be repeated; default: all.", "NAME|FILE")
+    ] = ()
+    check: Annotated[
+        bool,
+        Option("--check", "Check existing locks against profiles and rules; write nothing."),
+    ] = False
+    upgrade: Annotated[
+        bool,
+        Option("--upgrade", "Allow new versions of packages that the profile does not pin."),
+    ] = False
+
+
+def run(request: LockRequest, reporter: Reporter) -> CommandResult:
+    """Create or check the locks of the named profiles, by default of all."""
+    if request.check:
+        ignored = {"--upgrade": request.upgrade}
+        reject_combination("--check", ignored, reason="it writes no lock", hint="envdoctor lock --check")
+    sources = None if request.check else read_sources()
     outcomes = []
-    for named in named_profiles(names):
+    for named in named_profiles(request.profiles):
         for target in lock_targets(named.profile):
             if sources is None:
                 outcome = _check(named, target)
             else:
-                outcome = _update(named, target, sources, reporter, upgrade=upgrade)
+                outcome = _update(named, target, sources, reporter, upgrade=request.upgrade)
             file = locks.lock_path(named.name, outcome.platform, outcome.python)
             outcomes.append(msgspec.structs.replace(outcome, file=str(file)))
     failed = any(outcome.outcome == "failed" for outcome in outcomes)
     bad = any(outcome.outcome in ("incoherent", "missing") for outcome in outcomes)
-    return CommandResult(LockResult(tuple(outcomes), check), EXIT_FAILED if failed else EXIT_NO if bad else EXIT_OK)
+    code = EXIT_FAILED if failed else EXIT_NO if bad else EXIT_OK
+    return CommandResult(LockResult(tuple(outcomes), request.check), code)
 
 
 def _update(

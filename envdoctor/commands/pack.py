@@ -9,12 +9,13 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, write_error
+from envdoctor.core.options import Option, RunArgument, reject_combination
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
@@ -85,17 +86,39 @@ class PackCheckResult(Record, frozen=True):
     manifest: Manifest | None = None
 
 
-class PackRequest(Record, frozen=True):
-    """The options of `pack`."""
+class PackRequest(Record, frozen=True, kw_only=True):
+    """The zip contains model, metrics, log and settings, with checksums and without secrets.
 
-    run: str = ""
-    output: str = ""
-    with_optimizer: bool = False
-    with_checkpoints: bool = False
-    force: bool = False
+    Example: envdoctor pack runs/sort-20261121-153013 --output sort.zip
+    """
+
+    run: RunArgument = ""
+    output: Annotated[str, Option("--output", "The zip file; default: RUN.zip next to the run.", "FILE", "-o")] = ""
+    with_optimizer: Annotated[
+        bool, Option("--with-optimizer", "Include checkpoints with everything needed to resume.")
+    ] = False
+    with_checkpoints: Annotated[bool, Option("--with-checkpoints", "Include the weights of the checkpoints.")] = False
+    force: Annotated[bool, Option("--force", "Pack the run even while it is being trained.")] = False
+    check: Annotated[str, Option("--check", "Check a zip file against its manifest instead.", "FILE")] = ""
 
 
 def run(request: PackRequest) -> CommandResult:
+    """Create a zip, or check one."""
+    if not request.check:
+        return _pack(request)
+    ignored = {
+        "RUN": request.run,
+        "--output": request.output,
+        "--with-optimizer": request.with_optimizer,
+        "--with-checkpoints": request.with_checkpoints,
+        "--force": request.force,
+    }
+    hint = f"envdoctor pack --check {request.check}"
+    reject_combination("--check", ignored, reason="it only reads the zip file", hint=hint)
+    return check_pack(request.check)
+
+
+def _pack(request: PackRequest) -> CommandResult:
     """Write the zip. An error leaves no file."""
     folder = find_run(request.run)
     _require_no_trainer(folder, force=request.force)

@@ -31,7 +31,14 @@ class PathList(Record, frozen=True):
     paths: tuple[PathEntry, ...]
 
 
-def run() -> CommandResult:
+class PathsRequest(Record, frozen=True):
+    """Prints the size of each folder, and the command that removes it.
+
+    Example: envdoctor paths
+    """
+
+
+def run(_request: PathsRequest) -> CommandResult:
     """List every directory on this machine."""
     return CommandResult(PathList(tuple(_entries())))
 

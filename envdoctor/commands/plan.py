@@ -9,13 +9,14 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from envdoctor.core.decoding import convert
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Gpu, Machine, Record
 from envdoctor.core.results import CommandResult
@@ -30,17 +31,25 @@ BFLOAT16_CAPABILITY = 8.0  # the first compute capability with bfloat16
 HINT = "envdoctor plan --model Qwen/Qwen2.5-0.5B-Instruct"
 
 
-class PlanRequest(Record, frozen=True):
-    """The options of `plan`."""
+class PlanRequest(Record, frozen=True, kw_only=True):
+    """Prints the memory of each phase, whether it fits, and the settings to change if it does not.
 
-    model: str = ""
-    recipe: str = ""
-    assignments: tuple[str, ...] = ()
-    machine: str = ""  # name or file of a recorded machine
-    facts: tuple[str, ...] = ()
-    gpus: int = 1
-    venv: str = ""
-    python: str = ""
+    Nothing is downloaded, no model is loaded, and no GPU is needed. With --venv or --python, the estimate is for
+    the TRL version of that environment.
+
+    Example: envdoctor plan --model openai/gpt-oss-20b --set lora_rank=8 --machine h200
+    """
+
+    model: Annotated[
+        str, Option("--model", "The model to train; default: the recipe's.", "ID|FOLDER|config.json")
+    ] = ""
+    recipe: Annotated[str, Option("--recipe", "Use the settings of this recipe.", "NAME|FILE")] = ""
+    assignments: SetOption = ()
+    machine: MachineOption = ""
+    facts: FactOption = ()
+    gpus: Annotated[int, Option("--gpus", "GPUs that train together, one process for each.", "N")] = 1
+    venv: VenvOption = ""
+    python: PythonOption = ""
 
 
 class MemoryPart(Record, frozen=True):

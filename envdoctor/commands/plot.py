@@ -6,10 +6,11 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, write_error
+from envdoctor.core.options import Argument, Option, PythonOption, VenvOption
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Record
@@ -31,19 +32,34 @@ class PlotResult(Record, frozen=True):
     empty: tuple[str, ...] = ()  # runs without steps
 
 
-def run(runs: Sequence[str], output: str, metrics: Sequence[str], venv: str, python: str) -> CommandResult:
+class PlotRequest(Record, frozen=True, kw_only=True):
+    """Plots training and held-out metrics of one or more runs with the matplotlib of the run's environment.
+
+    Example: envdoctor plot runs/a runs/b --metric reward --metric entropy --output compared.svg
+    """
+
+    runs: Annotated[tuple[str, ...], Argument("The run's folder; default: the newest one in ./runs.", "RUN...")] = ()
+    output: Annotated[str, Option("--output", "A .png or .svg; default: curves.png in the run.", "FILE", "-o")] = ""
+    metrics: Annotated[
+        tuple[str, ...], Option("--metric", "A column of metrics.csv to plot; may be repeated.", "NAME")
+    ] = ()
+    venv: VenvOption = ""
+    python: PythonOption = ""
+
+
+def run(request: PlotRequest) -> CommandResult:
     """Draw runs, by default the newest below ./runs."""
-    folders = [require_run_directory(Path(run).absolute()) for run in runs] or [find_run("")]
+    folders = [require_run_directory(Path(run).absolute()) for run in request.runs] or [find_run("")]
     names = legend_names(folders)
-    target = _target(output, folders)
-    interpreter = _interpreter(folders, venv, python)
-    request = {
+    target = _target(request.output, folders)
+    interpreter = _interpreter(folders, request.venv, request.python)
+    drawing = {
         "runs": [{"name": name, "folder": str(folder)} for name, folder in zip(names, folders, strict=True)],
-        "metrics": list(metrics),
+        "metrics": list(request.metrics),
         "target": str(target),
         "title": names[0] if len(names) == 1 else "",
     }
-    reply = _draw(interpreter, request)
+    reply = _draw(interpreter, drawing)
     return CommandResult(
         PlotResult(str(target), tuple(names), *(tuple(reply[key]) for key in ("panels", "steps", "empty")))
     )

@@ -28,7 +28,14 @@ class ProfileList(Record, frozen=True):
     profiles: tuple[ProfileEntry, ...]
 
 
-def run() -> CommandResult:
+class ProfilesRequest(Record, frozen=True):
+    """List the bundled profiles and your own, or run a subcommand.
+
+    Example: envdoctor profiles show gh200
+    """
+
+
+def run(_request: ProfilesRequest) -> CommandResult:
     """List every profile that can be selected by name."""
     return CommandResult(ProfileList(tuple(_entry(listed) for listed in list_profiles())))
 

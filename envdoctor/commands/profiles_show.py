@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.options import Argument
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.knowledge.system_packages import system_packages
@@ -51,8 +53,18 @@ class ProfileDetails(Record, frozen=True, kw_only=True):
     system: tuple[SystemRequirement, ...]
 
 
-def run(name: str) -> CommandResult:
+class ProfilesShowRequest(Record, frozen=True):
+    """Prints its conditions, its pins with their reasons, and its locks.
+
+    Example: envdoctor profiles show cpu
+    """
+
+    name: Annotated[str, Argument("A bundled profile, or your own TOML file.", "NAME|FILE")]
+
+
+def run(request: ProfilesShowRequest) -> CommandResult:
     """Show the profile with this name or file."""
+    name = request.name
     profile, file = read_profile(name), profile_file(name)
     lock_paths = locks.list_lock_files(name)
     return CommandResult(

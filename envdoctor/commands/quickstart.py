@@ -10,6 +10,7 @@ from envdoctor.commands.install import InstallRequest, chosen_profile
 from envdoctor.commands.train import TrainRequest, TrainResult
 from envdoctor.commands.verify import VerifyRequest
 from envdoctor.core.errors import EXIT_NO
+from envdoctor.core.options import ProfileOption, VenvOption
 from envdoctor.core.records import Record, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -27,7 +28,17 @@ class QuickstartResult(Record, frozen=True):
     seconds: dict[str, float]
 
 
-def run(profile_name: str, venv: str, reporter: Reporter) -> CommandResult:
+class QuickstartRequest(Record, frozen=True, kw_only=True):
+    """Checks this machine, installs the profile that fits, verifies it, and trains the profile's default recipe.
+
+    Example: envdoctor quickstart
+    """
+
+    profile: ProfileOption = ""
+    venv: VenvOption = ""
+
+
+def run(request: QuickstartRequest, reporter: Reporter) -> CommandResult:
     """Run the four steps. If a probe fails, the result is the verification and nothing is trained."""
     seconds: dict[str, float] = {}
     start = time.monotonic()
@@ -41,8 +52,10 @@ def run(profile_name: str, venv: str, reporter: Reporter) -> CommandResult:
     reporter.phase("Checking this machine")
     checked: CheckResult = check.run(CheckRequest()).data
     record_time("check")
-    profile = read_profile(profile_name) if profile_name else chosen_profile(checked.choice)
-    installed: InstallResult = install.run(InstallRequest(profile_name or profile.id, venv), reporter).data
+    profile = read_profile(request.profile) if request.profile else chosen_profile(checked.choice)
+    installed: InstallResult = install.run(
+        InstallRequest(profile=request.profile or profile.id, venv=request.venv), reporter
+    ).data
     record_time("install")
     reporter.phase("Verifying the environment")
     verification: Verification = verify.run(VerifyRequest(venv=installed.venv, quick=True), reporter).data
@@ -50,6 +63,6 @@ def run(profile_name: str, venv: str, reporter: Reporter) -> CommandResult:
     if not verification.passed:
         return CommandResult(verification, EXIT_NO)
     reporter.phase(f"Training {profile.train.recipe}")
-    trained: TrainResult = train.run(TrainRequest(profile.train.recipe, venv=installed.venv), reporter).data
+    trained: TrainResult = train.run(TrainRequest(recipe=profile.train.recipe, venv=installed.venv), reporter).data
     record_time("train")
     return CommandResult(QuickstartResult(checked, installed, verification, trained, seconds))

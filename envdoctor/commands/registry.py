@@ -1,15 +1,18 @@
-"""The registry of commands: summary, result records and renderers.
+"""The registry of commands: summary, module, result records and renderers.
 
-The command line takes its help from here, the output layer its renderers, and `envdoctor schema` its records.
-Records and renderers are dotted names, so that reading the registry imports no command.
-To add a command, add its module and its line here.
+The command line builds its commands from here, the output layer takes its renderers, and `envdoctor schema` its
+records. They are dotted names, so that reading the registry imports no command.
+
+To add a command, add its line here, its module, and a renderer. The module of `fleet check` is `fleet_check`. It has
+a function `run(request)` or `run(request, reporter)`. The fields of the request record declare the options (see
+`core.options`), and its docstring follows the summary in the command's help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 COMMANDS_PACKAGE = "envdoctor.commands."
 OUTPUT_PACKAGE = "envdoctor.output."
@@ -22,12 +25,21 @@ class Command(NamedTuple):
     summary: str
     renderers: Mapping[str, str]  # result record -> its renderer for people
     has_json: bool = True  # it has --format json, and therefore a JSON Schema
+    has_progress: bool = False  # it has --progress
+    module: str = ""  # default: the command's name in envdoctor.commands
+
+
+class Group(NamedTuple):
+    """A group of commands."""
+
+    summary: str
+    example: str = ""  # not needed if the group is a command as well
 
 
 GROUPS = {
-    "profiles": "List, show or create install profiles",
-    "facts": "Check the built-in compatibility tables",
-    "fleet": "Check and test several machines",
+    "profiles": Group("List, show or create install profiles"),
+    "facts": Group("Check the built-in compatibility tables", "envdoctor facts check"),
+    "fleet": Group("Check and test several machines", "envdoctor fleet check --hosts node[01-16]"),
 }
 WRITTEN = {"envdoctor.core.results.WrittenFile": "files.render_written_file"}
 TEXT = {"envdoctor.core.results.TextOutput": "files.render_text"}
@@ -48,7 +60,7 @@ COMMANDS = (
     }),
     Command("schema", "Print the JSON Schema of a command's output", {
         "envdoctor.output.schema.SchemaResult": "files.render_schema",
-    }),
+    }, module="envdoctor.output.schema"),
     Command("profiles", "List the install profiles", {"profiles.ProfileList": "profiles.render_profiles"}),
     Command("profiles show", "Show a profile", {"profiles_show.ProfileDetails": "profiles.render_profile"}),
     Command("profiles new", "Create a profile from a working environment", TEXT | WRITTEN),
@@ -66,8 +78,10 @@ COMMANDS = (
     Command("install", "Install a profile into a virtual environment", {
         "envdoctor.install.install.InstallResult": "environments.render_install",
         "install.InstallDryRun": "environments.render_install_plan",
-    }),
-    Command("fetch", "Download a profile's wheels for offline use", {"fetch.FetchResult": "fetch.render_fetch"}),
+    }, has_progress=True),
+    Command("fetch", "Download a profile's wheels for offline use", {
+        "fetch.FetchResult": "fetch.render_fetch",
+    }, has_progress=True),
     Command("envs", "List the installed environments", {"envs.EnvironmentList": "environments.render_environments"}),
     Command("rollback", "Restore the previous environment", {
         "rollback.RollbackResult": "environments.render_rollback",
@@ -85,7 +99,7 @@ COMMANDS = (
         **VERIFICATION,
         "envdoctor.verify.loading.records.LoadTest": "load_test.render_load_test",
         "envdoctor.verify.bench_records.BenchmarkReport": "bench.render_benchmark",
-    }),
+    }, has_progress=True),
     Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.render_archs"}),
     Command("abi", "Check libraries and symbols of compiled files", {
         "abi.AbiReport": "abi.render_abi",
@@ -96,14 +110,16 @@ COMMANDS = (
         "train.RecipeList": "train.render_recipes",
         "train.SettingList": "train.render_settings",
     }),
-    Command("watch", "Show the progress of a training run", {"watch.WatchResult": "runs.render_watch"}),
+    Command("watch", "Show the progress of a training run", {
+        "watch.WatchResult": "runs.render_watch",
+    }, has_progress=True),
     Command("plot", "Plot metrics of training runs", {"plot.PlotResult": "runs.render_plot"}),
     Command("pack", "Pack a training run into a zip file", {
         "pack.PackResult": "runs.render_pack", "pack.PackCheckResult": "runs.render_pack_check",
     }),
     Command("fleet check", "Check several machines and compare them", {
         "envdoctor.fleet.records.FleetCheckResult": "fleet.render_fleet_check",
-    }),
+    }, has_progress=True),
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
     }),
@@ -113,7 +129,24 @@ BY_NAME = {command.name: command for command in COMMANDS}
 
 def summary_of(name: str) -> str:
     """The summary of a command or a group of commands."""
-    return GROUPS[name] if name in GROUPS else BY_NAME[name].summary
+    return GROUPS[name].summary if name in GROUPS else BY_NAME[name].summary
+
+
+def child_names(prefix: str) -> tuple[str, ...]:
+    """The names of the commands and groups directly below a group. The prefix is empty or a group with a space."""
+    names = [command.name.removeprefix(prefix) for command in COMMANDS if command.name.startswith(prefix)]
+    return tuple(dict.fromkeys(name.split()[0] for name in names))
+
+
+def load_run(name: str) -> Callable[..., Any]:
+    """The function that runs a command; imports the command's module."""
+    run: Callable[..., Any] = load((BY_NAME[name].module or COMMANDS_PACKAGE + name.replace(" ", "_")) + ".run")
+    return run
+
+
+def request_type(run: Callable[..., Any]) -> Any:
+    """The request record of a command: the type of the first parameter of its `run`."""
+    return next(iter(get_type_hints(run).values()))
 
 
 def result_types(name: str) -> tuple[type, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
-from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.options import FactOption, Option, PythonVersionOption, reject_combination
 from envdoctor.core.records import Finding, Machine, Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -25,13 +26,24 @@ LockState = Literal["locked", "partial", "not locked"]
 EMPTY_LOCK = Lock("", "", "", "", "cpu", ())
 
 
-class ResolveRequest(Record, frozen=True):
-    """Arguments of `resolve`."""
+class ResolveRequest(Record, frozen=True, kw_only=True):
+    """Prints the packages that an install would use, with their sources.
 
-    profiles: tuple[str, ...] = ()  # empty: all
-    machine: str = ""
-    facts: tuple[str, ...] = ()
-    python: str = ""
+    Example: envdoctor resolve --profile gh200 --machine gh200-480gb
+    """
+
+    profiles: Annotated[
+        tuple[str, ...], Option("--profile", "Resolve this profile; may be repeated.", "NAME|FILE")
+    ] = ()
+    all_profiles: Annotated[
+        bool, Option("--all", "Resolve every profile, including your own, as a dry run in CI.")
+    ] = False
+    machine: Annotated[
+        str,
+        Option("--machine", "A recorded machine; all: the matrix, offline.", "FILE|NAME|all"),
+    ] = ""
+    facts: FactOption = ()
+    python: PythonVersionOption = ""
 
 
 class ProfileResolution(Record, frozen=True):
@@ -73,10 +85,21 @@ class Matrix(Record, frozen=True):
 
 
 def run(request: ResolveRequest, reporter: Reporter) -> CommandResult:
-    """Resolve the requested profiles, by default all.
+    """Resolve the requested profiles or all, or create the matrix of all profiles and recorded machines.
 
     Named profiles, and all profiles with `machine`, are resolved for that machine, others for their own platform.
     """
+    if bool(request.profiles) == request.all_profiles:
+        raise BadInput(
+            "--profile and --all are both given" if request.profiles else "neither --profile nor --all is given",
+            expected="one of them",
+            hint="envdoctor resolve --all",
+        )
+    if request.machine == "all":
+        ignored = {"--fact": request.facts, "--python": request.python}
+        reason = "the matrix covers all recorded machines and locks"
+        reject_combination("--machine all", ignored, reason=reason, hint="envdoctor resolve --all")
+        return _create_matrix(request.profiles)
     machine = select_machine(request.machine, request.facts)
     profiles = [named.profile for named in named_profiles(request.profiles)]
     sources, for_machine = read_sources(), bool(request.profiles or request.machine)
@@ -130,7 +153,7 @@ def _is_unreachable(result: ProfileResolution) -> bool:
     return any(attempt.outcome == "unreachable" for attempt in attempts)
 
 
-def run_matrix(names: Sequence[str]) -> CommandResult:
+def _create_matrix(names: Sequence[str]) -> CommandResult:
     """Check each profile against each recorded machine, and whether it has a lock for it, without a network."""
     profiles = named_profiles(names)
     unusable = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)

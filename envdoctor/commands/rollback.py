@@ -7,6 +7,7 @@ from pathlib import Path
 
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import Refused
+from envdoctor.core.options import VenvOption
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
@@ -24,9 +25,18 @@ class RollbackResult(Record, frozen=True):
     before: str
 
 
-def run(venv: str) -> CommandResult:
+class RollbackRequest(Record, frozen=True):
+    """Exchanges the current and the previous environment, so a second rollback undoes the first.
+
+    Example: envdoctor rollback --venv ./venv
+    """
+
+    venv: VenvOption = ""
+
+
+def run(request: RollbackRequest) -> CommandResult:
     """Exchange the current and the previous environment. A second rollback undoes the first."""
-    environment = find_environment(venv)
+    environment = find_environment(request.venv)
     with file_system_errors(environment):
         if not environment.folder.is_dir():
             raise _no_previous(environment, environment.folder)

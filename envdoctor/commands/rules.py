@@ -23,7 +23,14 @@ class RuleList(Record, frozen=True):
     rules: tuple[RuleSummary, ...]
 
 
-def run() -> CommandResult:
+class RulesRequest(Record, frozen=True):
+    """`envdoctor explain ID` prints the documentation of a rule.
+
+    Example: envdoctor rules
+    """
+
+
+def run(_request: RulesRequest) -> CommandResult:
     """List all rules by id."""
     return CommandResult(
         RuleList(

@@ -6,9 +6,10 @@ import contextlib
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
+from envdoctor.core.options import Argument, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -37,18 +38,33 @@ if TYPE_CHECKING:
     from envdoctor.training.runs.events import Event
 
 
-class TrainRequest(Record, frozen=True):
-    """Arguments of `train`."""
+class TrainRequest(Record, frozen=True, kw_only=True):
+    """Starts the bundled GRPO trainer, or verl, on this machine or through a launcher.
 
-    recipe: str
-    assignments: tuple[str, ...] = ()
-    venv: str = ""
-    python: str = ""
-    run: str = ""
-    resume: str = ""
-    dry_run: bool = False
-    unverified: bool = False
+    Example: envdoctor train tes --set data=./weeks --set steps=100
+
+    Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
+    """
+
+    recipe: Annotated[str, Argument("A bundled recipe, or your own TOML file.")] = "sort"
+    assignments: SetOption = ()
+    venv: VenvOption = ""
+    python: PythonOption = ""
+    run: Annotated[str, Option("--run", "The run's folder; default: runs/RECIPE-TIME.", "FOLDER")] = ""
+    resume: Annotated[str, Option("--resume", "Resume a run from this checkpoint.", "latest|CHECKPOINT")] = ""
+    dry_run: Annotated[bool, Option("--dry-run", "Check settings and data, print the command, and stop.")] = False
+    unverified: Annotated[bool, Option("--unverified", "Train even if the environment is not verified.")] = False
     launch: LaunchOptions = LaunchOptions()
+    report_to: Annotated[str, Option("--report-to", "tensorboard, trackio or wandb, comma-separated.", "NAMES")] = ""
+    stop_on: Annotated[str, Option("--stop-on", "Stop at these alarms, such as no-signal,collapse.", "ALARMS")] = ""
+    list_recipes: Annotated[bool, Option("--list", "List the bundled recipes and exit.")] = False
+    list_settings: Annotated[bool, Option("--settings", "List all settings and exit.")] = False
+
+    @property
+    def all_assignments(self) -> tuple[str, ...]:
+        """The settings of --set, --report-to and --stop-on."""
+        named = {"report_to": self.report_to, "stop_on": self.stop_on}
+        return (*self.assignments, *(f"{key}={value}" for key, value in named.items() if value))
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -88,23 +104,17 @@ def _option_words(options: Mapping[str, object]) -> Iterator[str]:
             yield from (f"--{name}", str(item)) if item else ()
 
 
-def list_recipes() -> CommandResult:
-    """List the bundled recipes."""
-    return CommandResult(RecipeList(tuple(recipes.read_recipe(name) for name in recipes.recipe_names())))
-
-
-def list_settings(recipe: str) -> CommandResult:
-    """List the settings of the trainer that a recipe uses."""
-    return CommandResult(SettingList(recipes.read_settings(recipes.recipe_engine(recipe))))
-
-
 def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     """Check settings, data and environment, write the run directory, and start the trainer."""
+    if request.list_recipes:
+        return CommandResult(RecipeList(tuple(recipes.read_recipe(name) for name in recipes.recipe_names())))
+    if request.list_settings:
+        return CommandResult(SettingList(recipes.read_settings(recipes.recipe_engine(request.recipe))))
     _require_utf8(request)
     runs = Path("runs").absolute()
     context = _launch_context(request.launch)
     if request.resume:
-        if request.assignments:
+        if request.all_assignments:
             raise BadInput(
                 "--set cannot be combined with --resume",
                 expected="the settings that the run was started with",
@@ -117,8 +127,8 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
         summary = {}
     else:
         engine = recipes.recipe_engine(request.recipe)
-        sizes = recipes.launch_size_assignments(request.launch, engine, request.assignments)
-        resolved = recipes.resolve_recipe(request.recipe, (*request.assignments, *sizes))
+        sizes = recipes.launch_size_assignments(request.launch, engine, request.all_assignments)
+        resolved = recipes.resolve_recipe(request.recipe, (*request.all_assignments, *sizes))
         recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
         directory = _named_run(request) or new_run_directory(recipe, runs)
     python = _python_for_dry_run(request) if request.dry_run else _verified_python(request)
@@ -136,7 +146,7 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     if request.resume:
         start.prepare_resume(planned)
     else:
-        arguments = {"recipe": request.recipe, "assignments": request.assignments, "options": request.options}
+        arguments = {"recipe": request.recipe, "assignments": request.all_assignments, "options": request.options}
         start.prepare_run(planned, _provenance(python), arguments)
     if planned.launch and planned.launch.submits:
         return CommandResult(TrainResult(planned, summary, job=start.submit_run(planned)))
@@ -147,7 +157,7 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
 
 def _require_utf8(request: TrainRequest) -> None:
     """Raise BadInput for an argument that is not UTF-8: the arguments are written to files of the run."""
-    for word in (request.recipe, *request.assignments, request.run, request.resume, request.venv, request.python):
+    for word in (request.recipe, *request.all_assignments, request.run, request.resume, request.venv, request.python):
         try:
             word.encode()
         except UnicodeEncodeError:

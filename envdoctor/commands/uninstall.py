@@ -6,9 +6,12 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput
+from envdoctor.core.options import DryRunRemovalOption, Option, VenvOption
+from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign, read_install_record
 from envdoctor.install.environment_lock import environment_lock
@@ -16,17 +19,31 @@ from envdoctor.install.known_environments import file_system_errors, find_enviro
 from envdoctor.install.removal import Removal, restore_command
 
 
-def run(venv: str, *, everything: bool, dry_run: bool) -> CommandResult:
+class UninstallRequest(Record, frozen=True, kw_only=True):
+    """The environment is removed with its previous ones. Your own profiles and uv's cache are kept.
+
+    Example: envdoctor uninstall --venv ./venv
+    """
+
+    venv: VenvOption = ""
+    everything: Annotated[
+        bool, Option("--all", "Remove every environment, all logs and all caches of envdoctor.")
+    ] = False
+    dry_run: DryRunRemovalOption = False
+
+
+def run(request: UninstallRequest) -> CommandResult:
     """Remove one environment with its previous ones, or all of them with logs and caches.
 
     All environments are checked before the first is removed. Those that envdoctor did not create are kept.
     """
-    if everything and venv:
+    everything = request.everything
+    if everything and request.venv:
         raise BadInput(
             "--all cannot be combined with --venv", expected="one of them", hint="envdoctor uninstall --help"
         )
-    environments = known_environments() if everything else [find_environment(venv)]
-    removal = Removal(dry_run=dry_run)
+    environments = known_environments() if everything else [find_environment(request.venv)]
+    removal = Removal(dry_run=request.dry_run)
     removable = [each for each in environments if _is_removable(each, removal, everything=everything)]
     for environment in removable:
         with file_system_errors(environment):
@@ -35,7 +52,7 @@ def run(venv: str, *, everything: bool, dry_run: bool) -> CommandResult:
         for folder in (state_directory(), cache_directory()):
             if folder.exists():
                 removal.count(folder)
-                if not dry_run:
+                if not request.dry_run:
                     shutil.rmtree(folder, ignore_errors=True)
     return CommandResult(removal.result())
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from envdoctor.core.errors import EXIT_NO, EXIT_OK
+from envdoctor.core.options import Option, PythonOption, VenvOption, reject_combination
 from envdoctor.core.records import Record, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -24,17 +26,47 @@ from envdoctor.verify.status import read_driver_and_gpus, resolve_interpreter
 from envdoctor.verify.stored_results import verification_path, write_record
 
 
-class VerifyRequest(Record, frozen=True):
-    """Arguments of `verify`."""
+class VerifyRequest(Record, frozen=True, kw_only=True):
+    """Each probe computes a result in its own process and compares it with a reference.
 
-    venv: str = ""
-    python: str = ""
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    quick: bool = False  # skip probes that compile or start vLLM, unless the profile requires them
+    Example: envdoctor verify --python /opt/venv/bin/python
+    """
+
+    venv: VenvOption = ""
+    python: PythonOption = ""
+    only: Annotated[tuple[str, ...], Option("--only", "Run only this probe; may be repeated.", "PROBE")] = ()
+    skip: Annotated[tuple[str, ...], Option("--skip", "Skip this probe; may be repeated.", "PROBE")] = ()
+    quick: Annotated[
+        bool, Option("--quick", "Skip probes that compile or start vLLM, unless the profile requires them.")
+    ] = False
+    load: Annotated[
+        bool, Option("--load", "Only load every compiled file and import the libraries; needs no GPU.")
+    ] = False
+    bench: Annotated[
+        bool,
+        Option("--bench", "Only measure and grade the speed of the GPUs, within a minute."),
+    ] = False
 
 
 def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
+    """Run the probes, the benchmark or the load test."""
+    if request.bench or request.load:
+        option = "--bench" if request.bench else "--load"
+        ignored = {
+            "--load": request.bench and request.load,
+            "--quick": request.quick,
+            "--only": request.only,
+            "--skip": request.skip,
+        }
+        reject_combination(option, ignored, reason="it runs no probes", hint=f"envdoctor verify {option}")
+    if request.bench:
+        return _run_benchmark(request, reporter)
+    if request.load:
+        return _run_load_test(request, reporter)
+    return _run_probes(request, reporter)
+
+
+def _run_probes(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     """Run the probes and store the result inside the environment; failed probes get their likely cause."""
     interpreter = resolve_interpreter(request.venv, request.python)
     installed = read_install_record(interpreter.parent.parent)
@@ -75,16 +107,16 @@ def _with_likely_causes(verification: Verification, interpreter: Path) -> Verifi
     return msgspec.structs.replace(verification, results=results)
 
 
-def run_benchmark(venv: str, python: str, reporter: Reporter) -> CommandResult:
+def _run_benchmark(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     """Measure the GPUs and grade the results."""
     reporter.phase("Measuring the GPUs")
-    interpreter = resolve_interpreter(venv, python)
+    interpreter = resolve_interpreter(request.venv, request.python)
     result = run_bench(interpreter, on_start=reporter.probe_started, on_result=reporter.probe_ended)
     return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)
 
 
-def run_load_test(venv: str, python: str, reporter: Reporter) -> CommandResult:
+def _run_load_test(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     """Load every compiled file of an environment and import its libraries. No GPU is needed."""
     reporter.phase("Loading every compiled file")
-    result = loading.run_load_test(resolve_interpreter(venv, python))
+    result = loading.run_load_test(resolve_interpreter(request.venv, request.python))
     return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
+from envdoctor.core.options import Option, RunArgument
 from envdoctor.core.records import Record
+from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.machine.gpu_usage import GpuUsage, read_gpu_usage
 from envdoctor.training.launchers.job_state import Job, describe_job, explain_job_end, pending_job_command, read_job
@@ -39,16 +42,25 @@ class WatchResult(Record, frozen=True, kw_only=True):
     job: Job | None = None  # the run's SLURM job, where the trainer does not run and has no result
 
 
-def run(
-    run_name: str, *, once: bool, on_event: Callable[[Event], None], on_state: Callable[[WatchResult], None]
-) -> CommandResult:
+class WatchRequest(Record, frozen=True, kw_only=True):
+    """Follows a run from another terminal, with the usage of this machine's GPUs, and ends with the run's exit code.
+
+    Example: envdoctor watch runs/sort-20261121-153013 --once
+    """
+
+    run: RunArgument = ""
+    once: Annotated[bool, Option("--once", "Print the current state and exit.")] = False
+
+
+def run(request: WatchRequest, reporter: Reporter) -> CommandResult:
     """Follow a run until it ends, or report it once. The exit code states how it ended."""
-    watcher = Watcher(find_run(run_name))
+    watcher = Watcher(find_run(request.run))
     while True:
-        watched = watcher.poll(on_event)
-        on_state(watched)
-        if once or watcher.is_over(watched):
-            return CommandResult(watched, _exit_code(watched, once=once))
+        watched = watcher.poll(reporter.event)
+        if not request.once:
+            reporter.watched(watched)
+        if request.once or watcher.is_over(watched):
+            return CommandResult(watched, _exit_code(watched, once=request.once))
         time.sleep(POLL_SECONDS)
 
 

@@ -67,3 +67,6 @@ class Reporter(Protocol):
 
     def event(self, event: Mapping[str, Any]) -> None:
         """The trainer reported an event."""
+
+    def watched(self, watched: Any) -> None:
+        """The state of a watched run was read, a `commands.watch.WatchResult`."""

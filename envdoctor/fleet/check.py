@@ -9,18 +9,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from envdoctor.core import processes as process
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.options import Option
 from envdoctor.core.records import Record
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.fleet import transport
 from envdoctor.fleet.comparison import FleetComparison
 from envdoctor.fleet.host_list import parse_host_list
 from envdoctor.fleet.node_facts import read_facts
+from envdoctor.fleet.options import HostsOption, NodelistOption, PartitionOption, SlurmOption, SshConfigOption
 from envdoctor.fleet.recorded import read_reports, recorded_files, save_report
 from envdoctor.fleet.records import FleetCheckResult, Method, NodeReport
 
@@ -30,25 +33,43 @@ AVAILABLE = re.compile(r"idle|alloc|mix|comp|resv", re.IGNORECASE)  # states of 
 
 
 class FleetRequest(Record, frozen=True, kw_only=True):
-    """The options of `fleet check`."""
+    """Prints the findings of each node, the nodes that differ from the others, and the nodes that do not respond.
 
-    hosts: str = ""
-    hosts_file: str = ""
-    slurm: bool = False
-    nodelist: str = ""
-    partition: str = ""
-    ray: bool = False
-    address: str = "auto"
-    recorded: str = ""
-    save: str = ""
-    venv: str = ""
-    python: str = ""
-    command: str = "envdoctor"
-    ssh_config: str = ""
-    ray_python: str = ""
-    hub: str = ""
-    deadline: float = 60.0
-    parallel: int = 32
+    Each node needs python3; for all facts it also needs envdoctor. Nothing is installed or left on the nodes.
+
+    Example: envdoctor fleet check --hosts node[01-16] --venv /shared/venv
+    """
+
+    hosts: HostsOption = ""
+    hosts_file: Annotated[
+        str,
+        Option("--hosts-file", "Connect by ssh to the hosts listed in this file.", "FILE"),
+    ] = ""
+    slurm: SlurmOption = False
+    nodelist: NodelistOption = ""
+    partition: PartitionOption = ""
+    ray: Annotated[bool, Option("--ray", "Use Ray tasks on every alive node of a cluster.")] = False
+    address: Annotated[str, Option("--address", "With --ray: the address of the cluster.", "HOST:PORT")] = "auto"
+    ray_python: Annotated[
+        str, Option("--ray-python", "With --ray: a local interpreter with Ray installed.", "PATH")
+    ] = ""
+    recorded: Annotated[
+        str, Option("--recorded", "Read files of `check --format json`, one for each node.", "FOLDER")
+    ] = ""
+    save: Annotated[str, Option("--save", "Save the results of the nodes for --recorded.", "FOLDER")] = ""
+    venv: Annotated[str, Option("--venv", "The folder of the environment on the nodes.", "PATH")] = ""
+    python: Annotated[str, Option("--python", "The environment's interpreter on the nodes.", "PATH")] = ""
+    command: Annotated[
+        str,
+        Option("--command", "The command that starts envdoctor on the nodes.", "WORDS"),
+    ] = "envdoctor"
+    ssh_config: SshConfigOption = ""
+    hub: Annotated[
+        str,
+        Option("--hub", "URL that each node tries to reach; empty: none.", "URL"),
+    ] = "https://huggingface.co"
+    deadline: Annotated[float, Option("--deadline", "Time limit for each node.", "SECONDS")] = 60.0
+    parallel: Annotated[int, Option("--parallel", "Number of simultaneous connections.", "N")] = 32
 
 
 def check(request: FleetRequest, on_node: Callable[[str, int], None] = lambda *_: None) -> FleetCheckResult:

@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from envdoctor.core import processes as process
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.options import Option
 from envdoctor.core.records import Record
 from envdoctor.fleet import transport
 from envdoctor.fleet.check import require_ssh_config, slurm_nodes, srun_options
 from envdoctor.fleet.host_list import parse_host_list
+from envdoctor.fleet.options import HostsOption, NodelistOption, PartitionOption, SlurmOption, SshConfigOption
 from envdoctor.fleet.ranks import CollectiveResult, RankState, find_blocking, parse_deaths, parse_rank
 from envdoctor.fleet.verdict import Ending, build_result
 
@@ -35,23 +37,37 @@ CONNECTED_STEP = 2  # the first step that all ranks reach together
 
 
 class CollectiveRequest(Record, frozen=True, kw_only=True):
-    """The options of `fleet collective`."""
+    """Runs all-reduce and all-gather over all nodes with torchrun; prints bus bandwidth and network interface.
 
-    hosts: str = ""
-    slurm: bool = False
-    nodelist: str = ""
-    partition: str = ""
-    processes: int = 0  # per node; 0: as many as this machine has GPUs
-    local: bool = False
-    python: str = ""
-    backend: str = "auto"
-    interface: str = ""
-    master: str = ""
-    port: int = 0
-    megabytes: tuple[int, ...] = (1, 64)
-    deadline: float = 180.0
-    stall: float = 20.0
-    ssh_config: str = ""
+    Reports ranks that are dead, stuck or slow. Nothing is left on the nodes.
+
+    Example: envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python --gpus 8
+    """
+
+    hosts: HostsOption = ""
+    slurm: SlurmOption = False
+    nodelist: NodelistOption = ""
+    partition: PartitionOption = ""
+    local: Annotated[bool, Option("--local", "Use this machine only.")] = False
+    processes: Annotated[
+        int, Option("--gpus", "Processes per node; default: the number of GPUs of this machine.", "N")
+    ] = 0
+    python: Annotated[str, Option("--python", "An interpreter with torch, on every node.", "PATH")] = ""
+    backend: Annotated[str, Option("--backend", "nccl, gloo, or auto: nccl if there is a GPU.")] = "auto"
+    interface: Annotated[
+        str, Option("--interface", "Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.", "NAME")
+    ] = ""
+    master: Annotated[str, Option("--master", "Rendezvous address; default: the first node.", "ADDRESS")] = ""
+    port: Annotated[int, Option("--port", "Rendezvous port; default: a port that is free here.", "N")] = 0
+    megabytes: Annotated[
+        tuple[int, ...],
+        Option("--size", "Message sizes in MiB; default: 1 and 64.", "MIB"),
+    ] = (1, 64)
+    ssh_config: SshConfigOption = ""
+    deadline: Annotated[float, Option("--deadline", "Time limit for the whole test.", "SECONDS")] = 180.0
+    stall: Annotated[
+        float, Option("--stall", "After this time without progress, report the stuck rank.", "SECONDS")
+    ] = 20.0
 
 
 class RunMonitor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from envdoctor.commands.registry import COMMANDS, result_types
 from envdoctor.core.errors import unknown_name
+from envdoctor.core.options import Argument
 from envdoctor.core.records import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause
@@ -29,11 +30,20 @@ class SchemaResult(Record, frozen=True):
     schema: dict[str, Any]
 
 
-def run(name: str) -> CommandResult:
+class SchemaRequest(Record, frozen=True):
+    """Also prints the schemas of machine files (machine) and of environment files (stack).
+
+    Example: envdoctor schema machine
+    """
+
+    name: Annotated[str, Argument("A command, envelope, machine or stack.")] = "envelope"
+
+
+def run(request: SchemaRequest) -> CommandResult:
     """Print the schema with this name."""
-    if name not in NAMES:
-        raise unknown_name("schema", name, list(NAMES), hint="envdoctor schema envelope")
-    return CommandResult(SchemaResult(name, schema_of(name)))
+    if request.name not in NAMES:
+        raise unknown_name("schema", request.name, list(NAMES), hint="envdoctor schema envelope")
+    return CommandResult(SchemaResult(request.name, schema_of(request.name)))
 
 
 def schema_of(name: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 WORK = {
-    "archs": "from envdoctor.commands.archs import run as archs; archs({venv!r}, '9.0,12.0', '', ())",
-    "abi": "from envdoctor.commands.abi import run as abi; abi({venv!r})",
+    "archs": "from envdoctor.commands.archs import *; run(ArchsRequest(target={venv!r}, cc='9.0,12.0'))",
+    "abi": "from envdoctor.commands.abi import *; run(AbiRequest(venv={venv!r}))",
 }
 
 

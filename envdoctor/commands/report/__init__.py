@@ -9,6 +9,8 @@ from envdoctor.commands.report.page import to_markdown
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import state_directory
+from envdoctor.core.options import OutputOption, PythonOption, VenvOption
+from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.recorded import json_text
@@ -19,10 +21,23 @@ from envdoctor.verify.stored_results import verification_path
 __all__ = ["IssueReport", "LastInstall", "LastRun", "make_report", "run", "to_markdown"]
 
 
-def run(venv: str, python: str, output: str) -> CommandResult:
+class ReportRequest(Record, frozen=True, kw_only=True):
+    """Contains machine, environment, findings, last install, verification and last run.
+
+    Secrets, names, addresses and serial numbers are removed; the report lists the kinds of removed values.
+
+    Example: envdoctor report --output report.md
+    """
+
+    venv: VenvOption = ""
+    python: PythonOption = ""
+    output: OutputOption = ""
+
+
+def run(request: ReportRequest) -> CommandResult:
     """Print the report or write it to `output`, as JSON if the name ends in `.json`."""
     machine = select_machine("", ())
-    stack = select_stack(venv, python, search=True)
+    stack = select_stack(request.venv, request.python, search=True)
     interpreter = Path(stack.python.value) if stack and stack.python.value else None
     report = make_report(
         machine,
@@ -32,8 +47,8 @@ def run(venv: str, python: str, output: str) -> CommandResult:
         runs=Path("runs"),
         verification=verification_path(interpreter) if interpreter else None,
     )
-    if not output:
+    if not request.output:
         return CommandResult(report)
-    text = json_text(report) if output.endswith(".json") else to_markdown(report)
-    write_file(Path(output), text, hint="envdoctor report --output report.md")
-    return CommandResult(WrittenFile(output, report.summary))
+    text = json_text(report) if request.output.endswith(".json") else to_markdown(report)
+    write_file(Path(request.output), text, hint="envdoctor report --output report.md")
+    return CommandResult(WrittenFile(request.output, report.summary))

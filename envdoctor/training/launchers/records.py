@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import Literal
+from typing import Annotated, Literal
 
+from envdoctor.core.options import Option
 from envdoctor.core.records import Record
 
 Launcher = Literal["local", "torchrun", "accelerate", "ray", "slurm"]
@@ -14,13 +15,20 @@ LAUNCHERS: tuple[Launcher, ...] = ("local", "torchrun", "accelerate", "ray", "sl
 class JobOptions(Record, frozen=True):
     """Options of a SLURM job besides nodes and GPUs."""
 
-    partition: str = ""
-    time: str = ""
-    nodelist: str = ""
-    account: str = ""
-    modules: tuple[str, ...] = ()
-    container: str = ""
-    options: tuple[str, ...] = ()  # any KEY=VALUE of sbatch
+    partition: Annotated[str, Option("--partition", "Partition of the SLURM job.")] = ""
+    time: Annotated[str, Option("--time", "Time limit of the SLURM job.", "D-HH:MM:SS")] = ""
+    nodelist: Annotated[str, Option("--nodelist", "Nodes of the SLURM job.")] = ""
+    account: Annotated[str, Option("--account", "Account of the SLURM job.")] = ""
+    modules: Annotated[
+        tuple[str, ...], Option("--module", "Module to load in the SLURM job, such as hpcx; repeatable.", "NAME")
+    ] = ()
+    container: Annotated[
+        str,
+        Option("--container", "Container of the SLURM job: a .sif for apptainer, else for pyxis.", "IMAGE"),
+    ] = ""
+    options: Annotated[
+        tuple[str, ...], Option("--slurm-option", "Any other option of sbatch, such as qos=high.", "KEY=VALUE")
+    ] = ()
 
     @property
     def is_set(self) -> bool:
@@ -31,10 +39,14 @@ class JobOptions(Record, frozen=True):
 class LaunchOptions(Record, frozen=True):
     """How to start a run, from the command line; 0 or empty: not given."""
 
-    launcher: str = ""
-    nodes: int = 0
-    gpus: int = 0  # per node
-    interface: str = ""
+    launcher: Annotated[str, Option("--launcher", "local, torchrun, accelerate, ray or slurm.", "NAME")] = ""
+    gpus: Annotated[
+        int, Option("--gpus", "GPUs per node; default with a launcher: all.", minimum=0, maximum=1024)
+    ] = 0
+    nodes: Annotated[
+        int, Option("--nodes", "Number of nodes; default in an allocation: all.", minimum=0, maximum=100_000)
+    ] = 0
+    interface: Annotated[str, Option("--interface", "The network interface for communication.", "NAME")] = ""
     job: JobOptions = JobOptions()
 
     def arguments(self) -> dict[str, object]:

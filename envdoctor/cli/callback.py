@@ -1,0 +1,121 @@
+"""The function that Typer calls for a command: its parameters come from the command's request record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+
+import typer
+from msgspec import NODEFAULT
+from msgspec.structs import fields
+
+from envdoctor.cli.finish import Format, ProgressFormat, finish
+from envdoctor.commands.registry import BY_NAME, request_type
+from envdoctor.core.options import Argument, Option
+from envdoctor.core.records import Record
+
+if TYPE_CHECKING:
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+PROGRESS = _parameter(
+    "progress",
+    Annotated[
+        ProgressFormat,
+        typer.Option(
+            "--progress", help="Progress format: auto (live line, or lines in a pipe), or json (one per line)."
+        ),
+    ],
+    ProgressFormat.auto,
+)
+FORMAT = _parameter(
+    "output_format",
+    Annotated[Format, typer.Option("--format", help="Output format: human, json, github (annotations) or sarif.")],
+    Format.human,
+)
+
+
+def command_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:
+    """The callback of a command that calls `run` with its request, and with the reporter if `run` takes one."""
+    command, request = BY_NAME[name], request_type(run)
+    takes_reporter = "reporter" in inspect.signature(run).parameters
+
+    def callback(
+        output_format: Format = Format.human, progress: ProgressFormat = ProgressFormat.auto, **values: Any
+    ) -> None:
+        def work(reporter: LazyReporter) -> CommandResult:
+            arguments = [reporter] if takes_reporter else []
+            return run(make_request(request, values), *arguments)  # type: ignore[no-any-return]
+
+        finish(name, output_format, work, progress)
+
+    parameters = list(record_parameters(request))
+    parameters += [PROGRESS] if command.has_progress else []
+    parameters += [FORMAT] if command.has_json else []
+    return _with_signature(callback, parameters)
+
+
+def group_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:
+    """The callback of a group that is a command as well: it does nothing if a subcommand is invoked."""
+    command = command_callback(name, run)
+
+    def callback(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is None:
+            command(**values)
+
+    parameters = [_parameter("context", typer.Context), *inspect.signature(command).parameters.values()]
+    return _with_signature(callback, parameters)
+
+
+def record_parameters(record: type[Record]) -> Iterator[inspect.Parameter]:
+    """The Typer parameters of a request record's fields, in their order."""
+    for field in fields(record):
+        if _is_record(field.type):
+            yield from record_parameters(field.type)
+            continue
+        kind, declaration = get_args(field.type)
+        default = inspect.Parameter.empty if field.default is NODEFAULT else field.default
+        if get_origin(kind) is tuple:  # repeatable: no default in the help
+            kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
+        yield _parameter(field.name, Annotated[kind, _typer_parameter(declaration)], default)
+
+
+def make_request(record: type[Record], values: Mapping[str, Any]) -> Any:
+    """Create a request record from the values of its parameters."""
+    arguments = {}
+    for field in fields(record):
+        if _is_record(field.type):
+            arguments[field.name] = make_request(field.type, values)
+        elif (value := values[field.name]) not in (None, []):  # a repeatable option that was not given
+            arguments[field.name] = tuple(value) if isinstance(value, list) else value
+    return record(**arguments)
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Record)
+
+
+def _typer_parameter(declaration: Option | Argument) -> Any:
+    if isinstance(declaration, Argument):
+        return typer.Argument(metavar=declaration.metavar, help=declaration.help)
+    names = [name for name in (declaration.flag, declaration.short) if name]
+    return typer.Option(
+        *names,
+        metavar=declaration.metavar,
+        help=declaration.help,
+        min=declaration.minimum,
+        max=declaration.maximum,
+    )
+
+
+def _with_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Set the signature and the annotations from which Typer builds the parameters."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function

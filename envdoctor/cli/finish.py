@@ -1,0 +1,100 @@
+"""How a command runs and ends: its result or error is printed, and its exit code returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import typer
+
+from envdoctor.core.errors import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from envdoctor.core.errors import EnvdoctorError
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
+
+
+class Format(str, Enum):
+    """Format of the result on stdout."""
+
+    human = "human"
+    json = "json"
+    github = "github"
+    sarif = "sarif"
+
+
+class ProgressFormat(str, Enum):
+    """Format of the progress on stderr."""
+
+    auto = "auto"
+    json = "json"
+
+
+def finish(
+    command: str,
+    form: Format,
+    work: Callable[[LazyReporter], CommandResult],
+    progress: ProgressFormat = ProgressFormat.auto,
+) -> None:
+    """Run a command, print its result or its error, and exit with its exit code."""
+    from envdoctor.core.errors import as_envdoctor_error
+    from envdoctor.core.processes import sigterm_as_interrupt
+    from envdoctor.output.reporter import LazyReporter
+
+    reporter = LazyReporter(json_lines=progress is ProgressFormat.json)
+    try:
+        with sigterm_as_interrupt():  # in the main thread: probes run in threads, which receive no signal
+            result = work(reporter)
+    except Exception as exception:
+        reporter.close()
+        error = as_envdoctor_error(exception)
+        if error is None:
+            raise
+        _print_error(command, form, error)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        reporter.close()
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    reporter.close()
+    _print_result(command, form, result)
+    raise typer.Exit(result.exit_code)
+
+
+def _print_result(command: str, form: Format, result: CommandResult) -> None:
+    if form is Format.human:
+        from envdoctor.output.human import render
+
+        render(result)
+    else:
+        _print_utf8(_formatter(form)(command, result, None))
+
+
+def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
+    if form is Format.human:
+        from envdoctor.output.human import render_error
+
+        render_error(error)
+    else:
+        _print_utf8(_formatter(form)(command, None, error))
+
+
+def _print_utf8(text: str) -> None:
+    """Print output for programs: always in UTF-8, independent of the encoding of the terminal."""
+    typer.echo(text.encode("utf-8", "replace"), nl=bool(text))
+
+
+def _formatter(form: Format) -> Callable[[str, CommandResult | None, EnvdoctorError | None], str]:
+    if form is Format.json:
+        from envdoctor.output.envelope import to_json
+
+        return to_json
+    if form is Format.github:
+        from envdoctor.output.github import to_github
+
+        return to_github
+    from envdoctor.output.sarif import to_sarif
+
+    return to_sarif

@@ -1,0 +1,58 @@
+"""Declarations of command-line options, as annotations of the fields of a command's request record.
+
+    class AbiRequest(Record, frozen=True, kw_only=True):
+        venv: Annotated[str, Argument("The folder of the environment.", metavar="VENV")]
+
+The command line builds its parameters from these fields. A field that is itself a record adds that record's fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+from envdoctor.core.errors import BadInput
+
+
+class Option(NamedTuple):
+    """An option. A field of type `bool` is a flag; a field of type `tuple` may be repeated."""
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    short: str = ""  # a second name such as -o
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+class Argument(NamedTuple):
+    """A positional argument."""
+
+    help: str
+    metavar: str | None = None  # default: the field's name
+
+
+MachineOption = Annotated[str, Option("--machine", "Use a recorded machine instead of this one.", "FILE|NAME")]
+FactOption = Annotated[
+    tuple[str, ...], Option("--fact", "Override one fact, such as driver.version=570.26.", "NAME=VALUE")
+]
+ProfileOption = Annotated[str, Option("--profile", "A bundled profile, or your own TOML file.", "NAME|FILE")]
+VenvOption = Annotated[str, Option("--venv", "The folder of the environment.", "PATH")]
+PythonOption = Annotated[str, Option("--python", "The environment's interpreter: a path, or a name on PATH.", "PATH")]
+PythonVersionOption = Annotated[str, Option("--python", "The Python version to resolve for.", "X.Y")]
+OutputOption = Annotated[str, Option("--output", "Write to this file instead of printing.", "FILE", "-o")]
+DryRunRemovalOption = Annotated[bool, Option("--dry-run", "Print what would be removed; remove nothing.")]
+SetOption = Annotated[
+    tuple[str, ...], Option("--set", "Change a setting of the recipe; may be repeated.", "KEY=VALUE")
+]
+RunArgument = Annotated[str, Argument("The run's folder; default: the newest one in ./runs.", "RUN")]
+
+
+def reject_combination(option: str, others: Mapping[str, object], *, reason: str, hint: str) -> None:
+    """Raise BadInput if `option` is combined with options that it would ignore."""
+    if given := [name for name, value in others.items() if value]:
+        raise BadInput(
+            f"{option} cannot be combined with {', '.join(given)}",
+            expected=f"{option} without {' and '.join(given)}: {reason}",
+            hint=hint,
+        )
