@@ -245,7 +245,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.respond(200, content, {"X-Repo-Commit": sha, "ETag": f'"{blob(content)}"'})
 
     def storage(self, digest: str, token: str) -> None:
-        """The storage host, which must not get the hub's token."""
+        """The storage host, which must not get the Hub's token."""
         if token:
             raise HubError(400, "", "Only one auth mechanism allowed")
         if self.command == "PUT":

@@ -301,7 +301,7 @@ BITSANDBYTES = {
         "bitsandbytes_int8.check_integers(result, 'cpu')",
         "functional.int8_linear_matmul = lambda a, b, out: out",
     ): "integers_that_differ is",
-    # on a CPU, bitsandbytes quantises only the weight, which the lower bound detects
+    # on a CPU, bitsandbytes quantizes only the weight, which the lower bound detects
     ("bitsandbytes_int8.check_layer(result, 'cpu')", ""): "layer_error is 0.00",
     ("bitsandbytes_int8.LAYER_ERROR = (0.006, 0.009); bitsandbytes_int8.check_layer(result, 'cpu')", ""): "",
     (
@@ -323,9 +323,9 @@ BITSANDBYTES = {
             "bitsandbytes.optim.Adam8bit = lambda p, lr: right(p, lr=lr * 1.1)"
         ),
     ): "first_step_error is",
-    ("bitsandbytes_nf4.check_quantisation(result, 'cpu')", ""): "",
+    ("bitsandbytes_nf4.check_quantization(result, 'cpu')", ""): "",
     (
-        "bitsandbytes_nf4.EXPECTED_ERROR = {'nf4': (0.08, 7e-4)}; bitsandbytes_nf4.check_quantisation(result, 'cpu')",
+        "bitsandbytes_nf4.EXPECTED_ERROR = {'nf4': (0.08, 7e-4)}; bitsandbytes_nf4.check_quantization(result, 'cpu')",
         "",
     ): "nf4_mean_error is 0.07",
     (

@@ -30,13 +30,13 @@ MAX_BYTES = 8 << 20
 RETRY_STATUSES = (429, 500, 502, 503, 504)
 TRUE = ("1", "ON", "YES", "TRUE")
 RETRY_HINT = "run it again later"
-ACCESS_HINT = "request access on its page of the hub, then export HF_TOKEN=..."
+ACCESS_HINT = "request access on its page of the Hub, then export HF_TOKEN=..."
 TIMEOUT_HINT = "run it again later, or export HF_HUB_ETAG_TIMEOUT=60"
 NETWORK_HINT = "check the network, HTTPS_PROXY and HF_ENDPOINT"
 
 
 class HubError(Exception):
-    """The reason why a request failed. `away`: the hub itself did not respond, and the cache may be used."""
+    """The reason why a request failed. `away`: the Hub itself did not respond, and the cache may be used."""
 
     def __init__(self, reason: str, hint: str, *, away: bool = False) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class HubError(Exception):
 
 
 def read_repository(kind: str, name: str, revision: str = "") -> dict[str, Any]:
-    """The hub's record of a repository; its commit is `sha`. `kind` is models or datasets."""
+    """The Hub's record of a repository; its commit is `sha`. `kind` is models or datasets."""
     tail = f"/revision/{quote(revision, safe='')}" if revision else ""
     content = get(f"/api/{kind}/{quote(name)}{tail}", revision)
     try:
@@ -52,7 +52,7 @@ def read_repository(kind: str, name: str, revision: str = "") -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict) or not isinstance(record.get("sha"), str):
-        raise HubError(f"{endpoint()} does not respond like a hub", "check HF_ENDPOINT: echo $HF_ENDPOINT")
+        raise HubError(f"{endpoint()} does not respond like a Hub", "check HF_ENDPOINT: echo $HF_ENDPOINT")
     return record
 
 
@@ -89,7 +89,7 @@ def get(path: str, revision: str = "", token: str | None = None, most: float = M
                     f"{endpoint()} did not respond within {seconds:g} s", TIMEOUT_HINT, away=True
                 ) from None
             text = getattr(reason, "strerror", "") or str(reason) or type(reason).__name__
-            raise HubError(f"the hub cannot be reached at {endpoint()}: {text}", NETWORK_HINT, away=True) from None
+            raise HubError(f"the Hub cannot be reached at {endpoint()}: {text}", NETWORK_HINT, away=True) from None
 
 
 def request_seconds() -> float:
@@ -135,17 +135,17 @@ def explain_status(status: int, headers: Any, file: str, revision: str, *, has_t
         (code == "RevisionNotFound", f"it has no revision {revision or 'main'!r}",
          "name a branch, tag or commit that it has"),
         (code == "EntryNotFound", f"its repository has no {file}", "name another repository"),
-        (status == 401 and "Invalid credentials" in message, "the hub rejects this HF_TOKEN",
+        (status == 401 and "Invalid credentials" in message, "the Hub rejects this HF_TOKEN",
          "export HF_TOKEN=... with a valid one, or unset it"),
-        (code == "RepoNotFound" or status in (401, 404), f"it does not exist on the hub, or {private}",
+        (code == "RepoNotFound" or status in (401, 404), f"it does not exist on the Hub, or {private}",
          "check the spelling, or export HF_TOKEN=..."),
-        (status == 429, "the hub limits the request rate (HTTP 429)", RETRY_HINT),
+        (status == 429, "the Hub limits the request rate (HTTP 429)", RETRY_HINT),
     )  # fmt: skip
     for applies, reason, hint in causes:
         if applies:
             return HubError(reason, hint, away=status == 429)
     return HubError(
-        f"the hub responded with HTTP {status}{f': {message}' if message else ''}", RETRY_HINT, away=status >= 500
+        f"the Hub responded with HTTP {status}{f': {message}' if message else ''}", RETRY_HINT, away=status >= 500
     )
 
 
@@ -155,7 +155,7 @@ def gated(*, has_token: bool) -> str:
 
 
 def endpoint() -> str:
-    """The hub's address."""
+    """The Hub's address."""
     return (os.environ.get("HF_ENDPOINT") or HUB).strip().rstrip("/")
 
 
@@ -179,7 +179,7 @@ def _home() -> str:
 
 
 def offline(environment: Mapping[str, str] = os.environ) -> str:
-    """The variable that disables access to the hub; empty without one."""
+    """The variable that disables access to the Hub; empty without one."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return next((name for name in names if environment.get(name, "").upper() in TRUE), "")
 

@@ -1,4 +1,4 @@
-"""Push the model of a finished run to the hub, after a failed push; the token is HF_TOKEN.
+"""Push the model of a finished run to the Hub, after a failed push; the token is HF_TOKEN.
 
     PYTHON -B train/push.py RUN_DIR [OWNER/NAME]
 

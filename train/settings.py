@@ -305,7 +305,7 @@ def _model_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
             f"--set hidden_size={2 * heads * max(1, round(hidden / (2 * heads)))}",
         )
     if settings["task"] == "dataset" and not settings["model"]:
-        yield ("model is empty", "a directory or a hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct")
+        yield ("model is empty", "a directory or a Hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct")
 
 
 def _step_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -361,7 +361,7 @@ def _generation_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
     if settings["generation"].startswith("vllm") and not settings["model"]:
         yield (
             f"generation = {settings['generation']} with the tiny model",
-            "a model from a directory or a hub: vLLM loads it by its name",
+            "a model from a directory or a Hub: vLLM loads it by its name",
             "--set generation=transformers",
         )
 

@@ -9,7 +9,7 @@ NEEDS_GPU = True
 ROWS, INNER, COLUMNS = 64, 512, 256
 # The largest of 512 normal numbers is near 3.2, so a step is 3.2 / 127 and its rounding error is
 # step / sqrt(12) = 0.0073, or 0.0103 for both factors. Measured: 0.0104 to 0.0106 in 10 runs. On the CPU, only the
-# weight is quantised: 0.0073 to 0.0075.
+# weight is quantized: 0.0073 to 0.0075.
 LAYER_ERROR = (0.009, 0.0125)
 
 
@@ -40,14 +40,14 @@ def check_integers(result: Result, device) -> None:
 
 
 def check_layer(result: Result, device) -> None:
-    """Compare Linear8bitLt with float64: the error has an upper bound, and a lower bound that shows quantisation."""
+    """Compare Linear8bitLt with float64: the error has an upper bound, and a lower bound that shows quantization."""
     import torch
     from bitsandbytes.nn import Linear8bitLt
 
     layer = Linear8bitLt(INNER, COLUMNS, bias=False, has_fp16_weights=False, threshold=0.0)
     weight = torch.randn(COLUMNS, INNER).half()
     layer.load_state_dict({"weight": weight})
-    layer = layer.to(device)  # quantises
+    layer = layer.to(device)  # quantizes
     result.require(layer.weight.dtype == torch.int8, f"the weight of the layer has the type {layer.weight.dtype}")
     x = torch.randn(ROWS, INNER, device=device).half().requires_grad_()
     cotangent = torch.randn(ROWS, COLUMNS, device=device).half()
@@ -57,8 +57,8 @@ def check_layer(result: Result, device) -> None:
     error = (output.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt()
     result.between("layer_error", error.item(), *LAYER_ERROR)
     steps = weight.to(device).double().abs().amax(1, keepdim=True) / 127
-    quantised = (weight.to(device).double() / steps).round() * steps
-    check_error(result, "gradient_error", x.grad, cotangent.double() @ quantised)
+    quantized = (weight.to(device).double() / steps).round() * steps
+    check_error(result, "gradient_error", x.grad, cotangent.double() @ quantized)
 
 
 if __name__ == "__main__":

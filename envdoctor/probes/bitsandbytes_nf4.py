@@ -1,4 +1,4 @@
-"""4-bit quantisation by bitsandbytes: the quantisation error, and a product with gradients."""
+"""4-bit quantization by bitsandbytes: the quantization error, and a product with gradients."""
 
 from _bitsandbytes import check_error, has_native_library
 from _needs import half_precision
@@ -7,26 +7,26 @@ from _result import Result, run
 DEADLINE_SECONDS = 180
 NEEDS_GPU = True
 
-# Mean absolute error of randn quantised in blocks of 64, and its tolerance. bitsandbytes' tests/test_functional.py
-# (test_4bit_quant) has upper bounds; the lower bounds detect a quantisation that did not run.
+# Mean absolute error of randn quantized in blocks of 64, and its tolerance. bitsandbytes' tests/test_functional.py
+# (test_4bit_quant) has upper bounds; the lower bounds detect a quantization that did not run.
 EXPECTED_ERROR = {"nf4": (0.0728, 7e-4), "fp4": (0.0965, 1e-3)}
 
 
 def probe(result: Result) -> str:
-    """Quantise, dequantise, multiply."""
+    """Quantize, dequantize, multiply."""
     if not has_native_library(result):
         return ""
     import torch
 
     torch.manual_seed(result.seed())
-    check_quantisation(result, "cuda")
+    check_quantization(result, "cuda")
     check_product(result, "cuda", half_precision())
     errors = ", ".join(f"{kind.upper()} {result.numbers[f'{kind}_mean_error']:.4f}" for kind in EXPECTED_ERROR)
     return f"mean error {errors}; matmul_4bit and its gradient correct"
 
 
-def check_quantisation(result: Result, device) -> None:
-    """Quantise and dequantise a million normal numbers in each 4-bit type."""
+def check_quantization(result: Result, device) -> None:
+    """Quantize and dequantize a million normal numbers in each 4-bit type."""
     import torch
     from bitsandbytes import functional
 
@@ -40,7 +40,7 @@ def check_quantisation(result: Result, device) -> None:
 
 
 def check_product(result: Result, device, dtype) -> None:
-    """Compare matmul_4bit with the dequantised weight: with a gradient, and for one row, which has its own kernel."""
+    """Compare matmul_4bit with the dequantized weight: with a gradient, and for one row, which has its own kernel."""
     import torch
     from bitsandbytes import functional, matmul_4bit
 

@@ -13,7 +13,7 @@ MEMORY_GB = 16
 QUICK = False  # flex_attention compiles
 SECONDS = 15
 
-# transformers' names, best first. Offline, the kernel of the hub loads only from the cache.
+# transformers' names, best first. Offline, the kernel of the Hub loads only from the cache.
 IMPLEMENTATIONS = (
     "kernels-community/vllm-flash-attn3", "flash_attention_3", "flash_attention_2", "flex_attention", "sdpa",
 )  # fmt: skip

@@ -45,7 +45,7 @@ def multiply(name: str, x, packed, scales, logits):
         importlib.import_module(f"{name}.{part}")
         for part in ("matmul_ogs", "routing", "tensor", "tensor_details.layout")
     )
-    # the quantised axis is the middle one: (experts, K, N)
+    # the quantized axis is the middle one: (experts, K, N)
     weight = tensor.wrap_torch_tensor(packed.transpose(-2, -1), dtype=tensor.FP4)
     kind, options = layout.make_default_matmul_mxfp4_w_layout(mx_axis=1)
     weight = tensor.convert_layout(weight, kind, **options)

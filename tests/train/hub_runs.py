@@ -1,4 +1,4 @@
-"""The trainer, run on what a hub of this machine holds: with an empty cache, and with whatever token it is given."""
+"""The trainer, run on what a Hub of this machine holds: with an empty cache, and with whatever token it is given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ configs:
 # sums
 """
 REWARD = "def reward(completions, **_):\n    return [float(len(text) % 3) for text in completions]\n"
-# The clients' seconds are their own variables; Xet storage is not spoken by the hub here.
+# The clients' seconds are their own variables; Xet storage is not spoken by the Hub here.
 QUICK = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_ETAG_TIMEOUT": "2", "HF_HUB_DOWNLOAD_TIMEOUT": "2"}
 
 

@@ -35,7 +35,7 @@ def count(config: dict[str, Any]) -> dict[str, Any]:
     return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "config": config}
 
 
-def quantised(model: Any, kind: str) -> Any:
+def quantized(model: Any, kind: str) -> Any:
     """The model by bitsandbytes and PEFT, as the trainer loads and prepares it."""
     from peft import prepare_model_for_kbit_training
     from transformers import BitsAndBytesConfig
@@ -75,7 +75,7 @@ def _saved(case: dict[str, Any], sequences: int) -> int:
     torch.manual_seed(0)
     model = make(case["config"], case["attention"]).to(DTYPES[case["mode"]])
     if case.get("quantization"):
-        model = quantised(model, case["quantization"])
+        model = quantized(model, case["quantization"])
     model.train()
     if case["lora"]:
         from peft import LoraConfig, get_peft_model

@@ -1,4 +1,4 @@
-"""Requests to the hub without its client: responses, deadlines, tokens; and a memory plan of a hub model."""
+"""Requests to the Hub without its client: responses, deadlines, tokens; and a memory plan of a Hub model."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_the_token_of_hf_auth_login(hub: Hub, tmp_path: Path) -> None:
 
 def test_refusals_of_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refuse("o/gated").reason == "it is gated, and HF_TOKEN is not set"
-    assert refuse("o/none").reason == "it does not exist on the hub, or it is private and HF_TOKEN is not set"
+    assert refuse("o/none").reason == "it does not exist on the Hub, or it is private and HF_TOKEN is not set"
     assert refuse("o/open", revision="v9").reason == "it has no revision 'v9'"
     assert refuse("o/open", "other.json").reason == "its repository has no other.json"
     monkeypatch.setenv("HF_TOKEN", "hf_stranger")
     assert refuse("o/gated").reason == "it is gated, and the owner of HF_TOKEN has no access"
-    assert refuse("o/private").reason == "it does not exist on the hub, or HF_TOKEN may not read it"
+    assert refuse("o/private").reason == "it does not exist on the Hub, or HF_TOKEN may not read it"
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    assert refuse("o/open").reason == "the hub rejects this HF_TOKEN"
+    assert refuse("o/open").reason == "the Hub rejects this HF_TOKEN"
 
 
 def test_a_server_error_is_retried(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_server_error_is_retried(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
     hub.fail("open", 429, headers={"Retry-After": "3600"})
     began = time.monotonic()
     trouble = refuse("o/open")
-    assert (trouble.reason, trouble.away) == ("the hub limits the request rate (HTTP 429)", True)
+    assert (trouble.reason, trouble.away) == ("the Hub limits the request rate (HTTP 429)", True)
     assert time.monotonic() - began < 2
 
 
@@ -97,13 +97,13 @@ def test_a_hub_that_does_not_respond(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     hub.fail("gated", "drop")
     assert "cannot be reached" in refuse("o/gated").reason
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert refuse("o/open").reason == "the hub cannot be reached at http://127.0.0.1:9: Connection refused"
+    assert refuse("o/open").reason == "the Hub cannot be reached at http://127.0.0.1:9: Connection refused"
 
 
 def test_an_endpoint_that_is_not_a_hub(hub: Hub) -> None:
     hub.add("models", "o/odd", {"config.json": "[1"})
     hub.fail("/api/models", 200)
-    with pytest.raises(asking.HubError, match="does not respond like a hub"):
+    with pytest.raises(asking.HubError, match="does not respond like a Hub"):
         asking.read_repository("models", "o/open")
     with pytest.raises(BadInput, match=r"config\.json is not JSON"):
         read_shape("o/odd")
@@ -125,17 +125,17 @@ def test_a_plan_reads_the_sizes_of_a_model_from_the_hub(hub: Hub, tmp_path: Path
     ("name", "extra", "seen"),
     [
         ("o/gated", {}, "it is gated, and HF_TOKEN is not set"),
-        ("o/none", {}, "it does not exist on the hub"),
+        ("o/none", {}, "it does not exist on the Hub"),
         ("Qwen/Qwen2.5-7", {}, "did you mean 'Qwen/Qwen2.5-7B'?"),
-        ("o/open", {"HF_TOKEN": "hf_wrong"}, "the hub rejects this HF_TOKEN"),
+        ("o/open", {"HF_TOKEN": "hf_wrong"}, "the Hub rejects this HF_TOKEN"),
         ("o/open", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE disables access to the Hub"),
         (
             "o/open",
             {"HF_ENDPOINT": "http://127.0.0.1:9"},
-            "the hub cannot be reached at http://127.0.0.1:9: Connection refused",
+            "the Hub cannot be reached at http://127.0.0.1:9: Connection refused",
         ),
         ("o/slow", {}, "did not respond within 2 s"),
-        ("o/ill", {}, "the hub responded with HTTP 500"),
+        ("o/ill", {}, "the Hub responded with HTTP 500"),
     ],
 )
 def test_a_plan_of_a_model_that_cannot_be_read(

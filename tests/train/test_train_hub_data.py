@@ -35,7 +35,7 @@ def read(data, **changed):
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """Return a hub server with a dataset of sums as JSON lines."""
+    """Return a Hub server with a dataset of sums as JSON lines."""
     with serve_hub() as served:
         add_sums(served)
         yield served
@@ -85,7 +85,7 @@ def test_missing_datasets_splits_and_configurations(python: Path, hub: Hub, tmp_
     calls = ("read('o/none'), read('o/sums:main', data_split='dev'), read('o/sums'), read('o/sums:other'), "
              "read('o/sums:main@v9'), read('o/empty')")  # fmt: skip
     missing, split, unnamed, config, revision, empty = read(python, hub, tmp_path, calls)
-    assert "it does not exist on the hub, or it is private and HF_TOKEN is not set" in missing["message"]
+    assert "it does not exist on the Hub, or it is private and HF_TOKEN is not set" in missing["message"]
     assert "it has the splits train, test" in split["message"]
     assert split["hint"] == "--set data_split=train"
     for found in (unnamed, config):
@@ -99,9 +99,9 @@ def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
     add_sums(hub, "o/gated", gated=True)
     add_sums(hub, "o/private", private=True)
     cases = {
-        "": ("it is gated, and HF_TOKEN is not set", "it does not exist on the hub, or it is private"),
+        "": ("it is gated, and HF_TOKEN is not set", "it does not exist on the Hub, or it is private"),
         "hf_stranger": ("it is gated, and the owner of HF_TOKEN has no access", "or HF_TOKEN may not read it"),
-        "hf_wrong": ("the hub rejects this HF_TOKEN", "the hub rejects this HF_TOKEN"),
+        "hf_wrong": ("the Hub rejects this HF_TOKEN", "the Hub rejects this HF_TOKEN"),
     }
     for token, expected in cases.items():
         found = read(python, hub, tmp_path, "read('o/gated:main'), read('o/private:main')", HF_TOKEN=token)
@@ -122,7 +122,7 @@ def test_cache_is_used_when_the_hub_does_not_respond(python: Path, hub: Hub, tmp
         assert found["seconds"] < 20, found  # the client alone retries for minutes
     no_server = {"HF_ENDPOINT": "http://127.0.0.1:9"}
     (refused,) = read(python, hub, tmp_path / "2", "read('o/sums:main')", **no_server)
-    assert "the hub cannot be reached at http://127.0.0.1:9: Connection refused" in refused["message"]
+    assert "the Hub cannot be reached at http://127.0.0.1:9: Connection refused" in refused["message"]
     hub.faults.clear()
     read(python, hub, tmp_path / "3", "read('o/sums:main')")
     (cached,) = read(python, hub, tmp_path / "3", "read('o/sums:main')", **no_server)

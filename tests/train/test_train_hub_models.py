@@ -96,11 +96,11 @@ def test_models_that_cannot_be_loaded(python: Path, hub: Hub, made: Path, tmp_pa
              "load('o/gated', 'hf_stranger'), load('o/gated', 'hf_wrong')")  # fmt: skip
     found = load(python, hub, tmp_path, calls)
     expected = (
-        "it is gated, and HF_TOKEN is not set", "it does not exist on the hub", "it has no revision 'v9'",
+        "it is gated, and HF_TOKEN is not set", "it does not exist on the Hub", "it has no revision 'v9'",
         "its repository has no config.json",
-        "o/empty", "the hub responded with HTTP 500; it is not in the cache", "did not respond within 2 s",
-        "not a name on the hub", "tokenizer = o/words: it does not exist on the hub",
-        "the owner of HF_TOKEN has no access", "the hub rejects this HF_TOKEN",
+        "o/empty", "the Hub responded with HTTP 500; it is not in the cache", "did not respond within 2 s",
+        "not a name on the Hub", "tokenizer = o/words: it does not exist on the Hub",
+        "the owner of HF_TOKEN has no access", "the Hub rejects this HF_TOKEN",
     )  # fmt: skip
     for one, words in zip(found, expected, strict=True):
         assert words in one["message"], one
@@ -150,6 +150,6 @@ def test_without_the_hub_the_cache_is_used(python: Path, hub: Hub, tmp_path: Pat
     assert again == first
     (gone,) = load(python, hub, tmp_path, "load('o/gpt_oss')", **unreachable)
     assert (
-        "the hub cannot be reached at http://127.0.0.1:9: Connection refused; it is not in the cache"
+        "the Hub cannot be reached at http://127.0.0.1:9: Connection refused; it is not in the cache"
         in gone["message"]
     )

@@ -60,7 +60,7 @@ def test_a_push_that_fails_halfway(python: Path, hub: Hub, tmp_path: Path) -> No
     done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_right")
     assert done.status == 0, done.errors
     assert (done.result["status"], done.result["pushed"]) == ("done", None)
-    assert "note: not pushed: push_to = me/sums: the hub responded with HTTP 500" in done.output
+    assert "note: not pushed: push_to = me/sums: the Hub responded with HTTP 500" in done.output
     assert "Traceback" not in done.output + done.errors
     assert not PUSHED & set(hub.repositories["models", "me/sums"].files)
     hub.faults.clear()
@@ -74,15 +74,15 @@ def test_tokens_without_write_permission(python: Path, hub: Hub, tmp_path: Path)
     done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
     assert (done.result["status"], done.result["pushed"]) == ("done", None)
-    assert "the hub refused it (HTTP 403)" in done.output
+    assert "the Hub refused it (HTTP 403)" in done.output
     assert not done.holds("hf_reader")
     wrong = push_again(done, hub, "hf_wrong")
     assert wrong.returncode == 2
-    assert "error: push_to = me/sums: the hub rejects this HF_TOKEN" in wrong.stderr
+    assert "error: push_to = me/sums: the Hub rejects this HF_TOKEN" in wrong.stderr
     hub.fail("POST /api/repos/create", "drop")
     dropped = push_again(done, hub, "hf_right")
     assert dropped.returncode == 2
-    assert "the hub cannot be reached" in dropped.stderr
+    assert "the Hub cannot be reached" in dropped.stderr
     hub.fail("whoami", "hang")
     silent = push_again(done, hub, "hf_right")
     assert "did not respond within 2 s" in silent.stderr

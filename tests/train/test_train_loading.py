@@ -287,8 +287,8 @@ def test_loading_on_every_stack(stack_python: Path, tmp_path: Path) -> None:
         seen = {name: refusal[0] for name, refusal in found["refusals"].items()}
         assert not [name for name, refusal in found["refusals"].items() if refusal == "taken"]
         assert "is not a directory" in seen["nowhere"]
-        assert "HF_HUB_OFFLINE disables the hub" in seen["hub"]
-        assert "it is not a name on the hub" in seen["words"]
+        assert "HF_HUB_OFFLINE disables the Hub" in seen["hub"]
+        assert "it is not a name on the Hub" in seen["words"]
         assert "has no config.json (it is empty)" in seen["empty"]
         assert "no file named" in seen["bare"]
         assert "weights are damaged" in seen["damaged"]

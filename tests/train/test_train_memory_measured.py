@@ -52,29 +52,29 @@ def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
 
 
 # Bytes per token that autograd saves on a CPU (bitsandbytes 0.50.2, peft 0.21, transformers 5.17, 2026-11-22).
-QUANTISED = {("nf4", "all"): 65333, ("nf4", "attention"): 56048, ("int8", "all"): 46896, ("int8", "attention"): 37608}
+QUANTIZED = {("nf4", "all"): 65333, ("nf4", "attention"): 56048, ("int8", "all"): 46896, ("int8", "attention"): 37608}
 
 
-@pytest.mark.parametrize(("kind", "lora"), QUANTISED)
-def test_activations_of_a_quantised_model(kind: str, lora: str) -> None:
+@pytest.mark.parametrize(("kind", "lora"), QUANTIZED)
+def test_activations_of_a_quantized_model(kind: str, lora: str) -> None:
     batch = MicroBatch(2, 0, 96, "bfloat16", "sdpa", lora=lora, quantized=kind)
-    saved = stored_activations(parse_config(quantised_config()), batch) / batch.tokens
-    assert saved == pytest.approx(QUANTISED[kind, lora], rel=0.06)
+    saved = stored_activations(parse_config(quantized_config()), batch) / batch.tokens
+    assert saved == pytest.approx(QUANTIZED[kind, lora], rel=0.06)
 
 
-def quantised_config() -> dict[str, Any]:
+def quantized_config() -> dict[str, Any]:
     dense = {"model_type": "qwen2", **SMALL, "intermediate_size": 1024, "tie_word_embeddings": True}
     return dense | {"num_attention_heads": 4}
 
 
 @pytest.mark.stack
-def test_quantised_activations_match_autograd(stack_python: Path) -> None:
+def test_quantized_activations_match_autograd(stack_python: Path) -> None:
     """Needs a stack with bitsandbytes in ENVDOCTOR_STACK_PYTHONS; the profile cpu has none."""
     targets = {"all": ["all-linear"], "attention": ["q_proj", "k_proj", "v_proj", "o_proj"]}
-    plain = {"config": quantised_config(), "mode": "bfloat16", "attention": "sdpa", "checkpointing": False}
+    plain = {"config": quantized_config(), "mode": "bfloat16", "attention": "sdpa", "checkpointing": False}
     cases = [
         plain | {"quantization": kind, "lora": targets[lora], "sequences": 4, "length": 96}
-        for kind, lora in QUANTISED
+        for kind, lora in QUANTIZED
     ]
     with_bitsandbytes = [
         python for python in all_stacks(stack_python) if list(python.parents[1].glob("lib/*/*/bitsandbytes"))
@@ -82,7 +82,7 @@ def test_quantised_activations_match_autograd(stack_python: Path) -> None:
     if not with_bitsandbytes:
         pytest.skip("no stack with bitsandbytes")
     for python in with_bitsandbytes:
-        for expected, measured in zip(QUANTISED.values(), in_stack(python, cases), strict=True):
+        for expected, measured in zip(QUANTIZED.values(), in_stack(python, cases), strict=True):
             assert measured / (2 * 96) == pytest.approx(expected, rel=0.02), name_of(python)
 
 

@@ -169,7 +169,7 @@ def test_gpt_oss_with_bfloat16_rollout(gib: float, sleep: bool, fits: bool) -> N
         assert [row["set"] for row in result["remedies"]] == [{"vllm_sleep": True}]
 
 
-def test_quantised_weights() -> None:
+def test_quantized_weights() -> None:
     qwen = read_shape("Qwen/Qwen2.5-7B")[0]
     sizes = {}
     for kind in ("none", "nf4", "int8"):
@@ -182,7 +182,7 @@ def test_quantised_weights() -> None:
     assert any("gpt-oss's experts stay in bfloat16" in note for note in oss["notes"])
 
 
-def quantised_7b(**quantization: Any) -> dict[str, Any]:
+def quantized_7b(**quantization: Any) -> dict[str, Any]:
     (row,) = (row for row in known_models() if "Qwen/Qwen2.5-7B" in row["names"])
     return {**row["config"], "quantization_config": quantization}
 
@@ -202,31 +202,31 @@ NF4_7B = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_doub
 def test_bitsandbytes_checkpoints_count_like_the_setting(
     quantization: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    from_checkpoint = plan(parse_config(quantised_7b(**quantization)), defaults(lora_rank=8), card(80))
+    from_checkpoint = plan(parse_config(quantized_7b(**quantization)), defaults(lora_rank=8), card(80))
     from_setting = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))
     assert from_checkpoint["parts"] == from_setting["parts"]
     vllm = {"lora_rank": 8, "generation": "vllm-colocate", "micro_batch": 1}
-    four_bit = plan(parse_config(quantised_7b(**quantization)), defaults(**vllm), card(80))
+    four_bit = plan(parse_config(quantized_7b(**quantization)), defaults(**vllm), card(80))
     sixteen_bit = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**vllm, **changed), card(80))
     assert four_bit["needed"] < sixteen_bit["needed"]  # vLLM loads a checkpoint as it is stored
     with pytest.raises(BadInput, match="lora_rank = 0 trains every weight"):
-        plan(parse_config(quantised_7b(**quantization)), defaults(), card(80))
+        plan(parse_config(quantized_7b(**quantization)), defaults(), card(80))
     with_setting = plan(
-        parse_config(quantised_7b(**quantization)), defaults(lora_rank=8, quantization="int8"), card(80)
+        parse_config(quantized_7b(**quantization)), defaults(lora_rank=8, quantization="int8"), card(80)
     )
     assert any("quantization has no effect" in note for note in with_setting["notes"])
     assert not any("quantization" in row["set"] for row in plan(
-        parse_config(quantised_7b(**quantization)), defaults(lora_rank=8), card(6))["remedies"])  # fmt: skip
+        parse_config(quantized_7b(**quantization)), defaults(lora_rank=8), card(6))["remedies"])  # fmt: skip
 
 
-def test_other_quantisation_methods() -> None:
-    shape = parse_config(quantised_7b(quant_method="gptq", bits=4))
+def test_other_quantization_methods() -> None:
+    shape = parse_config(quantized_7b(quant_method="gptq", bits=4))
     assert (shape.bitsandbytes_type, shape.quant_method) == ("", "gptq")
-    assert any("quantised by gptq" in note for note in shape.notes)
+    assert any("quantized by gptq" in note for note in shape.notes)
     with pytest.raises(BadInput, match="bnb_4bit_quant_type is 'nf5'"):
-        parse_config(quantised_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
+        parse_config(quantized_7b(**NF4_7B | {"bnb_4bit_quant_type": "nf5"}))
     with pytest.raises(BadInput, match="load_in_4bit is 'yes'"):
-        parse_config(quantised_7b(load_in_4bit="yes"))
+        parse_config(quantized_7b(load_in_4bit="yes"))
     with pytest.raises(BadInput, match="which bitsandbytes does not support"):
         plan(read_shape("openai/gpt-oss-20b")[0], defaults(lora_rank=8, quantization="nf4"), card(80))
 
@@ -381,7 +381,7 @@ def test_dtype_of_the_weights_matches_the_trainer() -> None:
     assert dtype_of(dtype="float16", lora_rank=8) == "float16"
     assert (
         dtype_of(dtype="float32", lora_rank=8, quantization="nf4") == "float32"
-    )  # of the weights that are not quantised
+    )  # of the weights that are not quantized
     with pytest.raises(BadInput, match="dtype = float32, but the checkpoint is MXFP4"):
         plan(read_shape("openai/gpt-oss-20b")[0], defaults(dtype="float32", lora_rank=8), card(80))
 

@@ -168,18 +168,18 @@ def test_a_folder_is_pushed_to_the_hub(stack_python: Path, tmp_path: Path) -> No
             assert pushed.private
             files = pushed.files
             assert set(files) == {
-                ".gitattributes",  # the hub's own
+                ".gitattributes",  # the Hub's own
                 "adapter_config.json", "adapter_model.safetensors", "merged/config.json", "README.md",
             }  # fmt: skip
             assert files["adapter_model.safetensors"] == bytes(range(256)) * 8
             assert json.loads(files["adapter_config.json"]) == adapter | {"base_model_name_or_path": "base"}
             hub.fail("POST ", 401)
             wrong = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
-            assert wrong["message"] == "push_to = me/it: the hub refused it (HTTP 401)", wrong
+            assert wrong["message"] == "push_to = me/it: the Hub refused it (HTTP 401)", wrong
         gone = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
-        assert "the hub cannot be reached" in gone["message"], gone
+        assert "the Hub cannot be reached" in gone["message"], gone
         offline = run_code(python, PUSHING, folder, "me/it", "hf_right")
-        assert offline["message"].endswith("HF_HUB_OFFLINE disables the hub"), offline
+        assert offline["message"].endswith("HF_HUB_OFFLINE disables the Hub"), offline
         name = run_code(python, PUSHING, folder, "no name at all", "hf_right", **known)
         assert "not a repository name" in name["message"], name
         assert json.loads((folder / "adapter_config.json").read_text()) == adapter

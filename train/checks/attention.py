@@ -73,7 +73,7 @@ def find_obstacle(  # noqa: PLR0911  (one reason each)
     """Why this implementation cannot train the model here; empty if it can."""
     from_hub = "/" in name
     if name not in NAMES and not from_hub:
-        return f"it is none of {', '.join(NAMES)}, and not a kernel on the hub (OWNER/NAME)"
+        return f"it is none of {', '.join(NAMES)}, and not a kernel on the Hub (OWNER/NAME)"
     if has_sinks and (name in FLASH or name == "sdpa"):
         return "it drops the model's attention sinks"
     if has_sinks and from_hub and name not in safe:

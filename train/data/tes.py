@@ -96,7 +96,7 @@ def find_tes_files(data: str) -> tuple[list[Path], list[Path]]:
     """Return (CSV files to use, harmony copies to ignore because the plain file of their week exists)."""
     if not data:
         raise BadInput(
-            "settings: data is not set, and this recipe has no data of its own",
+            "settings: data is not set, and this recipe has no default data",
             expected=f"a directory with {PATTERN} files, or one such file",
             hint="--set data=DIRECTORY",
         )
@@ -116,7 +116,7 @@ def find_tes_files(data: str) -> tuple[list[Path], list[Path]]:
         raise BadInput(
             f"settings: data = {data}: no {PATTERN} in it ({len(names)} entries: {', '.join(names[:5]) or 'empty'})",
             expected=f"files named {PATTERN}",
-            hint="--set data=DIRECTORY with such files",
+            hint="--set data=DIRECTORY",
         )
     return (plain, harmony) if plain else (harmony, [])
 

@@ -1,7 +1,7 @@
 """Parse the prompts of the thermal energy storage data, and encode their facts as tokens for a tiny model.
 
 A randomly initialised model cannot learn to read 2,800 characters of prose from 120 rows. The prompts differ in a few
-numbers only, which are parsed and encoded as eight relative, quantised tokens. The tokens depend on the prompt alone:
+numbers only, which are parsed and encoded as eight relative, quantized tokens. The tokens depend on the prompt alone:
 they contain no q value, reward or best action.
 """
 

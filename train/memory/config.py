@@ -161,14 +161,14 @@ class _ConfigParser:
         return window, layers if self.type in ("mistral", "phi3", "mixtral") else 0
 
     def quant_method(self) -> str:
-        """Return the quantisation method of the checkpoint."""
+        """Return the quantization method of the checkpoint."""
         method = quantization_method(self.config.get("quantization_config"))
         if method not in ("", "mxfp4", "bitsandbytes"):
-            self.notes.append(f"the checkpoint is quantised by {method}: counted in 16 bits, an upper bound")
+            self.notes.append(f"the checkpoint is quantized by {method}: counted in 16 bits, an upper bound")
         return method
 
     def bitsandbytes_options(self) -> tuple[str, bool]:
-        """Return (nf4, fp4, int8 or an empty string; whether the scales are quantised as well)."""
+        """Return (nf4, fp4, int8 or an empty string; whether the scales are quantized as well)."""
         section = as_dict(self.config.get("quantization_config"))
         if quantization_method(section) != "bitsandbytes":
             return "", False

@@ -14,7 +14,7 @@ from memory.shape import ModelShape, count_parameters
 GIB = 1 << 30
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MXFP4_BYTES = 4.25 / 8  # 32 four-bit numbers share a scale of one byte (OCP MX specification)
-# NF4 and FP4: half a byte, and one float32 scale per 64 numbers. With double quantisation that scale is one byte, and
+# NF4 and FP4: half a byte, and one float32 scale per 64 numbers. With double quantization that scale is one byte, and
 # 256 of them share a float32 (block sizes 64 and 256 of bitsandbytes).
 FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES = 0.5 + 4 / 64, 0.5 + 1 / 64 + 4 / (64 * 256)
 FOUR_BIT_TYPES = ("nf4", "fp4")  # their layers return the input's dtype, which is float32 behind PEFT's norms
@@ -173,7 +173,7 @@ def weight_bytes(shape: ModelShape, size: float, quantization: str = "none", *, 
     if quantization == "none":
         return int(total * size)
     linear = counts["attention"] + counts["mlp"]
-    if shape.model_type != "gpt_oss":  # its experts are no nn.Linear, so bitsandbytes does not quantise them
+    if shape.model_type != "gpt_oss":  # its experts are no nn.Linear, so bitsandbytes does not quantize them
         linear += counts["experts"]
     per_weight = 1.0 if quantization == "int8" else FOUR_BIT_DOUBLE_BYTES if double else FOUR_BIT_BYTES
     other = 2 if shape.experts else 4  # PEFT's prepare_model_for_kbit_training casts the other weights to float32

@@ -64,7 +64,7 @@ class MemoryPlan:
         reason = f"{work.parameters:,} parameters in {dtype}"
         reason += f", sharded over {work.shards} GPUs" if work.sharded else ""
         if shape.quant_method == "mxfp4" and work.quantization == "none":
-            reason += ", dequantised from MXFP4"
+            reason += ", dequantized from MXFP4"
         parts = [Part("weights", weights, reason)]
         if settings["beta"] > 0 and not work.lora:
             parts.append(Part("reference model", weights, "beta > 0: a copy of the initial policy"))
@@ -140,7 +140,7 @@ class MemoryPlan:
             size = work.parameters // work.device_map_gpus * 2
             parts.append(Part("bfloat16 copies", size, "autocast's copies of the float32 weights, until backward"))
         if work.quantization != "none":
-            parts.append(Part("dequantised", self._largest_matrix(), "the largest matrix"))
+            parts.append(Part("dequantized", self._largest_matrix(), "the largest matrix"))
         if work.lora and self.settings["lora_target_parameters"]:
             targets = list(self.settings["lora_target_parameters"])
             size = formulas.expert_deltas(shape, targets, work.dtype_bytes)

@@ -57,10 +57,10 @@ class ModelShape:
     mlp_bias: bool
     sliding_window: int  # in tokens; 0: none
     sliding_layers: int  # layers with sliding-window attention
-    quant_method: str  # quantisation method of the checkpoint: mxfp4, bitsandbytes, ...; empty: none
+    quant_method: str  # quantization method of the checkpoint: mxfp4, bitsandbytes, ...; empty: none
     bitsandbytes_type: str = ""  # nf4, fp4 or int8 for a bitsandbytes checkpoint
     max_positions: int = 0  # max_position_embeddings; 0: unknown
-    double_quantization: bool = False  # the scales of nf4 and fp4 are quantised as well
+    double_quantization: bool = False  # the scales of nf4 and fp4 are quantized as well
     notes: tuple[str, ...] = ()
 
     @property

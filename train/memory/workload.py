@@ -77,7 +77,7 @@ class Workload:
 
     @property
     def double_quantization(self) -> bool:
-        """Return whether the scales are quantised as well."""
+        """Return whether the scales are quantized as well."""
         if self.shape.bitsandbytes_type:
             return self.shape.double_quantization
         return bool(self.settings["double_quantization"])
@@ -89,7 +89,7 @@ class Workload:
 
     @property
     def dtype_bytes(self) -> int:
-        """Return the bytes of one weight that is not quantised."""
+        """Return the bytes of one weight that is not quantized."""
         return DTYPE_BYTES[self.dtype]
 
     @property
@@ -165,14 +165,14 @@ def resolve_workload(
     notes = [
         *shape.notes,
         *length_notes,
-        *(["the checkpoint is already quantised by bitsandbytes; quantization has no effect"] * quantized_twice),
+        *(["the checkpoint is already quantized by bitsandbytes; quantization has no effect"] * quantized_twice),
         *dtype_notes,
         *_lora_notes(shape, settings),
     ]
     if not trl and logits != "fused":
         notes.append("unknown TRL version: estimated as TRL before 1.15, which keeps all logits; --python selects it")
     if (shape.bitsandbytes_type or settings["quantization"]) != "none" and shape.model_type == "gpt_oss":
-        notes.append("bitsandbytes quantises linear layers only: gpt-oss's experts stay in bfloat16")
+        notes.append("bitsandbytes quantizes linear layers only: gpt-oss's experts stay in bfloat16")
     if settings["generation"] == "transformers-paged":
         notes.append("transformers' paged cache may need more: it allocates the memory that is free when it starts")
     # Models with attention sinks need eager or flex attention; eager needs more memory.

@@ -1,4 +1,4 @@
-"""The reasons why a model or tokenizer could not be loaded, from the errors of transformers and the hub client."""
+"""The reasons why a model or tokenizer could not be loaded, from the errors of transformers and the Hub client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import hub
 from checks.model_names import check_revision, is_local_path
 from settings import BadInput, expand_user
 
-EXPECTED = "a directory with config.json and the weights, or a name on the hub"
+EXPECTED = "a directory with config.json and the weights, or a name on the Hub"
 HUB_NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 
 
@@ -38,7 +38,7 @@ def read_config(settings: dict[str, Any]) -> Any:
 
 @functools.cache
 def reach_hub(name: str, revision: str, what: str = "model") -> None:
-    """Query the hub for a name before its client does, with a deadline; without an answer the cache is used."""
+    """Query the Hub for a name before its client does, with a deadline; without an answer the cache is used."""
     if is_local_path(name) or hub.offline() or not HUB_NAME.fullmatch(name):
         return
     hub.limit_client_timeouts()
@@ -68,7 +68,7 @@ def check_tokenizer_folder(name: str) -> None:
         return
     raise BadInput(
         f"tokenizer = {name}: it {'has no tokenizer' if folder.is_dir() else 'is not a directory'}",
-        expected="a directory with tokenizer.json, or a name on the hub",
+        expected="a directory with tokenizer.json, or a name on the Hub",
         hint="--set tokenizer=FOLDER",
     )
 
@@ -92,12 +92,12 @@ def explain_failure(error: Exception, settings: dict[str, Any], what: str = "mod
     text = " ".join(str(item) for item in error_chain(error))
     causes = (
         ("GatedRepoError" in kinds or "gated repo" in text,
-         "it is gated: the owner of HF_TOKEN needs access on the hub",
-         "request access on its page of the hub, then set HF_TOKEN"),
+         "it is gated: the owner of HF_TOKEN needs access on the Hub",
+         "request access on its page of the Hub, then set HF_TOKEN"),
         ("RevisionNotFoundError" in kinds, f"it has no revision {settings['revision']!r}", "--set revision="),
-        ("RepositoryNotFoundError" in kinds, "it does not exist on the hub, or it is private and HF_TOKEN is not set",
+        ("RepositoryNotFoundError" in kinds, "it does not exist on the Hub, or it is private and HF_TOKEN is not set",
          f"--set {what}=OWNER/NAME, or set HF_TOKEN"),
-        ("HFValidationError" in kinds, "there is no such directory, and it is not a name on the hub (OWNER/NAME)",
+        ("HFValidationError" in kinds, "there is no such directory, and it is not a name on the Hub (OWNER/NAME)",
          f"--set {what}=FOLDER"),
         ("trust_remote_code" in text or "custom code" in text,
          "its repository contains code, which is not run by default",
@@ -131,11 +131,11 @@ def error_chain(error: BaseException | None) -> Iterable[BaseException]:
 
 
 def offline_reason() -> str:
-    """Why the hub was not reached."""
+    """Why the Hub was not reached."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
-            return f"it is not in the cache, and {name} disables the hub"
-    return "it is not in the cache, and the hub cannot be reached"
+            return f"it is not in the cache, and {name} disables the Hub"
+    return "it is not in the cache, and the Hub cannot be reached"
 
 
 def quoted_type(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Loading a model and its tokenizer from a directory or the hub, and preparing the model for training."""
+"""Loading a model and its tokenizer from a directory or the Hub, and preparing the model for training."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def use_snapshot_path(model: Any, settings: Mapping[str, Any]) -> Iterator[None]
     """Replace the model's name by the cache directory of its revision while TRL's trainer is constructed.
 
     TRL loads the reference policy, and vLLM its weights, by a name without a revision. Afterwards the name is the
-    one of the hub again, which the adapter's configuration and the model card contain.
+    one of the Hub again, which the adapter's configuration and the model card contain.
     """
     folder = find_snapshot(settings["model"], settings["revision"])
     base = model.get_base_model() if hasattr(model, "get_base_model") else model

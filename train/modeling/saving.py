@@ -1,4 +1,4 @@
-"""After the training: saving, merging the adapter and comparing the merged model, the model card, the hub."""
+"""After the training: saving, merging the adapter and comparing the merged model, the model card, the Hub."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | Non
     folder.mkdir(parents=True, exist_ok=True)
     gathered = {} if weights is None else {"state_dict": weights}
     if hasattr(model, "peft_config"):
-        # The vocabulary was not resized; "auto" would request the base model's from the hub.
+        # The vocabulary was not resized; "auto" would request the base model's from the Hub.
         model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False, **gathered)
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's template, which contains local paths
     else:
@@ -198,7 +198,7 @@ def weight_dtype(model: Any) -> str:
 
 
 def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "") -> str:
-    """README.md for the hub: YAML header, training, held-out metrics, settings and versions, without local paths."""
+    """README.md for the Hub: YAML header, training, held-out metrics, settings and versions, without local paths."""
     adapter = bool(settings["lora_rank"])
     base = public_value(settings["model"]) if settings["model"] else ""
     on_hub = bool(base) and not is_local_path(settings["model"])
@@ -260,7 +260,7 @@ def public_value(value: Any) -> str:
     return expand_user(text).name if is_local_path(text) else text
 
 
-# --- The hub
+# --- The Hub
 
 
 def push(folder: Path, repository: str, token: str) -> str:
@@ -268,7 +268,7 @@ def push(folder: Path, repository: str, token: str) -> str:
 
     The token is HF_TOKEN. Every failure is BadInput: the run is saved locally.
     """
-    expected = f"{repository or 'OWNER/NAME'} to be writable on the hub; {folder.name} is saved on this machine"
+    expected = f"{repository or 'OWNER/NAME'} to be writable on the Hub; {folder.name} is saved on this machine"
     if not token:
         raise BadInput(
             f"push_to = {repository}: HF_TOKEN is not set",
@@ -328,7 +328,7 @@ def remove_local_paths(path: Path) -> str | None:
 
 
 def explain_push_error(error: Exception) -> tuple[str, str]:
-    """(the reason why the hub refused the push, a hint)."""
+    """(the reason why the Hub refused the push, a hint)."""
     if isinstance(error, hub.HubError):
         return error.reason, error.hint
     kind = type(error).__name__
@@ -336,9 +336,9 @@ def explain_push_error(error: Exception) -> tuple[str, str]:
     if kind == "HFValidationError":
         return "it is not a repository name", "--set push_to=OWNER/NAME"
     if kind == "OfflineModeIsEnabled" or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return "HF_HUB_OFFLINE disables the hub", "unset HF_HUB_OFFLINE and push again"
+        return "HF_HUB_OFFLINE disables the Hub", "unset HF_HUB_OFFLINE and push again"
     if status in (401, 403):
-        return f"the hub refused it (HTTP {status})", "set HF_TOKEN to a token with write permission"
+        return f"the Hub refused it (HTTP {status})", "set HF_TOKEN to a token with write permission"
     if status is not None:
-        return f"the hub responded with HTTP {status}: {first_line(error)}", "push again later"
-    return f"the hub cannot be reached ({kind}: {first_line(error)})", "push again from a machine with a network"
+        return f"the Hub responded with HTTP {status}: {first_line(error)}", "push again later"
+    return f"the Hub cannot be reached ({kind}: {first_line(error)})", "push again from a machine with a network"

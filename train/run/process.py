@@ -13,7 +13,7 @@ from settings import BadInput
 
 
 def check_requirements(settings: dict[str, Any]) -> None:
-    """Refuse a run whose hub token or tracker package is missing before it trains for hours."""
+    """Refuse a run whose Hub token or tracker package is missing before it trains for hours."""
     if settings["push_to"] and not os.environ.get("HF_TOKEN"):
         raise BadInput(
             f"push_to = {settings['push_to']}, but HF_TOKEN is not set",
