@@ -72,7 +72,11 @@ def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
         return _audit_guide(text, target, machine, fix, kind="guide")
     if text.startswith("# profile:"):
         _reject_fix("a lock file", fix)
-        return _audit_lock(text, target, machine)
+        lock = locks.parse_lock(text, where=target)
+        if not lock.packages:
+            raise _empty_target("package", target, text)
+        findings = tuple(_locate_in_lock(finding, text) for finding in audit_lock(lock, machine))
+        return AuditResult(name=target, kind="lock", findings=findings)
     return _audit_guide(text, target, machine, fix, kind="requirements")
 
 
@@ -87,14 +91,6 @@ def _audit_environment(target: str, machine: Machine | None) -> AuditResult:
         raise _empty_target("package", target)
     findings = evaluate(machine or select_machine("", ()), stack)
     return AuditResult(name=target, kind="environment", findings=tuple(f for f in findings if f.status != "unknown"))
-
-
-def _audit_lock(text: str, target: str, machine: Machine | None) -> AuditResult:
-    lock = locks.parse_lock(text, where=target)
-    if not lock.packages:
-        raise _empty_target("package", target, text)
-    findings = tuple(_locate_in_lock(finding, text) for finding in audit_lock(lock, machine))
-    return AuditResult(name=target, kind="lock", findings=findings)
 
 
 def _locate_in_lock(finding: Finding, text: str) -> Finding:

@@ -16,7 +16,7 @@ from envdoctor.locking import lock_files as locks
 from envdoctor.locking.lock import Target
 from envdoctor.locking.resolve import check_supported
 from envdoctor.locking.wheel_urls import locate_files
-from envdoctor.profiles import Profile, read_profile
+from envdoctor.profiles import read_profile
 
 
 class ExportRequest(Record, frozen=True, kw_only=True):
@@ -41,7 +41,12 @@ def run(request: ExportRequest) -> CommandResult:
         hint = "envdoctor export --profile cpu --format requirements"
         raise unknown_name("format", request.form, list(FORMS), hint=hint)
     profile = read_profile(request.profile)
-    target = _target(profile, request.python, request.architecture)
+    check_supported(profile, python=request.python, architecture=request.architecture)
+    target = Target(
+        request.architecture or profile.when.architectures[0],
+        profile.when.glibc,
+        (request.python or profile.python.versions[0],),
+    )
     file = locks.find_lock(request.profile, target, target.pythons[0])
     if file is None:
         raise Refused(
@@ -56,11 +61,3 @@ def run(request: ExportRequest) -> CommandResult:
         write_file(Path(request.output), exported.text, hint="envdoctor export --help")
         return CommandResult(WrittenFile(request.output, "; ".join(exported.notes)))
     return CommandResult(exported)
-
-
-def _target(profile: Profile, python: str, architecture: str) -> Target:
-    """The requested platform and Python version, by default the first of the profile."""
-    check_supported(profile, python=python, architecture=architecture)
-    return Target(
-        architecture or profile.when.architectures[0], profile.when.glibc, (python or profile.python.versions[0],)
-    )

@@ -22,7 +22,9 @@ MAX_MESSAGES = 20  # per annotation
 def to_github(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> str:
     """The annotations of a command's result, one per line; empty if there is nothing to report."""
     if error:
-        return _error(command, error)
+        expected = f"expected: {error.expected}" if error.expected else ""
+        message = annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
+        return "\n".join([message, *(_cause("notice", cause) for cause in error.causes)])
     data = result.data if result else None
     return "\n".join(line for annotate in ANNOTATORS for line in annotate(data))
 
@@ -39,12 +41,6 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _error(command: str, error: EnvdoctorError) -> str:
-    expected = f"expected: {error.expected}" if error.expected else ""
-    message = annotation("error", f"envdoctor {command}", error.message, expected, _hint(error.hint))
-    return "\n".join([message, *(_cause("notice", cause) for cause in error.causes)])
 
 
 def _hint(hint: str) -> str:

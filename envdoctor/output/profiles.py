@@ -32,7 +32,7 @@ def render_profiles(data: ProfileList) -> list[RenderableType]:
                 Text(needs(entry.profile)),
                 Text(entry.profile.summary),
                 Text(locked, style="" if complete else "warning"),
-                Text(_evidence_dates(entry.profile)),
+                Text("\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in entry.profile.evidence)) or "none"),
             )
     return [rows, *(_origin(entry) for entry in data.profiles if entry.origin != "bundled" or entry.problem)]
 
@@ -44,10 +44,6 @@ def _origin(entry: ProfileEntry) -> Text:
         return Text.assemble(("- ", "dim"), (entry.id, "title"), (f"  {entry.origin}: {entry.problem}", "dim"))
     extends = f", extends {' and '.join(entry.extends)}" if entry.extends else ""
     return Text.assemble(("✓ ", "ok"), (entry.id, "title"), f"  from {entry.origin}{extends}")
-
-
-def _evidence_dates(profile: Profile) -> str:
-    return "\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in profile.evidence)) or "none"
 
 
 def needs(profile: Profile) -> str:

@@ -44,7 +44,10 @@ def read_csv(path: Path) -> Iterator[RawRow]:
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])
-            _check_header(path, header)
+            if not header:
+                raise bad_data(str(path), "is empty", "a header and rows")
+            if duplicate := _first_duplicate(header):
+                raise bad_data(str(path), f"has the column {duplicate!r} twice", "unique column names")
             for number, cells in enumerate(filter(None, reader), 1):
                 location = f"{path} row {number} (ends at line {reader.line_num})"
                 if len(cells) != len(header):
@@ -60,13 +63,6 @@ def read_header(path: Path) -> list[str]:
     """Return the column names of a CSV file."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         return next(csv.reader(file), [])
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if not header:
-        raise bad_data(str(path), "is empty", "a header and rows")
-    if duplicate := _first_duplicate(header):
-        raise bad_data(str(path), f"has the column {duplicate!r} twice", "unique column names")
 
 
 def _first_duplicate(names: list[str]) -> str | None:
