@@ -122,8 +122,7 @@ def _finding_results(findings: tuple[Finding, ...], rules: list[str], file: str)
     for finding in findings:
         if finding.status not in LEVELS:
             continue
-        facts = "\n".join([finding.id, finding.cause, *(e.fact for e in finding.evidence)])
-        fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:16]
+        fingerprint = _fingerprint(finding)
         seen[fingerprint] += 1
         results.append(_finding_result(finding, rules, file, f"{fingerprint}:{seen[fingerprint]}"))
     return results
@@ -155,6 +154,12 @@ def _location(finding: Finding, file: str) -> dict[str, Any]:
             for e in finding.evidence
         ],
     }
+
+
+def _fingerprint(finding: Finding) -> str:
+    """A fingerprint of rule and fact names. It does not depend on the values of the facts."""
+    facts = "\n".join([finding.id, finding.cause, *(e.fact for e in finding.evidence)])
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def _invocation(
