@@ -60,7 +60,11 @@ def run(request: UninstallRequest) -> CommandResult:
 def _is_removable(environment: EnvironmentPaths, removal: Removal, *, everything: bool) -> bool:
     """Whether envdoctor created all of it. Raises BadInput if not, unless `everything` is to be removed."""
     with file_system_errors(environment):
-        foreign = _foreign_paths(environment)
+        venv = environment.venv
+        is_managed = read_install_record(venv) is not None
+        is_other = venv.is_symlink() or (venv.exists() and not is_managed and not _is_empty(venv))
+        replaced = [path for path in (environment.previous, *environment.adopted_environments) if is_foreign(path)]
+        foreign = replaced + ([venv] if is_other else [])
         if foreign and not everything:
             raise _foreign_environment(environment, foreign)
         for path in foreign:
@@ -72,15 +76,6 @@ def _is_removable(environment: EnvironmentPaths, removal: Removal, *, everything
                 hint="envdoctor envs",
             )
         return not foreign
-
-
-def _foreign_paths(environment: EnvironmentPaths) -> list[Path]:
-    """The current and replaced environments that envdoctor did not create."""
-    venv = environment.venv
-    is_managed = read_install_record(venv) is not None
-    is_other = venv.is_symlink() or (venv.exists() and not is_managed and not _is_empty(venv))
-    replaced = [path for path in (environment.previous, *environment.adopted_environments) if is_foreign(path)]
-    return replaced + ([venv] if is_other else [])
 
 
 def _is_empty(folder: Path) -> bool:

@@ -20,23 +20,18 @@ def unused_builds(folder: Path, environments: Sequence[Path]) -> list[Path]:
 
     An environment uses a build if it contains the same files of the package.
     """
-    packages = _builds_by_package(folder)
+    found: dict[str, list[tuple[float, Path]]] = {}
+    with suppress(OSError):  # the directory does not exist, or is removed meanwhile
+        for path in folder.iterdir():
+            if (match := BUILD_FOLDER.fullmatch(path.name)) and path.is_dir() and not path.is_symlink():
+                found.setdefault(match["package"], []).append((path.stat().st_mtime, path))
+    packages = {package: [path for _, path in sorted(builds, reverse=True)] for package, builds in found.items()}
     used = {
         next((build for build in builds if _is_used(build, venv)), None)
         for venv in environments
         for builds in packages.values()
     }
     return sorted(build for builds in packages.values() for build in builds if build not in used)
-
-
-def _builds_by_package(folder: Path) -> dict[str, list[Path]]:
-    """The builds of each package, newest first."""
-    found: dict[str, list[tuple[float, Path]]] = {}
-    with suppress(OSError):  # the directory does not exist, or is removed meanwhile
-        for path in folder.iterdir():
-            if (match := BUILD_FOLDER.fullmatch(path.name)) and path.is_dir() and not path.is_symlink():
-                found.setdefault(match["package"], []).append((path.stat().st_mtime, path))
-    return {package: [path for _, path in sorted(builds, reverse=True)] for package, builds in found.items()}
 
 
 def _is_used(build: Path, venv: Path) -> bool:

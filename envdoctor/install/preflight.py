@@ -269,7 +269,8 @@ def _disk_space(plan: Plan, missing: Sequence[str], download: int | None, cache:
 
 
 def _space(path: Path, use: str, needed: float) -> DiskSpace:
-    return DiskSpace(str(path), use, int(needed) + (SPARE if needed else 0), _free(path))
+    filesystem = read_filesystem(path, {}).value
+    return DiskSpace(str(path), use, int(needed) + (SPARE if needed else 0), filesystem.free if filesystem else -1)
 
 
 def check_disk_space(disk_space: Sequence[DiskSpace], plan: Plan) -> None:
@@ -292,12 +293,6 @@ def _copies_note(cache: Path, target: Path, disk_space: Sequence[DiskSpace]) -> 
         f"which takes {needed / GIB:.1f} GiB and more time; "
         "a cache on the same file system (UV_CACHE_DIR) avoids both"
     )
-
-
-def _free(path: Path) -> int:
-    """Free bytes on the file system of a path that may not exist yet; -1 if unknown."""
-    filesystem = read_filesystem(path, {}).value
-    return filesystem.free if filesystem else -1
 
 
 def _device(path: Path) -> int:

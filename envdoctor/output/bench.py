@@ -38,7 +38,10 @@ def render_benchmark(data: BenchmarkReport) -> list[RenderableType]:
     parts += [
         Text(f"{run.probe}: {_transport(run.versions)}", style="dim") for run in data.runs if _transport(run.versions)
     ]
-    return [*parts, _verdict(data)]
+    counts = {grade: sum(result.grade == grade for result in data.results) for grade in STYLES}
+    summary = ", ".join(f"{count} {grade}" for grade, count in counts.items() if count) or "nothing measured"
+    mark = ("✓ ", "ok") if data.passed else ("✗ ", "error")
+    return [*parts, Text.assemble(mark, summary, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))]
 
 
 def _measurements(data: BenchmarkReport) -> RenderableType:
@@ -83,13 +86,6 @@ def _transport(versions: dict[str, str]) -> str:
     """The transport between the GPUs, and other properties of the benchmark."""
     names = ("transport", "interface", "network", "nccl", "peer_access", "dtype")
     return ", ".join(f"{name.replace('_', ' ')} {versions[name]}" for name in names if name in versions)
-
-
-def _verdict(data: BenchmarkReport) -> RenderableType:
-    counts = {grade: sum(result.grade == grade for result in data.results) for grade in STYLES}
-    summary = ", ".join(f"{count} {grade}" for grade, count in counts.items() if count) or "nothing measured"
-    mark = ("✓ ", "ok") if data.passed else ("✗ ", "error")
-    return Text.assemble(mark, summary, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))
 
 
 def _gpu(result: BenchmarkResult) -> str:

@@ -31,7 +31,12 @@ def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
     ]
     if len(data.groups) > MAX_ROWS:
         parts.append(Text(f"and {len(data.groups) - MAX_ROWS} more groups: --format json has them all", style="dim"))
-    return [*parts, *findings_lines(data.findings), _verdict(data)]
+    counts = {status: sum(f.status == status for f in data.findings) for status in ("error", "warning", "info")}
+    summary = ", ".join(
+        f"{count} {status}{'s' * (count > 1 and status != 'info')}" for status, count in counts.items() if count
+    )
+    mark = ("✗ ", "error") if counts["error"] else ("! ", "warning") if counts["warning"] else ("✓ ", "ok")
+    return [*parts, *findings_lines(data.findings), Text.assemble(mark, summary or "all nodes are equal")]
 
 
 def _groups(data: FleetCheckResult) -> RenderableType:
@@ -51,15 +56,6 @@ def _differences(group: Group) -> Text:
     if len(group.differences) > MAX_DIFFERENCES:
         parts.append(Text(f"{len(group.differences) - MAX_DIFFERENCES} more", style="dim"))
     return Text(", ").join(parts) if parts else Text("none", style="ok")
-
-
-def _verdict(data: FleetCheckResult) -> Text:
-    counts = {status: sum(f.status == status for f in data.findings) for status in ("error", "warning", "info")}
-    summary = ", ".join(
-        f"{count} {status}{'s' * (count > 1 and status != 'info')}" for status, count in counts.items() if count
-    )
-    mark = ("✗ ", "error") if counts["error"] else ("! ", "warning") if counts["warning"] else ("✓ ", "ok")
-    return Text.assemble(mark, summary or "all nodes are equal")
 
 
 def render_collective(data: CollectiveResult) -> list[RenderableType]:

@@ -46,7 +46,13 @@ def merge(base: Mapping[str, Any], file: LoadedFile) -> dict[str, Any]:
     """The data of a profile after one file has extended it."""
     before = msgspec.convert({name: base.get(name, []) for name in ENTRY_CHECKS}, Entries)
     dropped = _dropped_names(before, file)
-    inherited = _inherited_entries(base, before, file.entries, dropped)
+    own_names = _names(file.entries)  # a requirement replaces all inherited entries of its distribution
+    removed = {name: {*own_names["requirements"], *names, *dropped} for name, names in own_names.items()}
+    removed["requirements"] = {*own_names["requirements"], *dropped}
+    inherited = {
+        key: [entry for entry, name in zip(base.get(key, []), names, strict=True) if name not in removed[key]]
+        for key, names in _names(before).items()
+    }
     kept = {
         key: value for key, value in base.items() if key not in ("evidence", "id", "title", "summary", *ENTRY_CHECKS)
     }
@@ -85,19 +91,6 @@ def _names(entries: Entries) -> dict[str, list[str]]:
         "requirements": distribution_names(entries.requirements),
         "constraints": distribution_names(entries.constraints),
         "wheels": [normalize_name(wheel.name) for wheel in entries.wheels],
-    }
-
-
-def _inherited_entries(
-    base: Mapping[str, Any], before: Entries, own: Entries, dropped: set[str]
-) -> dict[str, list[Any]]:
-    """The inherited entries of the base's lists. A requirement replaces all entries of its distribution."""
-    own_names = _names(own)
-    removed = {name: {*own_names["requirements"], *names, *dropped} for name, names in own_names.items()}
-    removed["requirements"] = {*own_names["requirements"], *dropped}
-    return {
-        key: [entry for entry, name in zip(base.get(key, []), names, strict=True) if name not in removed[key]]
-        for key, names in _names(before).items()
     }
 
 

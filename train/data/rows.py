@@ -40,7 +40,13 @@ def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[
     rows = [parse(raw, settings) for raw in raw_rows]
     # A line of a JSONL file may omit a column; a reward function then gets None for it.
     rows = [row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows]
-    _refuse_mixed_prompts(rows)
+    # TRL checks only the first prompt of a batch for messages.
+    first = rows[0]
+    other = next((row for row in rows if type(row["prompt"]) is not type(first["prompt"])), None)
+    if other:
+        kinds = {str: "text", list: "messages"}
+        problem = f"is {kinds[type(other['prompt'])]}, that of {first['source']} is {kinds[type(first['prompt'])]}"
+        raise bad_data(f"{other['source']}: the prompt", problem, "prompts all text, or all messages")
     summary = {"format": data_format, "files": [path.name for path in source.files] or [source.name]}
     if is_hub:
         summary["commit"] = find_commit(source.name)[0]
@@ -161,16 +167,6 @@ def _check_messages(location: str, messages: list[Any]) -> list[dict[str, str]]:
         problem = f"the last message has the role {checked[-1]['role']}"
         raise bad_data(f"{location},", problem, "a last message with the role user")
     return checked
-
-
-def _refuse_mixed_prompts(rows: list[dict[str, Any]]) -> None:
-    """TRL checks only the first prompt of a batch for messages, so all prompts must be of one kind."""
-    first = rows[0]
-    other = next((row for row in rows if type(row["prompt"]) is not type(first["prompt"])), None)
-    if other:
-        kinds = {str: "text", list: "messages"}
-        problem = f"is {kinds[type(other['prompt'])]}, that of {first['source']} is {kinds[type(first['prompt'])]}"
-        raise bad_data(f"{other['source']}: the prompt", problem, "prompts all text, or all messages")
 
 
 def _add_decision(row: dict[str, Any], decision: tes_data.Decision) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numbers import Real
 from typing import Any
 
 from data.answers import read_action, read_number
+from data.files import cut
 from rewards.deadline import DeadlineExceeded, deadline
 from rewards.q_values import q_value_reward
 from rewards.user_function import UserReward, check_user_reward, is_user_reward
@@ -298,8 +299,8 @@ def sample_error(name: str, problem: str, batch: Batch, number: int | None) -> B
     phase = "evaluation" if step is None else f"step {step}"
     if number is not None:
         row, text = batch.rows[number], batch.texts[number]
-        sample = f"; sample {row.get('source', number)}: prompt {_cut(repr(row['prompt']))}, "
-        sample += f"completion {_cut(repr(text))}"
+        sample = f"; sample {row.get('source', number)}: prompt {cut(repr(row['prompt']))}, "
+        sample += f"completion {cut(repr(text))}"
     return BadInput(
         f"reward {name}, {phase}: it {problem}{sample}",
         expected=f"a list with one number per sample of at most {MAX_REWARD:g}, or None if the reward does not apply",
@@ -313,7 +314,7 @@ def describe_exception(error: BaseException) -> str:
     while trace is not None:
         location = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return f"{type(error).__name__}: {_cut(' '.join(str(error).split()))}{location}"
+    return f"{type(error).__name__}: {cut(' '.join(str(error).split()))}{location}"
 
 
 def describe_value(value: object) -> str:
@@ -322,8 +323,4 @@ def describe_value(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python does not format integers of more than 4,300 digits
         text = f"a number of {int(value).bit_length()} bits"  # type: ignore[call-overload]
-    return "None" if value is None else f"{_cut(text, 60)} ({type(value).__name__})"
-
-
-def _cut(text: str, length: int = 200) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
+    return "None" if value is None else f"{cut(text, 60)} ({type(value).__name__})"

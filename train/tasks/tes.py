@@ -91,7 +91,8 @@ class TesTask:
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Return the results of untrained policies on the held-out rows."""
-        constant, rows = self._best_constant(), self.held_out
+        means = [_mean([regret(row.q, action) for row in self._training_decisions]) for action in range(ACTIONS)]
+        constant, rows = means.index(min(means)), self.held_out
         return {
             "uniform_random": self._summarise_actions([(row, action) for row in rows for action in range(ACTIONS)]),
             "always_0": self._summarise_actions([(row, 0) for row in rows]),
@@ -99,10 +100,6 @@ class TesTask:
             | self._summarise_actions([(row, constant) for row in rows]),
             "least_action_that_meets_the_load": self._summarise_actions([(row, row["least"]) for row in rows]),
         }
-
-    def _best_constant(self) -> int:
-        means = [_mean([regret(row.q, action) for row in self._training_decisions]) for action in range(ACTIONS)]
-        return means.index(min(means))
 
     def _summarise_actions(self, actions: list[tuple[dict[str, Any], int]]) -> dict[str, float]:
         return self.summarise([self._score(row, f"[{action}]") for row, action in actions])

@@ -15,7 +15,6 @@ from envdoctor.training.launchers.records import (
     LaunchContext,
     Launcher,
     LaunchOptions,
-    Partition,
     RunSpec,
     Variable,
 )
@@ -226,7 +225,12 @@ def _plan_in_allocation(
 def _plan_job(options: LaunchOptions, spec: RunSpec, context: LaunchContext, nodes: int) -> Launch:
     """Plan a job file and its submission with sbatch."""
     slurm.validate_job(options.job)
-    partition = _select_partition(options, context)
+    requested = options.job.partition
+    matching = [partition for partition in context.partitions if requested in ("", partition.name)]
+    if requested and context.partitions and not matching:
+        known = list(dict.fromkeys(partition.name for partition in context.partitions))
+        raise unknown_name("partition", requested, known, hint="sinfo")
+    partition = matching[0] if matching else None
     cpu = spec.settings.get("device") == "cpu"
     wanted = options.gpus or (0 if cpu or partition is None else partition.gpus)
     if partition and partition.gpus and wanted > partition.gpus and not cpu:
@@ -255,13 +259,3 @@ def _set_variables(spec: RunSpec, context: LaunchContext, *, torchrun: bool) -> 
     """Return the variables to set; node.py unsets the others on each node."""
     environment = plan_environment(spec, context, processes=1, torchrun=torchrun)
     return tuple(variable for variable in environment if variable.value is not None)
-
-
-def _select_partition(options: LaunchOptions, context: LaunchContext) -> Partition | None:
-    """Return the requested partition, else the first that sinfo lists; None where sinfo lists none."""
-    requested = options.job.partition
-    matching = [partition for partition in context.partitions if requested in ("", partition.name)]
-    if requested and context.partitions and not matching:
-        known = list(dict.fromkeys(partition.name for partition in context.partitions))
-        raise unknown_name("partition", requested, known, hint="sinfo")
-    return matching[0] if matching else None

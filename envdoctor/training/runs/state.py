@@ -161,6 +161,8 @@ class RunReducer:
         evaluations = list(self.evaluations.values())
         if len(evaluations) > MAX_MESSAGES:
             evaluations = [evaluations[0], *evaluations[-MAX_MESSAGES:]]
+        measured = [row["seconds"] for row in self.step_metrics if "seconds" in row]
+        between = [after - before for (_, before), (_, after) in pairwise(self.step_ends)]
         return RunState(
             phase=self.phase,
             detail=self.detail,
@@ -170,7 +172,7 @@ class RunReducer:
             rewards=tuple(reward for _, reward in self.rewards),
             evaluations=tuple(evaluations),
             shares=time_shares(self.step_metrics),
-            step_seconds=self._step_seconds(),
+            step_seconds=statistics.median(measured or between) if measured or between else None,
             seconds_left=self._seconds_left(),
             alarms=tuple(self.alarms),
             notes=tuple(self.notes),
@@ -180,12 +182,6 @@ class RunReducer:
             result=self.result,
             last_event=self.last_event,
         )
-
-    def _step_seconds(self) -> float | None:
-        """Return the median of the measured step times, else of the times between the ends of steps."""
-        measured = [row["seconds"] for row in self.step_metrics if "seconds" in row]
-        between = [after - before for (_, before), (_, after) in pairwise(self.step_ends)]
-        return statistics.median(measured or between) if measured or between else None
 
     def _seconds_left(self) -> float | None:
         """Estimate the time left from the ends of the last steps, which include evaluations and checkpoints."""
