@@ -50,7 +50,10 @@ def _resolve_with(wheels: Sequence[TorchWheel], profile: Profile, target: Target
     if lock is None:
         return None
     packages = tuple(_published_package(package, wheels) for package in lock.packages)
-    return msgspec.structs.replace(lock, packages=packages) if _is_from_one_index(packages, wheels) else None
+    # torch and its family must all come from this index: builds of two indexes are not binary compatible.
+    hashes = {wheel.sha256 for wheel in wheels}
+    is_complete = all(package.sha256 in hashes for package in packages if package.name in TORCH_FAMILY)
+    return msgspec.structs.replace(lock, packages=packages) if is_complete else None
 
 
 def _published_package(package: Package, wheels: Sequence[TorchWheel]) -> Package:
@@ -60,12 +63,6 @@ def _published_package(package: Package, wheels: Sequence[TorchWheel]) -> Packag
             source = f"the PyTorch index ({wheel.backend})"
             return msgspec.structs.replace(package, sha256=wheel.sha256, size=wheel.size, source=source)
     return package
-
-
-def _is_from_one_index(packages: Sequence[Package], wheels: Sequence[TorchWheel]) -> bool:
-    """Whether torch and its family all come from this index: builds of two indexes are not binary compatible."""
-    hashes = {wheel.sha256 for wheel in wheels}
-    return all(package.sha256 in hashes for package in packages if package.name in TORCH_FAMILY)
 
 
 def write_placeholder(folder: Path, wheel: TorchWheel) -> Path:

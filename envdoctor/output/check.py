@@ -9,10 +9,9 @@ from envdoctor.commands.check import CheckResult
 from envdoctor.core.records import Choice, Finding
 from envdoctor.output.console import indent
 from envdoctor.output.diagnosis import stack_lines
+from envdoctor.output.findings import finding_lines
 from envdoctor.output.machine import machine_tables
 from envdoctor.profiles import violation_texts
-
-MARKS = {"ok": "✓", "info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗", "skipped": "-"}
 
 
 def render_check(data: CheckResult) -> list[RenderableType]:
@@ -32,14 +31,7 @@ def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]
     if not findings:
         return [title, Text.assemble(("  ✓ ", "ok"), "no problems found")]
     known = [finding for finding in findings if finding.status != "unknown"]
-    return [title, *(part for finding in known for part in _finding(finding)), *_unknown(findings)]
-
-
-def findings_lines(findings: tuple[Finding, ...]) -> list[RenderableType]:
-    """Findings of another command, in the form of `check`; empty without findings."""
-    if not findings:
-        return []
-    return [Text("\nFindings", style="title"), *(part for finding in findings for part in _finding(finding))]
+    return [title, *(part for finding in known for part in finding_lines(finding)), *_unknown(findings)]
 
 
 def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
@@ -53,23 +45,6 @@ def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
         Text.assemble(("  ? ", "unknown"), f"{fact} could not be read; not evaluated: ", ", ".join(rules))
         for fact, rules in rules_by_fact.items()
     ]
-
-
-def _finding(finding: Finding) -> list[RenderableType]:
-    mark = MARKS.get(finding.status, "?")
-    head = Text.assemble(
-        (f"  {mark} ", finding.status), (f"{finding.id} ", "title"), finding.message, (f"  [{finding.cause}]", "dim")
-    )
-    if finding.status == "info":
-        return [head]  # harmless: `envdoctor explain ID` prints the details
-    parts: list[RenderableType] = [head]
-    if finding.fix:
-        parts.append(indent(Text(finding.fix)))
-    parts.extend(indent(Text(f"$ {command}", style="command")) for command in finding.commands)
-    parts.extend(indent(Text(f"{e.fact}: {e.value} ({e.source})", style="dim")) for e in finding.evidence)
-    if finding.url:
-        parts.append(indent(Text(finding.url, style="dim")))
-    return parts
 
 
 def choice_lines(choice: Choice) -> list[RenderableType]:

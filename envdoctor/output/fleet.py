@@ -7,8 +7,8 @@ from rich.text import Text
 
 from envdoctor.fleet.ranks import CollectiveResult
 from envdoctor.fleet.records import FleetCheckResult, Group
-from envdoctor.output.check import findings_lines
 from envdoctor.output.console import table
+from envdoctor.output.findings import findings_lines
 
 HEADLINE_FACTS = ("GPUs", "driver", "torch", "NCCL", "python", "InfiniBand")
 MAX_DIFFERENCES = 6

@@ -74,7 +74,7 @@ def render_profile(data: ProfileDetails) -> list[RenderableType]:
         *_wheels(profile),
         *_build(profile.build),
         *_system(data),
-        *_environment("environment", profile.environment),
+        *_environment(profile.environment),
         *_locks(data),
         *_evidence(profile),
     ]
@@ -172,9 +172,9 @@ def _system(data: ProfileDetails) -> Parts:
         yield indent(Text(packages, style="dim"), 4)
 
 
-def _environment(title: str, values: dict[str, str]) -> Parts:
+def _environment(values: dict[str, str]) -> Parts:
     if values:
-        yield Text(f"\n{title}", style="title")
+        yield Text("\nenvironment", style="title")
     for name, value in values.items():
         yield indent(Text(f"{name}={value}"), 2)
 

@@ -14,11 +14,9 @@ from envdoctor.output import run_lines
 from envdoctor.output.console import out, table
 from envdoctor.output.run_live import alarm_line, evaluation_line, silence_line, trainer_line
 from envdoctor.training.runs.directory import resume_hint
-from envdoctor.training.runs.state import Evaluation
 
 ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
 SUCCESS = ("✓ ", "ok")
-STATUS: dict[str, str] = {"done": "done", "failed": "failed", "interrupted": "interrupted", "": "running"}
 
 
 def render_watch(data: WatchResult) -> list[RenderableType]:
@@ -26,10 +24,11 @@ def render_watch(data: WatchResult) -> list[RenderableType]:
     state = data.state
     mark = ENDINGS[state.ending]
     parts: list[RenderableType] = [
-        Text.assemble(mark, (data.recipe, "title"), f" {STATUS[state.ending]}: {data.directory}")
+        Text.assemble(mark, (data.recipe, "title"), f" {state.ending or 'running'}: {data.directory}")
     ]
     parts += run_lines.lines(state, out().width, data.gpus)
-    parts += [evaluation_line(evaluation) for evaluation in _first_and_last_evaluation(data)]
+    first_and_last = (*state.evaluations[:1], *state.evaluations[1:][-1:])
+    parts += [evaluation_line(evaluation) for evaluation in first_and_last]
     parts += [alarm_line(alarm) for alarm in state.alarms]
     parts += [Text.assemble(("  i ", "info"), note) for note in state.notes]
     if data.silent is not None:
@@ -43,12 +42,6 @@ def render_watch(data: WatchResult) -> list[RenderableType]:
     if state.ending == "interrupted":
         parts.append(Text(resume_hint(Path(data.directory)), style="info", no_wrap=True))
     return parts
-
-
-def _first_and_last_evaluation(data: WatchResult) -> list[Evaluation]:
-    """Return the first and the last evaluation on held-out data."""
-    evaluations = data.state.evaluations
-    return [*evaluations[:1], *evaluations[-1:]] if len(evaluations) > 1 else list(evaluations)
 
 
 def render_plot(data: PlotResult) -> list[RenderableType]:
@@ -88,7 +81,7 @@ def render_pack_check(data: PackCheckResult) -> list[RenderableType]:
 
 def _contents(manifest: Manifest) -> list[RenderableType]:
     """Render the run in one line, and its held-out metrics."""
-    status = f"{STATUS[manifest.ending]} at step {manifest.step} of {manifest.steps}"
+    status = f"{manifest.ending or 'running'} at step {manifest.step} of {manifest.steps}"
     lines: list[RenderableType] = [Text(f"  {manifest.run}: recipe {manifest.recipe}, {status}", style="dim")]
     if manifest.after:
         rows = table("held-out", "before", "after")

@@ -238,7 +238,11 @@ def _base_file(file: LoadedFile, environ: Mapping[str, str]) -> Path:
 
 def _load_file(path: Path) -> LoadedFile:
     """Read one file and check its values and lists."""
-    text = _read_profile_text(path)
+    text = read_toml_text(path, expected=FORMAT, hint=HINT)
+    if len(text) > FILE_BYTES:
+        raise BadInput(
+            f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT
+        )
     data = parse_toml(text, source=str(path), expected=FORMAT, hint=HINT)
     for problem in check_values(data):
         raise problem_error(path, find_line(text, problem.place), problem)
@@ -252,15 +256,6 @@ def _load_file(path: Path) -> LoadedFile:
             for problem in check_entry(entry, f"{name}[{number}]"):
                 raise loaded.problem_error(problem)
     return loaded
-
-
-def _read_profile_text(path: Path) -> str:
-    text = read_toml_text(path, expected=FORMAT, hint=HINT)
-    if len(text) > FILE_BYTES:
-        raise BadInput(
-            f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT
-        )
-    return text
 
 
 def _merged_profile(chain: Sequence[LoadedFile]) -> Profile:

@@ -29,9 +29,15 @@ def fsdp_fields(
     """GRPOConfig's fields for `sharding`; none without it. Refuses unsupported combinations."""
     if settings["sharding"] != "fsdp":
         return {}
+    from packaging.version import Version
+
     check_fsdp_processes(device, ranks)
-    for message, expected, hint in _version_conflicts(versions):
-        raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
+    for name, least in MINIMUM_VERSIONS.items():
+        if (versions.get(name) or Version("0")) < Version(least):
+            raise BadInput(
+                f"sharding = fsdp with {name} {versions.get(name)}",
+                expected=f"{name} {least} or newer", hint=f"envdoctor profiles, or {OFF}",
+            )  # fmt: skip
     check_fsdp_settings(settings)
     return {
         "fsdp": True,
@@ -69,16 +75,6 @@ def check_fsdp_processes(device: str, ranks: int) -> None:
             expected="at least two GPUs, one process per GPU",
             hint=f"--gpus 2, or {OFF}",
         )
-
-
-def _version_conflicts(versions: Mapping[str, Version | None]) -> list[tuple[str, str, str]]:
-    from packaging.version import Version
-
-    return [
-        (f"with {name} {versions.get(name)}", f"{name} {least} or newer", f"envdoctor profiles, or {OFF}")
-        for name, least in MINIMUM_VERSIONS.items()
-        if (versions.get(name) or Version("0")) < Version(least)
-    ]
 
 
 def _setting_conflicts(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:

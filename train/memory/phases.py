@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from memory import formulas
 from memory.formulas import GIB, MicroBatch
-from memory.fsdp import gathered_sizes
+from memory.shape import gathered_sizes
 from memory.workload import Workload
 
 MAX_VLLM_SHARE = 0.95

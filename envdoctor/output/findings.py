@@ -1,0 +1,37 @@
+"""Human output of findings, shared by `check`, `audit` and `fleet check`."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from envdoctor.core.records import Finding
+from envdoctor.output.console import indent
+
+MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
+
+
+def findings_lines(findings: tuple[Finding, ...]) -> list[RenderableType]:
+    """A title and the findings; empty without findings."""
+    if not findings:
+        return []
+    return [Text("\nFindings", style="title"), *(part for finding in findings for part in finding_lines(finding))]
+
+
+def finding_lines(finding: Finding) -> list[RenderableType]:
+    """A finding with its fix, commands and evidence; the details of a harmless one are in `envdoctor explain ID`."""
+    line = f"line {finding.line}: " if finding.line else ""
+    head = Text.assemble(
+        (f"  {MARKS.get(finding.status, '?')} ", finding.status), (f"{finding.id} ", "title"),
+        line, finding.message, (f"  [{finding.cause}]", "dim"),
+    )  # fmt: skip
+    if finding.status == "info":
+        return [head]
+    parts: list[RenderableType] = [head]
+    if finding.fix:
+        parts.append(indent(Text(finding.fix)))
+    parts += [indent(Text(f"$ {command}", style="command")) for command in finding.commands]
+    parts += [indent(Text(f"{item.fact}: {item.value} ({item.source})", style="dim")) for item in finding.evidence]
+    if finding.url:
+        parts.append(indent(Text(finding.url, style="dim")))
+    return parts
