@@ -50,11 +50,8 @@ from envdoctor.install.wheel_step import WheelOutcome, add_wheel
 from envdoctor.locking.lock_files import format_lock
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, summarize_error
 
-RETRY_DELAYS = (
-    2.0,
-    8.0,
-    30.0,
-)  # seconds before a retry of an unreachable source; uv's cache keeps finished downloads
+# Seconds before a retry of an unreachable source. uv's cache keeps finished downloads.
+RETRY_DELAYS = (2.0, 8.0, 30.0)
 
 
 class StepRecord(Record, frozen=True):

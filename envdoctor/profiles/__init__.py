@@ -44,34 +44,10 @@ from envdoctor.profiles.records import (
 )
 
 __all__ = [
-    "ATTENTIONS",
-    "DISK",
-    "PROFILE_SCHEMA",
-    "Build",
-    "Cuda",
-    "ListedProfile",
-    "Pin",
-    "Profile",
-    "ProfileEvidence",
-    "Python",
-    "Source",
-    "Train",
-    "Verify",
-    "Wheel",
-    "When",
-    "advice",
-    "check_fact",
-    "choose",
-    "list_profiles",
-    "profile_file",
-    "profile_is_bundled",
-    "profile_names",
-    "read_bases",
-    "read_candidates",
-    "read_profile",
-    "read_profiles",
-    "violation_texts",
-    "violations",
+    "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "ListedProfile", "Pin", "Profile",
+    "ProfileEvidence", "Python", "Source", "Train", "Verify", "Wheel", "When", "advice", "check_fact", "choose",
+    "list_profiles", "profile_file", "profile_is_bundled", "profile_names", "read_bases", "read_candidates",
+    "read_profile", "read_profiles", "violation_texts", "violations",
 ]  # fmt: skip
 
 GIB = 1 << 30

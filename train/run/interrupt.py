@@ -17,11 +17,7 @@ class Interrupt:
         # torchrun sends SIGTERM again when another rank has exited, possibly before this one has saved its
         # checkpoint. A forced stop uses SIGKILL.
         self.ignores_repeats = "TORCHELASTIC_RUN_ID" in os.environ
-        for name in (
-            signal.SIGINT,
-            signal.SIGTERM,
-            signal.SIGUSR1,
-        ):  # USR1: a scheduler's warning before the time limit
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # USR1: a scheduler's warning before its limit
             signal.signal(name, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

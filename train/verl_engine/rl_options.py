@@ -159,9 +159,8 @@ def _critic_options(settings: Mapping[str, Any], version: Version, context: Laun
         options |= old_optimizer_options("critic.optim", settings, settings["critic_learning_rate"])
     if version >= Version("0.6.1"):
         options |= attention_options("critic.model", context.attention)
-        if (
-            context.attention != "flash_attention_2"
-        ):  # verl hard-codes it for the critic; the external module replaces it
+        # verl hard-codes FlashAttention 2 for the critic; the external module replaces it.
+        if context.attention != "flash_attention_2":
             variables = {
                 # Keep the user's PYTHONPATH, which this value replaces in Ray's processes.
                 "PYTHONPATH": os.pathsep.join(filter(None, [str(EXTERNAL_MODULES), os.environ.get("PYTHONPATH")])),
