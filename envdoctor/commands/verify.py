@@ -94,7 +94,6 @@ def _run_probes(request: VerifyRequest, reporter: Reporter) -> CommandResult:
 
 
 def _with_likely_causes(verification: Verification, interpreter: Path) -> Verification:
-    """Add the likely cause to each failed probe."""
     failed = [result for result in verification.results if result.outcome not in ("passed", "unavailable")]
     if not failed:
         return verification

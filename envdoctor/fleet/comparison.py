@@ -158,7 +158,6 @@ class FleetComparison:
         return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, (command,))]
 
     def _difference(self, fact: str, values: Mapping[str, list[str]]) -> Finding:
-        """Report a fact in which nodes differ."""
         row = find_compared_fact(fact)
         majority_value = majority(values)
         ranked = sorted(values.items(), key=lambda item: -len(item[1]))
@@ -187,7 +186,6 @@ class FleetComparison:
         return f" ({', '.join(listed[:MAX_PACKAGES])}{more})"
 
     def _command(self, row: ComparedFact, fact: str, node: str, majority_value: str | None) -> str:
-        """Return the command of a fact's row for one node."""
         expected = majority_value or "VALUE"
         size = re.sub(r"\s*GiB.*", "G", expected)
         command = row.command

@@ -96,13 +96,11 @@ def launch_lines(run: Run) -> list[Text]:
 
 
 def _file(path: str, text: str) -> list[Text]:
-    """Render a file of the launch."""
     lines = [_shell_line(line) for line in text.rstrip("\n").split("\n")]
     return [Text(f"# ---- {path}", style="title"), *lines, Text("# ----", style="title")]
 
 
 def _shell_line(line: str) -> Text:
-    """Render a line of shell with a dim comment."""
     command, mark, reason = line.partition("  # ")
     return Text.assemble(command, (f"{mark}{reason}", "dim"))
 
@@ -112,7 +110,6 @@ def _command(words: Sequence[str]) -> Text:
 
 
 def _submitted(data: TrainResult) -> list[RenderableType]:
-    """Render a submitted SLURM job."""
     run = data.run.directory
     saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""
     return [
@@ -139,7 +136,6 @@ def _number(value: object) -> str:
 
 
 def _setting_value(value: object) -> str:
-    """Format a value for --set."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

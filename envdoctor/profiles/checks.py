@@ -166,7 +166,6 @@ def iso_date(text: str) -> str:
 
 
 def _check_variables(environment: Mapping[str, str], table: str) -> Iterator[Problem]:
-    """Check the variables of the environment or of a build."""
     for name, value in environment.items():
         place = f"{table}.{name}"
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -217,7 +216,6 @@ def _check_build_pins(profile: Profile) -> Iterator[Problem]:
 
 
 def _check_system_names(names: tuple[str, ...], place: str) -> Iterator[Problem]:
-    """Check that the table of system packages has all names."""
     known = sorted(system_packages())
     for name in names:
         if name not in known:

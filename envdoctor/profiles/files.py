@@ -259,7 +259,6 @@ def _load_file(path: Path) -> LoadedFile:
 
 
 def _merged_profile(chain: Sequence[LoadedFile]) -> Profile:
-    """Merge a chain of files into a profile, and check it."""
     data = dict(chain[-1].data)
     for file in reversed(chain[:-1]):
         data = merge(data, file)
