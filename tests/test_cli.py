@@ -141,7 +141,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
         ["train", "sort", "--venv", "gone"],
         "bin/python is a link to /no/python3.9",
     ),
-    "two interpreters": (["verify", "--venv", "a", "--python", "b"], "both given"),
+    "two interpreters": (["verify", "--venv", "a", "--python", "b"], "cannot be combined with"),
     "unknown probe": (["verify", "--python", sys.executable, "--only", "torch_matmull"], "'torch_matmul'"),
     "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
     "home of an unknown user": (["train", "~no-such-user/x.toml"], "no-such-user"),

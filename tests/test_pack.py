@@ -22,7 +22,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.output.schema import schema_of
 
 TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1vW4xY7z"
-OTHER = "correct-horse-battery-staple"  # recognised only by its environment variable
+OTHER = "correct-horse-battery-staple"  # recognized only by its environment variable
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hand-written environment lists in issues: recognised entries, and text that is ignored."""
+"""Hand-written environment lists in issues: recognized entries, and text that is ignored."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class CheckResult(Record, frozen=True):
     findings: tuple[Finding, ...]
     rules: int
     choice: Choice
-    report: tuple[str, ...] = ()  # kinds of output recognised in a pasted report
+    report: tuple[str, ...] = ()  # kinds of output recognized in a pasted report
     made: ManagedEnvironment | None = None  # None: envdoctor did not install the environment
     verification: VerificationStatus | None = None  # None: its probes were not run
     benchmark: BenchmarkStatus | None = None

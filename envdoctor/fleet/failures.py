@@ -1,4 +1,4 @@
-"""Connection failures: their kinds, recognised by the messages of ssh and of shells, and their fixes."""
+"""Connection failures: their kinds, recognized by the messages of ssh and of shells, and their fixes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from envdoctor.profiles import violation_texts
 
 def render_check(data: CheckResult) -> list[RenderableType]:
     """Facts of machine and environment, findings, and the profiles."""
-    report = [Text(f"recognised in the report: {', '.join(data.report)}", style="dim")] if data.report else []
+    report = [Text(f"recognized in the report: {', '.join(data.report)}", style="dim")] if data.report else []
     return [
         *report,
         *machine_tables(data.machine),

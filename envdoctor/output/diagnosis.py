@@ -140,7 +140,7 @@ def stack_lines(data: CheckResult) -> list[RenderableType]:
 
 
 def _fact_text(fact: Fact[Any]) -> str:
-    return str(fact.value) if fact.state == "known" else f"{fact.state} ({fact.note})" if fact.note else fact.state
+    return str(fact.value) if fact.state == "known" else f"{fact.state}: {fact.note}" if fact.note else fact.state
 
 
 def _source(fact: Fact[Any]) -> Text:

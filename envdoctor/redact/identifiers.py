@@ -1,4 +1,4 @@
-"""Redaction of user names, host names, e-mail addresses, UUIDs and serial numbers, recognised by their context."""
+"""Redaction of user names, host names, e-mail addresses, UUIDs and serial numbers, recognized by their context."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MACHINE_ID = re.compile(r"machine[ _-]?id\W{1,8}([0-9a-f]{32})\b")
 
 
 def redact_identifiers(text: str, replace_value: ReplaceValue, public: AbstractSet[str]) -> str:
-    """The text without user and host names that are recognised by their context. `public` are more public sites."""
+    """The text without user and host names that are recognized by their context. `public` are more public sites."""
     text = _redact_user_at_host(text, replace_value)
     text = _redact_known_patterns(text, replace_value)
     if "://" in text:

@@ -58,7 +58,7 @@ class RunFileRedactor:
         return [self.data(item, name) for item in value] if isinstance(value, list) else value
 
     def text(self, text: str) -> str:
-        """A text without secrets, recognised by their format or by the name before them."""
+        """A text without secrets, recognized by their format or by the name before them."""
         text = redact_private_keys(text, self._replace_value)
         return self._redact_known_values(redact_secrets(text, self._replace_value))
 

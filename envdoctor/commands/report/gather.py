@@ -161,7 +161,7 @@ def read_tail(path: Path, notes: list[str]) -> tuple[str, ...]:
         notes.append(f"cannot read {path}: {error.strerror}")
         return ()
     text = data.decode("utf-8", "replace").rstrip()
-    if size > TAIL_BYTES:  # the first line may be incomplete, and a part of a secret is not recognised
+    if size > TAIL_BYTES:  # the first line may be incomplete, and a part of a secret is not recognized
         text = re.split(r"\n", text, maxsplit=1)[-1] if "\n" in text else re.split(r"\s", text, maxsplit=1)[-1]
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
     return tuple(_printable(line) for line in lines[-TAIL_LINES:]) if text else ()
