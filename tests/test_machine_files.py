@@ -41,7 +41,7 @@ def test_facts_of_machines_written_from_sources(
     name: str, gpu: str, mib: int, count: int, stack: tuple[str, str, str]
 ) -> None:
     machine = read_bundled_machine(name)
-    assert "written from sources on 2026-11-21, not read from a machine" in machine.origin
+    assert "compiled from published sources on 2026-11-21, not read from a machine" in machine.origin
     gpus = machine.gpus.value or ()
     assert [(g.index, g.name.value, g.memory_total.value) for g in gpus] == [
         (i, gpu, mib << 20) for i in range(count)

@@ -209,7 +209,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
     schema: int = MACHINE_SCHEMA
     name: str = ""
-    origin: str = ""  # read on this machine, recorded on a date, or written from sources
+    origin: str = ""  # read on this machine, recorded on a date, or compiled from published sources
     system: System
     memory: Memory
     storage: Storage
