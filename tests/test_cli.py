@@ -33,7 +33,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
     data = envelope(envdoctor("check", "--machine", "cpu-2core", "--format", "json", home=home))
     assert list(data) == ["schema", "envdoctor", "command", "ok", "exit_code", "data", "error"]
     assert (data["schema"], data["command"], data["ok"], data["exit_code"], data["error"]) == (
-        1,
+        2,
         "check",
         True,
         0,

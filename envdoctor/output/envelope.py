@@ -10,7 +10,7 @@ from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.results import CommandResult
 
-ENVELOPE_SCHEMA = 1
+ENVELOPE_SCHEMA = 2
 
 
 def envelope(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from envdoctor.rules.registry import Rule
 INTRODUCTION = """# Rules and causes
 
 The rules of `envdoctor check`, and the causes that `envdoctor check` and `envdoctor explain` report.
-This page is generated: `python tests/docs_page.py`. `envdoctor explain RULE-ID` and `envdoctor explain CAUSE`
+This page is generated: `python docs/generate.py`. `envdoctor explain RULE-ID` and `envdoctor explain CAUSE`
 print the same texts.
 """
 
