@@ -154,7 +154,7 @@ def machines_part() -> str:
     rows = ["| machine | facts | profile that fits |", "|---|---|---|"]
     for name in machine_names():
         machine = read_recorded(name)
-        origin = "recorded" if machine.origin.startswith("recorded") else "written from sources"
+        origin = "recorded" if machine.origin.startswith("recorded") else "from published sources"
         rows.append(f"| `{name}` | {origin} | `{choose(machine, read_profiles()).profile}` |")
     return "\n".join(rows)
 

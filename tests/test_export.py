@@ -142,7 +142,7 @@ def test_script_installs_and_prints_the_torch_version(stack: SmallStack) -> None
     repeated = stack.run("bash", path, "new folder")
     assert (repeated.returncode, repeated.stderr) == (
         1,
-        f"stop: {venv} already exists; use another directory: bash {path} FOLDER\n",
+        f"stop: {venv} already exists; use another directory: bash {path} DIR\n",
     )
 
 

@@ -65,7 +65,7 @@ class AbiRequest(Record, frozen=True):
     Example: envdoctor abi .venv
     """
 
-    venv: Annotated[str, Argument("The folder of the environment.", "VENV")]
+    venv: Annotated[str, Argument("The directory of the environment.", "VENV")]
 
 
 def run(request: AbiRequest) -> CommandResult:

@@ -67,7 +67,7 @@ class ArchsRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor archs .venv --cc 9.0,12.0
     """
 
-    target: Annotated[str, Argument("A compiled file, an environment, or a folder.", "FILE|VENV")]
+    target: Annotated[str, Argument("A compiled file, an environment, or a directory.", "FILE|VENV")]
     cc: Annotated[str, Option("--cc", "Compute capabilities to use instead of a machine's GPUs.", "X.Y,...")] = ""
     machine: MachineOption = ""
     facts: FactOption = ()

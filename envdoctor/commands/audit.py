@@ -47,10 +47,10 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor audit SETUP.md --machine gh200-480gb
     """
 
-    target: Annotated[str, Argument("A lock, requirements file, setup guide (.md) or environment.", "FILE|FOLDER")]
+    target: Annotated[str, Argument("A lock, requirements file, setup guide (.md) or environment.", "FILE|DIR")]
     machine: MachineOption = ""
     facts: FactOption = ()
-    fix: Annotated[str, Option("--fix", "Write corrected requirements and a profile here.", "FOLDER")] = ""
+    fix: Annotated[str, Option("--fix", "Write corrected requirements and a profile here.", "DIR")] = ""
 
 
 def run(request: AuditRequest) -> CommandResult:

@@ -86,7 +86,7 @@ class FetchRequest(Record, frozen=True, kw_only=True):
     """
 
     profile: ProfileOption
-    dest: Annotated[str, Option("--dest", "The folder to fill.", "DIR")]
+    dest: Annotated[str, Option("--dest", "The directory to fill.", "DIR")]
     python: PythonVersionOption = ""
     architecture: Annotated[
         str, Option("--arch", "x86_64 or aarch64; default: this machine's, if the profile supports it.")

@@ -48,7 +48,7 @@ class InstallRequest(Record, frozen=True, kw_only=True):
     ] = False
     upgrade: Annotated[bool, Option("--upgrade", "Resolve again instead of using the locked versions.")] = False
     wheels: Annotated[
-        str, Option("--from", "Install offline from a folder that `envdoctor fetch` filled.", "DIR")
+        str, Option("--from", "Install offline from a directory that `envdoctor fetch` filled.", "DIR")
     ] = ""
     system: Annotated[
         bool, Option("--system", "Also install missing system packages (compiler, headers), as root.")

@@ -40,9 +40,7 @@ class PlanRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor plan --model openai/gpt-oss-20b --set lora_rank=8 --machine h200
     """
 
-    model: Annotated[
-        str, Option("--model", "The model to train; default: the recipe's.", "ID|FOLDER|config.json")
-    ] = ""
+    model: Annotated[str, Option("--model", "The model to train; default: the recipe's.", "ID|DIR|config.json")] = ""
     recipe: Annotated[str, Option("--recipe", "Use the settings of this recipe.", "NAME|FILE")] = ""
     assignments: SetOption = ()
     machine: MachineOption = ""

@@ -38,7 +38,9 @@ class PlotRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor plot runs/a runs/b --metric reward --metric entropy --output compared.svg
     """
 
-    runs: Annotated[tuple[str, ...], Argument("The run's folder; default: the newest one in ./runs.", "RUN...")] = ()
+    runs: Annotated[
+        tuple[str, ...], Argument("The run's directory; default: the newest one in ./runs.", "RUN...")
+    ] = ()
     output: Annotated[str, Option("--output", "A .png or .svg; default: curves.png in the run.", "FILE", "-o")] = ""
     metrics: Annotated[
         tuple[str, ...], Option("--metric", "A column of metrics.csv to plot; may be repeated.", "NAME")

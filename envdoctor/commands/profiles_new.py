@@ -26,7 +26,7 @@ class ProfilesNewRequest(Record, frozen=True, kw_only=True):
     """
 
     venv: Annotated[str, Option("--from-venv", "The working environment.", "PATH")]
-    name: Annotated[str, Option("--name", "The profile's id; default: the folder's name.")] = ""
+    name: Annotated[str, Option("--name", "The profile's id; default: the directory's name.")] = ""
     output: OutputOption = ""
 
 

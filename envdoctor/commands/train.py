@@ -50,7 +50,7 @@ class TrainRequest(Record, frozen=True, kw_only=True):
     assignments: SetOption = ()
     venv: VenvOption = ""
     python: PythonOption = ""
-    run: Annotated[str, Option("--run", "The run's folder; default: runs/RECIPE-TIME.", "FOLDER")] = ""
+    run: Annotated[str, Option("--run", "The run's directory; default: runs/RECIPE-TIME.", "DIR")] = ""
     resume: Annotated[str, Option("--resume", "Resume a run from this checkpoint.", "latest|CHECKPOINT")] = ""
     dry_run: Annotated[bool, Option("--dry-run", "Check settings and data, print the command, and stop.")] = False
     unverified: Annotated[bool, Option("--unverified", "Train even if the environment is not verified.")] = False

@@ -1,7 +1,7 @@
 """Declarations of command-line options, as annotations of the fields of a command's request record.
 
     class AbiRequest(Record, frozen=True, kw_only=True):
-        venv: Annotated[str, Argument("The folder of the environment.", metavar="VENV")]
+        venv: Annotated[str, Argument("The directory of the environment.", metavar="VENV")]
 
 The command line builds its parameters from these fields. A field that is itself a record adds that record's fields.
 """
@@ -37,7 +37,7 @@ FactOption = Annotated[
     tuple[str, ...], Option("--fact", "Override one fact, such as driver.version=570.26.", "NAME=VALUE")
 ]
 ProfileOption = Annotated[str, Option("--profile", "A bundled profile, or your own TOML file.", "NAME|FILE")]
-VenvOption = Annotated[str, Option("--venv", "The folder of the environment.", "PATH")]
+VenvOption = Annotated[str, Option("--venv", "The directory of the environment.", "PATH")]
 PythonOption = Annotated[str, Option("--python", "The environment's interpreter: a path, or a name on PATH.", "PATH")]
 PythonVersionOption = Annotated[str, Option("--python", "The Python version to resolve for.", "X.Y")]
 OutputOption = Annotated[str, Option("--output", "Write to this file instead of printing.", "FILE", "-o")]
@@ -45,7 +45,7 @@ DryRunRemovalOption = Annotated[bool, Option("--dry-run", "Print what would be r
 SetOption = Annotated[
     tuple[str, ...], Option("--set", "Change a setting of the recipe; may be repeated.", "KEY=VALUE")
 ]
-RunArgument = Annotated[str, Argument("The run's folder; default: the newest one in ./runs.", "RUN")]
+RunArgument = Annotated[str, Argument("The run's directory; default: the newest one in ./runs.", "RUN")]
 
 
 def reject_combination(option: str, others: Mapping[str, object], *, reason: str, hint: str) -> None:

@@ -49,7 +49,7 @@ glibc=${glibc#glibc }
 [[ -n $glibc ]] || stop "no glibc (getconf GNU_LIBC_VERSION prints nothing); the wheels need @@GLIBC@@ or newer"
 at_least "$glibc" @@GLIBC@@ || stop "glibc is $glibc; the wheels need @@GLIBC@@ or newer"
 @@DRIVER@@@@COMPILERS@@
-[[ ! -e $venv && ! -L $venv ]] || stop "$venv already exists; use another directory: bash $0 FOLDER"
+[[ ! -e $venv && ! -L $venv ]] || stop "$venv already exists; use another directory: bash $0 DIR"
 parent=$(dirname -- "$venv")
 [[ -d $parent && -w $parent ]] || stop "$parent is not a writable directory"
 free=$(df -Pk -- "$parent" | awk 'NR == 2 { print $4 }')
@@ -135,11 +135,11 @@ INDEX = """  [[ -z $backend || -n ${@@VARIABLE@@:-} ]] \\
 
 
 def script(stack: LockedStack) -> ExportedFile:
-    """The script: `bash FILE [FOLDER]` creates the environment in FOLDER, by default in `.venv`."""
+    """The script: `bash FILE [DIR]` creates the environment in DIR, by default in `.venv`."""
     require_complete(stack, "script")
     name = f"install-{stack.profile.id}.sh"
     saved = [export_line(variable, value) for variable, value in stack.profile.environment.items()]
-    usage = ["", f"  bash {name} [FOLDER]"]
+    usage = ["", f"  bash {name} [DIR]"]
     if stack.backend:
         usage.append("an empty TORCH_BACKEND= uses your own package sources for torch instead of the PyTorch index")
     if packages_to_build(stack):

@@ -54,10 +54,10 @@ class FleetRequest(Record, frozen=True, kw_only=True):
         str, Option("--ray-python", "With --ray: a local interpreter with Ray installed.", "PATH")
     ] = ""
     recorded: Annotated[
-        str, Option("--recorded", "Read files of `check --format json`, one for each node.", "FOLDER")
+        str, Option("--recorded", "Read files of `check --format json`, one for each node.", "DIR")
     ] = ""
-    save: Annotated[str, Option("--save", "Save the results of the nodes for --recorded.", "FOLDER")] = ""
-    venv: Annotated[str, Option("--venv", "The folder of the environment on the nodes.", "PATH")] = ""
+    save: Annotated[str, Option("--save", "Save the results of the nodes for --recorded.", "DIR")] = ""
+    venv: Annotated[str, Option("--venv", "The directory of the environment on the nodes.", "PATH")] = ""
     python: Annotated[str, Option("--python", "The environment's interpreter on the nodes.", "PATH")] = ""
     command: Annotated[
         str,

@@ -1,8 +1,8 @@
 """Run the trainer's tests with the TRL version of each profile.
 
-    python tests/campaigns/trl_versions.py FOLDER [PROFILE ...]
+    python tests/campaigns/trl_versions.py DIR [PROFILE ...]
 
-Installs each profile from its lock into FOLDER (20 GB for the default profiles; no GPU needed), then runs pytest.
+Installs each profile from its lock into DIR (20 GB for the default profiles; no GPU needed), then runs pytest.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def resolve_local_folder(setting: str, given: str) -> str:
     if given and is_local_path(given):
         raise BadInput(
             f"settings: {setting} = {given}: it is not a directory", expected="a directory or a Hub name",
-            hint=f"--set {setting}=FOLDER",
+            hint=f"--set {setting}=DIR",
         )  # fmt: skip
     return given
 

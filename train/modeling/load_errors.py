@@ -26,7 +26,7 @@ def read_config(settings: dict[str, Any]) -> Any:
     if is_local_path(name) and not (folder / "config.json").is_file():
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) if folder.is_dir() else ""
         seen = f"has no config.json ({names or 'it is empty'})" if folder.is_dir() else "is not a directory"
-        raise BadInput(f"model = {name}: it {seen}", expected=EXPECTED, hint="--set model=FOLDER")
+        raise BadInput(f"model = {name}: it {seen}", expected=EXPECTED, hint="--set model=DIR")
     check_revision(name, settings["revision"])
     reach_hub(name, settings["revision"])
     options = {"revision": settings["revision"]} if settings["revision"] else {}
@@ -57,7 +57,7 @@ def reach_hub(name: str, revision: str, what: str = "model") -> None:
                  "no revision": "--set revision=", "its repository has no": f"--set {what}=OWNER/NAME"}  # fmt: skip
         hint = next((hint for words, hint in hints.items() if words in error.reason), error.hint)
         reason = f"{error.reason}; it is not in the cache" if error.away else error.reason
-        hint = f"download it on a machine with a network, then --set {what}=FOLDER" if error.away else hint
+        hint = f"download it on a machine with a network, then --set {what}=DIR" if error.away else hint
         raise BadInput(f"{what} = {name}: {reason}", expected=EXPECTED, hint=hint) from None
 
 
@@ -69,7 +69,7 @@ def check_tokenizer_folder(name: str) -> None:
     raise BadInput(
         f"tokenizer = {name}: it {'has no tokenizer' if folder.is_dir() else 'is not a directory'}",
         expected="a directory with tokenizer.json, or a name on the Hub",
-        hint="--set tokenizer=FOLDER",
+        hint="--set tokenizer=DIR",
     )
 
 
@@ -81,7 +81,7 @@ def check_weights(report: dict[str, Any], name: str) -> None:
         raise BadInput(
             f"model = {name}: the checkpoint has no {', '.join(missing[:3])}{more}",
             expected="a checkpoint with every weight of a causal language model",
-            hint="--set model=FOLDER of a text generation model",
+            hint="--set model=DIR of a text generation model",
         )
 
 
@@ -98,26 +98,26 @@ def explain_failure(error: Exception, settings: dict[str, Any], what: str = "mod
         ("RepositoryNotFoundError" in kinds, "it does not exist on the Hub, or it is private and HF_TOKEN is not set",
          f"--set {what}=OWNER/NAME, or set HF_TOKEN"),
         ("HFValidationError" in kinds, "there is no such directory, and it is not a name on the Hub (OWNER/NAME)",
-         f"--set {what}=FOLDER"),
+         f"--set {what}=DIR"),
         ("trust_remote_code" in text or "custom code" in text,
          "its repository contains code, which is not run by default",
          "read that code, then --set trust_remote_code=true"),
         ("does not recognize this architecture" in text,
          f"transformers {version_of('transformers')} does not support its model type: {quoted_type(text)}",
          "choose a profile with a newer transformers: envdoctor profiles"),
-        ("for this kind of AutoModel" in text, "it is not a causal language model", f"--set {what}=FOLDER of one"),
-        ("valid JSON" in text, "its config.json is not JSON", f"--set {what}=FOLDER"),
+        ("for this kind of AutoModel" in text, "it is not a causal language model", f"--set {what}=DIR of one"),
+        ("valid JSON" in text, "its config.json is not JSON", f"--set {what}=DIR"),
         ("SafetensorError" in kinds, f"its weights are damaged: {first_line(error)}",
-         f"download it again, or --set {what}=FOLDER"),
+         f"download it again, or --set {what}=DIR"),
         ("OutOfMemoryError" in kinds, f"it does not fit: {first_line(error)}", f"envdoctor plan --model {name}"),
         ("LocalEntryNotFoundError" in kinds or "OfflineModeIsEnabled" in kinds or "couldn't connect" in text,
-         offline_reason(), f"download it on a machine with a network, then --set {what}=FOLDER"),
+         offline_reason(), f"download it on a machine with a network, then --set {what}=DIR"),
     )  # fmt: skip
     for applies, reason, hint in causes:
         if applies:
             return BadInput(f"{what} = {name}: {reason}", expected=EXPECTED, hint=hint)
     if isinstance(error, (OSError, ValueError, ImportError, KeyError)):
-        return BadInput(f"{what} = {name}: {first_line(error)}", expected=EXPECTED, hint=f"--set {what}=FOLDER")
+        return BadInput(f"{what} = {name}: {first_line(error)}", expected=EXPECTED, hint=f"--set {what}=DIR")
     raise error
 
 

@@ -134,7 +134,7 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
         raise BadInput(
             f"tokenizer {name}: {type(tokenizer).__name__} encodes plain words to nothing",
             expected="a tokenizer that encodes text to at least one token",
-            hint="name another one with --set tokenizer=FOLDER",
+            hint="name another one with --set tokenizer=DIR",
         )
     if tokenizer.eos_token is None:
         notes.append("tokenizer: it has no end token, so every completion has max_completion_length tokens.")
@@ -144,7 +144,7 @@ def load_tokenizer(settings: dict[str, Any]) -> tuple[Any, list[str]]:
             raise BadInput(
                 f"tokenizer {name} has no padding, no end and no unknown token",
                 expected="a token for padding",
-                hint="name another one with --set tokenizer=FOLDER",
+                hint="name another one with --set tokenizer=DIR",
             )
         notes.append(f"tokenizer: it has no padding token; {tokenizer.pad_token} is used.")
     return tokenizer, notes

@@ -63,7 +63,7 @@ class RunDirectory:
             raise BadInput(
                 f"the run directory {self.path} is not writable: {error.strerror}",
                 expected="a writable directory with run.json",
-                hint="envdoctor train --run FOLDER",
+                hint="envdoctor train --run DIR",
             ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -68,7 +68,7 @@ def find_run(run: str) -> Path:
     base = Path("runs").absolute()
     runs = sorted(base.glob(f"*/{RUN_FILE}"), key=_last_change)
     if not runs:
-        raise BadInput(f"there is no run below {base}", expected="a run directory", hint="envdoctor watch FOLDER")
+        raise BadInput(f"there is no run below {base}", expected="a run directory", hint="envdoctor watch DIR")
     return runs[-1].parent
 
 
@@ -115,7 +115,7 @@ def read_run_settings(directory: Path) -> tuple[str, dict[str, Any], Engine]:
         raise BadInput(
             f"{directory} has no readable run.json ({reason})",
             expected="a run directory",
-            hint="envdoctor train RECIPE --run FOLDER --resume latest",
+            hint="envdoctor train RECIPE --run DIR --resume latest",
         ) from error
 
 
@@ -141,7 +141,7 @@ def report_write_errors(directory: Path) -> Iterator[None]:
     except OSError as error:
         if not existed:
             shutil.rmtree(directory, ignore_errors=True)
-        expected, hint = "a writable directory with free space", "envdoctor train RECIPE --run FOLDER"
+        expected, hint = "a writable directory with free space", "envdoctor train RECIPE --run DIR"
         raise write_error(directory, error, expected=expected, hint=hint) from error
 
 
