@@ -85,7 +85,10 @@ def test_peaks_measured_on_an_h200_with_masks(trl: str, changed: dict[str, Any],
     check_peak(planned(trl, **changed), measured)
 
 
-@pytest.mark.parametrize(("changed", "measured"), [(COLOCATE | FUSED, 102.4), (GRAPHS | FUSED, 61.7)])
+@pytest.mark.parametrize(
+    ("changed", "measured"),
+    [(COLOCATE | FUSED, 102.4), (GRAPHS | FUSED, 61.7), (COLOCATE | FUSED | {"patches": False}, 107.0)],
+)
 def test_peaks_measured_on_an_h200(changed: dict[str, Any], measured: float) -> None:
     check_peak(planned("1.16.0", **changed), measured)
 

@@ -134,7 +134,12 @@ class Workload:
     def has_mask(self) -> bool:
         """Return whether attention gets a mask: patches/unpadded.py removes it for SDPA where it can."""
         return self.attention != "sdpa" or any(
-            (self.settings["compile"], self.settings["trust_remote_code"], self.shape.sliding_layers)
+            (
+                not self.settings["patches"],
+                self.settings["compile"],
+                self.settings["trust_remote_code"],
+                self.shape.sliding_layers,
+            )
         )
 
 
