@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command import ROOT
-from fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
-from install_place import place  # noqa: F401
-from slurm_cluster import cluster  # noqa: F401
+from support.fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
+from support.install_place import place  # noqa: F401
+from support.paths import ROOT
+from support.slurm_cluster import cluster  # noqa: F401
 
 
 def pytest_configure() -> None:

@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from command import ROOT
-from local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
+from support.command import ROOT
+from support.local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.core.processes import clean_environment
 from envdoctor.download.sources import read_sources, uv_environment

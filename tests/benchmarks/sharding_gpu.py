@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
 PROGRAM = """
 import os, sys
 from pathlib import Path
-sys.path[:0] = [TRAIN, TESTS + "/train"]
+sys.path[:0] = [TRAIN, TESTS]
 import grpo
 def keep_peaks(run):
     from run import recorder
@@ -64,7 +64,7 @@ def prepare(*arguments):
         compute_in_float32()
 grpo.prepare_process = prepare
 if os.environ.get("FSDP_ON_CPU"):
-    import fsdp_on_cpu
+    from support import fsdp_on_cpu
 sys.exit(grpo.main())
 """
 COMPARE = """

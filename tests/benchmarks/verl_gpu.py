@@ -12,7 +12,7 @@ from a Llama of 3.6 M that verl-sft has trained on sums, so that rewards differ;
 The seconds of a step and its parts are medians without the first two steps; the peak is the one that verl logs.
 TMPDIR needs space for two checkpoints of 0.39 B parameters with optimizer states. --small uses tiny models and few
 steps, to test the script on a CPU. There verl trains only with patches from VERL_USE_EXTERNAL_MODULES
-(tests/train/verl_on_cpu.py has them for SFT).
+(tests/support/verl_on_cpu.py has them for SFT).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fault_injection import (
+from campaigns.fault_injection import (
     Campaign,
     CommandResult,
     FaultHome,
@@ -20,7 +20,7 @@ from fault_injection import (
     set_locked_hash,
     wait_for_exit,
 )
-from local_packages import write_wheel
+from support.local_packages import write_wheel
 
 Fault = Callable[[Campaign], FaultResult]
 DISK_MIB = 400  # more than the free space that the survey requires

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from command import environment
-from install_place import FIRST, SECOND, Place, offer_newer_version
-from local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
+from support.command import environment
+from support.install_place import FIRST, SECOND, Place, offer_newer_version
+from support.local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
 from envdoctor.install.lock_check import drift

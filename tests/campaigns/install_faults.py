@@ -25,8 +25,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from disk_faults import disk_faults
-from fault_injection import (
+from campaigns.disk_faults import disk_faults
+from campaigns.fault_injection import (
     KILL_AFTER_RECORD,
     Campaign,
     FaultResult,
@@ -36,9 +36,9 @@ from fault_injection import (
     wait_for_exit,
     wait_until,
 )
-from local_faults import local_faults
-from local_packages import write_wheel
-from server_faults import server_faults
+from campaigns.local_faults import local_faults
+from campaigns.server_faults import server_faults
+from support.local_packages import write_wheel
 
 Fault = Callable[[Campaign], FaultResult]
 

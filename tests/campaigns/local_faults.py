@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fault_injection import (
+from campaigns.fault_injection import (
     KILL_AFTER_RECORD,
     Campaign,
     CommandResult,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fault_injection import Campaign, FaultHome, FaultResult, wait_for_exit, wait_for_line
-from local_packages import Index, serve, write_wheel
-from wheel_server import Files, serving
+from campaigns.fault_injection import Campaign, FaultHome, FaultResult, wait_for_exit, wait_for_line
+from support.local_packages import Index, serve, write_wheel
+from support.wheel_server import Files, serving
 
 Fault = Callable[[Campaign], FaultResult]
 

@@ -1,7 +1,7 @@
 """Formulas of the memory plan: the bytes that each part of a GRPO step allocates. Standard library only, no settings.
 
 The activation formulas were calibrated against the storages that autograd saves (torch 2.8 and 2.13, transformers
-4.57 and 5.17); tests/train/test_train_memory_measured.py repeats that measurement. A precision is float32, bfloat16
+4.57 and 5.17); tests/trainer/test_train_memory_measured.py repeats that measurement. A precision is float32, bfloat16
 (float16 needs the same memory), or mixed: float32 weights under autocast.
 """
 

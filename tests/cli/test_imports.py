@@ -1,0 +1,203 @@
+"""The import direction between packages, and the modules that the command line loads at start-up."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Collection
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+from support.paths import PACKAGE
+
+# The layers, from the lowest to the highest: a package imports from itself and from lower layers only. Packages on
+# one line do not import one another.
+LAYERS = (
+    ("core",),
+    ("redact",),
+    ("download",),
+    ("knowledge",),
+    ("binaries",),
+    ("machine", "environment"),
+    ("rules",),
+    ("reports",),
+    ("explain",),
+    ("profiles",),
+    ("manifests",),
+    ("locking",),
+    ("verify",),
+    ("install",),
+    ("fleet", "training", "export", "knowledge_check"),
+    ("commands",),
+    ("output",),
+    ("cli",),
+    ("__main__",),
+)
+# Packages that neither start a process nor open a socket.
+PURE = {"binaries", "environment", "explain", "knowledge", "manifests", "redact", "reports", "rules"}
+STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.core.processes", "envdoctor.download"}
+FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
+
+
+def modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not path.is_relative_to(PACKAGE / "probes")]
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def is_pure(path: Path) -> bool:
+    return layer_of(path) in PURE
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, also inside functions, with full names of envdoctor's modules."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            if node.module == "envdoctor":
+                found.update(f"envdoctor.{alias.name}" for alias in node.names)
+    return found
+
+
+def imported_modules(path: Path, known: Collection[str]) -> set[str]:
+    """Every module that a file imports. `from package import module` gives the module, not the package."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(name if name in known else node.module for name in names)
+    return found
+
+
+def test_every_package_has_one_layer() -> None:
+    packages = [package for layer in LAYERS for package in layer]
+    assert sorted(packages) == sorted({layer_of(path) for path in modules()} - {"__init__"})
+    assert set(packages) >= PURE
+
+
+def test_no_modules_import_each_other() -> None:
+    """There is no import cycle, including imports inside functions."""
+    files = {module_name(path): path for path in modules()}
+    order = TopologicalSorter({name: imported_modules(path, files) & files.keys() for name, path in files.items()})
+    assert len(list(order.static_order())) == len(files)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_follow_the_layers(path: Path) -> None:
+    rank = {package: number for number, layer in enumerate(LAYERS) for package in layer}
+    package = layer_of(path)
+    if package == "__init__":
+        return
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "envdoctor" or len(parts) == 1 or parts[1] == "__version__":
+            continue
+        assert parts[1] == package or rank[parts[1]] < rank[package], f"{package} imports {name} of a higher layer"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_tool_does_not_import_the_stack(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imported(path)} & FOREIGN
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if is_pure(p)], ids=lambda p: p.name)
+def test_pure_packages_start_no_process(path: Path) -> None:
+    assert not imported(path) & STARTS_THINGS
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_the_command_line_imports_typer(path: Path) -> None:
+    assert layer_of(path) == "cli" or "typer" not in imported(path)
+
+
+@pytest.mark.parametrize("folder", ["probes", "../train"])
+def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
+    files = list((PACKAGE / folder).rglob("*.py"))
+    assert files
+    for path in files:
+        assert not [name for name in imported(path) if name.split(".")[0] == "envdoctor"], path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], {"rich", "asyncio", "http", "ssl", "packaging", "msgspec", "pynvml", "torch", "pydantic"}),
+        (
+            ["check", "--format", "json", "--machine", "cpu-2core"],
+            {
+                *("rich", "asyncio", "http", "ssl", "torch", "pydantic", "hashlib"),
+                *("packaging.requirements", "packaging.specifiers", "packaging.utils"),
+                *("envdoctor.environment.inspect", "envdoctor.explain", "envdoctor.manifests", "envdoctor.reports"),
+            },
+        ),
+    ],
+)
+def test_start_up_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -> None:
+    code = (
+        "import sys; from envdoctor.cli import app\n"
+        f"try: app({arguments!r})\n"
+        "except SystemExit: pass\n"
+        "print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert not loaded & heavy
+
+
+def test_a_short_command_collects_no_garbage() -> None:
+    code = (
+        "import gc, sys; from envdoctor.__main__ import main\n"
+        "def collections(): return sum(generation['collections'] for generation in gc.get_stats())\n"
+        "before = collections(); sys.argv[1:] = ['check', '--format', 'json', '--machine', 'cpu-2core']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(collections() - before, gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 True"
+
+
+# The trainer's packages from the lowest layer to the highest. The trainer does not import envdoctor.
+TRAINER = PACKAGE.parent / "train"
+TRAINER_LAYERS = (
+    "settings", "hub", "checks", "data", "rewards", "tasks", "memory", "plan", "trl_config", "run", "patches",
+    "modeling", "generation", "verl_engine", "programs",
+)  # fmt: skip
+
+
+def trainer_layer(path: Path) -> str:
+    name = path.relative_to(TRAINER).parts[0].removesuffix(".py")
+    return name if name in TRAINER_LAYERS else "programs"
+
+
+@pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: str(path.relative_to(TRAINER)))
+def test_imports_of_the_trainer_follow_its_layers(path: Path) -> None:
+    names = {each.name.removesuffix(".py") for each in TRAINER.iterdir()}
+    found = {name.partition(".")[0] for name in imported(path)}
+    assert "envdoctor" not in found
+    rank = TRAINER_LAYERS.index(trainer_layer(path))
+    ahead = {
+        name for name in found & names if TRAINER_LAYERS.index(name if name in TRAINER_LAYERS else "programs") > rank
+    }
+    assert not ahead, f"{path.name} imports from {', '.join(sorted(ahead))}"
+
+
+def test_the_trainers_modules_do_not_import_each_other() -> None:
+    """There is no import cycle in the trainer, including imports inside functions."""
+    paths = sorted(TRAINER.rglob("*.py"))
+    files = {".".join(path.relative_to(TRAINER).with_suffix("").parts): path for path in paths}
+    order = TopologicalSorter({name: imported_modules(path, files) & files.keys() for name, path in files.items()})
+    assert len(list(order.static_order())) == len(files)

@@ -1,0 +1,80 @@
+"""The wheel of the repository, installed into an empty environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `envdoctor` command of an environment with the wheel. Dependencies come from the current interpreter."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
+                   check=True, capture_output=True)  # fmt: skip
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", with_pip=False)
+    python = folder / "env/bin/python"
+    (site,) = (folder / "env/lib").glob("python*/site-packages")
+    subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--offline",
+                    "--python", str(python), str(wheel)], check=True)  # fmt: skip
+    dependencies = next(path for path in map(Path, sys.path) if (path / "msgspec").is_dir())
+    (site / "dependencies.pth").write_text(f"{dependencies}\n")  # after site-packages on sys.path
+    return folder / "env/bin/envdoctor"
+
+
+def run(command: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HOME": str(cwd)}
+    return subprocess.run([command, *arguments], capture_output=True, text=True, cwd=cwd, env=environ, check=False)
+
+
+def test_wheel_contains_profiles_machines_and_recipes(installed: Path, tmp_path: Path) -> None:
+    from envdoctor.machine.recorded import machine_names
+    from envdoctor.profiles import profile_names
+    from envdoctor.training.recipes import recipe_names
+
+    listed = json.loads(run(installed, "profiles", "--format", "json", cwd=tmp_path).stdout)
+    assert sorted(profile["id"] for profile in listed["data"]["profiles"]) == profile_names()
+    recipes = json.loads(run(installed, "train", "--list", "--format", "json", cwd=tmp_path).stdout)
+    assert sorted(recipe["name"] for recipe in recipes["data"]["recipes"]) == recipe_names()
+    for name in machine_names():
+        assert run(installed, "check", "--machine", name, cwd=tmp_path).returncode == 0
+
+
+def test_settings_are_checked_with_the_installed_trainer(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, "train", "sort", "--dry-run", "--format", "json", cwd=tmp_path)
+    command = json.loads(done.stdout)["data"]["run"]["command"]
+    assert str(ROOT) not in " ".join(command)
+    assert Path(command[1]).is_file()
+
+
+def test_bundled_probes_run(installed: Path, tmp_path: Path) -> None:
+    """Without torch, verify exits with 1 and prints no traceback."""
+    done = run(installed, "verify", "--python", sys.executable, "--only", "torch_matmul", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "torch_matmul" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_wheel_installs_one_package(installed: Path) -> None:
+    (site,) = (installed.parent.parent / "lib").glob("python*/site-packages")
+    names = {path.name for path in site.iterdir()}
+    assert {name for name in names if not name.endswith((".dist-info", ".pth", ".py", "__pycache__"))} == {
+        "envdoctor"
+    }
+
+
+def test_wheel_has_type_information_and_no_tests(installed: Path) -> None:
+    (wheel,) = installed.parent.parent.parent.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "envdoctor/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not [name for name in names if name.startswith("tests/") or "__pycache__" in name]

@@ -1,0 +1,127 @@
+"""A temporary home for install tests, with generated wheels, a profile and an environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.command import envdoctor, environment
+from support.local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
+
+from envdoctor.core.reporter import InstallProgress
+from envdoctor.download.sources import read_sources
+from envdoctor.environment.managed import EnvironmentPaths
+from envdoctor.install.install import InstallResult, install
+from envdoctor.install.plan import Plan, plan_install
+from envdoctor.locking.lock import Target
+from envdoctor.locking.resolve import resolve
+from envdoctor.machine.recorded import read_recorded
+from envdoctor.profiles import read_profile
+
+OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "NO_PROXY": "127.0.0.1"}
+
+
+@dataclass
+class Place:
+    """A home with a folder of wheels, a profile, and the path of the environment."""
+
+    home: Path
+
+    @property
+    def wheels(self) -> Path:
+        return self.home / "wheels"
+
+    @property
+    def venv(self) -> Path:
+        return self.home / "envs/mine"
+
+    @property
+    def profile(self) -> Path:
+        return self.home / "mine.toml"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        # Killed processes leave temporary files: these are removed with the home.
+        return OFFLINE | {"PIP_FIND_LINKS": str(self.wheels), "TMPDIR": str(self.home)}
+
+    def install(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run `envdoctor install` for the profile."""
+        arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", "json", *options]
+        return envdoctor(*arguments, home=self.home, **(self.settings | extra))
+
+    def start(self, **extra: str) -> subprocess.Popen[str]:
+        """Start `envdoctor install` without waiting for it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.home,
+            env=environment(self.home, **(self.settings | extra)),
+        )  # fmt: skip
+
+    def plan(self, **pip: str) -> Plan:
+        """The install plan of the current profile."""
+        profile = read_profile(str(self.profile))
+        sources = read_sources({"HOME": str(self.home)} | (pip or self.settings))
+        resolution = resolve(profile, Target("x86_64", "2.35", (PYTHON,)), sources)
+        assert resolution.lock, resolution.attempts
+        return plan_install(profile, resolution.lock, self.venv, sources)
+
+    def packages(self) -> dict[str, str]:
+        """The versions of the packages that the interpreter of the environment finds."""
+        code = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
+        done = subprocess.run([self.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.replace("'", '"'))
+        assert isinstance(found, dict)
+        return found
+
+    def remaining_files(self) -> list[str]:
+        """The files next to the environment, and those of its data folder (+NAME) except journal and lock."""
+        paths = EnvironmentPaths(self.venv)
+        kept = (".gitignore", "journal.jsonl", "lock")
+        others = (path.name for path in self.venv.parent.iterdir() if path != paths.folder)
+        return sorted([*others, *(f"+{path.name}" for path in paths.folder.glob("*") if path.name not in kept)])
+
+    def install_plan(self, plan: Plan, on_progress: Callable[[InstallProgress], None] | None = None) -> InstallResult:
+        """Execute the plan in this process, on a machine without a GPU."""
+        machine = read_recorded("cpu-2core")
+        return install(plan, machine, self.home / "log", self.home / "files", on_progress or quiet)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """alpha 1.0 with its requirement beta 1.0, and torch's CPU build."""
+    return make_place(tmp_path, monkeypatch)
+
+
+def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A home in any folder, while the variables are patched."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(home / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    place = Place(home)
+    write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
+    write_wheel(place.wheels, "beta", "1.0")
+    write_cpu_torch(place.wheels)
+    write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    return place
+
+
+FIRST = {"alpha": "1.0", "beta": "1.0", "torch": "9.9.0+cpu"}
+SECOND = FIRST | {"beta": "2.0"}
+
+
+def offer_newer_version(place: Place) -> None:
+    """Change the profile to require beta 2.0, and provide its wheel."""
+    write_wheel(place.wheels, "beta", "2.0")
+    write_profile(place.profile, "alpha", "beta==2.0", "torch==9.9.0+cpu")
+
+
+def quiet(_: InstallProgress) -> None:
+    """Ignore the progress of an install."""

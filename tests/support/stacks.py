@@ -1,0 +1,107 @@
+"""Interpreters with training stacks, execution of code in them, and tiny models."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from support.paths import TRAIN
+
+
+def all_stacks(stack_python: Path) -> list[Path]:
+    """The interpreters in ENVDOCTOR_STACK_PYTHONS (separated by colons), otherwise that of the fixture."""
+    given = os.environ.get("ENVDOCTOR_STACK_PYTHONS", "")
+    return [Path(name) for name in given.split(":") if name] or [stack_python]
+
+
+# The parameters of the fixture `python`: the given interpreters, or "" for `stack_python`.
+NAMED = [name for name in os.environ.get("ENVDOCTOR_STACK_PYTHONS", "").split(":") if name] or [""]
+
+
+def name_of(python: Path) -> str:
+    """The name of the environment, for failure messages."""
+    return python.parent.parent.name
+
+
+def defaults(**changed: Any) -> dict[str, Any]:
+    """Every setting, with these changes."""
+    table = tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8"))
+    assert set(changed) <= set(table), set(changed) - set(table)
+    return {name: row["default"] for name, row in table.items()} | changed
+
+
+def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, **variables: str) -> Any:
+    """Run Python code that has train/ on its path in a stack; return the JSON on its last line.
+
+    `given` in the code is the list of arguments. A failed child fails the test, with its output.
+    """
+    head = (
+        "import json, sys\n"
+        f"sys.path.insert(0, {str(TRAIN)!r})\n"
+        "given = json.loads(sys.argv[1])\n"
+        "def report(**found): print(json.dumps(found), flush=True)\n"
+    )
+    environment = {
+        "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
+    }  # fmt: skip
+    done = subprocess.run(
+        [str(python), "-B", "-c", head + textwrap.dedent(code), json.dumps(arguments, default=str)],
+        capture_output=True, text=True, timeout=timeout, check=False, env=environment | variables,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{name_of(python)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+# Every stack saves its own models: transformers 4 cannot fully read those of transformers 5.
+TINY = """
+import torch
+from pathlib import Path
+from tokenizers import Tokenizer, models as kinds, pre_tokenizers
+from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+WORDS = "sort these digits please answer one two three four five six seven eight nine zero".split()
+
+
+def save_tokenizer(folder):
+    vocabulary = {word: number for number, word in enumerate(["<pad>", "<eos>", "<unk>", *WORDS])}
+    backend = Tokenizer(kinds.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    tokenizer.save_pretrained(folder)
+
+
+def save_qwen2(folder, dtype=torch.float32, width=32):
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(WORDS) + 3, hidden_size=width, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False,
+        pad_token_id=0, eos_token_id=1, bos_token_id=None, initializer_range=0.2,
+    )
+    Qwen2ForCausalLM(config).to(dtype).save_pretrained(folder)
+    save_tokenizer(folder)
+
+
+def gpt_oss_config(**changed):
+    return GptOssConfig(**{
+        "vocab_size": len(WORDS) + 3, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_local_experts": 4, "num_experts_per_tok": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 16, "sliding_window": 16, "max_position_embeddings": 128, "pad_token_id": 0, "eos_token_id": 1,
+        "bos_token_id": None, "initializer_range": 0.2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "rope_scaling": None, **changed,
+    })
+
+
+def save_gpt_oss(folder, dtype=torch.float32):
+    torch.manual_seed(0)
+    GptOssForCausalLM(gpt_oss_config()).to(dtype).save_pretrained(folder)
+    save_tokenizer(folder)
+"""

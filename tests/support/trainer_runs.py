@@ -1,0 +1,76 @@
+"""Runs of the trainer: settings of seconds, the process, and the files that it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import TRAIN
+
+GRPO = TRAIN / "grpo.py"
+
+
+SHORT = {
+    "warmup_steps": 3,
+    "warmup_batch": 8,
+    "prompts_per_step": 4,
+    "num_generations": 4,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "layers": 1,
+    "heads": 2,
+    "eval_every": 2,
+    "eval_samples": 1,
+    "save_every": 2,
+}
+
+
+def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": recipe, "settings": SHORT | settings}))
+    return folder
+
+
+def start(
+    python: Path, run: Path, *options: str, program: Path = GRPO, cwd: Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(python), "-B", str(program), str(run), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], "HOME": str(run), **variables},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=240)
+    return process.returncode, output
+
+
+def read_events(run: Path) -> list[dict[str, Any]]:
+    file = run / "events.jsonl"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def wait_for_step(process: subprocess.Popen[str], run: Path, step: int) -> None:
+    for _ in range(2400):
+        if any(event["event"] == "step" and event["step"] >= step for event in read_events(run)):
+            return
+        if process.poll() is not None:
+            pytest.fail(f"ended before step {step}: {finish(process)[1]}")
+        time.sleep(0.05)
+    pytest.fail(f"no step {step} within two minutes")

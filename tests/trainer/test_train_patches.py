@@ -1,0 +1,156 @@
+"""The table of patches: complete, switched off by one setting, and without effect on the libraries' classes then."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from packaging.version import Version
+from patches import table
+from patches.context import PatchContext
+from patches.table import PATCHES, select_patches
+from support.paths import TRAIN
+from support.stacks import TINY, defaults, run_code
+from trl_config.versions import InstalledVersions
+
+HELPERS = {"context", "table", "cuda_graph", "vllm_cuda_graph", "vllm_logprobs"}
+CORRECTION = frozenset({"vllm_importance_sampling_clip_max"})
+
+
+def make_context(trl: str = "1.16.0", vllm: str = "0.26.0", **settings: Any) -> PatchContext:
+    installed = InstalledVersions(Version(trl), CORRECTION, versions={"vllm": Version(vllm)})
+    return PatchContext(defaults(**settings), device="cuda", installed=installed)
+
+
+def names(context: PatchContext) -> set[str]:
+    return {patch.name for stage in ("model", "policy", "construction", "trainer")
+            for patch in select_patches(context, stage)}  # fmt: skip
+
+
+def test_every_entry_is_complete() -> None:
+    assert len({patch.name for patch in PATCHES}) == len(PATCHES)
+    for patch in PATCHES:
+        assert all((patch.library, patch.tested, patch.summary, patch.fallback, patch.stages)), patch.name
+        assert callable(patch.condition)
+        assert isinstance(patch.condition(make_context()), bool), patch.name
+
+
+def test_every_module_of_the_package_is_in_the_table() -> None:
+    in_table = {patch.module.removeprefix("patches.") for patch in PATCHES}
+    assert in_table | HELPERS == {path.stem for path in (TRAIN / "patches").glob("*.py")}
+    for patch in PATCHES:
+        spec = importlib.util.find_spec(patch.module)
+        assert spec is not None
+        assert spec.origin is not None
+        module = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+        functions = [node.name for node in module.body if isinstance(node, ast.FunctionDef)]
+        assert "apply" in functions, patch.module
+
+
+def test_one_setting_switches_the_speed_patches_off() -> None:
+    everything = {"generation": "vllm-colocate", "model": "a/b", "lora_rank": 4, "gradient_checkpointing": True}
+    speed = {patch.name for patch in PATCHES if patch.kind == "speed"}
+    on, off = (make_context(patches=patches, **everything) for patches in (True, False))
+    for context in (on, off):
+        context.ranks, context.timer = SimpleNamespace(group=object(), world_size=2), object()
+    assert names(on) >= speed
+    assert names(off) == names(on) - speed
+
+
+def test_a_generation_mode_is_no_speed_patch() -> None:
+    for patches in (True, False):
+        context = make_context(generation="transformers-graphs", patches=patches)
+        assert "transformers-graphs" in names(context)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "applies"), [("0.25.1", False), ("0.26.0", True), ("0.26.1", True), ("0.31.0", False)]
+)
+def test_multi_step_scheduling_needs_the_vllm_that_it_is_tested_with(vllm: str, applies: bool) -> None:
+    context = make_context(vllm=vllm, generation="vllm-colocate", model="a/b")
+    assert ("multi-step-scheduling" in names(context)) is applies
+
+
+@pytest.mark.parametrize(
+    ("trl", "settings", "applies"),
+    [
+        ("1.16.0", {}, True),
+        ("1.17.0", {}, False),
+        ("1.16.0", {"vllm_correction": False}, False),
+        ("1.16.0", {"num_iterations": 2}, False),
+        ("1.16.0", {"liger_loss": True}, True),
+        ("1.13.0", {"liger_loss": True}, False),
+    ],
+)
+def test_single_pass_where_it_computes_what_trl_computes(trl: str, settings: dict[str, Any], applies: bool) -> None:
+    context = make_context(trl, generation="vllm-server", model="a/b", **settings)
+    assert ("single-pass-logprobs" in names(context)) is applies
+    context.installed = InstalledVersions(Version(trl), frozenset())
+    assert "single-pass-logprobs" not in names(context)
+
+
+def test_apply_skips_what_the_library_lacks() -> None:
+    context = make_context()
+    context.device, context.trainer = "cpu", SimpleNamespace()
+    table.apply_patches(context, "trainer")
+    assert context.active == []  # this trainer has no `_tokenize_prompts`
+    context.trainer = SimpleNamespace(_tokenize_prompts=lambda prompts: ([[1] for _ in prompts], None, {}))
+    table.apply_patches(context, "trainer")
+    assert context.active == ["distinct-prompt-tokenization"]
+
+
+UNTOUCHED = (
+    TINY
+    + """
+import trl.trainer.grpo_trainer as module
+from datasets import Dataset
+from patches.context import PatchContext
+from patches.table import construct_trainer
+from run.ranks import Ranks
+from trl import GRPOConfig, GRPOTrainer
+from trl_config.versions import InstalledVersions
+
+root = Path(given[0])
+save_qwen2(root / "model")
+tokenizer = PreTrainedTokenizerFast.from_pretrained(root / "model")
+
+
+def content(owner):
+    return {name: value for name, value in vars(owner).items() if not name.startswith("__")}
+
+
+def construct(patches):
+    model = Qwen2ForCausalLM.from_pretrained(root / "model")
+    owners = (GRPOTrainer, module, Qwen2ForCausalLM, torch.Tensor)
+    before = [content(owner) for owner in owners]
+    context = PatchContext(given[1] | {"patches": patches}, ranks=Ranks("cpu"), model=model)
+    context.installed = InstalledVersions.detect(GRPOConfig)
+    trainer = construct_trainer(
+        context, processing_class=tokenizer, reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=GRPOConfig(
+            output_dir=str(root / "out"), num_generations=2, per_device_train_batch_size=2, report_to="none",
+            use_cpu=True, bf16=False,
+        ),
+        train_dataset=Dataset.from_list([{"prompt": "sort"}] * 2),
+    )
+    return dict(
+        active=context.active, plain=type(trainer) is GRPOTrainer, own="_tokenize_prompts" in vars(trainer),
+        untouched=[content(owner) for owner in owners] == before, generate="generate" in vars(model),
+    )
+
+
+report(on=construct(True), off=construct(False))
+"""
+)
+
+
+@pytest.mark.stack
+def test_without_patches_trl_is_untouched(stack_python: Path, tmp_path: Path) -> None:
+    found = run_code(stack_python, UNTOUCHED, tmp_path, defaults())
+    assert found["off"] == {"active": [], "plain": True, "own": False, "untouched": True, "generate": False}
+    assert found["on"]["active"] == (["distinct-prompt-tokenization"] if found["on"]["own"] else [])
+    assert found["on"]["untouched"]

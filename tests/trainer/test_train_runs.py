@@ -1,0 +1,189 @@
+"""Real training processes with TRL, transformers and torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tes_files import write_weeks
+from support.trainer_runs import GRPO, finish, read_events, read_rows, start, wait_for_step, write_run
+
+pytestmark = pytest.mark.stack
+
+
+def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=5)
+    before = (run / "run.json").read_bytes()
+    status, output = finish(start(stack_python, run))
+    assert status == 0, output
+    assert (run / "run.json").read_bytes() == before
+    result = json.loads((run / "result.json").read_text())
+    assert (result["schema"], result["recipe"], result["status"]) == (1, "sort", "done")
+    assert {"greedy_exact_match", "sampled_exact_match"} <= set(result["before"]) & set(result["after"])
+    assert (result["steps"], result["resumed_from"]) == (5, None)
+    assert set(result["versions"]) == {"python", "torch", "transformers", "trl", "peft", "datasets"}
+    assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4", "5"]
+    generations = read_rows(run / "generations.csv")
+    assert len(generations) == 5 * 4 * 4
+    assert all(len(row["expected"]) == 4 for row in generations)
+    assert {path.name for path in (run / "checkpoints").glob("checkpoint-*")} == {
+        "checkpoint-2",
+        "checkpoint-4",
+        "checkpoint-5",
+    }
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (run / "model").iterdir()}
+    if result["curves"]:
+        assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    else:
+        assert "matplotlib" in result["no_curves"]
+    events = read_events(run)
+    assert "no checkpoint before the end" not in output
+    assert [event["step"] for event in events if event["event"] == "warmup"] == [1, 2, 3]
+    assert [(event["when"], event["step"]) for event in events if event["event"] == "eval"] == [
+        ("before", 0), ("during", 2), ("during", 4), ("after", 5),
+    ]  # fmt: skip
+    assert events[-1] == {"t": events[-1]["t"], "event": "done", "result": result}
+    # A finished run is not overwritten by starting it again.
+    status, output = finish(start(stack_python, run))
+    assert status == 2
+    assert "already contains a run (result.json, metrics.csv)" in output
+
+
+@pytest.mark.parametrize(
+    ("wanted", "used"), [pytest.param("eager", "eager", marks=pytest.mark.long), ("flash_attention_2", "sdpa")]
+)
+def test_attn_impl_chooses_the_attention(stack_python: Path, tmp_path: Path, wanted: str, used: str) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
+    status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
+    assert status == 0, output
+    assert (
+        "save_every = 0 of 1 steps: no checkpoint before the end; a killed run starts again from the beginning"
+        in output
+    )
+    assert json.loads((run / "result.json").read_text())["attention"] == used
+    assert ("sdpa instead of flash_attention_2" in output) == (wanted != used)
+
+
+def test_an_unsupported_attention_of_the_tiny_model_is_bad_input(stack_python: Path, tmp_path: Path) -> None:
+    for wanted, why in (("sdpaa", "it is none of eager, sdpa"), ("flash_attention_2", "flash_attn is not installed")):
+        run = write_run(tmp_path / wanted, "sort", steps=1, attention=wanted)
+        status, output = finish(start(stack_python, run))
+        assert status == 2, output
+        assert f"attention = {wanted}: " in output
+        assert why in output
+
+
+def test_a_killed_run_is_resumed_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=40, save_every=4)
+    process = start(stack_python, run)
+    wait_for_step(process, run, 10)
+    process.send_signal(signal.SIGKILL)
+    assert finish(process)[0] == -signal.SIGKILL
+    # Half-written: a directory that the kill left without its last file, newer than every other.
+    half = run / "checkpoints" / "checkpoint-39"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"")
+    with (run / "metrics.csv").open("a") as file:
+        file.write("39,0.")
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    assert result["resumed_from"] >= 8
+    assert result["resumed_from"] % 4 == 0
+    rows = read_rows(run / "metrics.csv")
+    assert [int(row["step"]) for row in rows] == list(range(1, 41))
+    assert all(row["reward"] and row["loss"] for row in rows)
+    counts = [row["step"] for row in read_rows(run / "generations.csv")]
+    assert {step: counts.count(step) for step in set(counts)} == {str(step): 16 for step in range(1, 41)}
+    events = read_events(run)
+    skipped = [event for event in events if event["event"] == "checkpoint_skipped"]
+    assert [event["path"] for event in skipped] == ["checkpoints/checkpoint-39"]
+    evaluations = [event for event in events if event["event"] == "eval"]
+    assert [event["when"] for event in evaluations].count("before") == 1
+    assert result["before"] == evaluations[0]["metrics"]
+
+
+def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=5000, save_every=2, eval_every=0)
+    first = start(stack_python, run)
+    wait_for_step(first, run, 3)
+    before = (run / "metrics.csv").read_bytes()
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    first.kill()
+    finish(first)
+    assert status == 2
+    assert f"is being trained by process {first.pid}" in output
+    assert (run / "metrics.csv").read_bytes().startswith(before)
+
+
+def test_an_interrupt_saves_and_exits_with_130(stack_python: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=5000, save_every=0, eval_every=0)
+    process = start(stack_python, run)
+    wait_for_step(process, run, 3)
+    process.send_signal(signal.SIGTERM)
+    status, output = finish(process)
+    assert status == 130, output
+    last = read_events(run)[-1]
+    assert last["event"] == "interrupted"
+    assert (run / "checkpoints" / f"checkpoint-{last['step']}" / "complete.json").exists()
+    # The same run with fewer steps to go, continued from where it was interrupted.
+    write_settings = json.loads((run / "run.json").read_text())
+    write_settings["settings"]["steps"] = last["step"] + 2
+    (run / "run.json").write_text(json.dumps(write_settings))
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    assert [int(row["step"]) for row in read_rows(run / "metrics.csv")] == list(range(1, last["step"] + 3))
+
+
+def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    data = write_weeks(tmp_path / "data")
+    run = write_run(tmp_path / "run", "tes", steps=4, data=str(data), augment=2)
+    (run / "curves.png").mkdir()  # the figure cannot be written: that costs the figure alone
+    status, output = finish(start(stack_python, run))
+    assert status == 0, output
+    result = json.loads((run / "result.json").read_text())
+    expected = {
+        f"{kind}_{name}"
+        for kind in ("greedy", "sampled")
+        for name in ("reward", "parse_rate", "accuracy", "mean_regret")
+    }
+    assert set(result["before"]) == set(result["after"]) == expected
+    assert set(result["baselines"]) >= {"uniform_random", "always_0", "best_constant_of_training"}
+    assert result["curves"] is None
+    assert "Is a directory" in result["no_curves"] or "matplotlib" in result["no_curves"]
+    assert result["data"]["held_out"] == "week_05-05_q_dataset.csv"
+    rows = read_rows(run / "metrics.csv")
+    assert len(rows) == 4
+    for name in ("reward", "parse_rate", "accuracy", "mean_regret"):
+        assert all(row[name] and row[f"{name}_smooth"] for row in rows)
+    sources = {row["source"].split(":")[0] for row in read_rows(run / "generations.csv")}
+    assert sources <= {"week_04-14_q_dataset.csv", "week_04-21_q_dataset.csv"}  # never the held-out week
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "seen"),
+    [
+        ({"steps": -1}, (), "steps = -1"),
+        ({}, ("--resume", "latest"), "no complete checkpoint"),
+        ({"device": "cuda"}, (), "detects no GPU"),
+    ],
+)
+def test_bad_input_exits_with_2_and_no_traceback(
+    stack_python: Path, tmp_path: Path, settings: dict[str, Any], options: tuple[str, ...], seen: str
+) -> None:
+    run = write_run(tmp_path / "run", "sort", **settings)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": ""}
+    argv = [str(stack_python), "-B", str(GRPO), str(run), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 2
+    assert seen in done.stderr
+    assert "Traceback" not in done.stderr
+    last = read_events(run)[-1]
+    assert (last["event"], last["kind"]) == ("error", "bad-input")
+    assert seen in last["message"]

@@ -1,0 +1,194 @@
+"""Scanning and ranking: bounded memory, wrapped lines, prefixes, facts that confirm or contradict a cause."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.command import envdoctor, envelope
+from support.paths import ROOT
+
+from envdoctor.explain import explain
+from envdoctor.explain.scan import BLOCK_BYTES, scan
+from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
+from envdoctor.machine.recorded import read_recorded
+
+OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
+
+
+def make_table(*patterns: str) -> SymptomTable:
+    return SymptomTable(
+        tuple(
+            Symptom(id=f"s{n}", cause="gpu-oom", pattern=pattern, weight=90, sample="")
+            for n, pattern in enumerate(patterns)
+        ),
+        {"wsl": Signal(name="wsl", pattern="microsoft-standard")},
+    )
+
+
+def lines_of(text: str, *patterns: str) -> dict[str, list[int]]:
+    found = scan(io.BytesIO(text.encode()), make_table(*patterns))
+    return {name: [hit.line for hit in hits] for name, hits in found.symptoms.items()}
+
+
+def test_wrapped_message_has_the_line_of_its_literal() -> None:
+    text = (
+        "start\n[rank0]: RuntimeError:\n[rank0]:   The detected CUDA version (11.8) mismatches the version that\n"
+        "[rank0]:   was used to compile PyTorch (12.4)\n"
+    )
+    assert lines_of(text, r"mismatches the version that was used to compile PyTorch \((\d+)") == {"s0": [3]}
+
+
+@pytest.mark.parametrize("offset", [0, BLOCK_BYTES - 30, BLOCK_BYTES, 2 * BLOCK_BYTES + 7, 3 * BLOCK_BYTES - 1])
+def test_line_numbers_across_blocks(offset: int) -> None:
+    filler = "x" * 79 + "\n"
+    lines = offset // 80
+    text = filler * lines + "the needle is here\n" + filler * 50
+    assert lines_of(text, "needle is here") == {"s0": [lines + 1]}
+
+
+def test_line_longer_than_a_block() -> None:
+    found = scan(io.BytesIO(b"y" * (3 * BLOCK_BYTES) + b" the needle is here"), make_table("needle is here"))
+    assert [len(hit.text) < 500 for hit in found.symptoms["s0"]] == [True]
+
+
+def test_hits_per_symptom_are_limited() -> None:
+    assert len(lines_of("needle is here\n" * 1000, "needle is here")["s0"]) == 3
+
+
+def test_colours_and_carriage_returns_are_ignored() -> None:
+    text = "\x1b[31mRuntimeError\x1b[0m: The NVIDIA driver on your system is too old (found version 12040).\r\n"
+    assert explain(io.BytesIO(text.encode())).causes[0].cause == "driver-too-old"
+
+
+def test_notes_of_the_trainer_are_not_symptoms() -> None:
+    """A run without flash-attn prints a note and continues; another line ended this run on an H200."""
+    log = (
+        b"note: attention: flash-attn is not installed, which verl's own default needs; sdpa stands in for it\n"
+        b"PermissionError: [Errno 13] Permission denied: '/v/lib/site-packages/ray/core/src/ray/gcs/gcs_server'\n"
+    )
+    found = explain(io.BytesIO(log), None, None)
+    assert [cause.cause for cause in found.causes] == ["program-not-executable"]
+    assert found.causes[0].commands[1] == "uv pip install --reinstall ray"
+    assert "gcs_server" in found.causes[0].lines[0]
+    assert explain(io.BytesIO(log.splitlines()[0]), None, None).causes == ()
+
+
+def test_binary_data_has_no_cause() -> None:
+    assert explain(io.BytesIO(bytes(range(256)) * 4000)).causes == ()
+    assert explain(io.BytesIO(b"")).causes == ()
+
+
+def test_facts_of_the_machine_lower_the_confidence() -> None:
+    text = b"RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
+    alone = {cause.cause: cause.confidence for cause in explain(io.BytesIO(text)).causes}
+    here = {cause.cause: cause for cause in explain(io.BytesIO(text), read_recorded("h200")).causes}
+    slug = next(iter(alone))
+    assert here[slug].confidence < alone[slug]
+    assert "GPUs are available" in here[slug].against
+
+
+def test_fix_contains_installed_versions() -> None:
+    first = explain(io.BytesIO(OLD_DRIVER.encode())).causes[0]
+    assert first.cause == "driver-too-old"
+    assert "{" not in first.fix + "".join(first.commands)
+
+
+def test_large_log_needs_bounded_memory(tmp_path: Path) -> None:
+    log = tmp_path / "large.log"
+    with log.open("w") as file:
+        for step in range(400_000):
+            file.write(
+                f"INFO 06-03 08:39:32 [trainer.py:20] step {step} loss 0.123 reward 0.5 cuda memory 12.3 GiB\n"
+            )
+        file.write(OLD_DRIVER + "\n")
+    code = (  # VmHWM is that of this program; getrusage would include the memory of pytest at the fork
+        "import sys\n"
+        "from envdoctor.explain import explain\n"
+        "named = explain(open(sys.argv[1], 'rb'))\n"
+        "peak = next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(named.causes[0].cause, named.lines, peak)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(log)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    cause, lines, kilobytes = done.stdout.split()
+    assert (cause, int(lines)) == ("driver-too-old", 400_001)
+    assert int(kilobytes) < 120_000, f"{log.stat().st_size >> 20} MiB of log"
+
+
+@pytest.mark.parametrize("source", ["argument", "file", "stdin", "dash"])
+def test_input_sources_of_the_command(source: str, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(OLD_DRIVER)
+    arguments = {"argument": [OLD_DRIVER], "file": ["run.log"], "stdin": [], "dash": ["-"]}[source]
+    done = subprocess.run(
+        [sys.executable, "-m", "envdoctor", "explain", *arguments, "--format", "json"],
+        input=OLD_DRIVER if source in ("stdin", "dash") else "",
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    data = envelope(done)
+    assert done.returncode == 0
+    first = data["data"]["causes"][0]
+    assert first["cause"] == "driver-too-old"
+    assert {"cause", "confidence", "lines", "fix", "commands", "url"} <= first.keys()
+
+
+def test_output_without_known_error(tmp_path: Path) -> None:
+    done = envdoctor("explain", "the cat sat on the mat", home=tmp_path)
+    assert done.returncode == 1
+    assert "envdoctor recognizes no error" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["DRV001", "drv001", "FLT001", "gpu-oom"])
+def test_documentation_of_rules_and_causes(name: str, tmp_path: Path) -> None:
+    done = envdoctor("explain", name, home=tmp_path)
+    assert done.returncode == 0
+    assert (name if "-" in name else name.upper()) in done.stdout
+
+
+def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
+    (tmp_path / "RUN999").write_text(OLD_DRIVER)
+    assert "driver-too-old" in envdoctor("explain", "RUN999", home=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.log"], "No such file"),
+        (["."], "directory"),
+        (["DRV999"], "there is no rule DRV999; did you mean 'DRV0"),
+        (["empty"], "empty is empty"),
+        (["-"], "standard input is empty"),
+        (["x", "--machine", "nowhere"], "unknown machine"),
+        (["x", "--venv", "nowhere"], "nowhere"),
+    ],
+)
+def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    done = envdoctor("explain", *arguments, home=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_failed_run_prints_its_likely_cause(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\necho 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.' >&2\nexit 1\n"
+    )
+    python.chmod(0o755)
+    done = envdoctor("train", "sort", "--python", python, "--unverified", "--format", "json", home=tmp_path)
+    error = envelope(done)["error"]
+    assert done.returncode == 3
+    assert error["causes"][0]["cause"] == "gpu-oom"
+    assert error["causes"][0]["commands"]
+    shown = envdoctor("train", "sort", "--python", python, "--unverified", "--run", "second", home=tmp_path)
+    assert "likely cause: Not enough GPU memory" in shown.stderr

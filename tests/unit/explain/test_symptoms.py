@@ -1,0 +1,107 @@
+"""The symptom tables: every row matches its sample, no pattern hangs, real error texts get their cause."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import string
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import DATA
+
+from envdoctor.explain import explain
+from envdoctor.explain.scan import WINDOW_LENGTH, scan
+from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.symptoms import Signal, Symptom, required_literals, symptom_table
+
+TABLE = symptom_table()
+FIELD_ERRORS = sorted((DATA / "field_errors").glob("*.json"))
+ROWS: list[Symptom | Signal] = [*TABLE.symptoms, *TABLE.signals.values()]
+MAX_SECONDS = 1.0  # for one search in one window; thousands of times the usual time
+
+
+def row_name(row: Symptom | Signal) -> str:
+    return row.id if isinstance(row, Symptom) else f"signal {row.name}"
+
+
+def test_ids_are_unique() -> None:
+    names = [row_name(row) for row in ROWS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("symptom", TABLE.symptoms, ids=row_name)
+def test_symptom_matches_its_sample_and_uses_known_names(symptom: Symptom) -> None:
+    found = scan(io.BytesIO(symptom.sample.encode()), TABLE)
+    assert symptom.id in found.symptoms
+    assert {symptom.cause, *symptom.outranks} <= set(causes())
+    assert {*symptom.when, *symptom.unless} <= set(TABLE.signals)
+    assert 0 < symptom.weight < 100
+
+
+@pytest.mark.parametrize("row", ROWS, ids=row_name)
+def test_pattern_has_literals_and_never_hangs(row: Symptom | Signal) -> None:
+    literals = required_literals(row.pattern)
+    assert literals, "an alternative has no literal of 4 or more characters"
+    pattern = re.compile(row.pattern)
+    sample = row.sample if isinstance(row, Symptom) else literals[0]
+    worst_cases = [
+        *(literal * (WINDOW_LENGTH // len(literal)) for literal in literals),
+        *(literals[0] + character * WINDOW_LENGTH for character in "a0 ._-/'\"()[]<>=:,;\\"),
+        *(
+            (literals[0] + " " + unit) * (WINDOW_LENGTH // (len(literals[0]) + 1 + len(unit)))
+            for unit in ("1.0", "a b ", "/x.so", "'='")
+        ),
+        *(
+            sample[: len(sample) // 2] + filler * (WINDOW_LENGTH // len(filler))
+            for filler in ("a.b-", string.digits, "= ", "\\x")
+        ),
+        (sample[:-1] * (WINDOW_LENGTH // max(len(sample), 1) + 1))[:WINDOW_LENGTH],
+    ]
+    for text in worst_cases:
+        start = time.process_time()
+        pattern.search(text)
+        assert time.process_time() - start < MAX_SECONDS, text[:80]
+
+
+def field_errors(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("path", FIELD_ERRORS, ids=lambda path: path.stem)
+def test_first_cause_of_real_error_texts(path: Path) -> None:
+    cases = [case for case in field_errors(path) if case["cause"]]
+    wrong = []
+    for case in cases:
+        found = [cause.cause for cause in explain(io.BytesIO(case["text"].encode())).causes]
+        if found[:1] and found[0] in {case["cause"], *case.get("also", ())}:
+            continue
+        wrong.append((case["id"], case["cause"], found[:3]))
+    assert len(wrong) <= 0.03 * len(cases), wrong
+
+
+@pytest.mark.parametrize("path", FIELD_ERRORS, ids=lambda path: path.stem)
+def test_ordinary_logs_have_no_cause(path: Path) -> None:
+    for case in field_errors(path):
+        if not case["cause"]:
+            explanation = explain(io.BytesIO(case["text"].encode())).causes
+            assert not [cause.cause for cause in explanation if cause.confidence > 0.5], case["id"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        (r"libcudart\.so\.(\d+): cannot open|no libcudart", ("libcudart.so.", "no libcudart")),
+        (r"undefined symbol: _ZNK?(3c10|2at)", ("undefined symbol: _ZN",)),
+        (r"found version \(?(?P<found>\d+)\)", ("found version ",)),
+        (r"CUDA[ _]HOME environment", ("HOME environment",)),
+        (r"Value 'sm_\w+' is not{1,2} defined", ("Value 'sm_",)),
+        (r"a|long enough", ()),
+        (r"(?:only|in) groups", (" groups",)),
+    ],
+)
+def test_literals_of_a_pattern(pattern: str, literals: tuple[str, ...]) -> None:
+    assert required_literals(pattern) == literals

@@ -1,0 +1,67 @@
+"""The bundled machines in profiles/machines: each decodes, has an origin, and is formatted."""
+
+from __future__ import annotations
+
+import pytest
+from support.paths import ROOT
+
+from envdoctor.core.records import Machine
+from envdoctor.machine.recorded import machine_json, override, parse_machine
+
+FILES = sorted((ROOT / "profiles/machines").glob("*.json"))
+NAMES = [path.stem for path in FILES]
+
+
+def read_bundled_machine(name: str) -> Machine:
+    path = FILES[NAMES.index(name)]
+    return parse_machine(path.read_text(), where=str(path))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bundled_machine(name: str) -> None:
+    machine = read_bundled_machine(name)
+    assert machine.name == name
+    assert machine.origin
+    assert FILES[NAMES.index(name)].read_text() == machine_json(machine)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "mib", "count", "stack"),
+    [
+        ("gh200-480gb", "NVIDIA GH200 480GB", 97871, 1, ("aarch64", "570.148.08", "9.0")),
+        ("h100x8", "NVIDIA H100 80GB HBM3", 81559, 8, ("x86_64", "570.133.20", "9.0")),
+        ("a100", "NVIDIA A100-SXM4-80GB", 81920, 1, ("x86_64", "535.129.03", "8.0")),
+        ("rtx4090", "NVIDIA GeForce RTX 4090", 24564, 1, ("x86_64", "550.78", "8.9")),
+        ("rtx5090", "NVIDIA GeForce RTX 5090", 32607, 1, ("x86_64", "575.57.08", "12.0")),
+        ("t4", "Tesla T4", 15360, 1, ("x86_64", "535.104.05", "7.5")),
+    ],
+)
+def test_facts_of_machines_written_from_sources(
+    name: str, gpu: str, mib: int, count: int, stack: tuple[str, str, str]
+) -> None:
+    machine = read_bundled_machine(name)
+    assert "compiled from published sources on 2026-11-21, not read from a machine" in machine.origin
+    gpus = machine.gpus.value or ()
+    assert [(g.index, g.name.value, g.memory_total.value) for g in gpus] == [
+        (i, gpu, mib << 20) for i in range(count)
+    ]
+    capability = gpus[0].compute_capability.value
+    assert (machine.system.architecture.value, machine.driver.version.value, capability) == stack
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "value"),
+    [
+        ("driver.version=550", "driver.version", "550"),
+        ("driver.cuda=13", "driver.cuda", "13"),
+        ("driver.cuda=12.4", "driver.cuda", "12.4"),
+        ("system.cpu_count=4", "system.cpu_count", 4),
+        ('driver.version="550"', "driver.version", "550"),
+    ],
+)
+def test_override_keeps_the_type_of_the_fact(setting: str, path: str, value: object) -> None:
+    machine = override(read_bundled_machine("h200"), [setting])
+    fact = machine
+    for part in path.split("."):
+        fact = getattr(fact, part)
+    assert fact.value == value  # type: ignore[attr-defined]

@@ -1,0 +1,124 @@
+"""`envdoctor audit` on each kind of target. All contain transformers 5 with vLLM 0.10.2, which resolves but fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command import envdoctor, envelope
+from support.paths import ROOT
+
+from envdoctor.commands.audit import AuditRequest, run
+from envdoctor.profiles import read_profiles
+
+REQUIREMENTS = "torch==2.8.0\nvllm==0.10.2\ntransformers{transformers}\ntrl==0.23.1\n"
+LOCKS = sorted((ROOT / "profiles/locks").rglob("*.txt"))
+GUIDE = "# Setup\n\n```bash\nuv pip install torch==2.8.0 vllm==0.10.2 'transformers>=4.57.1' trl==0.23.1\n```\n"
+
+
+def write_lock(folder: Path, transformers: str) -> Path:
+    header = "# profile: mine\n# platform: x86_64-manylinux_2_31\n# python: 3.12\n# torch: 12.8\n# made: 2026-11-21\n"
+    pins = REQUIREMENTS.format(transformers=f"=={transformers}").splitlines()
+    path = folder / "lock.txt"
+    path.write_text(header + "".join(f"{pin} --hash=sha256:{'0' * 64}\n" for pin in pins))
+    return path
+
+
+def write_environment(folder: Path, transformers: str) -> Path:
+    packages = folder / "venv/lib/python3.12/site-packages"
+    packages.mkdir(parents=True)
+    (folder / "venv/pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.1\n")
+    for pin in REQUIREMENTS.format(transformers=f"=={transformers}").splitlines():
+        name, _, version = pin.partition("==")
+        info = packages / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return folder / "venv"
+
+
+@pytest.mark.parametrize("kind", ["requirements", "guide", "lock", "environment"])
+def test_incompatible_release_is_detected_in_each_kind(kind: str, tmp_path: Path) -> None:
+    if kind == "requirements":
+        target = tmp_path / "requirements.txt"
+        target.write_text(REQUIREMENTS.format(transformers=">=4.57.1"))
+    elif kind == "guide":
+        target = tmp_path / "SETUP.md"
+        target.write_text(GUIDE)
+    else:
+        target = (write_lock if kind == "lock" else write_environment)(tmp_path, "5.23.0")
+    data = envelope(envdoctor("audit", target, "--format", "json", home=tmp_path))
+    assert data["exit_code"] == 1
+    assert data["data"]["kind"] == kind
+    (finding, *_) = [f for f in data["data"]["findings"] if f["cause"] == "transformers-too-new"]
+    assert finding["status"] == "error"
+    lines = {
+        "requirements": (3,),
+        "guide": (4,),
+        "lock": (8, 9),
+        "environment": (0,),
+    }  # in a lock: either of the two packages
+    assert finding["line"] in lines[kind]
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_bundled_locks_have_no_finding(path: Path) -> None:
+    result = run(AuditRequest(target=str(path)))
+    assert (result.data.kind, result.data.findings, result.exit_code) == ("lock", (), 0)
+
+
+def test_each_platform_and_python_has_a_lock() -> None:
+    expected = [
+        f"{profile.id}/{architecture}-{python}"
+        for profile in read_profiles()
+        for architecture in profile.when.architectures
+        for python in profile.python.versions
+    ]
+    assert sorted(expected) == sorted(f"{path.parent.name}/{path.stem}" for path in LOCKS)
+
+
+def test_fix_writes_valid_corrections(tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    result = envdoctor("audit", "SETUP.md", "--fix", ".", "--format", "json", home=tmp_path)
+    assert envelope(result)["data"]["written"] == ["SETUP.requirements.txt", "SETUP.toml"]
+    assert "transformers==4.57.1" in (tmp_path / "SETUP.requirements.txt").read_text()
+    again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
+    assert envelope(again)["data"]["findings"] == []
+    unchanged = envdoctor("audit", "SETUP.requirements.txt", "--fix", ".", home=tmp_path)
+    assert "wrote SETUP.requirements.requirements.txt" in unchanged.stdout  # written although there are no findings
+    shown = envdoctor("profiles", "show", "./SETUP.toml", "--format", "json", home=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("missing.md", None, "No such file"),
+        ("lock.txt", "# profile: x\n# platform: a-manylinux_2_28\ntorch==1.0\n", "line 3"),
+        ("lock.txt", "# profile: x\ntorch==1.0 --hash=sha256:" + "0" * 64 + "\n", "platform"),
+        ("lock.txt", "# profile: x\n; rm -rf /\n", "line 2"),
+        ("binary.txt", "\udcff", "UTF-8"),
+    ],
+)
+def test_invalid_input_is_rejected_with_its_line(name: str, text: str | None, message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text, errors="surrogateescape")
+    result = envdoctor("audit", name, home=tmp_path)
+    assert result.returncode == 2, result.stdout
+    assert message in result.stderr
+
+
+def test_github_annotations_contain_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    result = envdoctor("audit", "SETUP.md", "--format", "github", home=tmp_path)
+    assert "::error" in result.stdout
+    assert "line=4" in result.stdout
+    assert "file=SETUP.md" in result.stdout
+
+
+def test_sarif_contains_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    log = json.loads(envdoctor("audit", "SETUP.md", "--format", "sarif", home=tmp_path).stdout)
+    location = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "SETUP.md"
+    assert location["region"]["startLine"] == 4

@@ -1,0 +1,73 @@
+"""Mutated guides: no traceback, no crashed rule, bounded time.
+
+ENVDOCTOR_FUZZ_EXAMPLES sets the number of examples.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fuzzing import fuzz, mutate
+from support.guide_cases import FAULTS
+from support.paths import DATA
+
+from envdoctor.manifests import audit_guide
+
+GUIDES = [path.read_text(encoding="utf-8") for path in sorted((DATA / "guides").glob("*.md"))]
+MAX_SECONDS = 10.0
+SYNTAX = [
+    "```", "~~~", "$(", "${", "'", '"', "\\\n", "<<EOF\n", "&&", "|", ">=", "==", "-r ", "[", "]", "@", "#", "FROM ",
+    "<pre>", "pip install ", "git+https://", ".whl", "=" * 50, "GRPOConfig(", "\r", "\u2028", "9" * 300,
+]  # fmt: skip
+
+
+def mutate_guide(text: str, seed: int) -> str:
+    """A mutated guide with additional syntax that the parsers recognise."""
+    rng = random.Random(seed)
+    text = mutate(text, seed)
+    for _ in range(rng.randint(0, 8)):
+        position = rng.randrange(len(text) + 1)
+        text = text[:position] + rng.choice(SYNTAX) + text[position:]
+    return text
+
+
+@fuzz
+@given(
+    st.builds(mutate_guide, st.sampled_from([*GUIDES, *(fault.text for fault in FAULTS)]), st.integers(0, 1 << 32))
+)
+def test_mutated_guide_is_audited(text: str) -> None:
+    start_time = time.process_time()
+    audit = audit_guide(text, name="guide.md", today=date(2026, 11, 21))
+    assert time.process_time() - start_time < MAX_SECONDS
+    assert not [finding.message for finding in audit.findings if finding.status == "crashed"]
+    assert all(0 <= finding.line <= text.count("\n") + 1 for finding in audit.findings)
+
+
+ADVERSARIAL_GUIDES = {
+    "quotes": "```bash\n" + "'" * 200_000 + "\n```",
+    "one long word": "```bash\npip install " + "a" * 500_000 + "\n```",
+    "many packages": "```bash\npip install " + "torch==2.8.0 " * 20_000 + "\n```",
+    "open fences": "```bash\n" * 100_000,
+    "parentheses": "```bash\necho " + "$(" * 100_000 + "\n```",
+    "continuations": "```bash\npip install \\\n" + "torch \\\n" * 50_000 + "```",
+    "prompts": "```console\n" + "(a) " * 100_000 + "$ pip install x\n```",
+    "numbered lists": "1. `pip install x` \n" * 50_000,
+    "calls": "```python\n" + "GRPOConfig(" * 20_000 + "\n```",
+    "table rows": "| driver " + "5" * 100_000 + " |\n" * 20,
+    "html": "<pre>" + "<b" * 200_000,
+    "many steps": "```bash\n" + "pip install torch==2.8.0 vllm trl transformers\n" * 2_000 + "```",
+    "conda": "```yaml\ndependencies:\n" + "  - pip:\n" * 50_000 + "```",
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL_GUIDES)
+def test_adversarial_guide_is_audited_in_bounded_time(name: str) -> None:
+    start_time = time.process_time()
+    audit = audit_guide(ADVERSARIAL_GUIDES[name], name=name, today=date(2026, 11, 21))
+    assert time.process_time() - start_time < 60
+    assert not [finding.message for finding in audit.findings if finding.status == "crashed"]

@@ -1,0 +1,311 @@
+"""Findings from pasted collect_env reports with common problems, and none from healthy reports.
+
+Each case changes a few lines of a healthy report, in the format of PyTorch or of vLLM.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.collect_env_reports import PACKAGES, torch_report, vllm_report
+from support.command import envdoctor
+
+from envdoctor.commands.check import diagnose_report
+from envdoctor.reports import parse_report
+
+NO_GPU = {
+    "Is CUDA available": "False",
+    "CUDA runtime version": "No CUDA",
+    "CUDA_MODULE_LOADING set to": "N/A",
+    "GPU models and configuration": "No CUDA",
+    "Nvidia driver version": "No CUDA",
+    "cuDNN version": "No CUDA",
+}
+NO_TORCH = {
+    "PyTorch version": "N/A",
+    "Is debug build": "N/A",
+    "CUDA used to build PyTorch": "N/A",
+    "ROCM used to build PyTorch": "N/A",
+    "Is CUDA available": "N/A",
+    "Is XNNPACK available": "N/A",
+}
+
+
+def reported_causes(text: str) -> set[str]:
+    """The causes of the findings with status error, warning or crashed."""
+    return {f.cause for f in diagnose_report(parse_report(text)) if f.status in ("error", "warning", "crashed")}
+
+
+def torch_of(
+    version: str,
+    cuda: str,
+    vision: str = "",
+    audio: str = "",
+    triton: str = "",
+    *,
+    lines: dict[str, str] | None = None,
+    packages: dict[str, str] | None = None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The changed lines and packages of a report for a torch build."""
+    changed_lines = {"PyTorch version": version, "CUDA used to build PyTorch": cuda} | (lines or {})
+    versions = {"torch": version, "torchvision": vision, "torchaudio": audio, "triton": triton} | (packages or {})
+    return changed_lines, versions
+
+
+GPU, DRIVER, GPUS = "Is CUDA available", "Nvidia driver version", "GPU models and configuration"
+AVAILABLE, UNAVAILABLE = {GPU: "True"}, {GPU: "False"}
+
+
+PROBLEMS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
+    ("gpu-arch-dropped", "GTX 1080 on cu128", {GPUS: "GPU 0: NVIDIA GeForce GTX 1080"}, {}),
+    ("gpu-arch-dropped", "P100 on cu128", {GPUS: "GPU 0: Tesla P100-PCIE-16GB"}, {}),
+    (
+        "gpu-arch-dropped",
+        "V100 on cu130",
+        *torch_of("2.11.0+cu130", "13.0", lines={GPUS: "GPU 0: Tesla V100-SXM2-32GB", DRIVER: "580.95.05"}),
+    ),
+    (
+        "gpu-arch-not-in-build",
+        "RTX 5080 on cu124",
+        *torch_of("2.5.1+cu124", "12.4", lines={GPUS: "GPU 0: NVIDIA GeForce RTX 5080"}),
+    ),
+    ("gpu-arch-not-in-build", "B200 on cu126", *torch_of("2.7.1+cu126", "12.6", lines={GPUS: "GPU 0: NVIDIA B200"})),
+    ("gpu-arch-not-in-build", "H100 on cu117", *torch_of("2.0.1+cu117", "11.7")),
+    (
+        "driver-too-old",
+        "535 with cu130",
+        *torch_of("2.11.0+cu130", "13.0", lines={DRIVER: "535.183.01", **UNAVAILABLE}),
+    ),
+    (
+        "driver-too-old",
+        "470 with cu121",
+        *torch_of(
+            "2.3.1+cu121", "12.1", lines={DRIVER: "470.199.02", GPUS: "GPU 0: NVIDIA A100-SXM4-80GB", **UNAVAILABLE}
+        ),
+    ),
+    (
+        "torch-cpu-build",
+        "+cpu build with a GPU",
+        {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "Could not collect", **UNAVAILABLE},
+        {"torch": "2.8.0+cpu"},
+    ),
+    (
+        "torch-cpu-build",
+        "ROCm build with a GPU",
+        {
+            "PyTorch version": "2.4.0+rocm6.1",
+            "CUDA used to build PyTorch": "N/A",
+            "ROCM used to build PyTorch": "6.1.40091",
+            **UNAVAILABLE,
+        },
+        {"torch": "2.4.0+rocm6.1", "torchvision": "", "torchaudio": "", "triton": ""},
+    ),
+    (
+        "torch-cpu-build",
+        "aarch64 from PyPI",
+        {
+            "PyTorch version": "2.8.0+cpu",
+            "CUDA used to build PyTorch": "None",
+            GPUS: "GPU 0: NVIDIA GH200 480GB",
+            "OS": "Ubuntu 22.04.5 LTS (aarch64)",
+            "Python platform": "Linux-6.8.0-1013-nvidia-64k-aarch64-with-glibc2.35",
+            **UNAVAILABLE,
+        },
+        {"torch": "2.8.0"},
+    ),
+    ("no-nvidia-gpu", "CUDA torch on a laptop", NO_GPU, {}),
+    ("torch-companion-mismatch", "torchvision of another torch", {}, {"torchvision": "0.20.1+cu124"}),
+    ("torch-companion-mismatch", "torchaudio of another torch", {}, {"torchaudio": "2.5.1"}),
+    ("numpy2-abi", "numpy 2 with torch 2.1", *torch_of("2.1.2+cu121", "12.1", packages={"numpy": "2.0.1"})),
+    ("nccl-lib-mismatch", "two NCCL packages", {}, {"nvidia-nccl-cu12": "2.27.3", "nvidia-nccl-cu13": "2.28.3"}),
+    ("nvcc-torch-mismatch", "nvcc 11.8", {"CUDA runtime version": "11.8.89"}, {}),
+    ("wrong-python-env", "no torch", NO_TORCH, dict.fromkeys(PACKAGES, "")),
+    (
+        "fabric-manager",
+        "8 H100 that CUDA does not open",
+        {GPUS: "\n".join(f"GPU {n}: NVIDIA H100 80GB HBM3" for n in range(8)), **UNAVAILABLE},
+        {},
+    ),
+    (
+        "platform-no-wheel",
+        "Jetson",
+        {
+            "OS": "Ubuntu 22.04.4 LTS (aarch64)",
+            "Python platform": "Linux-5.15.136-tegra-aarch64-with-glibc2.35",
+            GPUS: "Could not collect",
+            DRIVER: "Could not collect",
+            "PyTorch version": "2.3.0",
+            "CUDA used to build PyTorch": "12.2",
+        },
+        {"torch": "2.3.0", "torchvision": "", "torchaudio": "", "triton": ""},
+    ),
+    (
+        "wsl-multi-gpu-limit",
+        "WSL with 6 GPUs",
+        {
+            "Python platform": "Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35",
+            GPUS: "\n".join(f"GPU {n}: NVIDIA GeForce RTX 4090" for n in range(6)),
+            **UNAVAILABLE,
+        },
+        {},
+    ),
+]
+
+VLLM_PROBLEMS: list[tuple[str, str, str, dict[str, str], dict[str, str]]] = [
+    ("vllm-torch-mismatch", "vLLM 0.10.2 with torch 2.9", "0.10.2", *torch_of("2.9.0+cu128", "12.8")),
+    (
+        "vllm-torch-mismatch",
+        "vLLM 0.6.3 with torch 2.5",
+        "0.6.3.post1",
+        *torch_of("2.5.1+cu124", "12.4", packages={"transformers": "4.46.0"}),
+    ),
+    ("transformers-too-new", "transformers 5", "0.10.2", {}, {"transformers": "5.3.0"}),
+    (
+        "gpu-unsupported-by-library",
+        "P40",
+        "0.6.4",
+        *torch_of("2.5.1+cu121", "12.1", lines={GPUS: "GPU 0: Tesla P40"}, packages={"transformers": "4.46.0"}),
+    ),
+    ("driver-ptx-too-old", "550 with cu128", "0.11.0", {DRIVER: "550.90.07"}, {}),
+    (
+        "glibc-too-old",
+        "CentOS 7",
+        "0.10.2",
+        {
+            "Libc version": "glibc-2.17",
+            "OS": "CentOS Linux 7 (Core) (x86_64)",
+            "Python platform": "Linux-3.10.0-1160.el7.x86_64-x86_64-with-glibc2.17",
+        },
+        {},
+    ),
+    ("no-nvidia-gpu", "no GPU", "0.10.2", NO_GPU, {}),
+    (
+        "vllm-cuda-variant",
+        "torch cu126 with the cu130 wheel",
+        "0.21.0",
+        *torch_of("2.11.0+cu126", "12.6", lines={DRIVER: "580.95.05"}),
+    ),
+    ("dependency-pin-violated", "huggingface-hub 1 with transformers 4", "0.10.2", {}, {"huggingface-hub": "1.2.3"}),
+]
+
+HEALTHY_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    ("H100", {}, {}),
+    ("8 x A100", {GPUS: "\n".join(f"GPU {n}: NVIDIA A100-SXM4-80GB" for n in range(8)), DRIVER: "535.183.06"}, {}),
+    ("RTX 4090 with a 12.2 driver", {GPUS: "GPU 0: NVIDIA GeForce RTX 4090", DRIVER: "535.171.04"}, {}),
+    ("RTX 5090", {GPUS: "GPU 0: NVIDIA GeForce RTX 5090", DRIVER: "575.64.03"}, {}),
+    ("T4", {GPUS: "GPU 0: Tesla T4"}, {}),
+    ("V100 on cu126", *torch_of("2.7.1+cu126", "12.6", lines={GPUS: "GPU 0: Tesla V100-SXM2-32GB"})),
+    (
+        "P100 on cu121",
+        *torch_of(
+            "2.3.1+cu121",
+            "12.1",
+            "0.18.1+cu121",
+            "2.3.1+cu121",
+            "2.3.1",
+            lines={GPUS: "GPU 0: Tesla P100-PCIE-16GB"},
+            packages={"numpy": "1.26.4"},
+        ),
+    ),
+    ("nvcc 12.4 with cu128", {"CUDA runtime version": "12.4.131"}, {}),
+    (
+        "conda",
+        {"Python version": "3.11.9 | packaged by conda-forge | (main, Apr 19 2024, 18:36:13) [GCC 12.3.0]"},
+        {},
+    ),
+    (
+        "cu130 on 580",
+        *torch_of("2.11.0+cu130", "13.0", "0.26.0+cu130", "2.11.0+cu130", "3.6.0", lines={DRIVER: "580.95.05"}),
+    ),
+    ("no compiler", {"GCC version": "Could not collect"}, {}),
+    (
+        "WSL with one GPU",
+        {
+            "Python platform": "Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35",
+            GPUS: "GPU 0: NVIDIA GeForce RTX 4090",
+            DRIVER: "566.36",
+        },
+        {},
+    ),
+    (
+        "GB10",
+        *torch_of(
+            "2.11.0+cu130",
+            "13.0",
+            "0.26.0+cu130",
+            "2.11.0+cu130",
+            "3.6.0",
+            lines={
+                GPUS: "GPU 0: NVIDIA GB10",
+                DRIVER: "580.95.05",
+                "OS": "Ubuntu 24.04.3 LTS (aarch64)",
+                "Python platform": "Linux-6.11.0-1016-nvidia-aarch64-with-glibc2.39",
+                "Libc version": "glibc-2.39",
+            },
+        ),
+    ),
+    (
+        "CPU torch without a GPU",
+        NO_GPU | {"PyTorch version": "2.8.0+cpu", "CUDA used to build PyTorch": "None"},
+        {"torch": "2.8.0+cpu", "torchvision": "0.23.0+cpu", "torchaudio": "2.8.0+cpu", "triton": ""},
+    ),
+]
+
+
+@pytest.mark.parametrize(("cause", "case", "lines", "packages"), PROBLEMS, ids=[row[1] for row in PROBLEMS])
+def test_problem_in_a_torch_report(cause: str, case: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+    assert cause in reported_causes(torch_report(lines, packages))
+
+
+@pytest.mark.parametrize(
+    ("cause", "case", "vllm", "lines", "packages"), VLLM_PROBLEMS, ids=[row[1] for row in VLLM_PROBLEMS]
+)
+def test_problem_in_a_vllm_report(
+    cause: str, case: str, vllm: str, lines: dict[str, str], packages: dict[str, str]
+) -> None:
+    assert cause in reported_causes(vllm_report(lines, packages, vllm))
+
+
+@pytest.mark.parametrize(("case", "lines", "packages"), HEALTHY_CASES, ids=[row[0] for row in HEALTHY_CASES])
+def test_healthy_torch_report_has_no_findings(case: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+    assert reported_causes(torch_report(lines, packages)) == set()
+
+
+@pytest.mark.parametrize(
+    ("vllm", "lines", "packages"),
+    [
+        ("0.10.2", {}, {}),
+        ("0.11.0", {GPUS: "\n".join(f"GPU {n}: NVIDIA H100 80GB HBM3" for n in range(8))}, {}),
+        ("0.10.2", {GPUS: "GPU 0: NVIDIA GeForce RTX 5090", DRIVER: "575.57.08"}, {}),
+        (
+            "0.9.2",
+            *torch_of(
+                "2.7.0+cu126", "12.6", "0.22.0+cu126", "2.7.0+cu126", "3.3.0", packages={"transformers": "4.53.1"}
+            ),
+        ),
+    ],
+    ids=["0.10.2", "0.11.0 on 8 GPUs", "0.10.2 on RTX 5090", "0.9.2"],
+)
+def test_healthy_vllm_report_has_no_findings(vllm: str, lines: dict[str, str], packages: dict[str, str]) -> None:
+    assert reported_causes(vllm_report(lines, packages, vllm)) == set()
+
+
+@pytest.mark.parametrize("machine", ["h200", "h100x8", "gh200-480gb"])
+def test_pasted_output_of_check_has_no_text_findings(machine: str, tmp_path: Path) -> None:
+    """The output contains facts with their sources."""
+    printed = envdoctor("check", "--machine", machine, home=tmp_path).stdout
+    assert "RLIMIT_MEMLOCK" in printed or machine != "h200"
+    assert not [f for f in diagnose_report(parse_report(printed)) if f.id.startswith("TEXT-") and f.status == "error"]
+
+
+def test_missing_report_is_an_error(tmp_path: Path) -> None:
+    done = envdoctor("check", "--from-report", "nothere.txt", home=tmp_path)
+    assert done.returncode == 2
+    assert "expected: a file with a pasted report" in done.stderr
+    assert "hint: envdoctor check --from-report" in done.stderr
+
+
+def test_shell_prompt_of_a_container_gives_container_no_gpu() -> None:
+    text = torch_report(NO_GPU, {}, before="root@3f2b1c9d8e7a:/workspace# python collect_env.py\n")
+    assert "container-no-gpu" in reported_causes(text)

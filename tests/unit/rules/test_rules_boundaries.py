@@ -1,0 +1,363 @@
+"""Each rule reports its problem, and does not if one fact is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from support.report_stack import (
+    UNREPORTED,
+    Case,
+    failing_nvml,
+    file_stack,
+    local_machine,
+    make_machine,
+    make_stack,
+    make_toolkit,
+    pinned_stack,
+    torch_stack,
+    with_variables,
+)
+
+from envdoctor.core.records import Distribution, Extension, KernelCode, Stack, known, unreadable
+from envdoctor.rules import evaluate
+
+H100, H200, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla V100-SXM2-32GB"
+RTX4090, RTX5090 = "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"
+WSL = {"wsl": True, "kernel": "5.15.153.1-microsoft-standard-WSL2"}
+GIB = 1 << 30
+
+
+def extension_file(path: str, distribution: str, **fields: Any) -> tuple[Extension, ...]:
+    return (Extension(path=path, distribution=distribution, **fields),)
+
+
+def extension_stack(extensions: tuple[Extension, ...], version: str = "2.8.0+cu128", **packages: str) -> Stack:
+    named = {name.replace("_", "-"): text for name, text in packages.items()}
+    return file_stack(version, named, extensions=extensions)
+
+
+def with_shadowed_copy(
+    name: str, first: str, second: str, source: str = "pip", place: str = "/home/u/.local/lib/python3.12"
+) -> Stack:
+    winner = Distribution(name=name, version=first, location="/v/lib", source="pip")
+    loser = Distribution(name=name, version=second, location=place, source=source)
+    return file_stack(distributions=(winner,), shadowed=(loser,))
+
+
+def toolchain() -> Iterator[Case]:
+    """CUDA001 to CUDA005."""
+    gpu, stack = [RTX4090], torch_stack("2.8.0+cu128")
+    yield Case(
+        "CUDA001", "warning", (make_machine(gpu, nvcc="11.8.89"), stack), (make_machine(gpu, nvcc="12.4.131"), stack)
+    )
+    eleven = local_machine(gpu, cuda=make_toolkit(nvcc="/usr/bin/nvcc", nvcc_version="11.8.89"))
+    yield Case(
+        "CUDA001",
+        "info",
+        (eleven, file_stack(packages={"flash-attn": "2.8.3"})),
+        (eleven, file_stack(packages={"vllm": "0.10.2"})),
+    )
+    yield Case(
+        "CUDA002",
+        "warning",
+        (make_machine([RTX5090], nvcc="12.6.85"), stack),
+        (make_machine([RTX5090], nvcc="12.8.93"), stack),
+    )
+    yield Case(
+        "CUDA002",
+        "warning",
+        (make_machine([V100], nvcc="13.0.88"), stack),
+        (make_machine([V100], nvcc="12.9.86"), stack),
+    )
+    gcc = {"nvcc": "12.3.107", "gcc": "(Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0"}
+    yield Case(
+        "CUDA003",
+        "warning",
+        (make_machine(gpu, **gcc), stack),
+        (make_machine(gpu, **gcc | {"nvcc": "12.4.131"}), stack),
+    )
+    gcc = {"nvcc": "13.3.73", "gcc": "gcc (GCC) 16.1.0"}
+    yield Case(
+        "CUDA003",
+        "warning",
+        (make_machine(gpu, **gcc), stack),
+        (make_machine(gpu, **gcc | {"nvcc": "13.4.92"}), stack),
+    )
+    bare, jit = local_machine(gpu, cuda=make_toolkit()), {"flashinfer-python": "0.5.3"}
+    yield Case(
+        "CUDA004",
+        "info",
+        (bare, file_stack(packages=jit)),
+        (bare, file_stack(packages=jit | {"flashinfer-jit-cache": "0.5.3"})),
+    )
+    old = local_machine([RTX5090], cuda=make_toolkit(ptxas_version="12.4.131"))
+    new = local_machine([RTX5090], cuda=make_toolkit(ptxas_version="12.8.93"))
+    path = {"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}
+    yield Case("CUDA005", "warning", (with_variables(old, **path), stack), (with_variables(new, **path), stack))
+
+
+def cuda_initialization() -> Iterator[Case]:
+    """DRV007 to DRV014: a CUDA build of torch that does not initialize CUDA."""
+    fails, works = torch_stack(available=False), torch_stack(available=True)
+    nothing = make_machine(None)
+    yield Case("DRV007", "error", (nothing, fails), (nothing, torch_stack("2.8.0+cpu", available=False)))
+    inside = make_machine(None, container="docker")
+    yield Case(
+        "DRV008", "error", (inside, fails), (make_machine([H100], driver="570.133.20", container="docker"), fails)
+    )
+    yield Case("DRV009", "error", (make_machine(None, nvcc="12.8.93"), fails), (make_machine(None), fails))
+    hidden = make_machine([H100], driver="570.133.20")
+    yield Case("DRV009", "error", (hidden, fails), (hidden, works))
+    eight = make_machine([H100] * 8, driver="570.133.20")
+    yield Case(
+        "DRV010", "error", (eight, fails), (make_machine(["NVIDIA H100 PCIe"] * 8, driver="570.133.20"), fails)
+    )
+    yield Case(
+        "DRV011", "error", (make_machine([RTX4090] * 4, **WSL), fails), (make_machine([RTX4090] * 3, **WSL), fails)
+    )
+    yield Case(
+        "DRV012",
+        "warning",
+        (make_machine([RTX4090], driver="566.36", **WSL), fails),
+        (make_machine([RTX4090], driver="566.36"), fails),
+    )
+    boxed = make_machine([H100], driver="570.133.20", container="docker")
+    yield Case("DRV013", "warning", (boxed, fails), (boxed, works))
+    lost = "NVML error 999: Unknown Error"
+    yield Case("DRV014", "error", (failing_nvml(lost), works), (failing_nvml(lost, None), works))
+    yield Case("DRV014", "error", (failing_nvml(lost), works), (failing_nvml("NVML error 3: Not Supported"), works))
+    yield Case("DRV005", "error", (failing_nvml(lost, None), works), (failing_nvml(lost), works))
+
+
+def builds() -> Iterator[Case]:
+    """TORCH and EXT."""
+    on = [RTX4090]
+    yield Case(
+        "TORCH003",
+        "error",
+        (make_machine(on), torch_stack("2.8.0+cpu", available=False)),
+        (make_machine(None), torch_stack("2.8.0+cpu", available=False)),
+    )
+    sees = make_machine([H100], driver="550.90.07")
+    yield Case(
+        "TORCH005",
+        "warning",
+        (sees, torch_stack(uses=("vllm",))),
+        (make_machine([H100], driver="570.133.20"), torch_stack(uses=("vllm",))),
+    )
+    yield Case(
+        "TORCH005",
+        "warning",
+        (sees, torch_stack(uses=("vllm",))),
+        (make_machine([RTX4090], driver="550.90.07"), torch_stack(uses=("vllm",))),
+    )
+    driver = msgspec.structs.replace(local_machine(on), driver=make_machine(on, driver="550.78").driver)
+    yield Case(
+        "TORCH006",
+        "info",
+        (driver, file_stack(packages={"cupy-cuda12x": "13.6.0"})),
+        (driver, file_stack(packages={"numba": "0.61.2"})),
+    )
+    machine, name = local_machine([RTX5090]), "flash_attn_2_cuda.so"
+    other = extension_stack(
+        extension_file(name, "flash-attn", missing_symbols=("_ZN3c105ErrorC2E",)), flash_attn="2.8.3"
+    )
+    same = extension_stack(extension_file(name, "flash-attn"), flash_attn="2.8.3")
+    yield Case("EXT001", "error", (machine, other), (machine, same))
+    # A library with one file per torch release loads only the matching one.
+    addon, symbols = "torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch{}-cpu.so", ("_ZN3c105ErrorC2E",)
+    own, older = (
+        extension_stack(
+            extension_file(addon.format(release), "torch-c-dlpack-ext", missing_symbols=symbols),
+            torch_c_dlpack_ext="0.1.5",
+        )
+        for release in ("28", "24")
+    )
+    yield Case("EXT001", "error", (machine, own), (machine, older))
+    library = "torch/lib/libtorch_cuda.so"
+    nccl = extension_stack(extension_file(library, "torch", missing_symbols=("ncclCommRegister",)))
+    yield Case(
+        "EXT002",
+        "error",
+        (machine, nccl),
+        (machine, extension_stack(extension_file(library, "torch", needed=("libnccl.so.2",)))),
+    )
+    runtime = "libcudart.so.11.0"
+    needs = extension_stack(extension_file(name, "flash-attn", missing_libraries=(runtime,)), flash_attn="2.8.3")
+    carried = extension_stack(
+        extension_file("bitsandbytes/libbitsandbytes_cuda118.so", "bitsandbytes", missing_libraries=(runtime,))
+    )
+    yield Case("EXT003", "error", (machine, needs), (machine, carried))
+    code = {
+        code: extension_stack(
+            extension_file(name, "flash-attn", code=KernelCode(native=("sm_80", code))), flash_attn="2.8.3"
+        )
+        for code in ("sm_90", "sm_120")
+    }
+    yield Case("EXT004", "error", (machine, code["sm_90"]), (machine, code["sm_120"]))
+    own = {
+        built: extension_stack(
+            extension_file("mine/kernels.so", "mine", code=KernelCode(native=(built,))), mine="1.0"
+        )
+        for built in ("sm_100", "sm_120")
+    }
+    yield Case("EXT005", "warning", (machine, own["sm_100"]), (machine, own["sm_120"]))
+
+
+def python() -> Iterator[Case]:
+    """PY001 to PY007, PKG014 and PKG015."""
+    machine, none = local_machine([H100]), {source: make_stack(None, source=source) for source in ("report", "files")}
+    compiled = extension_stack(extension_file("vllm/_C.abi3.so", "vllm", glibcxx="3.4.30"), vllm="0.10.2")
+    lib = {
+        number: msgspec.structs.replace(compiled, libstdcxx=known(number, "lib/libstdc++.so.6"))
+        for number in ("3.4.28", "3.4.30")
+    }
+    yield Case("PY008", "error", (machine, lib["3.4.28"]), (machine, lib["3.4.30"]))
+    yield Case("PY001", "error", (machine, none["report"]), (machine, none["files"]))
+    yield Case(
+        "PY002",
+        "warning",
+        (machine, with_shadowed_copy("numpy", "2.2.6", "1.26.4")),
+        (machine, with_shadowed_copy("numpy", "2.2.6", "2.2.6")),
+    )
+    old = Distribution(name="vllm", version="0.10.2", requires_python="<3.14,>=3.9")
+    yield Case(
+        "PY003",
+        "error",
+        (machine, file_stack(python="3.14.0", distributions=(old,))),
+        (machine, file_stack(python="3.13.1", distributions=(old,))),
+    )
+    triton = {"triton": "3.4.0"}
+    yield Case(
+        "PY004",
+        "warning",
+        (machine, file_stack(packages=triton, headers=False)),
+        (machine, file_stack(packages=triton, headers=True)),
+    )
+    served = torch_stack("2.5.1+cu124", packages={"vllm": "0.6.4"})
+    windows = make_machine([RTX4090], os="Microsoft Windows 11 Pro", kernel=None, glibc=None)
+    yield Case("PY005", "error", (windows, served), (windows, torch_stack("2.5.1+cu124", packages={"trl": "0.23.1"})))
+    yield Case(
+        "PY006",
+        "error",
+        (make_machine([H100], glibc="2.17"), torch_stack(uses=("vllm",))),
+        (make_machine([H100], glibc="2.35"), torch_stack(uses=("vllm",))),
+    )
+    both = {
+        place: with_shadowed_copy("torch", "2.8.0", "2.5.1", place, "/opt/conda/envs/e")
+        for place in ("conda pytorch", "pip")
+    }
+    yield Case("PY007", "warning", (machine, both["conda pytorch"]), (machine, both["pip"]))
+    yield Case(
+        "PY007",
+        "info",
+        (machine, pinned_stack("torch 2.8.0, pytorch 2.5.1")),
+        (machine, pinned_stack("torch 2.8.0, pytorch 2.8.0")),
+    )
+    yield Case(
+        "PKG014",
+        "info",
+        (machine, pinned_stack("torch 2.1.2, setuptools 82.0.0")),
+        (machine, pinned_stack("torch 2.1.2, setuptools 81.0.0")),
+    )
+    bare = {"torch": "2.5.1", "triton": "3.1.0"}
+    yield Case(
+        "PKG015",
+        "warning",
+        (machine, file_stack("2.5.1+cu124", bare)),
+        (machine, file_stack("2.5.1+cu124", bare | {"setuptools": "80.9.0"})),
+    )
+    yield Case(
+        "PKG015",
+        "warning",
+        (machine, file_stack("2.5.1+cu124", bare)),
+        (machine, torch_stack("2.5.1+cu124", packages=bare)),
+    )
+
+
+def package_pairs() -> Iterator[Case]:
+    """Incompatible packages."""
+    machine = make_machine([H100], driver="580.95.05")
+    for rule, status, sees, misses in (
+        ("CUDNN001", "info", "torch 2.9.1, nvidia-cudnn-cu12 9.10.2.21, vllm 0.12.0", "nvidia-cudnn-cu12 9.16.0.29"),
+        ("HF005", "warning", "liger-kernel 0.6.4, transformers 5.2.0", "liger-kernel 0.6.5"),
+        ("HF008", "error", "peft 0.15.2, torchao 0.3.1", "peft 0.13.2"),
+        ("HF011", "error", "diffusers 0.25.1, huggingface-hub 0.26.0", "huggingface-hub 0.25.2"),
+        ("HF012", "error", "sentence-transformers 2.2.2, huggingface-hub 0.26.0", "sentence-transformers 2.3.0"),
+        ("HF013", "info", "transformers 4.52.4, torch 2.5.1", "transformers 4.51.3"),
+        ("HF014", "info", "transformers 4.57.1, flash-attn 2.8.3", "transformers 5.23.0"),
+        ("HF015", "error", "transformers 5.10.2, torch 2.6.0", "transformers 5.11.0"),
+        ("HF021", "info", "transformers 4.57.1, triton 3.3.1, kernels 0.10.4", "triton 3.4.0"),
+        ("TRL003", "info", "trl 0.28.0, liger-kernel 0.6.5, vllm 0.12.0", "trl 0.29.0"),
+        ("TRL004", "info", "trl 0.23.1, liger-kernel 0.6.3", "liger-kernel 0.6.4"),
+        ("TRL005", "info", "trl 0.22.2, peft 0.17.1, bitsandbytes 0.48.1", "trl 0.23.0"),
+        ("TRL006", "info", "peft 0.16.0, transformers 4.55.0, kernels 0.9.0", "peft 0.17.0"),
+    ):  # fmt: skip
+        yield Case(rule, status, (machine, pinned_stack(sees)), (machine, pinned_stack(f"{sees}, {misses}")))
+    ray = {"ray": "2.52.1", "click": "8.4.1"}
+    yield Case(
+        "RAY001",
+        "warning",
+        (machine, make_stack(packages=ray, python="3.10.13")),
+        (machine, make_stack(packages=ray, python="3.11.2")),
+    )
+    arm = {"bitsandbytes": "0.43.0"}
+    libraries = {
+        name: extension_file(f"bitsandbytes/libbitsandbytes_{name}.so", "bitsandbytes") for name in ("cpu", "cuda128")
+    }
+    yield Case(
+        "BNB001",
+        "error",
+        (machine, file_stack(packages=arm, extensions=libraries["cpu"])),
+        (machine, file_stack(packages=arm, extensions=libraries["cuda128"])),
+    )
+    mkl = {"pytorch": "2.4.1", "mkl": "2024.1.0"}
+    yield Case(
+        "MKL001",
+        "error",
+        (machine, make_stack(packages=mkl)),
+        (machine, make_stack(packages=mkl | {"mkl": "2024.0.0"})),
+    )
+    yield Case(
+        "MKL001",
+        "warning",
+        (machine, pinned_stack("pytorch 2.5.1, mkl 2025.0.0")),
+        (machine, pinned_stack("pytorch 2.6.0, mkl 2025.0.0")),
+    )
+    own = {place: file_stack(distributions=(Distribution(name="torch", version="2.8.0", source=place),
+                                       Distribution(name="vllm", version="0.10.2", source="pip")))
+           for place in ("conda conda-forge", "pip")}  # fmt: skip
+    yield Case("VLLM008", "warning", (machine, own["conda conda-forge"]), (machine, own["pip"]))
+
+
+CASES = [case for family in (toolchain, cuda_initialization, builds, python, package_pairs) for case in family()]
+NAMES = [f"{case.rule}-{case.status}-{number}" for number, case in enumerate(CASES)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_rule_depends_on_one_fact(case: Case) -> None:
+    case.check()
+
+
+def test_unknown_nvml_error_in_a_report_may_be_a_container() -> None:
+    """`Failed to initialize NVML: Unknown Error`: no other rule reports a machine without a GPU."""
+    machine = make_machine(None, nvcc="12.8.93")
+    machine = msgspec.structs.replace(machine, gpus=unreadable("report: nvidia-smi", "NVML error 999: Unknown Error"))
+    assert machine.system.container == UNREPORTED
+    found = {finding.id: finding.status for finding in evaluate(machine, torch_stack(available=False))}
+    assert found == {"DRV014": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("library", "package"),
+    [("libcusolver.so.11", "nvidia-cusolver-cu12"), ("libcudnn.so.9", "nvidia-cudnn-cu12"),
+     ("libcudart.so.13", "nvidia-cuda-runtime"), ("libcudart.so.11.0", "nvidia-cuda-runtime-cu11")],
+)  # fmt: skip
+def test_fix_names_the_package_of_a_missing_library(library: str, package: str) -> None:
+    """The version of a library can differ from CUDA's: libcusolver.so.11 is part of CUDA 12."""
+    stack = extension_stack(extension_file("mine.so", "mine", missing_libraries=(library,)), mine="1.0")
+    (finding,) = (each for each in evaluate(local_machine([RTX5090]), stack) if each.id == "EXT003")
+    assert finding.commands == (f"uv pip install {package}",)

@@ -1,0 +1,138 @@
+"""`envdoctor plan`: tables, verdicts, exit codes, and remedies whose commands work."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import envdoctor, envelope
+
+QWEN = "Qwen/Qwen2.5-7B-Instruct"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+def plan_data(*arguments: str, home: Path) -> dict[str, Any]:
+    done = envdoctor("plan", *arguments, "--format", "json", home=home)
+    document = envelope(done)
+    assert done.stderr == ""
+    assert document["exit_code"] == done.returncode
+    assert isinstance(document["data"], dict), document["error"]
+    return document["data"]
+
+
+def test_model_that_fits(home: Path) -> None:
+    done = envdoctor("plan", "--model", "Qwen/Qwen2.5-0.5B", "--machine", "h200", home=home)
+    assert done.returncode == 0
+    assert "✓ fits  NVIDIA H200" in done.stdout
+    assert "494,032,768 parameters in float32" in done.stdout
+    assert "torchtune" in done.stdout
+
+
+def test_model_that_does_not_fit_has_a_command_that_fits(home: Path) -> None:
+    done = envdoctor("plan", "--model", QWEN, "--machine", "rtx4090", home=home)
+    assert done.returncode == 1
+    assert "✗ does not fit" in done.stdout
+    (command,) = [line.removeprefix("$ ") for line in done.stdout.splitlines() if line.startswith("$ ")]
+    words = shlex.split(command)
+    assert words[:2] == ["envdoctor", "plan"]
+    remedied = envdoctor(*words[1:], home=home)
+    assert remedied.returncode == 0, remedied.stdout
+    assert "✓ fits" in remedied.stdout
+    data = plan_data("--model", QWEN, "--machine", "rtx4090", home=home)
+    assert data["fits"] is False
+    assert data["remedies"][-1]["command"] == command
+    assert all(remedy["why"] for remedy in data["remedies"])
+
+
+def test_command_keeps_the_options(home: Path) -> None:
+    words = ["--model", QWEN, "--machine", "rtx4090", "--python", sys.executable, "--fact", "driver.version=570.26"]
+    command = plan_data(*words, home=home)["remedies"][-1]["command"]
+    assert shlex.split(command)[1:9] == ["plan", "--model", QWEN, "--machine", "rtx4090", "--python", sys.executable,
+                                         "--fact"]  # fmt: skip
+    assert envdoctor(*shlex.split(command)[1:], home=home).returncode == 0
+
+
+def test_each_format_reports_that_it_does_not_fit(home: Path) -> None:
+    for form in ("json", "github", "sarif"):
+        done = envdoctor("plan", "--model", QWEN, "--machine", "rtx4090", "--format", form, home=home)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert form != "github" or "lora_rank=" in done.stdout
+
+
+def test_vllm_share_is_computed(home: Path) -> None:
+    words = ["--model", "Qwen/Qwen2.5-0.5B", "--machine", "h200", "--set", "generation=vllm-colocate"]
+    data = plan_data(*words, home=home)
+    assert data["vllm_share_computed"] is True
+    assert 0 < data["vllm_share"] < 0.6
+    assert "vLLM" in {part["part"] for part in data["parts"]}
+    assert plan_data(*words, "--set", "vllm_share=0.3", home=home)["vllm_share"] == 0.3
+    human = envdoctor("plan", *words, home=home)
+    assert f"vllm_share={data['vllm_share']:g}" in human.stdout
+
+
+def test_without_gpu_there_is_no_verdict(home: Path) -> None:
+    done = envdoctor("plan", "--recipe", "sort", "--machine", "cpu-2core", home=home)
+    assert done.returncode == 0
+    assert "no verdict" in done.stdout
+    data = plan_data("--recipe", "sort", "--machine", "cpu-2core", home=home)
+    assert data["fits"] is None
+    assert data["remedies"] == []
+    assert data["peak"] > 0
+
+
+def test_local_model_config(home: Path) -> None:
+    config = {
+        "model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "tie_word_embeddings": False,
+    }  # fmt: skip
+    (home / "config.json").write_text(json.dumps(config))
+    for model in ("./config.json", str(home)):
+        data = plan_data("--model", model, "--machine", "t4", home=home)
+        assert data["parameters"] == 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64 + 2 * 1000 * 64
+        assert data["dtype"] == "float32"  # a T4 has no bfloat16
+
+
+def test_several_gpus_share_the_completions(home: Path) -> None:
+    words = ["--model", "Qwen/Qwen2.5-0.5B", "--machine", "h100x8"]
+    assert plan_data(*words, home=home)["answers"] == 8 * plan_data(*words, "--gpus", "8", home=home)["answers"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "neither --model nor --recipe"),
+        (["--model", "nobody/has-this"], "nobody/has-this"),
+        (["--model", "./nowhere.json"], "nowhere.json"),
+        (["--model", "Qwen/Qwen2.5-7B-Instrct"], "Qwen/Qwen2.5-7B-Instruct"),
+        (["--recipe", "srt"], "did you mean 'sort'"),
+        (["--recipe", "verl-grpo"], "recipe verl-grpo is for verl"),
+        (["--model", QWEN, "--set", "lora_rnk=8"], "lora_rank"),
+        (["--model", QWEN, "--set", "lora_rank=much"], "lora_rank"),
+        (["--model", QWEN, "--machine", "h100x8", "--gpus", "9"], "h100x8 has 8"),
+        (["--model", QWEN, "--gpus", "0"], "--gpus 0"),
+        (["--model", QWEN, "--machine", "nowhere"], "nowhere"),
+    ],
+)
+def test_invalid_options_are_rejected(arguments: list[str], message: str, home: Path) -> None:
+    done = envdoctor("plan", *arguments, home=home)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "expected: " in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_has_an_example(home: Path) -> None:
+    done = envdoctor("plan", "--help", home=home)
+    assert done.returncode == 0
+    assert "Example: envdoctor plan" in done.stdout
