@@ -1,15 +1,25 @@
-"""Run the command line in its own process with an empty home."""
+"""The command line in a process of its own, with an empty home.
+
+`envdoctor` runs a command in a fork of an interpreter that has imported the package, which saves its start. Tests of
+start-up, signals and streams use `COMMAND`, a new interpreter. With ENVDOCTOR_REAL_STARTS=1 every command is one.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.paths import ROOT
+from support.forking import forking_interpreter
+from support.paths import PACKAGE, ROOT
+
+COMMAND = (sys.executable, "-m", "envdoctor")
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
@@ -22,12 +32,25 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | extra
 
 
+@cache
+def interpreter() -> str:
+    """The program that runs envdoctor's commands: a forking interpreter, which ends with this process."""
+    if os.environ.get("ENVDOCTOR_REAL_STARTS"):
+        return sys.executable
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if not path.is_relative_to(PACKAGE / "probes")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
+    modules = [name for name in names if not name.endswith("__main__")]
+    resources = ExitStack()
+    atexit.register(resources.close)
+    return str(resources.enter_context(forking_interpreter(Path(sys.executable), modules, environment(Path("/")))))
+
+
 def envdoctor(
     *arguments: str | Path, home: Path, cwd: Path | None = None, **extra: str
 ) -> subprocess.CompletedProcess[str]:
     """Run one command."""
     return subprocess.run(
-        [sys.executable, "-m", "envdoctor", *map(str, arguments)],
+        [interpreter(), "-m", "envdoctor", *map(str, arguments)],
         capture_output=True,
         text=True,
         env=environment(home, **extra),

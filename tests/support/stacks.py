@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import textwrap
 import tomllib
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from support.forking import forking_interpreter
 from support.paths import TRAIN
 
 
@@ -35,6 +39,37 @@ def defaults(**changed: Any) -> dict[str, Any]:
     return {name: row["default"] for name, row in table.items()} | changed
 
 
+# What a run of the trainer imports from the stack before its first step.
+MODULES = (
+    "trl.trainer.grpo_trainer", "peft", "datasets", "transformers.models.auto.modeling_auto",
+    "transformers.models.qwen2.modeling_qwen2", "torch.utils.serialization", "matplotlib.pyplot",
+    "matplotlib.backends.backend_agg",
+)  # fmt: skip
+
+
+def stack_environment(home: Path | str) -> dict[str, str]:
+    """The variables of a process that uses a stack, without GPUs and network."""
+    return {
+        "PATH": os.environ["PATH"], "HOME": str(home), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
+    }  # fmt: skip
+
+
+@cache
+def forking(python: Path) -> Path:
+    """The stack's interpreter with torch, transformers and TRL imported; it ends with this process.
+
+    It forks where the variables of `stack_environment` are unchanged, and is a new interpreter elsewhere.
+    """
+    if os.environ.get("ENVDOCTOR_REAL_STARTS"):
+        return python
+    resources = ExitStack()
+    atexit.register(resources.close)
+    prefixes = ("CUDA_", "HF_", "OMP_", "TRANSFORMERS_", "TORCH_", "MPL")
+    interpreter = forking_interpreter(python, MODULES, stack_environment("/"), read_at_import=prefixes)
+    return resources.enter_context(interpreter)
+
+
 def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, **variables: str) -> Any:
     """Run Python code that has train/ on its path in a stack; return the JSON on its last line.
 
@@ -46,13 +81,10 @@ def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, 
         "given = json.loads(sys.argv[1])\n"
         "def report(**found): print(json.dumps(found), flush=True)\n"
     )
-    environment = {
-        "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
-    }  # fmt: skip
     done = subprocess.run(
-        [str(python), "-B", "-c", head + textwrap.dedent(code), json.dumps(arguments, default=str)],
-        capture_output=True, text=True, timeout=timeout, check=False, env=environment | variables,
+        [str(forking(python)), "-B", "-c", head + textwrap.dedent(code), json.dumps(arguments, default=str)],
+        capture_output=True, text=True, timeout=timeout, check=False,
+        env=stack_environment(os.environ["HOME"]) | variables,
     )  # fmt: skip
     assert done.returncode == 0, f"{name_of(python)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return json.loads(done.stdout.strip().splitlines()[-1])

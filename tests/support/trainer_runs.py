@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.paths import TRAIN
+from support.stacks import forking, stack_environment
 
 GRPO = TRAIN / "grpo.py"
 
@@ -38,15 +38,22 @@ def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
 
 
 def start(
-    python: Path, run: Path, *options: str, program: Path = GRPO, cwd: Path | None = None, **variables: str
+    python: Path,
+    run: Path,
+    *options: str,
+    program: Path = GRPO,
+    cwd: Path | None = None,
+    cold: bool = False,
+    **variables: str,
 ) -> subprocess.Popen[str]:
+    """Start the trainer in a fork of the stack's interpreter; `cold`: in a new interpreter."""
     return subprocess.Popen(
-        [str(python), "-B", str(program), str(run), *options],
+        [str(python if cold else forking(python)), "-B", str(program), str(run), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=cwd,
-        env={"PATH": os.environ["PATH"], "HOME": str(run), **variables},
+        env=stack_environment(run) | variables,
     )
 
 

@@ -1,0 +1,229 @@
+"""A fork server: an interpreter that imports modules once and forks for each command line.
+
+    python fork_server.py LISTENER VARIABLES MODULE ...
+
+LISTENER is the descriptor of a listening socket, VARIABLES a comma-separated list of prefixes of variables that the
+modules read when they are imported. The clients are builds of fork_client.c. The server ends when its standard input
+is closed. It declines command lines with other options than -B, -c and -m, and those whose PYTHON*, locale, loader or
+VARIABLES differ from its own: their client becomes the interpreter itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import gc
+import importlib
+import os
+import resource
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+import types
+from pathlib import Path
+
+# Read by the interpreter or the C library when a process starts.
+START_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "MALLOC_")
+LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+
+
+class Request:
+    """A command line, with the variables, umask, directory and standard streams of its client."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        head, self.descriptors, _, _ = socket.recv_fds(connection, 4, 4)
+        (size,) = struct.unpack("=I", head)
+        data = b""
+        while len(data) < size:
+            data += connection.recv(size - len(data)) or self._fail()
+        self.umask, count, *strings = data.split(b"\0")[:-1]
+        self.arguments = [os.fsdecode(each) for each in strings[: int(count)]]
+        self.environment = dict(each.split(b"=", 1) for each in strings[int(count) :])
+        self.client, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+
+    @staticmethod
+    def _fail() -> bytes:
+        raise ConnectionError("the client ended")
+
+    def is_command(self) -> bool:
+        """Whether the command line is `[-B] (-c CODE | -m MODULE | SCRIPT) [ARGUMENT ...]`."""
+        rest = [each for each in self.arguments[:1] if each != "-B"] + self.arguments[1:]
+        return bool(rest) and (rest[0] in ("-c", "-m") or not rest[0].startswith("-"))
+
+    def take_over(self) -> None:
+        """Give this process the client's environment."""
+        os.setpgid(0, 0)  # a signal to the own group does not reach the server
+        for limit in LIMITS:
+            resource.setrlimit(limit, resource.prlimit(self.client, limit))
+        for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.umask(int(self.umask))
+        os.fchdir(self.descriptors[3])
+        for number in range(3):
+            os.dup2(self.descriptors[number], number)
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        coerced = {name: value for name, value in os.environb.items() if name == b"LC_CTYPE"}  # by the interpreter
+        os.environb.clear()
+        os.environb.update(coerced | self.environment)
+        open_streams()
+
+    def run(self) -> None:
+        """Run the command line as the interpreter does."""
+        arguments = list(self.arguments)
+        if arguments[0] == "-B":
+            del arguments[0]
+            sys.dont_write_bytecode = True
+        if arguments[0] == "-m":
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+            return
+        main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        if arguments[0] == "-c":
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *arguments[2:]]
+            code = compile(arguments[1], "<string>", "exec")
+        else:
+            sys.path.insert(0, os.path.dirname(os.path.realpath(arguments[0])))  # noqa: PTH120
+            sys.argv = arguments
+            main.__file__ = arguments[0]
+            with open(arguments[0], "rb") as file:  # noqa: PTH123
+                code = compile(file.read(), arguments[0], "exec")
+        exec(code, main.__dict__)
+
+
+def open_streams() -> None:
+    """Replace sys.stdin, sys.stdout and sys.stderr, whose buffering depends on the descriptors."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        previous = getattr(sys, f"__{name}__")
+        stream = open(  # noqa: SIM115
+            number, "r" if number == 0 else "w", encoding=previous.encoding, errors=previous.errors, closefd=False,
+            buffering=1 if number == 2 or os.isatty(number) else -1, newline=None if number == 0 else "\n",
+        )  # fmt: skip
+        stream.mode = previous.mode
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def select(variables: dict[bytes, bytes], prefixes: tuple[str, ...]) -> dict[bytes, bytes]:
+    """The variables whose names start with one of the prefixes."""
+    starts = tuple(prefix.encode() for prefix in prefixes)
+    return {name: value for name, value in variables.items() if name.startswith(starts)}
+
+
+def finish(status: int) -> None:
+    """End as the interpreter does, without freeing every imported module, which costs 30 ms."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except OSError:
+        sys.exit(status)  # the interpreter reports the failed flush and changes the status
+    os._exit(status)
+
+
+class Server:
+    """Accepts clients, forks, and tells each client its process and its exit status."""
+
+    def __init__(self, listener: socket.socket, prefixes: tuple[str, ...]) -> None:
+        self.listener, self.prefixes = listener, prefixes
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")[:-1]  # before the interpreter coerced the locale
+        self.variables = select(dict(each.split(b"=", 1) for each in given), prefixes)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(listener, selectors.EVENT_READ)
+        self.selector.register(0, selectors.EVENT_READ)
+        self.connections: dict[int, tuple[socket.socket, int]] = {}  # by pidfd: the client and the process
+
+    def serve(self) -> Request:
+        """Return in each forked process, with its request. The server itself exits."""
+        while True:
+            for key, _ in self.selector.select():
+                if key.fileobj is self.listener:
+                    if request := self.accept():
+                        return request
+                elif key.fileobj == 0:
+                    os._exit(0)
+                elif isinstance(key.fileobj, socket.socket):
+                    self.kill(key.fileobj)
+                else:
+                    self.report(int(key.fileobj))  # type: ignore[call-overload]
+
+    def accept(self) -> Request | None:
+        connection, _ = self.listener.accept()
+        request = Request(connection)
+        if not request.is_command() or select(request.environment, self.prefixes) != self.variables:
+            connection.sendall(struct.pack("=i", -1))
+            connection.close()
+        elif pid := os.fork():
+            descriptor = os.pidfd_open(pid)
+            self.connections[descriptor] = (connection, pid)
+            self.selector.register(descriptor, selectors.EVENT_READ)
+            self.selector.register(connection, selectors.EVENT_READ)
+            connection.sendall(struct.pack("=i", pid))
+        else:
+            self.close()
+            connection.close()
+            return request
+        for each in request.descriptors:
+            os.close(each)
+        return None
+
+    def close(self) -> None:
+        """Close what a forked process does not need."""
+        self.selector.close()
+        self.listener.close()
+        for descriptor, (connection, _) in self.connections.items():
+            os.close(descriptor)
+            connection.close()
+
+    def kill(self, connection: socket.socket) -> None:
+        """Kill the process of a client that was killed."""
+        self.selector.unregister(connection)
+        for each, pid in self.connections.values():
+            if each is connection:
+                os.kill(pid, signal.SIGKILL)
+
+    def report(self, descriptor: int) -> None:
+        """Tell the client how its process ended."""
+        connection, pid = self.connections.pop(descriptor)
+        _, status = os.waitpid(pid, 0)
+        self.selector.unregister(descriptor)
+        os.close(descriptor)
+        if connection in self.selector.get_map():
+            self.selector.unregister(connection)
+        with contextlib.suppress(OSError):  # the client was killed
+            connection.sendall(struct.pack("=i", status))
+        connection.close()
+
+
+if __name__ == "__main__":
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    prefixes = (*START_VARIABLES, *filter(None, sys.argv[2].split(",")))
+    modules = sys.argv[3:]
+    del sys.path[0]  # the folder of this file
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    request = Server(listener, prefixes).serve()
+    request.take_over()
+    status = 0
+    try:
+        request.run()
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        status = end.code or 0
+    finish(status)
