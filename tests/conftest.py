@@ -1,21 +1,22 @@
-"""Shared fixtures: a fake NVML library, a SLURM cluster, and a training stack installed by envdoctor."""
+"""Shared fixtures, and how pytest distributes the tests.
+
+Workers take tests from each other (`--dist worksteal` in pyproject.toml). Tests with a training stack come last:
+quickstart installs the stack in the background while the other tests run.
+"""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import signal
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
 from support.install_place import place  # noqa: F401
-from support.paths import ROOT
+from support.quickstart import Quickstart, run_once, start_in_background
 from support.slurm_cluster import cluster  # noqa: F401
+
+MAX_WORKERS = 8  # a worker with a loaded training stack needs 1 GB
 
 
 def pytest_configure() -> None:
@@ -24,44 +25,39 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@dataclass(frozen=True)
-class Quickstart:
-    """The result of `envdoctor quickstart` in an empty home."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Return the number of workers for `-n auto`: none for test files that are named on the command line."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
+        return 0
+    return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
 
-    done: subprocess.CompletedProcess[str]
-    home: Path
 
-    @property
-    def python(self) -> Path:
-        """The interpreter of the installed environment."""
-        return self.home / ".local/share/envdoctor/envs/cpu/bin/python"
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that need a training stack last."""
+    items.sort(key=lambda item: item.get_closest_marker("stack") is not None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start quickstart if a selected test needs it. One worker starts it for all."""
+    needed = {"quickstart"} if os.environ.get("ENVDOCTOR_STACK_PYTHON") else {"quickstart", "stack_python"}
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or session.config.option.collectonly:
+        return
+    if any(needed & set(getattr(item, "fixturenames", ())) for item in session.items):
+        start_in_background(shared_folder(session.config))
+
+
+def shared_folder(config: pytest.Config) -> Path:
+    """The temporary folder that all workers share."""
+    base = Path(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
 
 @pytest.fixture(scope="session")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Quickstart:
-    """Run quickstart once per session. Only uv's cache of wheels is shared with the real home."""
-    shared = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent  # shared by all workers: the first one runs quickstart
-    home, result_file = shared / "quickstart", shared / "quickstart.json"
-    with (shared / "quickstart.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not result_file.exists():
-            home.mkdir()
-            done = run_quickstart(home)
-            result_file.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
-    return Quickstart(subprocess.CompletedProcess([], *json.loads(result_file.read_text())), home)
-
-
-def run_quickstart(home: Path) -> subprocess.CompletedProcess[str]:
-    """Run `envdoctor quickstart` with this home."""
-    cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    return subprocess.run(
-        [sys.executable, "-m", "envdoctor", "quickstart", "--profile", "cpu", "--format", "json"],
-        capture_output=True, text=True, cwd=home, timeout=1500, check=False,
-        env=kept | {"HOME": str(home), "UV_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+def quickstart(request: pytest.FixtureRequest) -> Quickstart:
+    """The result of `envdoctor quickstart`, run once per session."""
+    return run_once(shared_folder(request.config))
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import sys
 import time
 
 import pytest
-from conftest import Quickstart
 from support.command import envdoctor, envelope, environment
+from support.quickstart import Quickstart
 
 pytestmark = pytest.mark.stack
 

@@ -62,7 +62,8 @@ class Request:
             resource.setrlimit(limit, resource.prlimit(self.client, limit))
         for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.umask(int(self.umask))
         os.fchdir(self.descriptors[3])

@@ -1,0 +1,67 @@
+"""`envdoctor quickstart` in an empty home, once for all workers of a test session.
+
+    python -m support.quickstart FOLDER
+
+runs it in the background: the tests that need no stack run meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.command import COMMAND
+from support.paths import ROOT, TESTS
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """The result of `envdoctor quickstart` in an empty home."""
+
+    done: subprocess.CompletedProcess[str]
+    home: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the installed environment."""
+        return self.home / ".local/share/envdoctor/envs/cpu/bin/python"
+
+
+def start_in_background(folder: Path) -> None:
+    """Start a process that runs quickstart in a folder and outlives a failed test session by at most its run."""
+    subprocess.Popen(
+        [sys.executable, "-m", "support.quickstart", str(folder)], env=os.environ | {"PYTHONPATH": f"{TESTS}:{ROOT}"},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+
+
+def run_once(folder: Path) -> Quickstart:
+    """Run quickstart in a folder, wait for the process that runs it there, or read its result."""
+    home, result_file = folder / "quickstart", folder / "quickstart.json"
+    with (folder / "quickstart.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result_file.exists():
+            home.mkdir(exist_ok=True)
+            done = _run(home)
+            result_file.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
+    return Quickstart(subprocess.CompletedProcess([], *json.loads(result_file.read_text())), home)
+
+
+def _run(home: Path) -> subprocess.CompletedProcess[str]:
+    """Run quickstart. Only uv's cache of wheels is shared with the real home."""
+    cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
+    return subprocess.run(
+        [*COMMAND, "quickstart", "--profile", "cpu", "--format", "json"],
+        capture_output=True, text=True, cwd=home, timeout=1500, check=False,
+        env=kept | {"HOME": str(home), "UV_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run_once(Path(sys.argv[1]))
