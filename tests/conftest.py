@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ def pytest_configure() -> None:
     """Handle SIGINT where it is ignored, as in background jobs: children inherit this, and tests send SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["PATH"] = without_shims(os.environ["PATH"])
+
+
+def without_shims(path: str) -> str:
+    """Replace the folders of pyenv's scripts by that of this interpreter: uv runs them in each command."""
+    own = str(Path(sys.base_prefix, "bin"))
+    folders = [own if Path(folder).name == "shims" else folder for folder in path.split(os.pathsep)]
+    return os.pathsep.join(dict.fromkeys(folders))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,7 @@ from envdoctor.install.install import InstallResult, install
 from envdoctor.install.plan import Plan, plan_install
 from envdoctor.locking.lock import Target
 from envdoctor.locking.resolve import resolve
+from envdoctor.locking.uv import find_uv
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
 
@@ -55,6 +60,15 @@ class Place:
         arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", "json", *options]
         return envdoctor(*arguments, home=self.home, **(self.settings | extra))
 
+    def copy_installed(self) -> None:
+        """Get the same files as with a first `install` of the fixture's profile, which takes ten times as long."""
+        template = installed_place().home
+        shutil.copytree(template, self.home, symlinks=True, dirs_exist_ok=True)
+        state = self.home / ".local/state/envdoctor"
+        data = EnvironmentPaths(self.venv).journal, self.venv / "envdoctor.json"
+        for file in (*data, state / "environments", *state.glob("logs/*")):
+            file.write_text(file.read_text().replace(str(template), str(self.home)))
+
     def start(self, **extra: str) -> subprocess.Popen[str]:
         """Start `envdoctor install` without waiting for it."""
         return subprocess.Popen(
@@ -73,11 +87,13 @@ class Place:
 
     def packages(self) -> dict[str, str]:
         """The versions of the packages that the interpreter of the environment finds."""
-        code = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
-        done = subprocess.run([self.venv / "bin/python", "-c", code], capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.replace("'", '"'))
-        assert isinstance(found, dict)
-        return found
+        # Without importlib.metadata, whose import takes three times as long as the start of the interpreter.
+        command = [self.venv / "bin/python", "-c", "import sys; print(*sys.path, sep='\\n')"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+        folders = [folder for path in done.stdout.splitlines() if path for folder in Path(path).glob("*.dist-info")]
+        found = [PathDistribution(folder) for folder in folders]
+        assert len({each.name for each in found}) == len(found), folders
+        return {each.name: each.version for each in found}
 
     def remaining_files(self) -> list[str]:
         """The files next to the environment, and those of its data folder (+NAME) except journal and lock."""
@@ -106,10 +122,36 @@ def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("UV_CACHE_DIR", str(home / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     place = Place(home)
+    for folder in ("cache", ".cache/uv"):
+        shutil.copytree(known_interpreters(), home / folder)
     write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
     write_wheel(place.wheels, "beta", "1.0")
     write_cpu_torch(place.wheels)
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
+    return place
+
+
+@cache
+def known_interpreters() -> Path:
+    """A cache folder of uv with the facts about this Python: for each cache without them, uv runs the interpreter."""
+    folder = Path(tempfile.mkdtemp(prefix="uv"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    variables = os.environ | {"UV_CACHE_DIR": str(folder), "UV_PYTHON_DOWNLOADS": "never"}
+    for version in ([PYTHON], []):  # by two names: python3.X and python
+        command = [find_uv(), "python", "find", *version]
+        subprocess.run(command, cwd="/", env=variables, check=True, capture_output=True)
+    return folder
+
+
+@cache
+def installed_place() -> Place:
+    """A place after its first install, made once in this process."""
+    home = Path(tempfile.mkdtemp(prefix="installed"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    with pytest.MonkeyPatch.context() as patch:
+        place = make_place(home, patch)
+        done = place.install()
+    assert done.returncode == 0, done.stdout
     return place
 
 
