@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.command import envelope, environment
-from support.direct_wheels import entry, web  # noqa: F401  a fixture is found by its name
+from support.direct_wheels import entry
 from support.environment_commands import command_data
 from support.install_place import FIRST, Place
 from support.local_packages import PYTHON, write_profile, write_wheel

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from support.install_place import FIRST, Place
 from support.local_packages import PYTHON, write_profile, write_wheel
 from support.source_builds import ask_for, seen
 from support.source_packages import SOURCE, write_sdist
-from support.wheel_server import Files, make_certificate, serving
+from support.wheel_server import Files
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.download.sources import read_sources
@@ -135,17 +134,6 @@ def test_the_printed_commands_compile(place: Place) -> None:
 
 
 # A wheel that fits is taken instead
-
-
-@pytest.fixture
-def web(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
-    """A server with a wheel of flash-attn, over TLS, since profiles require https."""
-    folder = place.home / "released"
-    write_wheel(folder, "flash-attn", "2.0")
-    certificate = make_certificate(place.home)
-    monkeypatch.setenv("PIP_CERT", str(place.home / "cert.pem"))
-    with serving(Files(folder), certificate) as files:
-        yield files
 
 
 def test_with_a_compatible_wheel_nothing_is_compiled(place: Place, web: Files) -> None:
