@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.command import environment
+from support.command import environment, interpreter
 from support.install_place import FIRST, SECOND, Place, offer_newer_version
 from support.local_packages import PYTHON, Index, serve, write_cpu_torch, write_profile, write_wheel
 
@@ -91,16 +91,18 @@ class FaultHome(Place):
     def variables(self) -> dict[str, str]:
         return environment(self.home, **(self.settings | {"UV_CACHE_DIR": str(self.cache)} | self.extra_variables))
 
-    def start_install(self, code: str = "", *, output_format: str = "human") -> subprocess.Popen[str]:
+    def start_install(
+        self, code: str = "", *, output_format: str = "human", python: str = sys.executable
+    ) -> subprocess.Popen[str]:
         """Start an install in its own process, which first executes `code`."""
         arguments = ["install", "--profile", self.profile, "--venv", self.venv, "--format", output_format]
         return subprocess.Popen(
-            [sys.executable, "-c", f"{SHORT_RETRIES}\n{code}\n{MAIN}", *arguments], text=True, cwd=self.home,
+            [python, "-c", f"{SHORT_RETRIES}\n{code}\n{MAIN}", *arguments], text=True, cwd=self.home,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.variables(), start_new_session=True,
         )  # fmt: skip
 
     def run_install(self, code: str = "", output_format: str = "json") -> CommandResult:
-        return wait_for_exit(self.start_install(code, output_format=output_format))
+        return wait_for_exit(self.start_install(code, output_format=output_format, python=interpreter()))
 
     def check(self, failed: CommandResult | None, fault: str, expected: str) -> FaultResult:
         """Check the environment after a fault, install again, and check it once more.

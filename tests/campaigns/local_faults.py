@@ -19,6 +19,7 @@ from campaigns.fault_injection import (
     mount_tmpfs,
     wait_for_exit,
 )
+from support.command import interpreter
 
 Fault = Callable[[Campaign], FaultResult]
 
@@ -147,7 +148,8 @@ def _ten_installs(name: str, *, with_environment: bool) -> Fault:
     def fault(campaign: Campaign) -> FaultResult:
         home = campaign.create_home(with_environment=with_environment)
         results = [
-            wait_for_exit(process) for process in [home.start_install(output_format="json") for _ in range(10)]
+            wait_for_exit(process)
+            for process in [home.start_install(output_format="json", python=interpreter()) for _ in range(10)]
         ]
         built = [result for result in results if result.exit_code == 0 and not result.data["unchanged"]]
         unchanged = [result for result in results if result.exit_code == 0 and result.data["unchanged"]]

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command import envelope, environment
+from support.command import envelope
 from support.environment_commands import command_data, command_error, file_tree, run
 from support.install_place import FIRST, SECOND, Place, offer_newer_version
 from support.local_packages import write_wheel
 
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign
+from envdoctor.locking.uv import find_uv
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +27,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "gamma-3.1.dist-info/entry_points.txt": b"[console_scripts]\ngamma = gamma:main\n",
     })  # fmt: skip
     venv = home / "mine"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    pip = [venv / "bin/python", "-m", "pip", "install", "--no-index", "--no-cache-dir", "--quiet", wheel]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    pip = [find_uv(), "pip", "install", "--python", venv / "bin/python", "--no-index", "--no-cache", wheel]
     subprocess.run(pip, check=True, capture_output=True)
     return venv
 
@@ -143,12 +144,7 @@ KILLS = {
 def kill_install(place: Place, code: str, *options: str) -> None:
     """Run an install that is killed by `code`."""
     imports = "import os, pathlib, envdoctor.install.install as i, envdoctor.install.swap as s"
-    code = f"{imports}\n{code}\nfrom envdoctor.cli import main\nmain()"
-    killed = subprocess.run(
-        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv, *options],
-        capture_output=True, env=environment(place.home, **place.settings), check=False,
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert place.install_after(f"{imports}\n{code}", *options) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
@@ -176,7 +172,7 @@ def test_adoption_continues_after_a_kill(when: str, foreign: Place) -> None:
 
 
 def test_finished_build_of_a_killed_install_is_not_used_for_another_lock(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     write_wheel(place.wheels, "beta", "2.0")
     kill_install(place, KILLS["before the swap"], "--upgrade")
     write_wheel(place.wheels, "beta", "3.0")
@@ -187,7 +183,7 @@ def test_finished_build_of_a_killed_install_is_not_used_for_another_lock(place: 
 
 def test_rollback_between_two_killed_installs(place: Place) -> None:
     """Of three environments, the one that was current at the killed swap becomes the previous one."""
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     place.install()
     write_wheel(place.wheels, "beta", "3.0")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from support.command import envelope, environment
+from support.command import envelope, environment, interpreter
 from support.environment_commands import command_data, file_tree
 from support.install_place import Place
 from support.local_packages import write_wheel
@@ -112,7 +111,7 @@ def test_a_build_that_cannot_be_removed_is_reported(compiled: Place) -> None:
         "h.remove_environment = refuse\nfrom envdoctor.cli import main\nmain()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "clean", "--format", "json"],
+        [interpreter(), "-c", code, "clean", "--format", "json"],
         env=environment(compiled.home), capture_output=True, text=True, check=False,
     )  # fmt: skip
     data = envelope(done)["data"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.command import envelope, environment
+from support.command import envelope
 from support.direct_wheels import entry
 from support.environment_commands import command_data
 from support.install_place import FIRST, Place
@@ -155,7 +153,7 @@ def test_an_unchanged_install_keeps_the_fallback(place: Place, web: Files) -> No
 
 
 def test_without_a_compatible_wheel_and_fallback_it_is_refused(place: Place, web: Files) -> None:
-    place.install()
+    place.copy_installed()
     require_wheels(place, entry(web, "2.0", torch="2.8"), entry(web, "1.0", sha256="0" * 64))
     done = place.install()
     assert done.returncode == 1
@@ -173,7 +171,7 @@ def test_an_archive_with_paths_outside_is_refused(name: str, place: Place, web: 
     wheel = web.folder / "flash_attn-2.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr(name, b"print('evil')")
-    place.install()
+    place.copy_installed()
     require_wheels(place, entry(web, "2.0"))
     done = place.install()
     assert done.returncode == 1
@@ -186,7 +184,7 @@ def test_an_archive_with_paths_outside_is_refused(name: str, place: Place, web: 
 
 
 def test_an_unmet_requirement_of_the_wheel_is_found_before_the_swap(place: Place, web: Files) -> None:
-    place.install()
+    place.copy_installed()
     write_wheel(web.folder, "flash-attn", "2.0", requires=["einops"])
     require_wheels(place, entry(web, "2.0"))
     done = place.install()
@@ -210,17 +208,13 @@ def test_ctrl_c_in_a_download_ends_the_install(place: Place, web: Files) -> None
     write_wheel(web.folder, "flash-attn", "2.0", files={"flash_attn/data.bin": bytes(200_000)})
     web.stall = [100_000]
     require_wheels(place, entry(web, "2.0"), fallback="sdpa")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", "install", "--profile", place.profile, "--venv", place.venv],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=environment(place.home, **place.settings),
-    )  # fmt: skip
-    until = time.monotonic() + 30
-    while not (web.requests and web.requests[0].sent >= 100_000) and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.3)
+    process = place.start()
+    until = time.monotonic() + 60
+    while not any(path.stat().st_size == 100_000 for path in place.home.rglob("flash_attn-2.0*.part")):
+        assert time.monotonic() < until, "the part was not written"
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    message, _ = process.communicate(timeout=30)
+    message, _ = process.communicate(timeout=60)
     assert process.returncode == 130, message
     assert "interrupted" in message
     assert not place.venv.exists()

@@ -7,11 +7,10 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.command import snapshot
+from support.command import environment, interpreter, snapshot
 from support.environment_commands import command_data, command_error, file_tree, run
 from support.install_place import FIRST, SECOND, Place, make_place, offer_newer_version
 
@@ -24,7 +23,7 @@ def updated_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("updated")
     with pytest.MonkeyPatch.context() as patch:
         place = make_place(home, patch)
-        assert place.install().returncode == 0
+        place.copy_installed()
         offer_newer_version(place)
         assert place.install().returncode == 0
         assert place.packages() == SECOND
@@ -63,7 +62,7 @@ def test_rollback_without_a_previous_environment(place: Place) -> None:
     error = command_error(place, "rollback", "--venv", place.venv)
     assert "has no previous environment" in error["message"]
     assert "no environments are known" in command_error(place, "rollback")["message"]
-    place.install()
+    place.copy_installed()
     before = snapshot(place.venv)
     assert "has no previous environment" in command_error(place, "rollback")["message"]
     assert snapshot(place.venv) == before
@@ -86,9 +85,7 @@ def test_rollback_to_an_environment_without_an_interpreter_is_refused(updated: P
 
 def test_rollback_without_an_atomic_exchange(updated: Place) -> None:
     code = "import envdoctor.install.swap as s\ns.exchange = lambda *a: False\nfrom envdoctor.cli import main\nmain()"
-    from support.command import environment
-
-    arguments = [sys.executable, "-c", code, "rollback", "--venv", str(updated.venv)]
+    arguments = [interpreter(), "-c", code, "rollback", "--venv", str(updated.venv)]
     for expected in (FIRST, SECOND):
         subprocess.run(arguments, check=True, env=environment(updated.home), capture_output=True)
         assert updated.packages() == expected
@@ -106,7 +103,7 @@ def test_envs_lists_both_environments(updated: Place) -> None:
 
 def test_envs_shows_broken_unfinished_and_running_installs(place: Place) -> None:
     assert command_data(place, "envs") == {"environments": []}
-    place.install()
+    place.copy_installed()
     for path in (place.venv / "bin").glob("python*"):
         path.unlink()
     (broken,) = command_data(place, "envs")["environments"]
@@ -125,7 +122,7 @@ def test_envs_shows_broken_unfinished_and_running_installs(place: Place) -> None
 
 
 def test_envs_shows_the_verification(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     (place.venv / "envdoctor-verification.json").write_text("{")
     (found,) = command_data(place, "envs")["environments"]
     assert found["verified"] in ("no", "stale")
@@ -253,7 +250,7 @@ def test_uninstall_rejects_foreign_paths(place: Place) -> None:
 def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None:
     from envdoctor.install.environment_lock import environment_lock
 
-    place.install()
+    place.copy_installed()
     with environment_lock(EnvironmentPaths(place.venv)):
         for command in ("rollback", "clean", "uninstall"):
             done = run(place, command, "--venv", place.venv)

@@ -73,7 +73,7 @@ def test_folder_names(name: str, place: Place) -> None:
 
 def test_unchanged_packages_with_other_variables_and_probes(place: Place) -> None:
     """The packages are kept; the variables and probes of the current profile are used."""
-    place.install()
+    place.copy_installed()
     text = place.profile.read_text()
     place.profile.write_text(
         text.replace('TRIAL = "1"', 'TRIAL = "2"').replace("required = []", 'required = ["sdpa"]')
@@ -86,7 +86,7 @@ def test_unchanged_packages_with_other_variables_and_probes(place: Place) -> Non
 
 
 def test_an_environment_that_drifted_is_built_again(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     (site,) = place.venv.glob("lib/python*/site-packages")
     (site / "beta-1.0.dist-info").rename(site / "beta-0.5.dist-info")
     assert envelope(place.install())["data"]["unchanged"] is False
@@ -94,7 +94,7 @@ def test_an_environment_that_drifted_is_built_again(place: Place) -> None:
 
 
 def test_an_environment_without_its_interpreter_is_built_again(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     for path in (place.venv / "bin").glob("python*"):
         path.unlink()
     assert envelope(place.install())["data"]["unchanged"] is False
@@ -174,7 +174,7 @@ def test_a_small_disk_is_refused_unless_the_lock_is_installed(place: Place) -> N
     assert "GiB are free" in envelope(done)["error"]["message"]
     assert not place.venv.parent.exists()
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu")
-    place.install()
+    place.copy_installed()
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", disk=10**6)
     assert envelope(place.install())["data"]["unchanged"] is True
 
@@ -188,7 +188,7 @@ def test_a_log_that_cannot_be_written_is_a_clear_error(place: Place) -> None:
 
 
 def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     plan = place.plan()
     write_wheel(place.wheels, "beta", "2.0", files={"beta/more.py": b"print('not the locked file')"})
@@ -204,7 +204,7 @@ def test_a_modified_wheel_keeps_the_current_environment(place: Place, monkeypatc
 
 
 def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     with serve(Index({"main": place.wheels}, user="user:secret")) as index:
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index.url(user="user:secret"), "PIP_TIMEOUT": "2"}
@@ -223,7 +223,7 @@ def test_an_unavailable_source_keeps_the_current_environment(place: Place) -> No
 
 
 def test_unmet_requirement_is_an_error_before_the_swap(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     plan = place.plan()
     without = tuple(package for package in plan.lock.packages if package.name != "beta")
     broken = msgspec.structs.replace(plan, lock=msgspec.structs.replace(plan.lock, packages=without))
@@ -234,7 +234,7 @@ def test_unmet_requirement_is_an_error_before_the_swap(place: Place) -> None:
 
 
 def test_check_versions_refuses_missing_other_and_additional_packages(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     lock = place.plan().lock
     check_versions(place.venv, lock)
     (site,) = place.venv.glob("lib/python*/site-packages")

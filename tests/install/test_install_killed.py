@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.command import envelope, environment
+from support.command import envelope
 from support.install_place import FIRST, SECOND, Place, offer_newer_version
 from support.local_packages import Index, serve
 
@@ -22,12 +22,12 @@ from envdoctor.install.swap import exchange
 
 
 @contextlib.contextmanager
-def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index]]:
+def stalled_install(place: Place, python: str | None = None) -> Iterator[tuple[subprocess.Popen[str], Index]]:
     """An install that waits for a wheel from an index on loopback, until `index.stalled` is false."""
     earlier_requests = 0
     with serve(Index({"main": place.wheels})) as index:
         pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": index.url()}
-        process = place.start(**pip)
+        process = place.start(python, **pip)
         assert process.stdout
         for line in process.stdout:
             if line.startswith("• [1/3]"):
@@ -44,7 +44,7 @@ def stalled_install(place: Place) -> Iterator[tuple[subprocess.Popen[str], Index
             process.wait()
 
 
-def wait_until(condition, seconds: float = 15) -> None:  # type: ignore[no-untyped-def]
+def wait_until(condition, seconds: float = 60) -> None:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timeout"
@@ -52,9 +52,9 @@ def wait_until(condition, seconds: float = 15) -> None:  # type: ignore[no-untyp
 
 
 def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
-    with stalled_install(place) as (first, index):
+    with stalled_install(place, sys.executable) as (first, index):
         second = place.install()
         assert second.returncode == 3
         assert f"is in progress: process {first.pid}, which is running" in envelope(second)["error"]["message"]
@@ -68,11 +68,10 @@ def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:
 
 def test_after_a_kill_the_next_install_waits_for_uv(place: Place) -> None:
     """The uv of a killed install continues in its own session and still writes to the folder."""
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     with stalled_install(place) as (first, index):
-        first.kill()
-        first.wait()
+        place.kill(first)
         assert place.packages() == FIRST
         index.stalled = False
         done = place.install()
@@ -83,11 +82,11 @@ def test_after_a_kill_the_next_install_waits_for_uv(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_install_keeps_only_the_current_environment(number: int, place: Place) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     with stalled_install(place) as (first, _):
         first.send_signal(number)
-        assert first.wait(30) == 130
+        assert first.wait(60) == 130
         assert first.stdout
         assert "Traceback" not in first.stdout.read()
         assert place.remaining_files() == ["mine"]
@@ -96,16 +95,15 @@ def test_an_interrupted_install_keeps_only_the_current_environment(number: int, 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_after_a_kill_in_any_step_the_next_install_completes(step: int, place: Place) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     process = place.start()
     assert process.stdout
     for line in process.stdout:
         if line.startswith(f"• [{step}/3]"):
-            process.kill()
+            place.kill(process)
             break
     process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
     assert place.packages() == FIRST
     done = place.install()
     assert done.returncode == 0, done.stdout
@@ -127,15 +125,10 @@ KILLED = {
 
 @pytest.mark.parametrize("when", KILLED)
 def test_after_a_kill_in_the_swap_the_next_install_completes(when: str, place: Place) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     modules = "import os, pathlib, sys, envdoctor.install.install as i, envdoctor.install.swap as s"
-    code = f"{modules}\n{KILLED[when]}\nfrom envdoctor.cli import main\nmain()"
-    killed = subprocess.run(
-        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
-        capture_output=True, env=environment(place.home, **place.settings), check=False,
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert place.install_after(f"{modules}\n{KILLED[when]}") == -signal.SIGKILL
     if when != "between":
         assert place.packages() == (FIRST if when == "before" else SECOND)
     done = place.install()
@@ -145,7 +138,7 @@ def test_after_a_kill_in_the_swap_the_next_install_completes(when: str, place: P
 
 
 def test_a_failing_install_restores_the_environment_of_a_killed_swap(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     plan = place.plan()
     place.venv.rename(EnvironmentPaths(place.venv).outgoing)
     for wheel in place.wheels.iterdir():
@@ -159,7 +152,7 @@ def test_a_failing_install_restores_the_environment_of_a_killed_swap(place: Plac
 
 
 def test_without_an_atomic_exchange_two_renames_are_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     monkeypatch.setattr("envdoctor.install.swap.exchange", lambda *_: False)
     place.install_plan(place.plan())

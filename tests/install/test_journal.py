@@ -6,14 +6,12 @@ import errno
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.command import envdoctor, envelope, environment
+from support.command import envdoctor, envelope
 from support.install_place import FIRST, SECOND, Place, offer_newer_version
 from support.local_packages import Index, serve
 
@@ -216,19 +214,14 @@ def test_index_credentials_are_not_written(place: Place) -> None:
     assert [path for path in written if b"s3cr3t" in path.read_bytes()] == []
 
 
-KILL = "import os, envdoctor.install.install as i\ni.retain_previous = lambda *a: os.kill(os.getpid(), 9)\n"
+KILL = "import os, envdoctor.install.install as i\ni.retain_previous = lambda *a: os.kill(os.getpid(), 9)"
 
 
 def test_a_killed_install_is_reported_once(place: Place) -> None:
     """The install was killed after the swap: nothing is left to do, which is reported once."""
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
-    code = f"{KILL}from envdoctor.cli import main\nmain()"
-    killed = subprocess.run(
-        [sys.executable, "-c", code, "install", "--profile", place.profile, "--venv", place.venv],
-        capture_output=True, env=environment(place.home, **place.settings), check=False,
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL
+    assert place.install_after(KILL) == -signal.SIGKILL
     first, second = (envelope(place.install())["data"] for _ in range(2))
     assert "did not complete: its last record is the start of 'swap'" in first["resumed"]
     assert (first["unchanged"], second["unchanged"], second["resumed"]) == (True, True, "")
@@ -236,7 +229,7 @@ def test_a_killed_install_is_reported_once(place: Place) -> None:
 
 
 def test_a_rollback_is_not_a_killed_install(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     offer_newer_version(place)
     place.install()
     assert envdoctor("rollback", "--venv", place.venv, home=place.home).returncode == 0
@@ -246,7 +239,7 @@ def test_a_rollback_is_not_a_killed_install(place: Place) -> None:
 
 @pytest.mark.parametrize("name", ["beta.dist-info", "beta-.dist-info", "beta-one.dist-info", "-.dist-info"])
 def test_a_metadata_folder_without_a_version_is_drift(name: str, place: Place) -> None:
-    place.install()
+    place.copy_installed()
     (site,) = place.venv.glob("lib/python*/site-packages")
     (site / "beta-1.0.dist-info").rename(site / name)
     data = envelope(place.install())["data"]

@@ -167,7 +167,7 @@ def test_without_a_compatible_wheel_it_is_compiled(place: Place, web: Files) -> 
 
 
 def test_for_an_unavailable_wheel_the_tools_are_checked_before_the_build(place: Place, web: Files) -> None:
-    place.install()
+    place.copy_installed()
     offer_both(place, web, torch="9.9")
     (web.folder / "flash_attn-2.0-py3-none-any.whl").unlink()
     bare = place.home / "bin"
@@ -194,7 +194,7 @@ def offer_both(place: Place, web: Files, torch: str) -> None:
 
 
 def test_a_modified_source_is_not_built(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     ask_for(place)
     plan = place.plan()
     write_sdist(place.wheels, "fast", "1.0", source=SOURCE + "/* not what was locked */\n")
@@ -206,7 +206,7 @@ def test_a_modified_source_is_not_built(place: Place) -> None:
 
 
 def test_a_compile_error_names_the_log_and_keeps_the_environment(place: Place) -> None:
-    place.install()
+    place.copy_installed()
     write_sdist(place.wheels, "fast", "1.0", source="#include <cuda_runtime.h>\n" + SOURCE)
     ask_for(place)
     done = place.install()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
-from support.command import envdoctor, environment
+from support.command import envdoctor, environment, interpreter
 from support.local_packages import PYTHON, write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.core.reporter import InstallProgress
@@ -69,13 +69,26 @@ class Place:
         for file in (*data, state / "environments", *state.glob("logs/*")):
             file.write_text(file.read_text().replace(str(template), str(self.home)))
 
-    def start(self, **extra: str) -> subprocess.Popen[str]:
-        """Start `envdoctor install` without waiting for it."""
+    def start(self, python: str | None = None, **extra: str) -> subprocess.Popen[str]:
+        """Start `envdoctor install` without waiting for it. `python` is sys.executable for a real start."""
         return subprocess.Popen(
-            [sys.executable, "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
+            [python or interpreter(), "-m", "envdoctor", "install", "--profile", self.profile, "--venv", self.venv],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.home,
             env=environment(self.home, **(self.settings | extra)),
         )  # fmt: skip
+
+    def install_after(self, code: str, *options: str) -> int:
+        """Run `envdoctor install` in a process that first executes `code`. Returns its exit status."""
+        command = [interpreter(), "-c", f"{code}\nfrom envdoctor.cli import main\nmain()", "install"]
+        return subprocess.run(
+            [*command, "--profile", self.profile, "--venv", self.venv, *options],
+            capture_output=True, env=environment(self.home, **self.settings), cwd=self.home, check=False,
+        ).returncode  # fmt: skip
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill the install that `start` has started, and wait for its end."""
+        os.kill(int(EnvironmentPaths(self.venv).lock_file.read_text()), signal.SIGKILL)  # `process` may stand for it
+        assert process.wait(60) == -signal.SIGKILL
 
     def plan(self, **pip: str) -> Plan:
         """The install plan of the current profile."""
