@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import snapshot
+from support.command import environment, interpreter, snapshot
+from support.install_place import add_known_interpreters
 from support.local_packages import PYTHON, write_profile, write_wheel
 from support.paths import ROOT
 from support.wheel_server import Files, make_certificate, serving
@@ -98,13 +99,16 @@ class Place:
             "except typer.Exit as end: sys.exit(end.exit_code)\n"
         )
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(self.profile), str(self.dest)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [interpreter(), "-c", code, str(self.profile), str(self.dest)],
+            env=environment(self.home, UV_CACHE_DIR=str(self.home / "cache")),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
-    def wait_for_bytes(self, size: int) -> None:
-        end = time.monotonic() + 30
-        while sum(self.files.sent().values()) < size and time.monotonic() < end:
+    def wait_for_part(self, name: str, size: int) -> None:
+        """Wait until this many bytes of a file are on disk."""
+        end = time.monotonic() + 60
+        while not any(path.stat().st_size == size for path in self.dest.glob(f"{name}-*.part")):
+            assert time.monotonic() < end, f"the part of {name} was not written"
             time.sleep(0.01)
 
 
@@ -118,6 +122,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         if name.startswith(("PIP_", "UV_", "XDG_")):
             monkeypatch.delenv(name)
     monkeypatch.setattr(downloads, "FIRST_PAUSE", 0.02)
+    add_known_interpreters(tmp_path / "cache")
     wheels = tmp_path / "wheels"
     rng = random.Random(3)
     for name, size in SIZES.items():
@@ -239,21 +244,21 @@ def test_a_dropped_connection_resumes_in_the_next_run(place: Place, monkeypatch:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_fetch_resumes(place: Place, number: signal.Signals) -> None:
     place.lock()
-    place.files.bytes_per_second = 1_500_000
+    place.files.stall = [1_200_000] * 4  # only alpha is larger
     process = place.start()
-    place.wait_for_bytes(1_200_000)
+    place.wait_for_part("alpha", 1_200_000)
     process.send_signal(number)
-    message = process.communicate(timeout=30)[0]
+    message = process.communicate(timeout=60)[0]
     there = {p.name: p.stat().st_size for p in place.dest.iterdir() if not p.name.endswith(".json")}
     kept = sum(there.values())
-    assert kept >= 500_000
+    assert kept >= 1_200_000
     assert not (place.dest / MANIFEST).exists()
     if number is not signal.SIGKILL:
         assert process.returncode == 130
         assert "bytes are kept in" in message
         assert "run the same command again" in message
     place.files.requests.clear()
-    place.files.bytes_per_second = 0
+    place.files.stall.clear()
     place.fetch()
     total = sum(w.stat().st_size for w in place.files.folder.iterdir())
     assert sum(place.files.sent().values()) == total - kept

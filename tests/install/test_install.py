@@ -60,7 +60,7 @@ def test_scripts_work_at_the_final_path(place: Place) -> None:
     assert done.stdout.strip() == str(place.venv)
 
 
-@pytest.mark.parametrize("name", ["with space", "größe", "it's", "-dash", "dot.ted"])
+@pytest.mark.parametrize("name", ["it's größe.ted", "-dash with space"])
 def test_folder_names(name: str, place: Place) -> None:
     venv = place.home / "envs" / name
     done = place.install("--venv", str(venv))

@@ -16,7 +16,9 @@ from support.install_place import FIRST, SECOND, Place, offer_newer_version
 from support.local_packages import Index, serve
 
 from envdoctor.environment.managed import EnvironmentPaths
+from envdoctor.install.install import read_matching_record
 from envdoctor.install.journal import INSTALL, Journal, JournalEntry, read_journal, unfinished_install
+from envdoctor.install.lock_check import drift
 
 
 @pytest.fixture
@@ -237,11 +239,15 @@ def test_a_rollback_is_not_a_killed_install(place: Place) -> None:
     assert "did not complete" not in place.install().stdout
 
 
-@pytest.mark.parametrize("name", ["beta.dist-info", "beta-.dist-info", "beta-one.dist-info", "-.dist-info"])
-def test_a_metadata_folder_without_a_version_is_drift(name: str, place: Place) -> None:
+def test_a_metadata_folder_without_a_version_is_drift(place: Place) -> None:
     place.copy_installed()
+    plan = place.plan()
     (site,) = place.venv.glob("lib/python*/site-packages")
-    (site / "beta-1.0.dist-info").rename(site / name)
+    folder = site / "beta-1.0.dist-info"
+    for name in ("beta-.dist-info", "beta-one.dist-info", "-.dist-info", "beta.dist-info"):
+        folder = folder.rename(site / name)
+        assert any(line.startswith("beta: ") for line in drift(place.venv, plan.lock)), name
+        assert read_matching_record(plan) is None, name
     data = envelope(place.install())["data"]
     assert data["unchanged"] is False
     assert place.packages() == FIRST

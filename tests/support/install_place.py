@@ -136,7 +136,7 @@ def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     place = Place(home)
     for folder in ("cache", ".cache/uv"):
-        shutil.copytree(known_interpreters(), home / folder)
+        add_known_interpreters(home / folder)
     write_wheel(place.wheels, "alpha", "1.0", requires=["beta"])
     write_wheel(place.wheels, "beta", "1.0")
     write_cpu_torch(place.wheels)
@@ -144,9 +144,14 @@ def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
+def add_known_interpreters(cache_folder: Path) -> None:
+    """Make a cache folder of uv with the facts about this Python, so that uv does not run the interpreter."""
+    shutil.copytree(known_interpreters(), cache_folder)
+
+
 @cache
 def known_interpreters() -> Path:
-    """A cache folder of uv with the facts about this Python: for each cache without them, uv runs the interpreter."""
+    """A cache folder of uv with the facts about this Python, made once in this process."""
     folder = Path(tempfile.mkdtemp(prefix="uv"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     variables = os.environ | {"UV_CACHE_DIR": str(folder), "UV_PYTHON_DOWNLOADS": "never"}

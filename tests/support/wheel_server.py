@@ -9,11 +9,13 @@ import re
 import shutil
 import ssl
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -153,17 +155,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def make_certificate(folder: Path) -> Path:
-    """Create an untrusted certificate for 127.0.0.1 in cert.pem; return the file with certificate and key."""
+    """Write an untrusted certificate for 127.0.0.1 to cert.pem; return the file with certificate and key."""
+    key, certificate = _certificate()
+    (folder / "key.pem").write_text(key)
+    (folder / "cert.pem").write_text(certificate)
+    (folder / "both.pem").write_text(key + certificate)
+    return folder / "both.pem"
+
+
+@cache
+def _certificate() -> tuple[str, str]:
+    """A key and its certificate, made once in this process."""
     if not shutil.which("openssl"):
         pytest.skip("no openssl command to make a certificate with")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
-    (folder / "both.pem").write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
-    return folder / "both.pem"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+             "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+             "-keyout", "key.pem", "-out", "cert.pem"],
+            cwd=folder, check=True, capture_output=True,
+        )  # fmt: skip
+        return Path(folder, "key.pem").read_text(), Path(folder, "cert.pem").read_text()
 
 
 @contextmanager
