@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from envdoctor.core.records import Gpu, Machine, Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.select import select_machine
-from envdoctor.training.recipes import recipe_engine
+from envdoctor.training import recipes
 
 PLAN_SECONDS = 30.0
 # The driver reserves memory: torch reports 139.8 of an H200's 140.4 GiB in NVML, and 79.1 of an H100's 79.6.
@@ -108,9 +107,9 @@ def run(request: PlanRequest) -> CommandResult:
     """Plan a recipe or settings on this machine or a recorded one."""
     if not request.model and not request.recipe:
         raise BadInput("neither --model nor --recipe is given", expected="a model or a recipe", hint=HINT)
-    if request.recipe and recipe_engine(request.recipe) != "grpo":
+    if request.recipe and recipes.recipe_engine(request.recipe) != "grpo":
         raise BadInput(
-            f"recipe {request.recipe} is for {recipe_engine(request.recipe)}, which assigns the GPUs itself",
+            f"recipe {request.recipe} is for {recipes.recipe_engine(request.recipe)}, which assigns the GPUs itself",
             expected="a recipe of the bundled trainer",
             hint=f"envdoctor train {shlex.quote(request.recipe)} --dry-run",
         )
@@ -158,7 +157,10 @@ def _run_planner(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
     }
     program = bundled_directory("train") / "plan.py"
     done = run_process(
-        [sys.executable, "-B", program], timeout=PLAN_SECONDS, stdin=json.dumps(arguments).encode(), cwd=Path.cwd()
+        [recipes.CHECK_INTERPRETER, "-B", program],
+        timeout=PLAN_SECONDS,
+        stdin=json.dumps(arguments).encode(),
+        cwd=Path.cwd(),
     )
     try:
         reply = json.loads(done.output)

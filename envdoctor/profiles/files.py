@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,7 @@ def _is_path(name_or_file: str) -> bool:
     return name_or_file.endswith(".toml") or "/" in name_or_file
 
 
+@cache
 def _read_bundled_file(path: Path) -> Profile:
     """Read a bundled profile without checks, which take longer than reading. The tests check all bundled profiles."""
     return convert(

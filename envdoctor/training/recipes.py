@@ -17,6 +17,7 @@ from envdoctor.core.records import Record
 from envdoctor.training.launchers.records import LaunchOptions
 from envdoctor.training.runs.directory import Engine
 
+CHECK_INTERPRETER = sys.executable  # the trainer's checks and its planner need only the standard library
 CHECK_SECONDS = 1800.0  # a million rows take minutes; the limit ends a check on a file system that does not respond
 FILE_KIND = "a recipe in TOML"
 HINT = "envdoctor train --list"
@@ -101,7 +102,7 @@ def resolve_recipe(recipe: str, assignments: Sequence[str] = ()) -> ResolvedReci
     """
     request = json.dumps({"recipe": recipe, "assignments": list(assignments)}).encode()
     program = trainer_program(recipe_engine(recipe))
-    process = run([sys.executable, "-B", program, "--check"], timeout=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
+    process = run([CHECK_INTERPRETER, "-B", program, "--check"], timeout=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
     try:
         reply = json.loads(process.output)
     except ValueError as error:

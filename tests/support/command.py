@@ -1,7 +1,8 @@
 """The command line in a process of its own, with an empty home.
 
-`envdoctor` runs a command in a fork of an interpreter that has imported the package, which saves its start. Tests of
-start-up, signals and streams use `COMMAND`, a new interpreter. With ENVDOCTOR_REAL_STARTS=1 every command is one.
+`envdoctor` runs a command in a fork of an interpreter that has imported the package and read its tables, which saves
+its start. Tests of start-up, signals and streams use `COMMAND`, a new interpreter. With ENVDOCTOR_REAL_STARTS=1 every
+command is one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from support.forking import forking_interpreter
-from support.paths import PACKAGE, ROOT
+from support.paths import PACKAGE, ROOT, TESTS, TRAIN
+
+from envdoctor.core.processes import REMOVED_VARIABLES
 
 COMMAND = (sys.executable, "-m", "envdoctor")
 
@@ -34,15 +37,24 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
 
 @cache
 def interpreter() -> str:
-    """The program that runs envdoctor's commands: a forking interpreter, which ends with this process."""
+    """The program that runs envdoctor's commands: a forking interpreter, which ends with this process.
+
+    The trainer's checks that these commands run are forks of another interpreter.
+    """
     if os.environ.get("ENVDOCTOR_REAL_STARTS"):
         return sys.executable
     files = [path for path in sorted(PACKAGE.rglob("*.py")) if not path.is_relative_to(PACKAGE / "probes")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
     modules = [name for name in names if not name.endswith("__main__")]
+    variables = environment(Path("/"))
+    cleaned = {name: value for name, value in variables.items() if name not in REMOVED_VARIABLES}
+    python = Path(sys.executable)
     resources = ExitStack()
     atexit.register(resources.close)
-    return str(resources.enter_context(forking_interpreter(Path(sys.executable), modules, environment(Path("/")))))
+    checks = forking_interpreter(python, ["grpo", "plan", "verl_run"], cleaned, folders=[TRAIN])
+    variables["ENVDOCTOR_CHECK_INTERPRETER"] = str(resources.enter_context(checks))
+    commands = forking_interpreter(python, [*modules, "support.preload"], variables, folders=[TESTS])
+    return str(resources.enter_context(commands))
 
 
 def envdoctor(

@@ -1,7 +1,8 @@
 // A program that stands for an interpreter: the fork server on SOCKET runs the command line in a fork of itself.
 //
 // Sends arguments, variables, umask, directory and standard streams, forwards signals, and ends as the fork ends.
-// Becomes INTERPRETER where the server declines the command line, or where a standard stream is closed.
+// Becomes INTERPRETER where the server declines the command line. For a closed standard stream it sends /dev/null, and
+// that it is closed.
 // SOCKET and INTERPRETER are defined by the compiler's command line.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -69,8 +70,12 @@ static int32_t receive(int connection) {
 int main(int count, char **arguments) {
     static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
     arguments[0] = INTERPRETER;
+    int closed = 0;
     for (int stream = 0; stream < 3; stream++)
-        if (fcntl(stream, F_GETFD) < 0) execv(INTERPRETER, arguments);
+        if (fcntl(stream, F_GETFD) < 0) {
+            if (open("/dev/null", O_RDWR | O_CLOEXEC) != stream) fail("/dev/null");
+            closed |= 1 << stream;
+        }
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, SOCKET, sizeof address.sun_path - 1);
     int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -83,6 +88,8 @@ int main(int count, char **arguments) {
     size_t size;
     FILE *stream = open_memstream(&data, &size);
     fprintf(stream, "%u", mask);
+    fputc(0, stream);
+    fprintf(stream, "%d", closed);
     fputc(0, stream);
     fprintf(stream, "%d", count - 1);
     fputc(0, stream);

@@ -1,11 +1,12 @@
 """A fork server: an interpreter that imports modules once and forks for each command line.
 
-    python fork_server.py LISTENER VARIABLES MODULE ...
+    python fork_server.py LISTENER VARIABLES FOLDERS MODULE ...
 
 LISTENER is the descriptor of a listening socket, VARIABLES a comma-separated list of prefixes of variables that the
-modules read when they are imported. The clients are builds of fork_client.c. The server ends when its standard input
-is closed. It declines command lines with other options than -B, -c and -m, and those whose PYTHON*, locale, loader or
-VARIABLES differ from its own: their client becomes the interpreter itself.
+modules read when they are imported, FOLDERS a colon-separated list of folders that are on sys.path only meanwhile.
+The clients are builds of fork_client.c. The server ends when its standard input is closed. It declines command lines
+with other options than -B, -c and -m, and those whose PYTHON*, locale, loader or VARIABLES differ from its own: their
+client becomes the interpreter itself. PYTHONIOENCODING may differ.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import types
 from pathlib import Path
 
 # Read by the interpreter or the C library when a process starts.
+IO_ENCODING = b"PYTHONIOENCODING"
 START_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "MALLOC_")
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
@@ -41,7 +43,8 @@ class Request:
         data = b""
         while len(data) < size:
             data += connection.recv(size - len(data)) or self._fail()
-        self.umask, count, *strings = data.split(b"\0")[:-1]
+        self.umask, closed, count, *strings = data.split(b"\0")[:-1]
+        self.closed = [number for number in range(3) if int(closed) & 1 << number]
         self.arguments = [os.fsdecode(each) for each in strings[: int(count)]]
         self.environment = dict(each.split(b"=", 1) for each in strings[int(count) :])
         self.client, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -69,12 +72,12 @@ class Request:
         os.fchdir(self.descriptors[3])
         for number in range(3):
             os.dup2(self.descriptors[number], number)
-        for descriptor in self.descriptors:
+        for descriptor in [*self.descriptors, *self.closed]:
             os.close(descriptor)
         coerced = {name: value for name, value in os.environb.items() if name == b"LC_CTYPE"}  # by the interpreter
         os.environb.clear()
         os.environb.update(coerced | self.environment)
-        open_streams()
+        open_streams(self.closed, os.environ.get(IO_ENCODING.decode(), ""))
 
     def run(self) -> None:
         """Run the command line as the interpreter does."""
@@ -88,7 +91,7 @@ class Request:
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
             return
         main = types.ModuleType("__main__")
-        main.__dict__["__builtins__"] = builtins
+        main.__dict__.update(__builtins__=builtins, __annotations__={})
         sys.modules["__main__"] = main
         if arguments[0] == "-c":
             sys.path.insert(0, "")
@@ -97,21 +100,26 @@ class Request:
         else:
             sys.path.insert(0, os.path.dirname(os.path.realpath(arguments[0])))  # noqa: PTH120
             sys.argv = arguments
-            main.__file__ = arguments[0]
+            main.__dict__.update(__file__=arguments[0], __cached__=None)
             with open(arguments[0], "rb") as file:  # noqa: PTH123
                 code = compile(file.read(), arguments[0], "exec")
         exec(code, main.__dict__)
 
 
-def open_streams() -> None:
+def open_streams(closed: list[int], io_encoding: str) -> None:
     """Replace sys.stdin, sys.stdout and sys.stderr, whose buffering depends on the descriptors."""
+    encoding, _, errors = io_encoding.partition(":")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         previous = getattr(sys, f"__{name}__")
-        stream = open(  # noqa: SIM115
-            number, "r" if number == 0 else "w", encoding=previous.encoding, errors=previous.errors, closefd=False,
-            buffering=1 if number == 2 or os.isatty(number) else -1, newline=None if number == 0 else "\n",
-        )  # fmt: skip
-        stream.mode = previous.mode
+        stream = None
+        if number not in closed:
+            stream = open(  # noqa: SIM115
+                number, "r" if number == 0 else "w", encoding=encoding or previous.encoding, closefd=False,
+                errors=errors or "strict" if io_encoding and number != 2 else previous.errors,
+                buffering=1 if number == 2 or os.isatty(number) else -1, newline=None if number == 0 else "\n",
+            )  # fmt: skip
+            stream.mode = previous.mode
+            stream.buffer.raw.name = f"<{name}>"
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -141,11 +149,15 @@ class Server:
     def __init__(self, listener: socket.socket, prefixes: tuple[str, ...]) -> None:
         self.listener, self.prefixes = listener, prefixes
         given = Path("/proc/self/environ").read_bytes().split(b"\0")[:-1]  # before the interpreter coerced the locale
-        self.variables = select(dict(each.split(b"=", 1) for each in given), prefixes)
+        self.variables = self.read_at_start(dict(each.split(b"=", 1) for each in given))
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, selectors.EVENT_READ)
         self.selector.register(0, selectors.EVENT_READ)
         self.connections: dict[int, tuple[socket.socket, int]] = {}  # by pidfd: the client and the process
+
+    def read_at_start(self, variables: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """The variables that a fork cannot apply."""
+        return {name: value for name, value in select(variables, self.prefixes).items() if name != IO_ENCODING}
 
     def serve(self) -> Request:
         """Return in each forked process, with its request. The server itself exits."""
@@ -164,7 +176,7 @@ class Server:
     def accept(self) -> Request | None:
         connection, _ = self.listener.accept()
         request = Request(connection)
-        if not request.is_command() or select(request.environment, self.prefixes) != self.variables:
+        if not request.is_command() or self.read_at_start(request.environment) != self.variables:
             connection.sendall(struct.pack("=i", -1))
             connection.close()
         elif pid := os.fork():
@@ -212,10 +224,12 @@ class Server:
 if __name__ == "__main__":
     listener = socket.socket(fileno=int(sys.argv[1]))
     prefixes = (*START_VARIABLES, *filter(None, sys.argv[2].split(",")))
-    modules = sys.argv[3:]
-    del sys.path[0]  # the folder of this file
+    folders, modules = sys.argv[3].split(":"), sys.argv[4:]
+    path = sys.path[1:]  # without the folder of this file
+    sys.path = [*filter(None, folders), *path]
     for name in modules:
         importlib.import_module(name)
+    sys.path = path
     gc.collect()
     gc.freeze()
     request = Server(listener, prefixes).serve()

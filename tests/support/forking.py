@@ -17,7 +17,12 @@ HERE = Path(__file__).parent
 
 @contextmanager
 def forking_interpreter(
-    python: Path, modules: Sequence[str], environment: Mapping[str, str], *, read_at_import: Sequence[str] = ()
+    python: Path,
+    modules: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    read_at_import: Sequence[str] = (),
+    folders: Sequence[Path] = (),
 ) -> Iterator[Path]:
     """A program that takes the command line of `python` and runs it in a fork with `modules` imported.
 
@@ -33,7 +38,8 @@ def forking_interpreter(
                 HERE / "fork_client.c", folder / "python", f'-DSOCKET="{folder}/socket"', f'-DINTERPRETER="{python}"'
             )
             server = subprocess.Popen(
-                [python, "-B", HERE / "fork_server.py", str(listener.fileno()), ",".join(read_at_import), *modules],
+                [python, "-B", HERE / "fork_server.py", str(listener.fileno()), ",".join(read_at_import),
+                 ":".join(map(str, folders)), *modules],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, pass_fds=[listener.fileno()],
                 start_new_session=True,
             )  # fmt: skip
